@@ -1,0 +1,242 @@
+"""XLA's own verdict on HLO text: its parser, then its verifier, in a child process.
+
+    python -m tests.verify.xla_verdict < texts.json     one JSON string a line in,
+                                                        one JSON verdict a line out
+
+jaxlib does not offer the verifier by itself, but XLA verifies every module that a
+registered transformation hands back (layout-insensitive, mixed precision allowed: see
+openxla/xla `xla/service/xla_transform.cc`). So a trivial program is compiled, its module
+is replaced by the one in question, and a second transformation, behind the scheduler,
+stops the compilation: "stopped" means verified.
+
+Reached: the whole parser; of the verifier structure, async pairs, channels, shapes,
+instruction rules, called computations, schedules, aliasing, donors. Not reached: the
+header's entry_computation_layout (XLA resets it here), computations nobody calls (they
+are removed first), layout-sensitive rules, the deadlock check.
+
+Bad input may abort the process: `XlaJudge` then starts another and says "abort".
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from typing import Any
+
+_STOP = "stopped behind the verifier"
+#: Devices of the child; counts above it are not judged by their number.
+_DEVICES = 256
+_COUNT = re.compile(r"\b(replica_count|num_partitions)=(\d+)")
+
+
+def main() -> None:
+    """Serve verdicts until the input ends."""
+    os.environ["XLA_FLAGS"] = f"--xla_force_host_platform_device_count={_DEVICES}"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    judge = _Judge()
+    print(json.dumps({"ready": True}), flush=True)
+    for line in sys.stdin:
+        print(json.dumps(judge.verdict(json.loads(line))), flush=True)
+
+
+_MLIR_TYPES = {
+    "pred": "i1", "f16": "f16", "bf16": "bf16", "f32": "f32", "f64": "f64",
+    "c64": "complex<f32>", "c128": "complex<f64>",
+    "f8e5m2": "f8E5M2", "f8e4m3": "f8E4M3", "f8e4m3fn": "f8E4M3FN",
+    "f8e4m3b11fnuz": "f8E4M3B11FNUZ", "f8e3m4": "f8E3M4", "f8e5m2fnuz": "f8E5M2FNUZ",
+    "f8e4m3fnuz": "f8E4M3FNUZ", "f8e8m0fnu": "f8E8M0FNU", "f4e2m1fn": "f4E2M1FN",
+    **{f"s{n}": f"i{n}" for n in (2, 4, 8, 16, 32, 64)},
+    **{f"u{n}": f"ui{n}" for n in (2, 4, 8, 16, 32, 64)},
+}  # fmt: skip
+_ARRAY = re.compile(r"([a-z]+[a-z0-9]*)\[([\d,]*)\]")
+
+
+def _mlir_type(shape: str) -> str | None:
+    """tensor<8x4xf32> for f32[8,4]{1,0}; None for what is no static array."""
+    match = _ARRAY.match(shape)
+    if not match or match[1] not in _MLIR_TYPES:
+        return None
+    sizes = "".join(f"{d}x" for d in match[2].split(",") if d)
+    return f"tensor<{sizes}{_MLIR_TYPES[match[1]]}>"
+
+
+def stub_program(program: Any) -> str | None:
+    """StableHLO with the signature of a program; None where it has no such form."""
+    result = program.result_shape()
+    results = result.tuple_shapes() if result.is_tuple() else [result]
+    inputs = [_mlir_type(str(s)) for s in program.parameter_shapes()]
+    outputs = [_mlir_type(str(s)) for s in results]
+    single = result.is_tuple() and len(results) < 2
+    if None in inputs or None in outputs or single:
+        return None
+    arguments = ", ".join(f"%a{k}: {t}" for k, t in enumerate(inputs))
+    listed = ", ".join(f"{t}" for t in outputs)
+    body = "".join(
+        f'%r{k} = stablehlo.custom_call @stub() : () -> {t}\n'
+        for k, t in enumerate(outputs)
+    )
+    values = ", ".join(f"%r{k}" for k in range(len(outputs)))
+    return (
+        f"func.func public @main({arguments}) -> ({listed}) {{\n{body}"
+        f"return {values} : {listed}\n}}"
+    )
+
+
+def behind_a_call(text: str, program: Any) -> str:
+    """The module with its entry called from another entry, f32[] -> f32[]."""
+    text = _without_attribute(text, "entry_computation_layout")
+    text = _without_attribute(text, "input_output_alias")
+    text = _without_attribute(text, "buffer_donor")
+    entry = re.search(r"^ENTRY\s+%?([\w.-]+)", text, re.MULTILINE)
+    assert entry, text[:200]
+    text = text[: entry.start()] + text[entry.start() + 5 :]
+    shapes = [str(s) for s in program.parameter_shapes()]
+    lines = [
+        f'  %xv_p{k} = {s} custom-call(), custom_call_target="stub"'
+        for k, s in enumerate(shapes)
+    ]
+    listed = ", ".join(f"%xv_p{k}" for k in range(len(shapes)))
+    return (
+        f"{text}\n\nENTRY %xv_main {{\n" + "\n".join(lines)
+        + f"\n  %xv_call = {program.result_shape()} call({listed}), "
+        f"to_apply=%{entry[1]}\n  ROOT %xv_x = f32[] parameter(0)\n}}\n"
+    )
+
+
+def _without_attribute(text: str, name: str) -> str:
+    at = text.find(f", {name}={{")
+    if at < 0:
+        return text
+    end, depth = text.index("{", at), 0
+    while True:
+        depth += {"{": 1, "}": -1}.get(text[end], 0)
+        end += 1
+        if not depth:
+            return text[:at] + text[end:]
+
+
+class _Judge:
+    """Compiles the stub with one module after another in its place."""
+
+    def __init__(self) -> None:
+        import jax
+        import numpy as np
+        from jax._src import compiler
+        from jax._src.interpreters import mlir
+        from jax.extend import xla
+        from jaxlib import _hlo, _jax
+        from jaxlib.mlir import ir
+
+        self.hlo, self.compiler, self.numpy, self.jaxlib = _hlo, compiler, np, _jax
+        self.module_bytes = b""
+        xla.register_hlo_module_transformation(
+            lambda _: self.module_bytes,
+            name="replace",
+            stage=xla.PipelineStage.PRE_SCHEDULER,
+            platforms="cpu",
+        )
+        xla.register_hlo_module_transformation(
+            self._stop,
+            name="stop",
+            stage=xla.PipelineStage.POST_SCHEDULER,
+            platforms="cpu",
+        )
+        self.devices = jax.devices()
+        self.context, self.ir = mlir.make_ir_context(), ir
+
+    def _stop(self, _: bytes) -> bytes:
+        raise RuntimeError(_STOP)
+
+    def verdict(self, text: str) -> dict[str, Any]:
+        try:
+            module = self.hlo.hlo_module_from_text(text)
+        except Exception as problem:  # jaxlib has no narrower type
+            return {"stage": "parse", "message": str(problem)}
+        proto = module.as_serialized_hlo_module_proto()
+        program = self.hlo.XlaComputation(proto).program_shape()
+        stub = stub_program(program)
+        if stub is None:
+            module = self.hlo.hlo_module_from_text(behind_a_call(text, program))
+            proto = module.as_serialized_hlo_module_proto()
+            stub = stub_program(self.hlo.XlaComputation(proto).program_shape())
+        header = module.to_string().split("\n", 1)[0]
+        counts = {name: int(n) for name, n in _COUNT.findall(header)}
+        replicas = counts.get("replica_count", 1)
+        partitions = counts.get("num_partitions", 1)
+        if replicas * partitions > _DEVICES:
+            return {"stage": "skip", "message": "too many devices"}
+        self.module_bytes = proto
+        total = replicas * partitions
+        options = self.compiler.get_compile_options(
+            num_replicas=replicas,
+            num_partitions=partitions,
+            device_assignment=self.numpy.arange(total).reshape(replicas, partitions),
+        )
+        options.executable_build_options.use_spmd_partitioning = partitions > 1
+        client = self.devices[0].client
+        listed = self.jaxlib.DeviceList(tuple(self.devices[:total]))
+        try:
+            with self.context:
+                client.compile_and_load(self.ir.Module.parse(stub), listed, options)
+        except Exception as problem:  # jaxlib has no narrower type
+            message = str(problem)
+            if _STOP in message:
+                return {"stage": "accepted", "message": ""}
+            return {"stage": "verify", "message": message}
+        return {"stage": "accepted", "message": "compiled"}
+
+
+class XlaJudge:
+    """A child that judges texts; started again when a text has aborted it."""
+
+    def __init__(self, python: str = sys.executable) -> None:
+        """`python`: the interpreter whose jaxlib is asked."""
+        self.python = python
+        self.child: subprocess.Popen[str] | None = None
+
+    def _start(self) -> subprocess.Popen[str]:
+        child = subprocess.Popen(
+            [self.python, "-m", "tests.verify.xla_verdict"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        assert child.stdout is not None
+        child.stdout.readline()
+        return child
+
+    def verdict(self, text: str) -> tuple[str, str]:
+        """('accepted' | 'parse' | 'verify' | 'abort' | 'skip', XLA's message)."""
+        if self.child is None:
+            self.child = self._start()
+        child = self.child
+        assert child.stdin is not None
+        assert child.stdout is not None
+        try:
+            child.stdin.write(json.dumps(text) + "\n")
+            child.stdin.flush()
+            line = child.stdout.readline()
+        except BrokenPipeError:
+            line = ""
+        if not line:
+            child.wait()
+            self.child = None
+            return "abort", f"exit {child.returncode}"
+        answer = json.loads(line)
+        return answer["stage"], answer["message"]
+
+    def close(self) -> None:
+        """End the child."""
+        if self.child is not None:
+            self.child.kill()
+            self.child.wait()
+            self.child = None
+
+
+if __name__ == "__main__":
+    main()
