@@ -1,0 +1,110 @@
+"""What an instruction does beyond its result, and whether it may go when unused.
+
+    send, recv, rng, infeed, outfeed, native starts and dones     always
+    all-reduce(...), channel_id=1                   in a module that is not partitioned
+    all-gather(...), constrain_layout=true          always
+    custom-call(...), custom_call_has_side_effect=true
+    while, call, async-start ...                    if anything that they call does
+
+Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc`, `hlo_computation.cc`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir import opcodes
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+_ALWAYS: Final = (
+    frozenset(
+        "rng rng-get-and-update-state infeed outfeed collective-broadcast".split()
+    )
+    | opcodes.POINT_TO_POINT
+    | opcodes.NATIVE_ASYNC_STARTS
+    | opcodes.NATIVE_ASYNC_DONES
+)
+_WITH_LAYOUT_CONSTRAINT: Final = frozenset(
+    "all-to-all all-gather all-reduce reduce-scatter".split()
+)
+_WITH_CHANNEL: Final = _WITH_LAYOUT_CONSTRAINT | {"collective-permute"}
+
+
+def channels_carry_meaning(module: Module) -> bool:
+    """Whether equal channel ids tie instructions together.
+
+    XLA asks whether the module went through SPMD partitioning, which the text does not
+    say; a module with several partitions did.
+    """
+    return module.num_partitions == 1
+
+
+def has_side_effect(instruction: Instruction) -> bool:
+    """Whether it, or anything that it calls, acts beyond its result.
+
+    An unknown opcode counts as having one.
+    """
+    seen: set[Computation] = set()
+    work = [instruction]
+    while work:
+        current = work.pop()
+        if acts_itself(current):
+            return True
+        for callee in called_computations(current):
+            if callee not in seen:
+                seen.add(callee)
+                work.extend(callee.instructions)
+    return False
+
+
+def acts_itself(instruction: Instruction) -> bool:
+    """Whether it acts beyond its result, its callees left aside."""
+    opcode = instruction.opcode
+    if opcode in _ALWAYS:
+        return True
+    wrapped = opcodes.wrapped_opcode(opcode)
+    if wrapped is not None:
+        # Sugar: the start is the wrapped instruction; update and done are nothing.
+        if opcodes.async_role(opcode) != "start":
+            return False
+        opcode = wrapped
+        if opcode in _ALWAYS:
+            return True
+    elif opcode not in opcodes.ARITY:
+        return True
+    if opcode == "custom-call":
+        attributes = instruction.attributes
+        return attributes.get("custom_call_has_side_effect") == "true"
+    if opcode not in _WITH_CHANNEL:
+        return False
+    attributes = instruction.attributes
+    if (
+        opcode in _WITH_LAYOUT_CONSTRAINT
+        and attributes.get("constrain_layout") == "true"
+    ):
+        return True
+    return "channel_id" in attributes and channels_carry_meaning(
+        instruction.computation.module
+    )
+
+
+def has_control_edges(instruction: Instruction) -> bool:
+    """Whether any control edge starts or ends here."""
+    return bool(
+        instruction.control_predecessors or instruction.control_successors
+    )
+
+
+def is_safely_removable(instruction: Instruction) -> bool:
+    """Whether taking it away loses no ordering and no parameter."""
+    return instruction.opcode != "parameter" and not has_control_edges(instruction)
+
+
+def is_removable(instruction: Instruction) -> bool:
+    """Whether it may go once nothing uses it: safely removable, without effects."""
+    return is_safely_removable(instruction) and not has_side_effect(instruction)
