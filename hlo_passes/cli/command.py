@@ -1,0 +1,55 @@
+"""What a subcommand is, and which there are.
+
+Subcommands of other packages are entry points of the group `hlo_passes.commands`: the
+name, and a `Command` object.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib.metadata import entry_points
+
+GROUP = "hlo_passes.commands"
+
+#: Subcommands of this package: module:object.
+COMMANDS: dict[str, str] = {
+    "opt": "hlo_passes.cli.opt:COMMAND",
+    "list": "hlo_passes.cli.list_passes:COMMAND",
+    "verify": "hlo_passes.cli.verify:COMMAND",
+    "diff": "hlo_passes.cli.diff:COMMAND",
+    "conformance": "hlo_passes.cli.conformance:COMMAND",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A subcommand.
+
+    Attributes:
+        name: as typed.
+        help: one line for the overview.
+        configure: adds arguments to a parser of its own.
+        run: does the work; returns the exit code.
+    """
+
+    name: str
+    help: str
+    configure: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
+
+
+def command_targets() -> dict[str, str]:
+    """All subcommands by name: 'module:object'; this package's first."""
+    targets = dict(COMMANDS)
+    for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
+        targets.setdefault(entry.name, entry.value)
+    return targets
+
+
+def load_command(target: str) -> Command:
+    """Import a subcommand."""
+    module_name, _, attribute = target.partition(":")
+    return getattr(importlib.import_module(module_name), attribute)

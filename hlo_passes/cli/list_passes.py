@@ -1,0 +1,56 @@
+"""`hlo-passes list`: the passes, their options and defaults."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import typing
+from typing import Any
+
+from hlo_passes.cli.command import Command
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.passes.base import Pass
+from hlo_passes.passes.pipeline import FixedPoint
+from hlo_passes.passes.registry import find_pass, pass_targets
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true")
+
+
+def describe(kind: type[Pass]) -> dict[str, Any]:
+    """Name, purpose and options of a pass class."""
+    hints = typing.get_type_hints(kind)
+    return {
+        "name": kind.name,
+        "purpose": (kind.__doc__ or "").strip().splitlines()[0],
+        "options": [
+            {
+                "name": f.name.replace("_", "-"),
+                "type": getattr(hints[f.name], "__name__", str(hints[f.name])),
+                "default": None if f.default is dataclasses.MISSING else f.default,
+            }
+            for f in dataclasses.fields(kind)
+            if not (kind is FixedPoint and f.name == "passes")
+        ],
+    }
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    kinds = [find_pass(name) for name in pass_targets()]
+    rows = sorted(map(describe, [*kinds, FixedPoint]), key=lambda r: r["name"])
+    if arguments.json:
+        sys.stdout.write(json.dumps({"passes": rows}, indent=1) + "\n")
+        return ExitCode.DONE
+    for row in rows:
+        sys.stdout.write(f"{row['name']}\n    {row['purpose']}\n")
+        for option in row["options"]:
+            default = option["default"]
+            shown = str(default).lower() if isinstance(default, bool) else default
+            sys.stdout.write(f"      {option['name']}={shown}\n")
+    return ExitCode.DONE
+
+
+COMMAND = Command("list", "passes with options and defaults", _configure, _run)

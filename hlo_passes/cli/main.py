@@ -1,0 +1,80 @@
+"""The command `hlo-passes`: finds the subcommand, runs it, turns errors into exit codes.
+
+    hlo-passes opt INPUT --passes=PIPELINE
+    hlo-passes --help
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from absl import app
+from absl.flags import argparse_flags
+
+from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
+from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
+from hlo_passes.errors import HloError
+from hlo_passes.passes.spec import nearest
+
+
+class _Parser(argparse_flags.ArgumentParser):
+    """An argument parser whose errors have the form of ours, and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        sys.stderr.write(f"{self.prog}: error[U000]: {message}\n")
+        sys.stderr.write(f"  help: `{self.prog} --help` shows what it takes\n")
+        raise SystemExit(ExitCode.USAGE)
+
+
+def _overview() -> str:
+    lines = [__doc__ or "", "Subcommands:"]
+    for name, target in command_targets().items():
+        lines.append(f"  {name:12} {load_command(target).help}")
+    return "\n".join(lines) + "\n"
+
+
+def _find(name: str) -> Command | None:
+    target = COMMANDS.get(name) or command_targets().get(name)
+    return load_command(target) if target else None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command line (without the program's name); returns the exit code."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        sys.stdout.write(_overview())
+        return ExitCode.DONE if arguments else ExitCode.USAGE
+    if arguments[0] == "--version":
+        from importlib.metadata import version
+
+        sys.stdout.write(f"hlo-passes {version('hlo-passes')}\n")
+        return ExitCode.DONE
+    name = arguments[0]
+    command = _find(name)
+    if command is None:
+        sys.stderr.write(f"hlo-passes: error[U004]: there is no subcommand {name}\n")
+        near = nearest(name, command_targets())
+        sys.stderr.write(f"  help: {near or '`hlo-passes --help` lists them'}\n")
+        return ExitCode.USAGE
+    parser = _Parser(prog=f"hlo-passes {name}", description=command.help)
+    command.configure(parser)
+    try:
+        return command.run(parser.parse_args(arguments[1:]))
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
+    except HloError as problem:
+        sys.stderr.write(problem.render() + "\n")
+        return exit_code_of(problem)
+    except BrokenPipeError:
+        # Whoever read our output has gone; nothing is wrong here.
+        sys.stderr.close()
+        return ExitCode.DONE
+    except KeyboardInterrupt:
+        return 130
+
+
+def console_main() -> None:
+    """The entry point of the console script."""
+    app.run(lambda argv: main(argv[1:]), flags_parser=list)

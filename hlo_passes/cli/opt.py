@@ -1,0 +1,87 @@
+"""`hlo-passes opt`: rewrite a module with a pipeline of passes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from hlo_passes.cli.command import Command
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.pipeline import Pipeline
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="INPUT", help="HLO; '-' for stdin")
+    parser.add_argument("-o", "--output", metavar="OUT", help="default: stdout")
+    parser.add_argument("--passes", required=True, metavar="PIPELINE")
+    parser.add_argument("--target", default="h100_sxm", help="GPU description")
+    parser.add_argument("--topology", default="", metavar="PxHxG")
+    parser.add_argument("--devices", type=int, help="in place of the module's count")
+    parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
+    parser.add_argument("--report", metavar="FILE", help="what each pass did, JSON")
+    parser.add_argument(
+        "--verify-each", action="store_true", help="verify after unchanged passes too"
+    )
+    parser.add_argument(
+        "--print-after", action="append", default=[], metavar="PASS",
+        help="print the module after this pass on stderr; 'all' for every pass",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timing", action="store_true", help="seconds of each pass on stderr"
+    )
+    parser.add_argument(
+        "--remarks", action="store_true", help="what was not done, and why, on stderr"
+    )
+    parser.add_argument(
+        "--no-xla-quirks", action="store_true",
+        help="the safe thing where XLA's behaviour is surprising",
+    )  # fmt: skip
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    context = PassContext(
+        target=arguments.target,
+        topology=arguments.topology,
+        costs=arguments.costs,
+        xla_quirks=not arguments.no_xla_quirks,
+    )
+    pipeline = Pipeline.parse(arguments.passes, context)
+    names = {p.name for p in pipeline.passes}
+    for name in arguments.print_after:
+        if name not in names | {"all"}:
+            raise UsageError(
+                f"--print-after={name}: no such pass in the pipeline",
+                code="U005",
+                hint=f"its passes: {', '.join(sorted(names))}",
+            )
+    module = read_module(arguments.input)
+
+    def print_after(name: str, after: Module) -> None:
+        if name in arguments.print_after or "all" in arguments.print_after:
+            sys.stderr.write(f"// after {name}\n{after.to_text()}\n")
+
+    result = pipeline.run(
+        module, verify_each=arguments.verify_each, after_pass=print_after
+    )
+    text = module.to_text()
+    if arguments.report:
+        write_text(arguments.report, json.dumps(result.to_json(), indent=1) + "\n")
+    write_text(arguments.output, text)
+    if arguments.timing:
+        for run in result.passes:
+            sys.stderr.write(f"{run.seconds:9.3f} s  {run.name}\n")
+    if arguments.remarks:
+        for run in result.passes:
+            for remark in run.remarks:
+                sys.stderr.write(f"{run.name}: {remark}\n")
+    for unknown in result.unknown:
+        sys.stderr.write(unknown + "\n")
+    return ExitCode.DONE
+
+
+COMMAND = Command("opt", "rewrite a module with passes", _configure, _run)

@@ -1,0 +1,34 @@
+"""`hlo-passes verify`: all findings of one or more modules."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hlo_passes.cli.command import Command
+from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
+from hlo_passes.cli.files import read_module
+from hlo_passes.errors import HloError
+from hlo_passes.verify.verifier import verify
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("inputs", nargs="+", metavar="INPUT")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    worst = int(ExitCode.DONE)
+    for path in arguments.inputs:
+        try:
+            module = read_module(path)
+            verify(module)
+        except HloError as problem:
+            sys.stderr.write(problem.render() + "\n")
+            worst = max(worst, exit_code_of(problem))
+        else:
+            count = module.instruction_count
+            sys.stdout.write(f"{path}: ok, {count} instructions\n")
+    return worst
+
+
+COMMAND = Command("verify", "check modules; all findings", _configure, _run)

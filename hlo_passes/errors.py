@@ -1,0 +1,140 @@
+"""The exception tree, and how a message is written.
+
+    FILE:LINE:COLUMN: error[CODE]: what
+      the source line
+           ^
+      help: what would mend it
+
+Every error of the project derives from `HloError`, carries a stable code (explained in
+docs/errors.md) and pickles.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_passes.source import Location
+
+
+class HloError(Exception):
+    """Root of all errors. `code`, `message`, `location` (or None) and `hint` (or '')."""
+
+    default_code = "H000"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        code: str | None = None,
+        location: Location | None = None,
+        hint: str = "",
+    ) -> None:
+        """Keep the parts; the text is put together by `render`."""
+        self.message = message
+        self.code = code or self.default_code
+        self.location = location
+        self.hint = hint
+        super().__init__(message)
+
+    def render(self) -> str:
+        """The message as a user sees it: place, code, source line, caret, help."""
+        place = f"{self.location}: " if self.location else ""
+        lines = [f"{place}error[{self.code}]: {self.message}"]
+        if self.location and self.location.excerpt:
+            lines.append(f"  {self.location.excerpt}")
+            lines.append("  " + " " * self.location.caret + "^")
+        if self.hint:
+            lines.append(f"  help: {self.hint}")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        """The rendered message."""
+        return self.render()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle by parts, so that errors cross process borders whole."""
+        return (
+            _rebuild,
+            (type(self), self.message, self.code, self.location, self.hint),
+            self.__dict__,
+        )
+
+
+def _rebuild(
+    kind: type[HloError],
+    message: str,
+    code: str,
+    location: Location | None,
+    hint: str,
+) -> HloError:
+    error = kind.__new__(kind)
+    HloError.__init__(error, message, code=code, location=location, hint=hint)
+    return error
+
+
+class ParseError(HloError):
+    """The text is not HLO (codes P...)."""
+
+    default_code = "P000"
+
+
+class UsageError(HloError):
+    """An unknown pass, option or file; carries the nearest right name (codes U...)."""
+
+    default_code = "U000"
+
+
+class PipelineSpecError(UsageError):
+    """The text of a pipeline cannot be read."""
+
+    default_code = "U010"
+
+
+class VerificationError(HloError):
+    """The verifier refused a module; `findings` holds every finding, in text order."""
+
+    default_code = "V000"
+
+    def __init__(self, findings: tuple[Any, ...], *, after: str = "") -> None:
+        """`findings` are `hlo_passes.verify.Finding`s; `after` names the guilty pass."""
+        self.findings = findings
+        self.after = after
+        first = findings[0]
+        super().__init__(
+            first.message, code=first.code, location=first.location, hint=first.hint
+        )
+
+    def render(self) -> str:
+        """All findings, one after another."""
+        head = f"error: after pass {self.after}:\n" if self.after else ""
+        return head + "\n".join(f.render() for f in self.findings)
+
+
+class UnsupportedHloError(HloError):
+    """HLO that is legal but that the project cannot handle here (codes S...)."""
+
+    default_code = "S000"
+
+
+class PassError(HloError):
+    """A pass failed (codes E...)."""
+
+    default_code = "E000"
+
+
+class PreconditionError(PassError):
+    """The module is not in the form that the pass requires."""
+
+    default_code = "E001"
+
+
+class PostconditionError(PassError):
+    """A pass produced something that the verifier refuses."""
+
+    default_code = "E002"
+
+
+class FalseChangeReportError(PassError):
+    """A pass said `changed` and changed nothing, or the reverse."""
+
+    default_code = "E003"

@@ -1,0 +1,378 @@
+"""A computation: instructions in text order, and the only methods that change the graph.
+
+    %body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
+      ...                       instructions, in text order: the schedule, when the
+      ROOT %t = ... tuple(...)  module says is_scheduled=true
+    }
+
+Insertions and removals are noted and take effect when the order is next read, so that
+a pass that makes thousands of them stays linear.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from hlo_passes.ir.instruction import Instruction
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.module import Module
+    from hlo_passes.ir.shapes import Shape
+
+#: Attributes that `replace` hands on to a replacement that lacks them.
+_INHERITED = ("metadata", "frontend_attributes", "sharding")
+
+
+class Computation:
+    """A named list of instructions with one root.
+
+    Attributes:
+        name: without `%`, unique in the module.
+        module: the owner.
+        root: the instruction whose value is the result.
+        execution_thread: 'main' unless the text says otherwise.
+        line: 1-based line of the header in the source, 0 when made here.
+    """
+
+    def __init__(self, name: str, *, execution_thread: str = "main") -> None:
+        """An empty computation; `Module.add_computation` puts it into a module."""
+        self.name = name
+        self.module: Module = None  # type: ignore[assignment]  # set by the module
+        self.root: Instruction = None  # type: ignore[assignment]  # set by add
+        self.execution_thread = execution_thread
+        self.line = 0
+        self.root_is_marked = True
+        self._order: list[Instruction] = []
+        self._snapshot: tuple[Instruction, ...] | None = None
+        self._before: dict[Instruction, list[Instruction]] = {}
+        self._after: dict[Instruction, list[Instruction]] = {}
+        self._appended: list[Instruction] = []
+        self._has_removed = False
+        # Source text in pieces; None when made here. See text/printer.py.
+        self.source_lead: str | None = None
+        self.source_head: str | None = None
+        self.source_foot = "\n}"
+        self.source_joiner = "\n"
+        self.touched = True
+        # Anonymous operands and the instruction whose text spells them.
+        self.embedded_in: dict[Instruction, Instruction] = {}
+        self.inline_owner: Instruction | None = None
+
+    # -- reading ------------------------------------------------------------
+
+    @property
+    def instructions(self) -> tuple[Instruction, ...]:
+        """All instructions in text order: a snapshot, safe to change under."""
+        if self._snapshot is None:
+            self._settle()
+            self._snapshot = tuple(self._order)
+        return self._snapshot
+
+    @property
+    def parameters(self) -> tuple[Instruction, ...]:
+        """Parameters by number."""
+        found = [i for i in self.instructions if i.opcode == "parameter"]
+        return tuple(sorted(found, key=lambda p: p.parameter_number))
+
+    @property
+    def is_entry(self) -> bool:
+        """Whether this is the module's entry."""
+        return self.module.entry is self
+
+    def find(self, name: str) -> Instruction | None:
+        """The instruction of that name (with or without `%`), or None."""
+        name = name.removeprefix("%")
+        return next((i for i in self.instructions if i.name == name), None)
+
+    def __repr__(self) -> str:
+        """<computation %name>."""
+        return f"<computation %{self.name}>"
+
+    # -- adding and removing ------------------------------------------------
+
+    def new(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Iterable[Instruction] = (),
+        attributes: Mapping[str, str] | None = None,
+        *,
+        name: str | None = None,
+        literal: str | None = None,
+        before: Instruction | None = None,
+        after: Instruction | None = None,
+    ) -> Instruction:
+        """Make an instruction with a fresh name and add it.
+
+        Args:
+            opcode: as printed.
+            shape: of the result.
+            operands: instructions of this computation.
+            attributes: texts by name, in print order.
+            name: stem of the fresh name; the opcode when not given.
+            literal: see `Instruction.literal`.
+            before: stand directly before this one in text order, or
+            after: directly behind this one; at the end when neither is given.
+        """
+        fresh = self.module.fresh_name(name or opcode)
+        instruction = Instruction(
+            fresh, opcode, shape, tuple(operands), attributes, literal=literal
+        )
+        self.add(instruction, before=before, after=after)
+        return instruction
+
+    def add(
+        self,
+        instruction: Instruction,
+        *,
+        before: Instruction | None = None,
+        after: Instruction | None = None,
+    ) -> None:
+        """Add a detached instruction whose name is free in the module."""
+        instruction.computation = self
+        instruction.removed = False
+        for operand in instruction.operands:
+            operand._users[instruction] = None
+        if before is not None:
+            self._before.setdefault(before, []).append(instruction)
+        elif after is not None:
+            self._after.setdefault(after, []).append(instruction)
+        else:
+            self._appended.append(instruction)
+        if self.root is None:
+            self.root = instruction
+        if instruction.opcode == "parameter":
+            self.source_head = None
+        self.module.note_name(instruction.name)
+        self._changed()
+
+    def remove(self, instruction: Instruction) -> None:
+        """Remove an instruction without users; its control edges go with it.
+
+        Raises ValueError when it has users or is the root.
+        """
+        if instruction._users or instruction is self.root:
+            msg = f"%{instruction.name} is in use and cannot be removed"
+            raise ValueError(msg)
+        self.drop_control_edges(instruction)
+        if instruction in self.embedded_in:
+            self.touch(instruction)
+        for operand in instruction.operands:
+            operand._users.pop(instruction, None)
+        if instruction.opcode == "parameter":
+            self.source_head = None
+        instruction.removed = True
+        self._has_removed = True
+        self._changed()
+
+    def remove_with_dead_operands(self, instruction: Instruction) -> int:
+        """Remove it, then every operand that thereby died and may go; the number."""
+        from hlo_passes.analysis.effects import is_removable
+
+        count, work = 0, [instruction]
+        while work:
+            current = work.pop()
+            if current.removed or current._users or current is self.root:
+                continue
+            if current is not instruction and not is_removable(current):
+                continue
+            self.remove(current)
+            count += 1
+            work.extend(current.operands)
+        return count
+
+    # -- edges --------------------------------------------------------------
+
+    def set_operands(
+        self, instruction: Instruction, operands: Iterable[Instruction]
+    ) -> None:
+        """Let an instruction read other operands."""
+        old, new = instruction.operands, tuple(operands)
+        if old == new:
+            return
+        for operand in old:
+            operand._users.pop(instruction, None)
+        for operand in new:
+            operand._users[instruction] = None
+        instruction.operands = new
+        self.touch(instruction)
+
+    def replace_operand(
+        self, instruction: Instruction, old: Instruction, new: Instruction
+    ) -> None:
+        """Let an instruction read `new` wherever it read `old`."""
+        self.set_operands(
+            instruction, [new if o is old else o for o in instruction.operands]
+        )
+
+    def replace_uses(self, old: Instruction, new: Instruction) -> None:
+        """Let every user of `old` (but `new` itself) and the root be `new`'s."""
+        for user in old.users:
+            if user is not new:
+                self.replace_operand(user, old, new)
+        if self.root is old:
+            self.set_root(new)
+
+    def replace(self, old: Instruction, new: Instruction) -> bool:
+        """XLA's ReplaceInstruction: `new` takes the place of `old`, which goes.
+
+        `new` inherits op metadata, frontend attributes and sharding where it has none,
+        and the name if the opcodes are equal. Operands that die go too. An instruction
+        with control edges is left alone: False.
+
+        Source: openxla/xla `xla/hlo/ir/hlo_computation.cc`.
+        """
+        if old._control_predecessors or old._control_successors:
+            return False
+        for name in _INHERITED:
+            text = old.attributes.get(name)
+            if text is None:
+                continue
+            if name == "metadata":
+                if new.metadata.op_name or not old.metadata.op_name:
+                    continue
+            elif name in new.attributes:
+                continue
+            new.set_attribute(name, text)
+        self.replace_uses(old, new)
+        same_kind = old.opcode == new.opcode and (
+            old.opcode != "custom-call"
+            or old.attributes.get("custom_call_target")
+            == new.attributes.get("custom_call_target")
+        )
+        name = old.name
+        self.remove_with_dead_operands(old)
+        if same_kind and not new.removed:
+            self.rename(new, name)
+        return True
+
+    def rename(self, instruction: Instruction, name: str) -> None:
+        """Give another name; it must be free in this computation."""
+        instruction.name = name
+        self.module.note_name(name)
+        self.touch(instruction)
+        for user in instruction._users:
+            self.touch(user)
+        for successor in instruction._control_successors:
+            self.touch(successor)
+
+    def set_shape(self, instruction: Instruction, shape: Shape) -> None:
+        """Give an instruction another result shape; users are not checked."""
+        if instruction.shape == shape:
+            return
+        instruction.shape = shape
+        if instruction is self.root or instruction.opcode == "parameter":
+            self.source_head = None
+        self.touch(instruction)
+
+    def set_root(self, instruction: Instruction) -> None:
+        """Make another instruction the result."""
+        if self.root is instruction:
+            return
+        if self.root is not None and not self.root.removed:
+            self.touch(self.root)
+        self.root = instruction
+        self.root_is_marked = True
+        self.source_head = None
+        self.touch(instruction)
+
+    def add_control_edge(self, first: Instruction, then: Instruction) -> None:
+        """`first` must run before `then`; a second equal edge is not added."""
+        if first in then._control_predecessors:
+            return
+        then._control_predecessors += (first,)
+        first._control_successors += (then,)
+        self.touch(then)
+
+    def remove_control_edge(self, first: Instruction, then: Instruction) -> None:
+        """Take the edge away; nothing happens when there is none."""
+        if first not in then._control_predecessors:
+            return
+        then._control_predecessors = tuple(
+            p for p in then._control_predecessors if p is not first
+        )
+        first._control_successors = tuple(
+            s for s in first._control_successors if s is not then
+        )
+        self.touch(then)
+
+    def drop_control_edges(self, instruction: Instruction) -> None:
+        """Take away all control edges of an instruction."""
+        for predecessor in instruction._control_predecessors:
+            self.remove_control_edge(predecessor, instruction)
+        for successor in instruction._control_successors:
+            self.remove_control_edge(instruction, successor)
+
+    # -- order --------------------------------------------------------------
+
+    def set_order(self, order: Iterable[Instruction]) -> None:
+        """Put the instructions into another order: the same ones, each once.
+
+        Raises ValueError when it is not a permutation of them.
+        """
+        new = list(order)
+        old = self.instructions
+        if len(new) != len(old) or set(new) != set(old):
+            msg = f"the new order of %{self.name} is no permutation of the old one"
+            raise ValueError(msg)
+        if all(a is b for a, b in zip(new, old, strict=True)):
+            return
+        for instruction in old:
+            # Blanks and comments in front of an instruction go with it, except where
+            # several instructions share a line or an anonymous operand hides.
+            if self.source_joiner != "\n" or self.embedded_in:
+                instruction._text = None
+        if not self.root_is_marked:
+            self.touch(self.root)
+            self.root_is_marked = True
+        self.embedded_in.clear()
+        self._order = new
+        self._snapshot = None
+        self._changed()
+
+    # -- bookkeeping --------------------------------------------------------
+
+    def touch(self, instruction: Instruction) -> None:
+        """Note that an instruction differs from its source text."""
+        instruction._text = None
+        if self.embedded_in:
+            owner = self.embedded_in.get(instruction, instruction)
+            owner._text = None
+            for anonymous, its_owner in list(self.embedded_in.items()):
+                if its_owner is owner:
+                    anonymous._text = None
+                    del self.embedded_in[anonymous]
+        self._changed()
+
+    def _changed(self) -> None:
+        self._snapshot = None
+        self.touched = True
+        if self.inline_owner is not None:
+            owner, self.inline_owner = self.inline_owner, None
+            owner.computation.touch(owner)
+        self.module.version += 1
+
+    def _settle(self) -> None:
+        """Bring noted insertions and removals into the order."""
+        if not (
+            self._before or self._after or self._appended or self._has_removed
+        ):
+            return
+        before, after = self._before, self._after
+        settled: list[Instruction] = []
+        # Explicit stack: (instruction, state) with state 0 = its predecessors first.
+        for start in (*self._order, *self._appended):
+            stack = [(start, 0)]
+            while stack:
+                instruction, state = stack.pop()
+                if state == 0:
+                    stack.append((instruction, 1))
+                    stack.extend((i, 0) for i in reversed(before.get(instruction, ())))
+                else:
+                    if not instruction.removed:
+                        settled.append(instruction)
+                    stack.extend((i, 0) for i in reversed(after.get(instruction, ())))
+        self._order = settled
+        self._before, self._after, self._appended = {}, {}, []
+        self._has_removed = False

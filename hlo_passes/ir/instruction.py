@@ -1,0 +1,316 @@
+"""One instruction: shape, opcode, operands, users, control edges and attribute text.
+
+    %cp = f32[8]{0} collective-permute(%x), channel_id=1, source_target_pairs={{0,1}}
+     |      |              |            |        |
+    name  shape         opcode     operands  attributes: verbatim text until asked for
+
+An instruction compares by identity. Its edges (operands, users, control edges) change
+only through its `Computation`; its attributes through `set_attribute` and the typed
+properties. Whatever changes drops the kept source text, so that the printer writes the
+instruction anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.replica_groups import (
+    ReplicaGroups,
+    SourceTargetPairs,
+    parse_replica_groups,
+    parse_source_target_pairs,
+)
+from hlo_passes.ir.metadata import (
+    BackendConfig,
+    FrontendAttributes,
+    Metadata,
+    parse_backend_config,
+    parse_frontend_attributes,
+    parse_metadata,
+)
+from hlo_passes.source import Location
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.shapes import Shape
+
+_NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+
+
+class Instruction:
+    """A node of the graph; made by the reader or by `Computation.add`.
+
+    Attributes:
+        name: without `%`, unique in its computation.
+        opcode: as printed: 'add', 'all-gather-start', 'reduce-scatter-start' (sugar).
+        shape: of the result.
+        operands: the instructions read, in order; the same one may occur twice.
+        literal: what stands between the parentheses of a `constant` (verbatim), the
+            number of a `parameter`, else None.
+        computation: the owner.
+        line: 1-based line in the source, 0 for an instruction made here.
+    """
+
+    __slots__ = (
+        "_attributes", "_control_predecessors", "_control_successors", "_tail",
+        "_text", "_users", "computation", "line", "literal", "name", "opcode",
+        "operands", "removed", "shape",
+    )  # fmt: skip
+
+    name: str
+    opcode: str
+    shape: Shape
+    operands: tuple[Instruction, ...]
+    literal: str | None
+    computation: Computation
+    line: int
+    removed: bool
+    _attributes: dict[str, str] | None  # None: not split yet, see `_tail`
+    _tail: str  # ", name=value, name=value" as read
+    _text: str | None  # the source text, None once touched
+    _users: dict[Instruction, None]
+    _control_predecessors: tuple[Instruction, ...]
+    _control_successors: tuple[Instruction, ...]
+
+    def __init__(
+        self,
+        name: str,
+        opcode: str,
+        shape: Shape,
+        operands: tuple[Instruction, ...] = (),
+        attributes: Mapping[str, str] | None = None,
+        *,
+        literal: str | None = None,
+    ) -> None:
+        """A detached instruction; `Computation.add` puts it into a graph."""
+        self.name = name
+        self.opcode = opcode
+        self.shape = shape
+        self.operands = tuple(operands)
+        self.literal = literal
+        self.line = 0
+        self.removed = False
+        self._attributes = dict(attributes or {})
+        self._tail = ""
+        self._text = None
+        self._users = {}
+        self._control_predecessors = ()
+        self._control_successors = ()
+
+    # -- edges --------------------------------------------------------------
+
+    @property
+    def users(self) -> tuple[Instruction, ...]:
+        """Instructions that read this one, each once, in the order they came."""
+        return tuple(self._users)
+
+    @property
+    def user_count(self) -> int:
+        """Number of distinct users."""
+        return len(self._users)
+
+    @property
+    def control_predecessors(self) -> tuple[Instruction, ...]:
+        """Instructions that must run before this one."""
+        return self._control_predecessors
+
+    @property
+    def control_successors(self) -> tuple[Instruction, ...]:
+        """Instructions that must run after this one."""
+        return self._control_successors
+
+    @property
+    def is_root(self) -> bool:
+        """Whether its value is the computation's result."""
+        return self.computation.root is self
+
+    @property
+    def parameter_number(self) -> int:
+        """Number of a parameter; ValueError for anything else."""
+        if self.opcode != "parameter" or self.literal is None:
+            msg = f"%{self.name} is no parameter"
+            raise ValueError(msg)
+        return int(self.literal)
+
+    @property
+    def tuple_index(self) -> int:
+        """`index=` of a get-tuple-element; ValueError for anything else."""
+        if self.opcode != "get-tuple-element":
+            msg = f"%{self.name} is no get-tuple-element"
+            raise ValueError(msg)
+        return int(self.attributes["index"])
+
+    @property
+    def tuple_index_or_none(self) -> int | None:
+        """`index=` of a get-tuple-element, None for anything else."""
+        return self.tuple_index if self.opcode == "get-tuple-element" else None
+
+    @property
+    def called_computations(self) -> tuple[Computation, ...]:
+        """Callees in XLA's order (while: body, condition); () for most opcodes."""
+        if "=" not in self._tail and not self._attributes:
+            return ()
+        return self.computation.module.callees(self)
+
+    # -- attributes ---------------------------------------------------------
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Attribute texts by name, in the order written; read-only.
+
+        Raises ParseError P030-P039 at the place of the fault when the text behind the
+        operands cannot be split.
+        """
+        if self._attributes is None:
+            if not self._tail:
+                return _NO_ATTRIBUTES
+            from hlo_passes.text.attribute_text import split_attributes
+
+            self._attributes = split_attributes(self)
+        return MappingProxyType(self._attributes)
+
+    def set_attribute(self, name: str, text: str | None) -> None:
+        """Write the text of an attribute; None removes it.
+
+        A new attribute is printed where XLA prints it.
+        """
+        current = dict(self.attributes)
+        if current.get(name) == text:
+            return
+        if text is None:
+            del current[name]
+        elif name in current:
+            current[name] = text
+        else:
+            current[name] = text
+            from hlo_passes.ir.attribute_values import in_print_order
+
+            current = in_print_order(current)
+        self._attributes = current
+        self.computation.touch(self)
+
+    @property
+    def replica_groups(self) -> ReplicaGroups | None:
+        """Typed `replica_groups`; None where there is none."""
+        text = self.attributes.get("replica_groups")
+        return None if text is None else parse_replica_groups(text)
+
+    @replica_groups.setter
+    def replica_groups(self, value: ReplicaGroups | None) -> None:
+        self.set_attribute("replica_groups", value and value.to_text())
+
+    @property
+    def source_target_pairs(self) -> SourceTargetPairs | None:
+        """Typed `source_target_pairs`; None where there are none."""
+        text = self.attributes.get("source_target_pairs")
+        return None if text is None else parse_source_target_pairs(text)
+
+    @source_target_pairs.setter
+    def source_target_pairs(self, value: SourceTargetPairs) -> None:
+        self.set_attribute("source_target_pairs", value.to_text())
+
+    @property
+    def channel_id(self) -> int | None:
+        """`channel_id`, None where there is none."""
+        text = self.attributes.get("channel_id")
+        return None if text is None else int(text)
+
+    @channel_id.setter
+    def channel_id(self, value: int | None) -> None:
+        self.set_attribute("channel_id", None if value is None else str(value))
+
+    @property
+    def use_global_device_ids(self) -> bool:
+        """Whether replica groups hold flattened ids."""
+        return self.attributes.get("use_global_device_ids") == "true"
+
+    @property
+    def metadata(self) -> Metadata:
+        """Typed `metadata`; an empty one where there is none."""
+        return parse_metadata(self.attributes.get("metadata", "{}"))
+
+    @metadata.setter
+    def metadata(self, value: Metadata) -> None:
+        self.set_attribute("metadata", value.to_text() or None)
+
+    @property
+    def frontend_attributes(self) -> FrontendAttributes:
+        """Typed `frontend_attributes`; an empty mapping where there are none."""
+        return parse_frontend_attributes(
+            self.attributes.get("frontend_attributes", "{}")
+        )
+
+    @frontend_attributes.setter
+    def frontend_attributes(self, value: FrontendAttributes) -> None:
+        self.set_attribute("frontend_attributes", value.to_text() if value else None)
+
+    @property
+    def backend_config(self) -> BackendConfig | None:
+        """Typed `backend_config` (text and JSON view); None where there is none."""
+        text = self.attributes.get("backend_config")
+        return None if text is None else parse_backend_config(text)
+
+    @backend_config.setter
+    def backend_config(self, value: BackendConfig | None) -> None:
+        self.set_attribute("backend_config", value and value.to_text())
+
+    # -- asynchronous forms -------------------------------------------------
+
+    @property
+    def async_role(self) -> str | None:
+        """'start', 'update' or 'done' of an asynchronous opcode, else None."""
+        return opcodes.async_role(self.opcode)
+
+    @property
+    def async_start(self) -> Instruction:
+        """The start that this update or done belongs to (a start: itself)."""
+        node = self
+        while node.async_role in ("update", "done"):
+            node = node.operands[0]
+        return node
+
+    @property
+    def async_wrapped_opcode(self) -> str | None:
+        """What an asynchronous op does: 'all-gather' for all-gather-start and -done.
+
+        For `async-start` with a computation: the opcode of its root. None for what is
+        not asynchronous.
+        """
+        role = self.async_role
+        if role is None:
+            return None
+        if not self.opcode.startswith("async-"):
+            return self.opcode[: -len(role) - 1]
+        start = self.async_start
+        for callee in start.called_computations:
+            return callee.root.opcode
+        return None
+
+    @property
+    def is_async_collective_start(self) -> bool:
+        """A native or generic start of a collective (send/recv excluded)."""
+        return (
+            self.async_role == "start"
+            and self.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
+        )
+
+    # -- place --------------------------------------------------------------
+
+    @property
+    def location(self) -> Location | None:
+        """Where it stands in the source; None for an instruction made here."""
+        source = self.computation.module.source
+        if not self.line or source is None:
+            return None
+        location = source.location_in_line(self.line, 1)
+        start = source.offset_of_line(self.line)
+        end = source.text.find("\n", start)
+        column = source.text.find(self.name, start, end if end >= 0 else None) - start
+        return source.location_in_line(self.line, column + 1) if column > 0 else location
+
+    def __repr__(self) -> str:
+        """<%name = shape opcode>."""
+        return f"<%{self.name} = {self.shape.text} {self.opcode}>"

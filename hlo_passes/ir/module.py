@@ -1,0 +1,229 @@
+"""A module: header attributes, stack-frame tables, computations, the entry.
+
+    HloModule jit_step, is_scheduled=true, entry_computation_layout={...}, num_partitions=8
+    FileNames ...                      kept as text
+    %add (...) -> f32[] { ... }        computations, callees before callers
+    ENTRY %main (...) -> ... { ... }
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from hlo_passes.errors import ParseError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
+from hlo_passes.source import SourceText
+
+
+class Module:
+    """An HLO module.
+
+    Attributes:
+        name: after `HloModule`.
+        source: the text it was read from, None when made here.
+        entry: the entry computation.
+        tables: the stack-frame tables, verbatim ('' when there are none).
+        version: grows with every change, 0 as read.
+        single_instruction: read from text that is one instruction.
+    """
+
+    def __init__(self, name: str, source: SourceText | None = None) -> None:
+        """An empty module; the reader or `add_computation` fills it."""
+        self.name = name
+        self.source = source
+        self.entry: Computation = None  # type: ignore[assignment]  # set by the reader
+        self.tables = ""
+        self.version = 0
+        self.header_touched = source is None
+        self.single_instruction = False
+        # Source text in pieces, see text/printer.py.
+        self.source_prologue = ""
+        self.source_epilogue = ""
+        self._attributes: dict[str, str] = {}
+        self._computations: dict[str, Computation] = {}
+        self._names: set[str] | None = None
+        self._next_number: dict[str, int] = {}
+        self._callers: tuple[int, dict[Computation, tuple[Instruction, ...]]] | None
+        self._callers = None
+
+    # -- reading ------------------------------------------------------------
+
+    @property
+    def computations(self) -> tuple[Computation, ...]:
+        """All computations in text order."""
+        return tuple(self._computations.values())
+
+    def computation(self, name: str) -> Computation | None:
+        """The computation of that name (with or without `%`), or None."""
+        return self._computations.get(name.removeprefix("%"))
+
+    @property
+    def attributes(self) -> Mapping[str, str]:
+        """Header attribute texts by name, in the order written; read-only."""
+        return MappingProxyType(self._attributes)
+
+    def set_attribute(self, name: str, text: str | None) -> None:
+        """Write the text of a header attribute; None removes it."""
+        if self._attributes.get(name) == text:
+            return
+        if text is None:
+            del self._attributes[name]
+        else:
+            self._attributes[name] = text
+        self.header_touched = True
+        self.version += 1
+
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether the text order is the schedule."""
+        return self._attributes.get("is_scheduled") == "true"
+
+    @property
+    def replica_count(self) -> int:
+        """Number of replicas, 1 unless the header says otherwise."""
+        return int(self._attributes.get("replica_count", "1"))
+
+    @property
+    def num_partitions(self) -> int:
+        """Number of partitions, 1 unless the header says otherwise."""
+        return int(self._attributes.get("num_partitions", "1"))
+
+    @property
+    def instruction_count(self) -> int:
+        """Instructions of all computations."""
+        return sum(len(c.instructions) for c in self._computations.values())
+
+    def callees(self, instruction: Instruction) -> tuple[Computation, ...]:
+        """Computations that an instruction calls, in XLA's order; P034 if undefined."""
+        found: list[Computation] = []
+        attributes = instruction.attributes
+        for name in CALLEE_ATTRIBUTES:
+            text = attributes.get(name)
+            if text is None:
+                continue
+            for word in text.strip("{}").split(","):
+                callee_name = word.strip().removeprefix("%")
+                if not callee_name:
+                    continue
+                callee = self._computations.get(callee_name)
+                if callee is None:
+                    raise ParseError(
+                        f"{name}={word.strip()}: no computation of that name",
+                        code="P034",
+                        location=instruction.location,
+                        hint="computations are defined before they are used",
+                    )
+                found.append(callee)
+        return tuple(found)
+
+    def callers(self, computation: Computation) -> tuple[Instruction, ...]:
+        """Instructions that call a computation, in text order."""
+        if self._callers is None or self._callers[0] != self.version:
+            table: dict[Computation, dict[Instruction, None]] = {}
+            for owner in self._computations.values():
+                for instruction in owner.instructions:
+                    for callee in instruction.called_computations:
+                        table.setdefault(callee, {})[instruction] = None
+            self._callers = (self.version, {c: tuple(i) for c, i in table.items()})
+        return self._callers[1].get(computation, ())
+
+    # -- changing -----------------------------------------------------------
+
+    def add_computation(
+        self, computation: Computation, *, before: Computation | None = None
+    ) -> None:
+        """Add a computation whose name is free, in front of another or at the end."""
+        if computation.name in self._computations:
+            msg = f"there is a computation %{computation.name} already"
+            raise ValueError(msg)
+        computation.module = self
+        if before is None:
+            self._computations[computation.name] = computation
+        else:
+            rebuilt: dict[str, Computation] = {}
+            for name, known in self._computations.items():
+                if known is before:
+                    rebuilt[computation.name] = computation
+                rebuilt[name] = known
+            self._computations = rebuilt
+        self.version += 1
+
+    def remove_computation(self, computation: Computation) -> None:
+        """Remove a computation that nothing calls."""
+        del self._computations[computation.name]
+        if computation.inline_owner is not None:
+            owner, computation.inline_owner = computation.inline_owner, None
+            if not owner.removed:
+                owner.computation.touch(owner)
+        self.version += 1
+
+    def fresh_name(self, stem: str) -> str:
+        """A name that no instruction of the module has: `stem`, else `stem.N`."""
+        names = self._all_names()
+        if stem not in names:
+            names.add(stem)
+            return stem
+        base, dot, number = stem.rpartition(".")
+        if dot and number.isdecimal():
+            stem = base
+        number = self._next_number.get(stem, 1)
+        while f"{stem}.{number}" in names:
+            number += 1
+        self._next_number[stem] = number + 1
+        name = f"{stem}.{number}"
+        names.add(name)
+        return name
+
+    def fresh_computation_name(self, stem: str) -> str:
+        """A name that no computation of the module has: `stem`, else `stem.N`."""
+        name, number = stem, 0
+        while name in self._computations:
+            number += 1
+            name = f"{stem}.{number}"
+        return name
+
+    def note_name(self, name: str) -> None:
+        """Remember that an instruction's name is taken."""
+        if self._names is not None:
+            self._names.add(name)
+
+    def _all_names(self) -> set[str]:
+        if self._names is None:
+            self._names = {
+                i.name for c in self._computations.values() for i in c.instructions
+            }
+        return self._names
+
+    # -- text ---------------------------------------------------------------
+
+    def to_text(self) -> str:
+        """HLO text. Whatever nobody touched is its own source bytes."""
+        from hlo_passes.text.printer import module_text
+
+        return module_text(self)
+
+    def to_canonical_text(self) -> str:
+        """HLO text made from the IR alone: no source bytes, typed attribute values."""
+        from hlo_passes.text.printer import canonical_module_text
+
+        return canonical_module_text(self)
+
+    def fingerprint(self) -> str:
+        """SHA-256 of the text, in hexadecimal."""
+        return hashlib.sha256(self.to_text().encode()).hexdigest()
+
+    def clone(self) -> Module:
+        """An independent copy, read again from the text."""
+        from hlo_passes.text.reader import parse
+
+        return parse(
+            self.to_text(), filename=self.source.filename if self.source else "<hlo>"
+        )
+
+    def __repr__(self) -> str:
+        """<module name>."""
+        return f"<module {self.name}>"

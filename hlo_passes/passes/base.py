@@ -1,0 +1,114 @@
+"""What a pass is.
+
+A pass is a frozen dataclass: its fields are its options, its docstring opens with what
+is true afterwards and HLO before and after.
+
+    @dataclass(frozen=True, slots=True)
+    class RemoveTrivialReshape(ComputationPass):
+        name: ClassVar[str] = "remove-trivial-reshape"
+
+        def run_on_computation(self, computation, report):
+            for i in computation.instructions:
+                if i.opcode == "reshape" and i.shape == i.operands[0].shape:
+                    computation.replace(i, i.operands[0])
+                    report.count("reshapes-removed")
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+
+#: More remarks of one pass than this are counted, not kept.
+MAXIMUM_REMARKS = 1000
+
+
+@dataclass(slots=True)
+class Report:
+    """What a pass tells about its run: counts, and why something was not done."""
+
+    statistics: dict[str, int] = field(default_factory=dict)
+    remarks: list[str] = field(default_factory=list)
+    dropped_remarks: int = 0
+
+    def count(self, what: str, number: int = 1) -> None:
+        """Add to a statistic (kebab-case)."""
+        self.statistics[what] = self.statistics.get(what, 0) + number
+
+    def remark(self, text: str) -> None:
+        """Say why something was not done: 'not combined: %a and %b differ in ...'."""
+        if len(self.remarks) < MAXIMUM_REMARKS:
+            self.remarks.append(text)
+        else:
+            self.dropped_remarks += 1
+
+
+@dataclass(frozen=True, slots=True)
+class PassContext:
+    """What all passes of a pipeline share.
+
+    Attributes:
+        target: name or file of the GPU description.
+        topology: partitions x hosts per partition x GPUs per host.
+        costs: file of measured costs, '' for none.
+        xla_quirks: do what XLA does where that is surprising (passes.md section 13);
+            off, the safe thing is done instead.
+    """
+
+    target: str = "h100_sxm"
+    topology: str = ""
+    costs: str = ""
+    xla_quirks: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """Rewrites a module in place and says whether it changed anything."""
+
+    name: ClassVar[str] = ""
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Rewrite `module`; True when anything changed.
+
+        Raises:
+            PassError: when it cannot; nothing of the module is used then.
+        """
+        raise NotImplementedError
+
+    def describe_options(self) -> dict[str, object]:
+        """Options by their kebab-case names, with the values of this pass."""
+        return {
+            f.name.replace("_", "-"): getattr(self, f.name)
+            for f in dataclasses.fields(self)
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ComputationPass(Pass):
+    """A pass that looks at one computation at a time; `changed` is derived.
+
+    Fusion bodies are left out unless `in_fusions` says otherwise.
+    """
+
+    in_fusions: ClassVar[bool] = False
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit computations, callees first."""
+        from hlo_passes.analysis.call_graph import computations_post_order
+
+        before = module.version
+        for computation in computations_post_order(
+            module, fusions=self.in_fusions
+        ):
+            self.run_on_computation(computation, context, report)
+        return module.version != before
+
+    def run_on_computation(
+        self, computation: Computation, context: PassContext, report: Report
+    ) -> None:
+        """Rewrite one computation."""
+        raise NotImplementedError

@@ -1,0 +1,191 @@
+"""Running passes one after another, verified, timed, and held to their word.
+
+    result = Pipeline.parse("collective-permute-combiner,hlo-dce").run(module)
+    result.changed, result.passes, result.remarks
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from hlo_passes.errors import (
+    FalseChangeReportError,
+    PassError,
+    PipelineSpecError,
+    PostconditionError,
+    VerificationError,
+)
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.registry import find_pass
+from hlo_passes.passes.spec import Step, option_values, parse_steps
+from hlo_passes.verify.verifier import verify
+
+#: Called after each pass with (name, module).
+Observer = Callable[[str, Module], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """What one pass did."""
+
+    name: str
+    changed: bool
+    seconds: float
+    statistics: dict[str, int]
+    remarks: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of `opt --report`."""
+        return {
+            "name": self.name,
+            "changed": self.changed,
+            "seconds": self.seconds,
+            "statistics": self.statistics,
+            "remarks": list(self.remarks),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineResult:
+    """What a pipeline did, pass by pass."""
+
+    passes: tuple[PassRun, ...]
+    instructions_before: int
+    instructions_after: int
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        """Whether any pass changed the module."""
+        return any(p.changed for p in self.passes)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Remarks of all passes, and what of the input is unknown to HLO."""
+        return self.unknown + tuple(r for p in self.passes for r in p.remarks)
+
+    def to_json(self) -> dict[str, Any]:
+        """The keys of `opt --report`."""
+        return {
+            "passes": [p.to_json() for p in self.passes],
+            "instructions_before": self.instructions_before,
+            "instructions_after": self.instructions_after,
+            "unknown": list(self.unknown),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class FixedPoint(Pass):
+    """Its passes, over and over, until none of them changes anything.
+
+    `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. Not settling is an error.
+    """
+
+    name: ClassVar[str] = "fixed-point"
+    max_iterations: int = 16
+    passes: tuple[Pass, ...] = field(default=())
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Run the passes; E004 when they have not settled after max-iterations."""
+        changed = False
+        for _ in range(self.max_iterations):
+            if not any([p.run(module, context, report) for p in self.passes]):
+                return changed
+            changed = True
+            report.count("iterations")
+        names = ", ".join(p.name for p in self.passes)
+        raise PassError(
+            f"{names}: still changing after {self.max_iterations} rounds", code="E004"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """Passes in order, and what they share."""
+
+    passes: tuple[Pass, ...]
+    context: PassContext = field(default_factory=PassContext)
+
+    @classmethod
+    def parse(cls, text: str, context: PassContext | None = None) -> Pipeline:
+        """Read a pipeline's text (see passes/spec.py).
+
+        Raises PipelineSpecError U010-U014.
+        """
+        steps = parse_steps(text)
+        return cls(tuple(_build(s) for s in steps), context or PassContext())
+
+    def run(
+        self,
+        module: Module,
+        *,
+        verify_each: bool = False,
+        after_pass: Observer | None = None,
+    ) -> PipelineResult:
+        """Run the passes on `module`, in place.
+
+        The module is verified first, and after every pass that changed it (after
+        every pass with `verify_each`).
+
+        Raises:
+            VerificationError: the input is refused.
+            PostconditionError: a pass produced something that is refused.
+            FalseChangeReportError: a pass's `changed` is a lie.
+            PassError: a pass failed.
+        """
+        unknown = tuple(f.render() for f in verify(module, allow_unknown=True))
+        before = module.instruction_count
+        runs = []
+        for each in self.passes:
+            runs.append(self._run_one(each, module, verify_each=verify_each))
+            if after_pass is not None:
+                after_pass(each.name, module)
+        return PipelineResult(tuple(runs), before, module.instruction_count, unknown)
+
+    def _run_one(self, each: Pass, module: Module, *, verify_each: bool) -> PassRun:
+        text, version = module.to_text(), module.version
+        report = Report()
+        started = time.perf_counter()
+        changed = each.run(module, self.context, report)
+        seconds = time.perf_counter() - started
+        really = module.version != version and module.to_text() != text
+        if changed != really:
+            said = "changed" if changed else "left"
+            raise FalseChangeReportError(
+                f"{each.name} said that it {said} the module, which is not so"
+            )
+        if changed or verify_each:
+            try:
+                verify(module, allow_unknown=True)
+            except VerificationError as refused:
+                raise PostconditionError(
+                    f"{each.name} made a module that the verifier refuses:\n"
+                    f"{refused.render()}"
+                ) from refused
+        remarks = list(report.remarks)
+        if report.dropped_remarks:
+            remarks.append(f"... and {report.dropped_remarks} more remarks")
+        return PassRun(
+            each.name, changed, seconds, dict(report.statistics), tuple(remarks)
+        )
+
+
+def _build(step: Step) -> Pass:
+    if step.name == FixedPoint.name:
+        if not step.inner:
+            raise PipelineSpecError("fixed-point needs passes, as in fixed-point(a,b)")
+        values = option_values(FixedPoint, step.name, step.options)
+        inner = tuple(_build(s) for s in step.inner)
+        return FixedPoint(passes=inner, **values)  # type: ignore[arg-type]
+    kind = find_pass(step.name)
+    if step.inner:
+        raise PipelineSpecError(f"{step.name} takes no passes in parentheses")
+    values = option_values(kind, step.name, step.options)
+    try:
+        return kind(**values)
+    except ValueError as problem:
+        raise PipelineSpecError(f"{step.name}: {problem}", code="U013") from problem

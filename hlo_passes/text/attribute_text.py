@@ -1,0 +1,198 @@
+"""Splitting what stands behind the operands: `, name=value, name=value`.
+
+A value is kept as text. Where it ends follows from balance alone: braces, brackets and
+parentheses closed, strings and comments skipped; then a `,`, a closing brace of what is
+around, or the next instruction.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hlo_passes.errors import ParseError
+from hlo_passes.source import SourceText
+from hlo_passes.text.shape_parser import error, skip_trivia
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+
+#: `, name=value` for the values that most instructions have.
+_SIMPLE = re.compile(
+    r""",\ ([A-Za-z_][\w.-]*)=(
+        [^\s,{}"'\[\]()/]+(?:\[[\d,]*\](?:\{[\d,]*\})?)?
+      | \{[^{}"'/]*(?:"[^"\\]*"[^{}"'/]*)*\}
+      | \{(?:\{[^{}"'/]*\}[,\ ]*)+\}
+      | "[^"\\]*"
+    )(?=,\ |$)""",
+    re.VERBOSE,
+)
+_NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=")
+_STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.DOTALL)
+_STOP_IN_GROUP = re.compile(r"[][(){}\"'/]")
+_PLAIN = re.compile(r"[^][(){}\"'/,\s]+")
+_INSTRUCTION = re.compile(r"(?:ROOT\b|ENTRY\b|%|[A-Za-z_][A-Za-z0-9_.-]*\s*[={(:])")
+_CLOSER = {"{": "}", "[": "]", "(": ")"}
+
+
+def split_attributes(instruction: Instruction) -> dict[str, str]:
+    """Attribute texts by name of an instruction that the fast reader made.
+
+    Control predecessors are edges, not attributes, and left out.
+    """
+    tail = instruction._tail
+    found: dict[str, str] = {}
+    at, end = 0, len(tail)
+    match_simple = _SIMPLE.match
+    while at < end:
+        match = match_simple(tail, at)
+        if match is not None and match[1] not in found:
+            found[match[1]] = match[2]
+            at = match.end()
+            continue
+        try:
+            at = read_attributes(SourceText(tail, "<attributes>"), at, found)
+        except ParseError as problem:
+            raise _in_place(instruction, tail, problem) from None
+        if at < end:
+            problem = error(
+                SourceText(tail), at, "P030", "expected ',' and an attribute"
+            )
+            raise _in_place(instruction, tail, problem)
+    found.pop("control-predecessors", None)
+    return found
+
+
+def _in_place(
+    instruction: Instruction, tail: str, problem: ParseError
+) -> ParseError:
+    """The problem with the column that it has in the instruction's line."""
+    module = instruction.computation.module
+    location = problem.location
+    if module.source is None or not instruction.line or location is None:
+        return problem
+    start = module.source.offset_of_line(instruction.line)
+    within = module.source.text.find(tail, start) - start
+    place = module.source.location_in_line(
+        instruction.line, within + location.column if within >= 0 else 1
+    )
+    return ParseError(
+        problem.message, code=problem.code, location=place, hint=problem.hint
+    )
+
+
+def read_attributes(source: SourceText, at: int, found: dict[str, str]) -> int:
+    """Read `, name=value` as often as it stands there; returns where it stops.
+
+    Raises ParseError P030 (no name), P031 (repeated), P032 (no value), P033 (not
+    closed).
+    """
+    text = source.text
+    while True:
+        comma = skip_trivia(text, at)
+        if not text.startswith(",", comma):
+            return at
+        name_at = skip_trivia(text, comma + 1)
+        match = _NAME.match(text, name_at)
+        if not match:
+            raise error(
+                source, name_at, "P030", "expected an attribute, as in channel_id=1",
+                "'=' stands directly behind the name",
+            )  # fmt: skip
+        name = match[1]
+        if name in found:
+            raise error(source, name_at, "P031", f"attribute {name} is repeated")
+        start = skip_trivia(text, match.end())
+        at = read_value(source, start, name)
+        found[name] = text[start:at]
+
+
+def read_value(source: SourceText, start: int, name: str) -> int:
+    """Where the attribute value that starts at `start` ends."""
+    text = source.text
+    at, size = start, len(text)
+    end = start
+    while at < size:
+        character = text[at]
+        if character in "\"'":
+            end = at = skip_string(source, at)
+        elif character in _CLOSER:
+            end = at = skip_group(source, at)
+        elif character in ",)]}":
+            if (
+                character == ","
+                and text.startswith("mesh[", start)
+                and text.startswith("device_ids=", skip_trivia(text, at + 1))
+            ):
+                at += 1
+                end = at
+                continue
+            break
+        elif character.isspace() or character == "/":
+            following = skip_trivia(text, at)
+            if following == at:
+                raise error(source, at, "P032", f"unexpected '{character}'")
+            at = following
+            if at < size and end > start and not _continues(text, at, name):
+                break
+        else:
+            match = _PLAIN.match(text, at)
+            if not match:
+                raise error(source, at, "P032", f"unexpected {character!r}")
+            end = at = match.end()
+    if end == start:
+        raise error(source, start, "P032", f"attribute {name} has no value")
+    return end
+
+
+def _continues(text: str, at: int, name: str) -> bool:
+    """Whether a value goes on behind a blank (mesh groups, literal=shape value)."""
+    if text[at] in "{[(<":
+        return True
+    if name == "literal":
+        return not _INSTRUCTION.match(text, at) and text[at] not in "})]"
+    return text.startswith("device_ids=", at)
+
+
+def skip_string(source: SourceText, at: int) -> int:
+    """Past the string that opens at `at`; P033 when it never closes."""
+    match = _STRING.match(source.text, at)
+    if not match:
+        raise error(source, at, "P033", "this string is not closed")
+    return match.end()
+
+
+def skip_group(source: SourceText, at: int) -> int:
+    """Past the bracketed group that opens at `at`; P033 when it never closes."""
+    text = source.text
+    search = _STOP_IN_GROUP.search
+    stack: list[tuple[str, int]] = [(_CLOSER[text[at]], at)]
+    position = at + 1
+    while stack:
+        match = search(text, position)
+        if not match:
+            closer, opened = stack[-1]
+            raise error(source, opened, "P033", f"no '{closer}' closes this")
+        position = match.start()
+        character = match[0]
+        if character in _CLOSER:
+            stack.append((_CLOSER[character], position))
+            position += 1
+        elif character in "\"'":
+            position = skip_string(source, position)
+        elif character == "/":
+            following = skip_trivia(text, position)
+            position = max(following, position + 1)
+        elif character == stack[-1][0]:
+            stack.pop()
+            position += 1
+        elif stack[0][0] == "}" and text.startswith('{"', at):
+            position += 1  # a JSON dict: only its own braces count
+        else:
+            closer, opened = stack[-1]
+            place = source.location(opened)
+            raise error(
+                source, position, "P033", f"expected '{closer}', found '{character}'",
+                f"the group opens at line {place.line}, column {place.column}",
+            )  # fmt: skip
+    return position

@@ -1,0 +1,283 @@
+"""The complete parser: all of HLO text, with the place of every error.
+
+    file        = module | one instruction
+    module      = [ "HloModule" name { "," attribute } ] [ tables ] { computation }
+    computation = [ "ENTRY" ] name [ "(" params ")" "->" shape ] "{" { instruction } "}"
+    instruction = [ "ROOT" ] name "=" [ shape ] opcode "(" operands ")" { "," attribute }
+
+The header is always read here; computations only when `text/reader.py` meets a line
+that XLA itself would not print that way.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from hlo_passes.errors import ParseError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.source import SourceText
+from hlo_passes.text.attribute_text import read_attributes, skip_group, skip_string
+from hlo_passes.text.instruction_parser import InstructionParser
+from hlo_passes.text.lexical import NAME, RESERVED_WORDS, WORD
+from hlo_passes.text.shape_parser import error, read_shape, skip_trivia
+
+_TABLES = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
+_ROW_NUMBER = re.compile(r"\d+")
+_PARAMETER = re.compile(r"%?[A-Za-z_][\w.-]*\s*:")
+_SINGLE = re.compile(r"(?:ROOT\b|%|[a-z(])")
+
+
+class ModuleParser:
+    """Reads one module from one source; used once."""
+
+    def __init__(self, source: SourceText) -> None:
+        """Nothing is read yet."""
+        self.source = source
+        self.module = Module("", source)
+        self._last: Computation | None = None
+
+    # -- the module ---------------------------------------------------------
+
+    def read_prologue(self) -> int | None:
+        """Read header and tables; the offset behind them.
+
+        None when the text is a single instruction.
+        """
+        source, text = self.source, self.source.text
+        at = skip_trivia(text, 0)
+        if at == len(text):
+            raise error(source, at, "P001", "there is no module in this text")
+        word = WORD.match(text, at)
+        if not word or word[0] != "HloModule":
+            if not self._opens_computation(at):
+                return None
+            self.module.source_prologue = ""
+            return 0
+        name_at = skip_trivia(text, word.end())
+        name = NAME.match(text, name_at)
+        if not name:
+            raise error(source, name_at, "P002", "expected the module's name")
+        self.module.name = name[1]
+        attributes: dict[str, str] = {}
+        end = read_attributes(source, name.end(), attributes)
+        self.module._attributes = attributes
+        header_end = end
+        while table := _TABLES.match(text, skip_trivia(text, end)):
+            end = self._skip_table(table.end())
+        self.module.tables = text[header_end:end]
+        self.module.source_prologue = text[:end]
+        return end
+
+    def _opens_computation(self, at: int) -> bool:
+        """Whether header-less text is a module: ENTRY, or a name directly before {."""
+        text = self.source.text
+        word = WORD.match(text, at)
+        if word and word[0] == "ENTRY":
+            return True
+        name = NAME.match(text, at)
+        if not name:
+            return False
+        following = skip_trivia(text, name.end())
+        if text.startswith("{", following):
+            return True
+        # XLA takes `f (x: f32[]) -> f32[] {` for an instruction and fails; it can only
+        # be a computation, and saying so costs nothing.
+        if text.startswith("(", following):
+            close = skip_group(self.source, following)
+            return text.startswith("->", skip_trivia(text, close))
+        return False
+
+    def _skip_table(self, at: int) -> int:
+        source, text = self.source, self.source.text
+        end = at
+        while True:
+            at = skip_trivia(text, end)
+            number = _ROW_NUMBER.match(text, at)
+            if not number:
+                return end
+            at = skip_trivia(text, number.end())
+            if text.startswith('"', at):
+                end = skip_string(source, at)
+            elif text.startswith("{", at):
+                end = skip_group(source, at)
+            else:
+                raise error(source, at, "P003", "expected a row of the table")
+
+    def is_free(self, name: str) -> bool:
+        """Whether no computation of that name was read yet."""
+        return name not in self.module._computations
+
+    def add(self, computation: Computation, *, is_entry: bool) -> None:
+        """Take a computation that was read whole."""
+        module = self.module
+        computation.module = module
+        computation.touched = False
+        module._computations[computation.name] = computation
+        if is_entry:
+            if module.entry is not None:
+                raise ParseError(
+                    "a second ENTRY computation",
+                    code="P020",
+                    location=self.source.location_in_line(computation.line, 1),
+                    hint=f"the first is %{module.entry.name}",
+                )
+            module.entry = computation
+        self._last = computation
+
+    def finish(self) -> Module:
+        """The module, its entry settled."""
+        module = self.module
+        if self._last is None:
+            raise error(
+                self.source, len(self.source.text), "P001", "the module is empty"
+            )
+        if module.entry is None:
+            module.entry = self._last
+        if not module.name:
+            module.name = f"module_{module.entry.name}"
+        module.version = 0
+        return module
+
+    # -- computations -------------------------------------------------------
+
+    def read_computation(self, lead_start: int) -> int | None:
+        """Read the computation that follows offset `lead_start`; where it ends.
+
+        None, with the module's epilogue set, when none follows.
+        """
+        source, text = self.source, self.source.text
+        start = skip_trivia(text, lead_start)
+        if start == len(text):
+            self.module.source_epilogue = text[lead_start:]
+            return None
+        at = start
+        is_entry = False
+        word = WORD.match(text, at)
+        if word and word[0] == "ENTRY":
+            is_entry = True
+            at = skip_trivia(text, word.end())
+        name = NAME.match(text, at)
+        if not name or (name[0] in RESERVED_WORDS):
+            raise error(
+                source, at, "P021", "expected a computation",
+                "a computation reads like  %name (p: f32[8]) -> f32[8] { ... }",
+            )  # fmt: skip
+        if not self.is_free(name[1]):
+            raise error(
+                source, at, "P022", f"computation %{name[1]} is defined already"
+            )
+        opened = skip_trivia(text, self._skip_signature(skip_trivia(text, name.end())))
+        if not text.startswith("{", opened):
+            raise error(source, opened, "P023", "expected '{' to open the computation")
+        computation = Computation(name[1])
+        computation.line = source.line_of_offset(at)
+        end = self.read_body(computation, opened)
+        thread: dict[str, str] = {}
+        foot_start = end - 1
+        end = read_attributes(source, end, thread)
+        for attribute in thread:
+            if attribute != "execution_thread":
+                raise error(
+                    source, foot_start, "P024",
+                    f"a computation has no attribute {attribute}",
+                )  # fmt: skip
+        computation.execution_thread = thread.get("execution_thread", '"main"')[1:-1]
+        computation.source_lead = text[lead_start:start]
+        computation.source_head = text[start : opened + 1]
+        computation.source_foot += text[foot_start:end]
+        self.add(computation, is_entry=is_entry)
+        return end
+
+    def _skip_signature(self, at: int) -> int:
+        source, text = self.source, self.source.text
+        if not text.startswith("(", at):
+            return at
+        at = skip_trivia(text, at + 1)
+        while not text.startswith(")", at):
+            name = _PARAMETER.match(text, at)
+            if not name:
+                raise error(source, at, "P025", "expected a parameter, as in p: f32[8]")
+            _, at = read_shape(source, name.end())
+            at = skip_trivia(text, at)
+            if text.startswith(",", at):
+                at = skip_trivia(text, at + 1)
+            elif not text.startswith(")", at):
+                raise error(source, at, "P025", "expected ',' or ')' in the signature")
+        at = skip_trivia(text, at + 1)
+        if not text.startswith("->", at):
+            raise error(source, at, "P025", "expected '->' and the result's shape")
+        _, at = read_shape(source, at + 2)
+        return at
+
+    def read_body(
+        self, computation: Computation, opened: int, *, depth: int = 0
+    ) -> int:
+        """Read the instructions between braces; the offset behind the closing one.
+
+        An empty body, two roots, and names that repeat are refused (P026-P028).
+        """
+        source, text = self.source, self.source.text
+        computation.module = self.module
+        computation.source_joiner = ""
+        parser = InstructionParser(self, computation, depth=depth)
+        at = opened + 1
+        while True:
+            start = skip_trivia(text, at)
+            if text.startswith("}", start):
+                break
+            if start == len(text):
+                place = source.location(opened)
+                raise error(
+                    source, start, "P023", "the computation is not closed",
+                    f"it opens at line {place.line}, column {place.column}",
+                )  # fmt: skip
+            at = parser.read(at)
+        if not parser.order:
+            raise error(source, opened, "P026", "the computation is empty")
+        computation._order = parser.order
+        computation.root_is_marked = parser.root is not None
+        computation.root = parser.root or parser.order[-1]
+        computation.source_foot = text[at:start]
+        return start + 1
+
+    def nearest(self, name: str, known: dict[str, Instruction]) -> str:
+        """A hint with the most similar name, '' when nothing is near."""
+        if len(known) > 20_000:
+            return ""
+        near = difflib.get_close_matches(name, known, n=1)
+        return f"did you mean %{near[0]}?" if near else ""
+
+    # -- the single-instruction form ----------------------------------------
+
+    def read_single_instruction(self) -> Module:
+        """Read text that is one instruction; operands with shapes are parameters."""
+        source, text = self.source, self.source.text
+        at = skip_trivia(text, 0)
+        if not _SINGLE.match(text, at):
+            raise error(
+                source, at, "P001", "this is no HLO",
+                "a module opens with  HloModule name  or with a computation",
+            )  # fmt: skip
+        module = self.module
+        module.name = "_"
+        module._attributes = {"is_scheduled": "true"}
+        module.single_instruction = True
+        computation = Computation("_")
+        computation.module = module
+        computation.line = source.line_of_offset(at)
+        computation.source_head = ""
+        computation.source_joiner = ""
+        computation.source_foot = ""
+        parser = InstructionParser(self, computation, single=True)
+        end = parser.read(0)
+        rest = skip_trivia(text, end)
+        if rest != len(text):
+            raise error(source, rest, "P029", "unexpected text after the instruction")
+        computation._order = parser.order
+        computation.root = parser.order[-1]
+        module.source_epilogue = text[end:]
+        self.add(computation, is_entry=True)
+        return self.finish()

@@ -1,0 +1,141 @@
+"""The writer: source bytes where nobody changed anything, XLA's form elsewhere.
+
+    prologue                 header and stack-frame tables
+    lead head                blanks, and `%body (p: f32[8]) -> f32[8] {`
+      instruction ...        its own text, or printed anew
+    foot                     `}` and the execution thread
+    epilogue
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+#: Attributes in front of which control predecessors are printed.
+_BEHIND_CONTROL = ("statistics", "result_accuracy", "origin", "metadata", "backend_config")
+
+
+def module_text(module: Module) -> str:
+    """The module as text; see `Module.to_text`."""
+    if module.source is not None and module.version == 0:
+        return module.source.text
+    if module.single_instruction:
+        return canonical_module_text(module)
+    parts = [header_text(module) if module.header_touched else module.source_prologue]
+    for computation in module.computations:
+        if computation.inline_owner is None:
+            parts += _computation_parts(computation)
+    parts.append("\n" if module.source is None else module.source_epilogue)
+    return "".join(parts)
+
+
+def header_text(module: Module) -> str:
+    """`HloModule name, attributes` and the tables."""
+    attributes = "".join(f", {k}={v}" for k, v in module.attributes.items())
+    return f"HloModule {module.name}{attributes}{module.tables}"
+
+
+def _computation_parts(computation: Computation) -> list[str]:
+    instructions = computation.instructions
+    if computation.source_joiner == "\n" and computation.root_is_marked:
+        texts = [i._text or instruction_text(i) for i in instructions]
+        body = "\n" + "\n".join(texts)
+    else:
+        body = "".join(
+            f"\n{instruction_text(i)}"
+            if i._text is None or _root_must_show(i)
+            else computation.source_joiner + i._text
+            for i in instructions
+        )
+    foot = computation.source_foot
+    if body and not foot[:1].isspace() and instructions[-1]._text is None:
+        foot = "\n" + foot
+    return [
+        "\n\n" if computation.source_lead is None else computation.source_lead,
+        computation.source_head or signature_text(computation),
+        body,
+        foot,
+    ]
+
+
+def _root_must_show(instruction: Instruction) -> bool:
+    """A root that was last, hence unmarked, and no longer is."""
+    computation = instruction.computation
+    return (
+        computation.root is instruction
+        and not computation.root_is_marked
+        and computation.instructions[-1] is not instruction
+    )
+
+
+def signature_text(computation: Computation) -> str:
+    """`ENTRY %main (p: f32[8]) -> f32[8] {`."""
+    parameters = ", ".join(
+        f"{p.name}: {p.shape.text_without_layout}" for p in computation.parameters
+    )
+    entry = "ENTRY " if computation.is_entry else ""
+    result = computation.root.shape.text_without_layout
+    return f"{entry}%{computation.name} ({parameters}) -> {result} {{"
+
+
+def instruction_text(instruction: Instruction) -> str:
+    """One line, two blanks in front, as XLA prints it by default."""
+    return _line(instruction, instruction.attributes)
+
+
+def _line(instruction: Instruction, attributes: Mapping[str, str]) -> str:
+    computation = instruction.computation
+    root = "ROOT " if computation.root is instruction else ""
+    return (
+        f"  {root}%{instruction.name} = {instruction.shape.text} "
+        f"{instruction.opcode}({_operands_text(instruction)})"
+        f"{_attributes_text(instruction, attributes)}"
+    )
+
+
+def _operands_text(instruction: Instruction) -> str:
+    if instruction.literal is not None:
+        return instruction.literal
+    names = [f"%{o.name}" for o in instruction.operands]
+    for k in range(5, len(names), 5):
+        names[k] = f"/*index={k}*/{names[k]}"
+    return ", ".join(names)
+
+
+def _attributes_text(instruction: Instruction, attributes: Mapping[str, str]) -> str:
+    parts = [f", {name}={text}" for name, text in attributes.items()]
+    predecessors = instruction.control_predecessors
+    if predecessors:
+        names = ", ".join(f"%{p.name}" for p in predecessors)
+        at = next(
+            (k for k, name in enumerate(attributes) if name in _BEHIND_CONTROL),
+            len(parts),
+        )
+        parts.insert(at, f", control-predecessors={{{names}}}")
+    return "".join(parts)
+
+
+def canonical_module_text(module: Module) -> str:
+    """The module printed from the IR alone; see `Module.to_canonical_text`."""
+    from hlo_passes.ir.attribute_values import canonical_attributes, canonical_header
+
+    attributes = "".join(
+        f", {k}={v}" for k, v in canonical_header(module.attributes).items()
+    )
+    tables = f"\n\n{module.tables.strip()}" if module.tables.strip() else ""
+    parts = [f"HloModule {module.name}{attributes}{tables}\n\n"]
+    for computation in module.computations:
+        lines = [signature_text(computation)]
+        lines += [
+            _line(i, canonical_attributes(i)) for i in computation.instructions
+        ]
+        thread = computation.execution_thread
+        foot = "}" if thread == "main" else f'}}, execution_thread="{thread}"'
+        parts.append("\n".join(lines) + f"\n{foot}\n\n")
+    return "".join(parts)

@@ -1,0 +1,296 @@
+"""The fast reader: one pass of string methods over the lines that XLA prints.
+
+    %r = f32[8]{0} add(%a, %b), metadata={op_name="x"}
+    |    `-- head --'  `operands` `------ tail ------'
+    name     looked up once per distinct text
+
+A line of any other form (no `%`, shapes in front of operands, comments, an instruction
+over several lines, nested operands ...) sends its computation to the complete parser
+in `text/parser.py`, which also finds the place of every error. What this reader accepts
+the parser reads to the same module; tests hold the two against each other.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from hlo_passes.errors import ParseError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import PRIMITIVE_TYPES
+from hlo_passes.source import SourceText
+from hlo_passes.text.attribute_text import read_attributes, skip_group
+from hlo_passes.text.parser import ModuleParser
+from hlo_passes.text.shape_parser import parse_shape
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.shapes import Shape
+
+_HEADER = re.compile(
+    r"(ENTRY )?%([A-Za-z_][A-Za-z0-9_.-]*) (?:\(.*\) -> .*[^ ] )?\{"
+)
+_FOOT = re.compile(r'\}(?:, execution_thread="([A-Za-z0-9_.-]*)")?')
+_HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
+_OPCODE = re.compile(r"[a-z][a-z0-9-]*")
+_INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
+_CONTROL = re.compile(r"%([A-Za-z_][A-Za-z0-9_.-]*)")
+#: All names of a computation at once, a newline behind each.
+_NAMES = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]*\n)*")
+
+
+class _NotPlainError(Exception):
+    """A computation has a line that the fast reader does not read."""
+
+
+class _Heads(dict[str, "tuple[Shape, str]"]):
+    """Shape and opcode by the text in front of the operands."""
+
+    def __missing__(self, head: str) -> tuple[Shape, str]:
+        shape_text, _, opcode = head.rpartition(" ")
+        if not _OPCODE.fullmatch(opcode):
+            raise _NotPlainError
+        try:
+            shape = parse_shape(shape_text)
+        except ParseError:
+            raise _NotPlainError from None
+        value = self[head] = (shape, opcode)
+        return value
+
+
+def parse(text: str, *, filename: str = "<hlo>") -> Module:
+    """Read HLO text.
+
+    Args:
+        text: a module, or one instruction.
+        filename: for messages.
+
+    Raises:
+        ParseError: codes P001-P039, with the place. Attribute values are only
+            delimited here; `hlo_passes.verify` reads them.
+    """
+    return _parse(SourceText(text, filename), _read_computations)
+
+
+def parse_completely(text: str, *, filename: str = "<hlo>") -> Module:
+    """Read HLO text with the complete parser alone; what tests hold `parse` against."""
+    return _parse(SourceText(text, filename), _read_computations_completely)
+
+
+def _parse(
+    source: SourceText, read_computations: Callable[[ModuleParser, int], None]
+) -> Module:
+    collecting = gc.isenabled()
+    # Many small objects that all stay: the collector would only walk them again and
+    # again (a fifth of the reading time of a large module).
+    gc.disable()
+    try:
+        reader = ModuleParser(source)
+        at = reader.read_prologue()
+        if at is None:
+            return reader.read_single_instruction()
+        read_computations(reader, at)
+        return reader.finish()
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _read_computations_completely(reader: ModuleParser, at: int) -> None:
+    end: int | None = at
+    while end is not None:
+        end = reader.read_computation(end)
+
+
+def _read_computations(reader: ModuleParser, at: int) -> None:
+    """Read computations from offset `at`, where the header ends, to the end."""
+    source = reader.source
+    text = source.text
+    heads = _Heads()
+    lines = text[at:].split("\n")
+    first_line = text.count("\n", 0, at) + 1
+    count = len(lines)
+    # Everything before the end of line `done` is read; `rest` is what stands behind
+    # the last computation in that line.
+    done, rest = (0, "") if not lines[0] else (-1, "")
+    index = done + 1
+    while index < count:
+        line = lines[index]
+        if not line and done >= 0:
+            index += 1
+            continue
+        header = _HEADER.fullmatch(line)
+        if header is not None and done >= 0 and reader.is_free(header[2]):
+            computation = Computation(header[2])
+            try:
+                end = _read_body(
+                    computation, lines, index + 1, first_line + index + 1, heads
+                )
+            except (_NotPlainError, KeyError, IndexError):
+                pass
+            else:
+                computation.line = first_line + index
+                computation.source_lead = rest + "\n" * (index - done)
+                computation.source_head = line
+                reader.add(computation, is_entry=header[1] is not None)
+                done, rest = end, ""
+                index = end + 1
+                continue
+        start = at
+        if done >= 0:
+            start = source.offset_of_line(first_line + done) + len(lines[done])
+            if done == 0:
+                start = at + len(lines[0])
+        start -= len(rest)
+        end_offset = reader.read_computation(start)
+        if end_offset is None:
+            return
+        done = source.line_of_offset(end_offset) - first_line
+        line_end = text.find("\n", end_offset)
+        rest = text[end_offset : line_end if line_end >= 0 else len(text)]
+        if rest.strip(" \t\r"):
+            while end_offset is not None:
+                end_offset = reader.read_computation(end_offset)
+            return
+        index = done + 1
+    reader.module.source_epilogue = rest + "\n" * (count - 1 - done)
+
+
+def _read_body(
+    computation: Computation,
+    lines: list[str],
+    index: int,
+    line_number: int,
+    heads: _Heads,
+) -> int:
+    """Fill a computation from lines[index:]; the index of its closing line.
+
+    The loop is written out flat: it runs once per instruction of the module.
+    """
+    new = Instruction.__new__
+    by_name: dict[str, Instruction] = {}
+    order: list[Instruction] = []
+    append = order.append
+    root = None
+    while True:
+        line = lines[index]
+        start = line[:3]
+        if start == "  %":
+            name, equals, rest = line.partition(" = ")
+            name = name[3:]
+        elif line[:8] == "  ROOT %":
+            name, equals, rest = line.partition(" = ")
+            name = name[8:]
+            if root is not None:
+                raise _NotPlainError
+            root = name
+        elif start[:1] == "}":
+            break
+        else:
+            raise _NotPlainError
+        if not equals:
+            raise _NotPlainError
+        head, _, arguments = rest.partition("(")
+        if head not in heads:
+            match = _HEAD_END.search(rest)
+            if match is None:
+                raise _NotPlainError
+            arguments = rest[match.end() :]
+            head = rest[: match.end() - 1]
+        node = new(Instruction)
+        shape, opcode = heads[head]
+        node.shape = shape
+        node.opcode = opcode
+        node.name = name
+        node.line = line_number
+        node.removed = False
+        node.computation = computation
+        node.literal = None
+        node._text = line
+        node._attributes = None
+        node._users = {}
+        node._control_predecessors = ()
+        node._control_successors = ()
+        inside, closed, tail = arguments.partition(")")
+        if inside[:1] == "%":
+            if "/" in inside:
+                inside = _INDEX_COMMENT.sub("", inside)
+            node.operands = operands = tuple(
+                [by_name[operand] for operand in inside[1:].split(", %")]
+            )
+            for operand in operands:
+                operand._users[node] = None
+        elif not inside:
+            node.operands = ()
+        elif opcode == "constant":
+            if "(" in inside or "/" in inside:
+                inside, tail = _nested_literal(arguments)
+            node.operands = ()
+            node.literal = inside
+        elif opcode == "parameter" and inside.isdecimal():
+            node.operands = ()
+            node.literal = inside
+        else:
+            raise _NotPlainError
+        node._tail = tail
+        if tail:
+            if tail[:2] != ", ":
+                raise _NotPlainError
+            if '"' in tail and (tail.count('"') & 1 or "\\" in tail):
+                raise _NotPlainError
+            if "/*" in tail or " //" in tail or tail[-1] == " ":
+                raise _NotPlainError
+            if "control-predecessors=" in tail:
+                _link_control(node, by_name)
+        elif not closed:
+            raise _NotPlainError
+        by_name[name] = node
+        append(node)
+        index += 1
+        line_number += 1
+    foot = _FOOT.fullmatch(line)
+    if foot is None or not order or len(by_name) != len(order):
+        raise _NotPlainError
+    names = "\n".join(by_name) + "\n"
+    if _NAMES.fullmatch(names) is None or not by_name.keys().isdisjoint(
+        PRIMITIVE_TYPES
+    ):
+        raise _NotPlainError
+    computation.execution_thread = foot[1] or "main"
+    computation.source_foot = "\n" + line
+    computation._order = order
+    computation.root_is_marked = root is not None
+    computation.root = order[-1] if root is None else by_name[root]
+    return index
+
+
+def _nested_literal(arguments: str) -> tuple[str, str]:
+    """A literal with parentheses or comments in it, and what follows the operands."""
+    try:
+        end = skip_group(SourceText("(" + arguments), 0)
+    except ParseError:
+        raise _NotPlainError from None
+    return arguments[: end - 2], arguments[end - 1 :]
+
+
+def _link_control(node: Instruction, by_name: dict[str, Instruction]) -> None:
+    found: dict[str, str] = {}
+    try:
+        read_attributes(SourceText(node._tail), 0, found)
+    except ParseError:
+        raise _NotPlainError from None
+    text = found.pop("control-predecessors", None)
+    if text is None:
+        return
+    node._attributes = found
+    names = _CONTROL.findall(text)
+    if not names or text != "{" + ", ".join("%" + n for n in names) + "}":
+        raise _NotPlainError
+    for name in names:
+        predecessor = by_name[name]
+        if predecessor not in node._control_predecessors:
+            node._control_predecessors += (predecessor,)
+            predecessor._control_successors += (node,)

@@ -1,0 +1,249 @@
+"""Shapes from text.
+
+    array  = type "[" [ dim { "," dim } ] "]" [ "{" [order] [ ":" part* ] "}" ]
+    shape  = array | "(" [ shape { "," shape } ] ")" | "b" "(" array ")"
+
+The common form is one regular expression; tuples are read with a stack, so that deep
+nesting is bounded by `MAXIMUM_DEPTH`, not by Python's.
+"""
+
+from __future__ import annotations
+
+import re
+
+from hlo_passes.errors import ParseError
+from hlo_passes.ir.shapes import (
+    BITS,
+    PRIMITIVE_TYPES,
+    UNBOUNDED,
+    Layout,
+    Shape,
+    intern,
+)
+from hlo_passes.source import SourceText
+
+#: Tuples nested deeper than this are refused (XLA's own limit is 8192 levels of
+#: grammar; no compiler output comes near either).
+MAXIMUM_DEPTH = 256
+
+TRIVIA = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+_TYPE = re.compile(r"[a-z][a-z0-9]*(?=[ \t\r\n]*\[)")
+_DIMENSIONS = re.compile(
+    r"[ \t\r\n]*\[[ \t\r\n]*((?:(?:<=)?-?\d+|\?)"
+    r"(?:[ \t\r\n]*,[ \t\r\n]*(?:(?:<=)?-?\d+|\?))*)?[ \t\r\n]*\]"
+)
+_LAYOUT_OPEN = re.compile(r"[ \t\r\n]*\{(?=[ \t\r\n]*(?:\d|:))")
+_LAYOUT_ORDER = re.compile(
+    r"[ \t\r\n]*(\d+(?:[ \t\r\n]*,[ \t\r\n]*\d+)*)?[ \t\r\n]*(?=[:}])"
+)
+_TILE = re.compile(r"\(((?:\*|\d+)(?:,(?:\*|\d+))*)\)")
+_LEVELS = re.compile(r"D\([A-Z](?:[+~])*(?:,[A-Z][+~]*)*\)")
+_NUMBER = re.compile(r"\((\d+)\)")
+_TYPE_ARGUMENT = re.compile(r"\(([a-z][a-z0-9]*)\)")
+_SPLIT = re.compile(r"SC((?:\(\d+:\d+(?:,\d+)*\))+)")
+_SPLIT_ENTRY = re.compile(r"\((\d+):(\d+(?:,\d+)*)\)")
+
+#: The common form, whole: what XLA prints for an array without layout parts.
+_PLAIN_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\](?:\{([0-9,]+)\}|(?!\s*\{))")
+
+_BLANKS = str.maketrans("", "", " \t\r\n")
+
+# Parsed shapes by their exact text.
+_PARSED: dict[str, Shape] = {}
+_PARSED_LIMIT = 200_000
+
+
+def parse_shape(text: str) -> Shape:
+    """The shape that `text` spells, whole. Raises ParseError P010-P014."""
+    shape = _PARSED.get(text)
+    if shape is None:
+        source = SourceText(text, "<shape>")
+        shape, end = read_shape(source, 0)
+        end = skip_trivia(text, end)
+        if end != len(text):
+            raise error(source, end, "P010", "unexpected text after the shape")
+        if len(_PARSED) >= _PARSED_LIMIT:
+            _PARSED.clear()
+        _PARSED[text] = shape
+    return shape
+
+
+def error(
+    source: SourceText, offset: int, code: str, message: str, hint: str = ""
+) -> ParseError:
+    """A ParseError at an offset of a source."""
+    return ParseError(message, code=code, location=source.location(offset), hint=hint)
+
+
+def skip_trivia(text: str, at: int) -> int:
+    """Past blanks and comments. An unterminated comment is left where it stands."""
+    match = TRIVIA.match(text, at)
+    return match.end() if match else at
+
+
+def read_shape(source: SourceText, at: int) -> tuple[Shape, int]:
+    """The shape that starts at offset `at` (blanks allowed), and where it ends."""
+    text = source.text
+    open_tuples: list[tuple[int, list[Shape]]] = []
+    while True:
+        at = skip_trivia(text, at)
+        if text.startswith("(", at):
+            if len(open_tuples) >= MAXIMUM_DEPTH:
+                raise error(
+                    source, at, "P011",
+                    f"tuple shapes nested deeper than {MAXIMUM_DEPTH}",
+                )  # fmt: skip
+            open_tuples.append((at, []))
+            at = skip_trivia(text, at + 1)
+            if not text.startswith(")", at):
+                continue
+            shape: Shape | None = None
+        else:
+            shape, at = _read_leaf(source, at)
+        # Close as many tuples as end here.
+        while True:
+            if shape is not None:
+                if not open_tuples:
+                    return shape, at
+                open_tuples[-1][1].append(shape)
+            at = skip_trivia(text, at)
+            if text.startswith(",", at) and shape is not None:
+                at += 1
+                break
+            if text.startswith(")", at):
+                _, elements = open_tuples.pop()
+                shape = intern(Shape("tuple", elements=tuple(elements)))
+                at += 1
+                continue
+            opened = source.location(open_tuples[-1][0])
+            raise error(
+                source, at, "P012", "expected ',' or ')' in a tuple shape",
+                f"the tuple opens at line {opened.line}, column {opened.column}",
+            )  # fmt: skip
+
+
+def _read_leaf(source: SourceText, at: int) -> tuple[Shape, int]:
+    text = source.text
+    if text.startswith("b(", at):
+        array, end = _read_array(source, at + 2)
+        end = skip_trivia(text, end)
+        if not text.startswith(")", end):
+            raise error(source, end, "P012", "expected ')' after a buffer's array")
+        return intern(Shape("buffer", elements=(array,))), end + 1
+    return _read_array(source, at)
+
+
+def _read_array(source: SourceText, at: int) -> tuple[Shape, int]:
+    text = source.text
+    plain = _PLAIN_ARRAY.match(text, at)
+    if plain:
+        shape = _PARSED.get(plain[0])
+        if shape is not None:
+            return shape, plain.end()
+    match = _TYPE.match(text, at)
+    if not match or match[0] not in PRIMITIVE_TYPES:
+        raise error(
+            source, at, "P010", "expected a shape",
+            "a shape reads like f32[8,128]{1,0}, f32[] or (f32[4], s32[])",
+        )  # fmt: skip
+    element_type = match[0]
+    dims = _DIMENSIONS.match(text, match.end())
+    if not dims:
+        raise error(
+            source, match.end(), "P013", "expected dimensions in brackets, as in [8,128]"
+        )
+    sizes: list[int] = []
+    dynamic: list[bool] = []
+    for part in (dims[1] or "").translate(_BLANKS).split(",") if dims[1] else ():
+        bounded = part.startswith("<=")
+        size = UNBOUNDED if part == "?" else int(part[2:] if bounded else part)
+        if (size < 0 and part != "?") or size >= 1 << 63:
+            raise error(source, dims.start(1), "P013", f"dimension {part} out of range")
+        sizes.append(size)
+        dynamic.append(bounded or part == "?")
+    layout, end = _read_layout(source, dims.end(), element_type, len(sizes))
+    key = text[at:end]
+    shape = _PARSED.get(key)
+    if shape is None:
+        shape = intern(
+            Shape(element_type, tuple(sizes), layout, dynamic=tuple(dynamic))
+        )
+        if len(_PARSED) < _PARSED_LIMIT:
+            _PARSED[key] = shape
+    return shape, end
+
+
+def _read_layout(
+    source: SourceText, at: int, element_type: str, rank: int
+) -> tuple[Layout | None, int]:
+    text = source.text
+    opened = _LAYOUT_OPEN.match(text, at)
+    if not opened:
+        return None, at
+    order = _LAYOUT_ORDER.match(text, opened.end())
+    if not order:
+        raise error(source, opened.end(), "P014", "expected a layout, as in {1,0}")
+    listed = order[1].translate(_BLANKS).split(",") if order[1] else []
+    minor_to_major = tuple(map(int, listed))
+    if len(minor_to_major) != rank:
+        raise error(
+            source, opened.end(), "P014",
+            f"the layout names {len(minor_to_major)} dimensions, the shape has {rank}",
+        )  # fmt: skip
+    at = order.end()
+    fields: dict[str, object] = {}
+    if text.startswith(":", at):
+        at = _read_layout_parts(source, skip_trivia(text, at + 1), fields)
+    at = skip_trivia(text, at)
+    if not text.startswith("}", at):
+        raise error(source, at, "P014", "expected '}' at the end of a layout")
+    if not BITS[element_type]:
+        return None, at + 1
+    return Layout(minor_to_major, **fields), at + 1  # type: ignore[arg-type]
+
+
+def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -> int:
+    """Parts in their fixed order: D T L # * E S SC M."""
+    text = source.text
+    if match := _LEVELS.match(text, at):
+        at = match.end()
+    if text.startswith("T(", at):
+        at += 1
+        tiles: list[tuple[int, ...]] = []
+        while match := _TILE.match(text, at):
+            tiles.append(
+                tuple(-1 if d == "*" else int(d) for d in match[1].split(","))
+            )
+            at = match.end()
+        if not tiles:
+            raise error(source, at, "P014", "expected a tile, as in T(8,128)")
+        fields["tiles"] = tuple(tiles)
+    for letter, name, pattern in (
+        ("L", "tail_padding_alignment", _NUMBER),
+        ("#", "index_type", _TYPE_ARGUMENT),
+        ("*", "pointer_type", _TYPE_ARGUMENT),
+        ("E", "element_size_in_bits", _NUMBER),
+        ("S", "memory_space", _NUMBER),
+        ("SC", "split_configs", _SPLIT),
+        ("M", "metadata_prefix_bytes", _NUMBER),
+    ):
+        if not text.startswith(letter + "(", at):
+            continue
+        if letter == "SC":
+            match = _SPLIT.match(text, at)
+            if match:
+                fields[name] = tuple(
+                    (int(dim), tuple(map(int, indices.split(","))))
+                    for dim, indices in _SPLIT_ENTRY.findall(match[1])
+                )
+        else:
+            match = pattern.match(text, at + len(letter))
+            if match:
+                value = match[1]
+                if pattern is _TYPE_ARGUMENT and value not in PRIMITIVE_TYPES:
+                    raise error(source, at, "P014", f"{value} is no element type")
+                fields[name] = int(value) if pattern is _NUMBER else value
+        if not match:
+            raise error(source, at, "P014", f"cannot read the layout's {letter}(...)")
+        at = match.end()
+    return at

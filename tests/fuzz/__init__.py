@@ -1,0 +1,1 @@
+"""The fuzzer: mutated modules must give a module or an error, never anything else."""

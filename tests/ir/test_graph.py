@@ -1,0 +1,154 @@
+"""The graph's own methods: use lists, order, control edges, printing of changes."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_passes
+from hlo_passes.ir.computation import Computation
+
+TEXT = """HloModule m
+
+// what f does
+%f (p: f32[4], q: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %q = f32[4]{0} parameter(1)   // kept
+  %s = f32[4]{0} add(%p, %q), metadata={op_name="s"}
+  %d = f32[4]{0} multiply(%s, %s)
+  ROOT %r = f32[4]{0} subtract(%d, %p)
+}
+
+ENTRY %e (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  ROOT %c = f32[4]{0} call(%x, %x), to_apply=%f
+}
+"""
+
+
+@pytest.fixture
+def computation() -> Computation:
+    module = hlo_passes.parse(TEXT)
+    found = module.computation("f")
+    assert found is not None
+    return found
+
+
+def test_users_are_listed_once(computation: Computation) -> None:
+    p, q, s, d, r = computation.instructions
+    assert s.users == (d,)
+    assert p.users == (s, r)
+    assert q.users == (s,)
+    assert r.is_root
+
+
+def test_only_touched_lines_are_printed_anew(computation: Computation) -> None:
+    p, q, s, d, _ = computation.instructions
+    computation.replace_operand(d, s, q)
+    text = computation.module.to_text()
+    assert text == TEXT.replace("multiply(%s, %s)", "multiply(%q, %q)")
+    assert s.users == ()
+    assert q.users == (s, d)
+    assert p.users[0] is s
+
+
+def test_new_instructions_stand_where_asked(computation: Computation) -> None:
+    p, q, s, d, _ = computation.instructions
+    n = computation.new("negate", s.shape, [s], after=s)
+    m = computation.new("negate", s.shape, [n], after=n)
+    b = computation.new("abs", p.shape, [p], before=s)
+    assert [i.name for i in computation.instructions] == [
+        "p", "q", "abs", "s", "negate", "negate.1", "d", "r",
+    ]  # fmt: skip
+    computation.replace_uses(s, m)
+    assert n.operands == (s,) or n.operands == (m,)
+    assert d.operands == (m, m)
+    assert b.users == ()
+
+
+def test_remove_refuses_what_is_used(computation: Computation) -> None:
+    s = computation.instructions[2]
+    with pytest.raises(ValueError, match="in use"):
+        computation.remove(s)
+    with pytest.raises(ValueError, match="in use"):
+        computation.remove(computation.root)
+
+
+def test_replace_hands_on_metadata_and_removes_the_dead(
+    computation: Computation,
+) -> None:
+    p, q, s, d, _ = computation.instructions
+    new = computation.new("maximum", s.shape, [p, q], after=s)
+    assert computation.replace(s, new)
+    assert new.metadata.op_name == "s"
+    assert d.operands == (new, new)
+    assert s.removed
+    assert "%s =" not in computation.module.to_text()
+
+
+def test_replace_leaves_control_edges_alone(computation: Computation) -> None:
+    p, q, s, d, _ = computation.instructions
+    computation.add_control_edge(q, s)
+    assert not computation.replace(s, p)
+    assert d.operands == (s, s)
+
+
+def test_same_opcode_takes_over_the_name(computation: Computation) -> None:
+    p, q, s, _, _ = computation.instructions
+    new = computation.new("add", s.shape, [q, p], after=s)
+    computation.replace(s, new)
+    assert new.name == "s"
+    assert "%d = f32[4]{0} multiply(%s, %s)" in computation.module.to_text()
+
+
+def test_set_order(computation: Computation) -> None:
+    p, q, s, d, r = computation.instructions
+    computation.set_order([q, p, s, d, r])
+    lines = computation.module.to_text().splitlines()
+    assert lines[4].startswith("  %q") and lines[5].startswith("  %p")
+    with pytest.raises(ValueError, match="permutation"):
+        computation.set_order([p, q, s, d, d])
+
+
+def test_a_changed_result_changes_the_signature(computation: Computation) -> None:
+    r = computation.root
+    t = computation.new(
+        "tuple", hlo_passes.tuple_shape([r.shape, r.shape]), [r, r], after=r
+    )
+    computation.set_root(t)
+    text = computation.module.to_text()
+    assert "%f (p: f32[4], q: f32[4]) -> (f32[4], f32[4]) {" in text
+    assert "  %r = " in text
+    assert "  ROOT %tuple = (f32[4]{0}, f32[4]{0}) tuple(%r, %r)" in text
+
+
+def test_fresh_names(computation: Computation) -> None:
+    module = computation.module
+    assert module.fresh_name("s") == "s.1"
+    assert module.fresh_name("s") == "s.2"
+    assert module.fresh_name("s.2") == "s.3"
+    assert module.fresh_name("unheard") == "unheard"
+
+
+def test_attributes_are_written_in_print_order(computation: Computation) -> None:
+    s = computation.instructions[2]
+    s.set_attribute("frontend_attributes", '{a="b"}')
+    assert s.name + " = f32[4]{0} add(%p, %q), frontend_attributes" in (
+        computation.module.to_text()
+    )
+    s.set_attribute("frontend_attributes", None)
+    assert computation.module.to_text() == TEXT
+
+
+def test_many_insertions_are_linear() -> None:
+    lines = [f"  %n{k} = f32[4]{{0}} negate(%p)" for k in range(20_000)]
+    text = (
+        "ENTRY %e {\n  %p = f32[4]{0} parameter(0)\n"
+        + "\n".join(lines)
+        + "\n  ROOT %r = f32[4]{0} negate(%n0)\n}\n"
+    )
+    computation = hlo_passes.parse(text).entry
+    for k, instruction in enumerate(computation.instructions[1:-1]):
+        computation.new("abs", instruction.shape, [instruction], after=instruction)
+        if k:
+            computation.replace_uses(instruction, computation.root)
+    assert len(computation.instructions) == 40_002

@@ -1,0 +1,124 @@
+"""Error messages, whole: place, code, line, caret, help."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+
+import hlo_passes
+from hlo_passes.text.reader import parse_completely
+
+HEAD = "HloModule m\n\nENTRY %e (a: f32[8]) -> f32[8] {\n  %a = f32[8]{0} parameter(0)\n"
+
+CASES = {
+    "undefined operand": (
+        HEAD + "  ROOT %r = f32[8]{0} add(%a, %b)\n}\n",
+        "m.hlo:5:31: error[P004]: %b is not defined\n"
+        "  ROOT %r = f32[8]{0} add(%a, %b)\n"
+        "                              ^\n"
+        "  help: an operand is defined before it is used, in the same computation",
+    ),
+    "near name": (
+        HEAD + "  %bcd = f32[8]{0} negate(%a)\n  ROOT %r = f32[8]{0} negate(%bce)\n}\n",
+        "m.hlo:6:30: error[P004]: %bce is not defined\n"
+        "  ROOT %r = f32[8]{0} negate(%bce)\n"
+        "                             ^\n"
+        "  help: did you mean %bcd?",
+    ),
+    "no shape": (
+        HEAD + "  ROOT %r = add %a\n}\n",
+        "m.hlo:5:13: error[P010]: expected a shape after '=', found 'add'\n"
+        "  ROOT %r = add %a\n"
+        "            ^",
+    ),
+    "duplicate name": (
+        HEAD + "  ROOT %a = f32[8]{0} negate(%a)\n}\n",
+        "m.hlo:5:3: error[P027]: instruction %a is defined already\n"
+        "  ROOT %a = f32[8]{0} negate(%a)\n"
+        "  ^\n"
+        "  help: the first stands in line 4",
+    ),
+    "two roots": (
+        HEAD + "  ROOT %b = f32[8]{0} negate(%a)\n  ROOT %c = f32[8]{0} negate(%a)\n}\n",
+        "m.hlo:6:3: error[P028]: a second ROOT\n"
+        "  ROOT %c = f32[8]{0} negate(%a)\n"
+        "  ^\n"
+        "  help: the first is %b",
+    ),
+    "type as name": (
+        HEAD + "  ROOT %c64 = f32[8]{0} negate(%a)\n}\n",
+        "m.hlo:5:8: error[P027]: c64 is an element type and cannot be a name\n"
+        "  ROOT %c64 = f32[8]{0} negate(%a)\n"
+        "       ^\n"
+        "  help: write c64_",
+    ),
+    "not closed": (
+        HEAD,
+        "m.hlo:5:1: error[P023]: the computation is not closed\n"
+        "  help: it opens at line 3, column 32",
+    ),
+    "empty": ("", "m.hlo:1:1: error[P001]: there is no module in this text"),
+    "no hlo": (
+        "import numpy\n",
+        "m.hlo:1:8: error[P036]: expected an opcode behind the shape\n"
+        "  import numpy\n"
+        "         ^",
+    ),
+    "repeated attribute": (
+        HEAD + "  ROOT %r = f32[8]{0} all-gather(%a), channel_id=1 , channel_id=2\n}\n",
+        "m.hlo:5:54: error[P031]: attribute channel_id is repeated\n"
+        "  ROOT %r = f32[8]{0} all-gather(%a), channel_id=1 , channel_id=2\n"
+        "                                                     ^",
+    ),
+    "unclosed string": (
+        HEAD + '  ROOT %r = f32[8]{0} negate(%a), metadata={op_name="x}\n}\n',
+        "m.hlo:5:53: error[P033]: this string is not closed\n"
+        '  ROOT %r = f32[8]{0} negate(%a), metadata={op_name="x}\n'
+        "                                                    ^",
+    ),
+}
+
+
+def read_all(text: str, *, filename: str) -> None:
+    """Read a module and split every attribute list, which `parse` leaves for later."""
+    module = hlo_passes.parse(text, filename=filename)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            assert instruction.attributes is not None
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_error_text(case: str) -> None:
+    text, expected = CASES[case]
+    for read in (read_all, parse_completely):
+        with pytest.raises(hlo_passes.HloError) as caught:
+            read(text, filename="m.hlo")
+        assert caught.value.render() == expected
+
+
+def test_error_pickles() -> None:
+    with pytest.raises(hlo_passes.HloError) as caught:
+        hlo_passes.parse(HEAD, filename="m.hlo")
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert type(again) is type(caught.value)
+    assert again.render() == caught.value.render()
+
+
+@pytest.mark.parametrize("bracket", ["(", "{", "["])
+@pytest.mark.parametrize(
+    "place",
+    ["%r = {}", "%r = f32[8] add({}", "%r = f32[8] negate(%a), x={}", "%c = f32[1] constant({}"],
+)
+def test_error_deep_nesting(bracket: str, place: str) -> None:
+    text = HEAD + "  " + place.format(bracket * 100_000) + "\n}\n"
+    with pytest.raises(hlo_passes.HloError):
+        read_all(text, filename="m.hlo")
+
+
+def test_error_in_a_very_long_line_stays_readable() -> None:
+    text = HEAD + "  ROOT %r = f32[8]{0} add(" + "%a, " * 500_000 + "%b)\n}\n"
+    with pytest.raises(hlo_passes.HloError) as caught:
+        hlo_passes.parse(text, filename="m.hlo")
+    assert "%b is not defined" in caught.value.render()
+    assert len(caught.value.render()) < 400
