@@ -1,0 +1,35 @@
+"""Running HLO modules on emulated devices, and comparing what they compute.
+
+runtime.emulate(8)
+module = runtime.lower(jax.jit(f), *args)
+outputs = runtime.load(module)(*inputs)
+runtime.compare(module, rewritten).matches
+"""
+
+from __future__ import annotations
+
+from runtime.capture import lower
+from runtime.compare import (
+    Comparison,
+    NumericsMismatchError,
+    SignatureError,
+    compare,
+    compare_outputs,
+)
+from runtime.devices import DeviceCountError, RuntimeHostError, emulate
+from runtime.executable import CompilationError, Executable, load
+
+__all__ = [
+    "Comparison",
+    "CompilationError",
+    "DeviceCountError",
+    "Executable",
+    "NumericsMismatchError",
+    "RuntimeHostError",
+    "SignatureError",
+    "compare",
+    "compare_outputs",
+    "emulate",
+    "load",
+    "lower",
+]

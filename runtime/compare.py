@@ -1,0 +1,195 @@
+"""Two modules on the same inputs: are the results equal, and how far apart are they.
+
+    comparison = runtime.compare(before, after, seed=0)
+    comparison.matches, comparison.max_ulp_error
+
+Two NaNs with equal bits are equal; errors are taken over the elements that are finite
+on both sides, all results together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hlo_passes.errors import HloError, UsageError
+from hlo_passes.ir.module import Module
+from runtime.devices import topology_of
+from runtime.dtypes import is_native
+from runtime.executable import Executable, load_plain
+from runtime.inputs import inputs_by_shape, seeded_inputs
+from runtime.plain.legalize import plain_module
+
+
+class SignatureError(UsageError):
+    """The two modules take or give different arrays, or ask for different devices."""
+
+    default_code = "U020"
+
+
+class NumericsMismatchError(HloError):
+    """Results differ; see `Comparison.require_match`."""
+
+    default_code = "R010"
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """What two runs on the same inputs have in common.
+
+    Attributes:
+        bitwise_equal: every bit of every result.
+        matches: the verdict: bitwise equal.
+        max_abs_error: largest difference of two finite elements; inf where one side
+            is finite and the other is not; 0.0 without elements.
+        max_ulp_error: the same in units in the last place of the type (integers: 1).
+        pearson: correlation of all finite elements; 1.0 where both are constant and
+            equal; None where it is not defined.
+        first_difference: (result, index over (devices, *shape)) or None.
+    """
+
+    bitwise_equal: bool
+    matches: bool
+    max_abs_error: float
+    max_ulp_error: float
+    pearson: float | None
+    first_difference: tuple[int, tuple[int, ...]] | None
+
+    def require_match(self) -> None:
+        """Raise NumericsMismatchError R010 unless the results match."""
+        if self.matches or self.first_difference is None:
+            return
+        result, index = self.first_difference
+        raise NumericsMismatchError(
+            f"results differ, first in result {result} on device {index[0]} at "
+            f"{list(index[1:])}: largest error {self.max_abs_error:g}, "
+            f"{self.max_ulp_error:g} ulp"
+        )
+
+
+def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
+    """Run two modules on the same seeded inputs and compare their results.
+
+    Both run on the devices of this job; inputs as `runtime.inputs.seeded_inputs`.
+
+    Raises:
+        SignatureError: U020, parameters, results or devices differ.
+        UnsupportedHloError, DeviceCountError, CompilationError: as `load`.
+    """
+    topology = topology_of(before)
+    plain = plain_module(before)
+    first = load_plain(plain, before, *topology)
+    inputs = seeded_inputs(plain, before, device_count=first.device_count, seed=seed)
+    second = load_plain(plain_module(after), after, *topology_of(after))
+    require_same_signature(first, second)
+    return compare_outputs(first(*inputs), second(*inputs))
+
+
+def require_same_signature(first: Executable, second: Executable) -> None:
+    """Raise SignatureError unless both take and give the same arrays."""
+    pairs = (
+        ("devices", first.device_count, second.device_count),
+        (
+            "parameters",
+            inputs_by_shape(first.parameters),
+            inputs_by_shape(second.parameters),
+        ),
+        ("results", inputs_by_shape(first.results), inputs_by_shape(second.results)),
+    )
+    for what, one, other in pairs:
+        if one != other:
+            raise SignatureError(
+                f"the two modules differ in their {what}: {one} and {other}",
+                hint="compare a module with what a pass made of it",
+            )
+
+
+def compare_outputs(
+    before: Sequence[np.ndarray], after: Sequence[np.ndarray]
+) -> Comparison:
+    """Compare two lists of arrays of equal shapes and types."""
+    first_difference: tuple[int, tuple[int, ...]] | None = None
+    max_abs = max_ulp = 0.0
+    finite_before: list[np.ndarray] = []
+    finite_after: list[np.ndarray] = []
+    for number, (one, other) in enumerate(zip(before, after, strict=True)):
+        differs = _bits(one) != _bits(other)
+        wide_one, wide_other = _wide(one), _wide(other)
+        finite = np.isfinite(wide_one) & np.isfinite(wide_other)
+        finite_before.append(wide_one[finite])
+        finite_after.append(wide_other[finite])
+        if not differs.any():
+            continue
+        if first_difference is None:
+            index = np.unravel_index(int(np.argmax(differs)), differs.shape)
+            first_difference = (number, tuple(int(i) for i in index))
+        errors = np.abs(wide_one - wide_other)[differs & finite]
+        ulps = (
+            errors
+            / _ulp(one, np.maximum(abs(wide_one), abs(wide_other)))[differs & finite]
+        )
+        max_abs = max(max_abs, float(errors.max(initial=0)))
+        max_ulp = max(max_ulp, float(ulps.max(initial=0)))
+        if (differs & ~finite).any():
+            max_abs = max_ulp = float("inf")
+    equal = first_difference is None
+    return Comparison(
+        bitwise_equal=equal,
+        matches=equal,
+        max_abs_error=max_abs,
+        max_ulp_error=max_ulp,
+        pearson=_pearson(_joined(finite_before), _joined(finite_after)),
+        first_difference=first_difference,
+    )
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """The bit patterns, one unsigned integer per element (complex: two, combined)."""
+    if array.dtype.kind == "c":
+        pairs = np.ascontiguousarray(array).view(f"u{array.itemsize // 2}")
+        halves = pairs.reshape(*array.shape, 2)
+        return halves[..., 0].astype(object) + (halves[..., 1].astype(object) << 64)
+    if array.itemsize == 1 and not is_native(array.dtype) and "int" in array.dtype.name:
+        return array.astype(np.int8)
+    return np.ascontiguousarray(array).view(f"u{array.itemsize}")
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """The values in a type in which differences can be taken."""
+    if array.dtype.kind == "c":
+        return array.astype(np.complex128)
+    return array.astype(np.longdouble)
+
+
+def _ulp(array: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
+    """The gap from each magnitude to the next number of the array's type."""
+    dtype = array.real.dtype if array.dtype.kind == "c" else array.dtype
+    if dtype.kind in "biu" or "int" in dtype.name:
+        return np.ones(magnitude.shape)
+    if dtype.kind == "f":
+        return np.spacing(magnitude.astype(dtype)).astype(np.longdouble)
+    import ml_dtypes
+
+    info = ml_dtypes.finfo(dtype)
+    _, exponent = np.frexp(np.maximum(magnitude, float(info.smallest_normal)))
+    return np.ldexp(np.longdouble(1), exponent - 1 - info.nmant)
+
+
+def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
+    flat = [p.reshape(-1) for p in parts]
+    real = [
+        x for p in flat for x in ((p.real, p.imag) if p.dtype.kind == "c" else (p,))
+    ]
+    return np.concatenate(real) if real else np.zeros(0, np.longdouble)
+
+
+def _pearson(one: np.ndarray, other: np.ndarray) -> float | None:
+    if one.size == 0:
+        return None
+    a, b = one - one.mean(), other - other.mean()
+    scale = float(np.sqrt((a * a).sum() * (b * b).sum()))
+    if scale == 0.0:
+        return 1.0 if np.array_equal(one, other) else None
+    return float((a * b).sum()) / scale

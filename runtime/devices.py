@@ -1,0 +1,108 @@
+"""Emulated devices: ask for them before the JAX back end starts.
+
+runtime.emulate(8)        eight CPU devices in this process, or a clear error
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax
+
+from hlo_passes.errors import HloError
+from hlo_passes.ir.module import Module
+from runtime import jax_private
+
+_COUNT_FLAG: Final = "--xla_force_host_platform_device_count"
+
+
+class RuntimeHostError(HloError):
+    """The host cannot do what a run needs (codes R...)."""
+
+    default_code = "R000"
+
+
+class DeviceCountError(RuntimeHostError):
+    """There are fewer devices than asked for, and it is too late for more."""
+
+    default_code = "R002"
+
+
+def device_count_flag(count: int) -> str:
+    """The XLA flag for `count` host devices."""
+    return f"{_COUNT_FLAG}={count}"
+
+
+def without_device_count(flags: str) -> str:
+    """The XLA flags but the one that sets the number of host devices."""
+    return re.sub(rf"{_COUNT_FLAG}=\S*\s*", "", flags).strip()
+
+
+def emulate(count: int) -> None:
+    """Give this process `count` emulated CPU devices.
+
+    To be called before anything starts a JAX back end (the first computation,
+    `jax.devices()`). A second call is fine while the devices suffice.
+
+    Raises:
+        DeviceCountError: R002, a back end is up with fewer devices.
+        ValueError: `count` is less than one.
+    """
+    if count < 1:
+        msg = f"emulate({count}): there is no host with less than one device"
+        raise ValueError(msg)
+    if jax_private.backend_is_up():
+        have = len(jax.local_devices(backend="cpu"))
+        if have >= count:
+            return
+        raise DeviceCountError(
+            f"emulate({count}) comes too late: a JAX back end is up with {have} CPU "
+            f"device{'s' * (have != 1)}",
+            hint="call runtime.emulate before the first use of JAX, or start Python "
+            f"with XLA_FLAGS={device_count_flag(count)}",
+        )
+    flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
+    os.environ["XLA_FLAGS"] = f"{flags} {device_count_flag(count)}".strip()
+    jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
+
+
+def topology_of(module: Module) -> tuple[int, int]:
+    """(replicas, partitions) that a module asks for.
+
+    Its header says; where both are 1, the largest id in its groups and pairs + 1 is
+    the number of partitions if its collectives carry channel ids, else of replicas.
+    """
+    replicas, partitions = module.replica_count, module.num_partitions
+    if replicas * partitions > 1:
+        return replicas, partitions
+    largest, has_channel = 0, False
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            tail = instruction.attributes
+            if "replica_groups" not in tail and "source_target_pairs" not in tail:
+                continue
+            has_channel = has_channel or "channel_id" in tail
+            groups = instruction.replica_groups
+            pairs = instruction.source_target_pairs
+            ids = [i for g in (groups.groups if groups else ()) for i in g]
+            ids += [i for p in (pairs.pairs if pairs else ()) for i in p]
+            largest = max(largest, *ids, 0)
+    return (1, largest + 1) if has_channel else (largest + 1, 1)
+
+
+def devices_for(count: int) -> Sequence[Any]:
+    """The first `count` devices of the job.
+
+    Raises:
+        DeviceCountError: R002, there are not so many.
+    """
+    devices = jax.devices()
+    if len(devices) < count:
+        raise DeviceCountError(
+            f"the module asks for {count} devices, JAX has {len(devices)}",
+            hint=f"call runtime.emulate({count}) before the first use of JAX",
+        )
+    return devices[:count]

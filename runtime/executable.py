@@ -1,0 +1,246 @@
+"""An HLO module -> a loaded executable -> results per device.
+
+    executable = runtime.load(module)
+    outputs = executable(*inputs)        # arrays of shape (devices, *shape)
+
+The module is written anew in plain HLO (`runtime/plain`), compiled by XLA's whole CPU
+pipeline without its optimisations, and gets its collectives and its order back behind
+the scheduler (`runtime/restore.py`). docs/runtime.md tells why.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from hlo_passes.errors import HloError, UnsupportedHloError
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape
+from runtime import jax_private
+from runtime.devices import RuntimeHostError, devices_for, topology_of
+from runtime.dtypes import numpy_dtype
+from runtime.plain.builder import PlainModule
+from runtime.plain.legalize import plain_module
+from runtime.plain.values import array_leaves
+from runtime.restore import restored
+
+#: HLO passes that XLA leaves out: what only makes a program faster may change bits
+#: (a fused multiply-add rounds once), and so make two equal programs differ; and the
+#: partitioner, since the module is one device's program already.
+LEFT_OUT_PASSES: Final = (
+    "algsimp",
+    "all-reduce-combiner",
+    "batch-dot-simplification",
+    "constant_folding",
+    "conditional-to-select",
+    "cpu-parallel-task-assigner",
+    "cse",
+    "fusion",
+    "gather_simplifier",
+    "multi_output_fusion",
+    "reshape-mover",
+    "simplify-conditional",
+    "simplify-fp-conversions",
+    "simplify-while-loops",
+    "simplify-sorts",
+    "tree_reduction_rewriter",
+    "while-loop-constant-sinking",
+    "while-loop-invariant-code-motion",
+    "sharding-propagation",
+    "spmd-partitioning",
+)
+
+_MODULE_NUMBERS = itertools.count(1)
+
+
+class CompilationError(RuntimeHostError):
+    """XLA refused a plain module."""
+
+    default_code = "R004"
+
+
+@dataclass(frozen=True, slots=True)
+class Executable:
+    """A module loaded on the devices of this job; call it with stacked arrays.
+
+    Attributes:
+        name: of the module.
+        replica_count: replicas it runs as.
+        num_partitions: partitions of each.
+        parameters: array shapes per device, tuples flattened depth first.
+        results: likewise.
+        loaded: jaxlib's executable.
+        scheduled_text: HLO as XLA runs it, in the order of its schedule.
+    """
+
+    name: str
+    replica_count: int
+    num_partitions: int
+    parameters: tuple[Shape, ...]
+    results: tuple[Shape, ...]
+    loaded: Any
+    scheduled_text: str
+
+    @property
+    def device_count(self) -> int:
+        """Replicas x partitions."""
+        return self.replica_count * self.num_partitions
+
+    @property
+    def local_rows(self) -> tuple[int, ...]:
+        """Which devices (replica x partitions + partition) belong to this process."""
+        process = jax.process_index()
+        devices = devices_for(self.device_count)
+        return tuple(k for k, d in enumerate(devices) if d.process_index == process)
+
+    def __call__(self, *inputs: Any) -> list[np.ndarray]:
+        """Run once on all devices.
+
+        Args:
+            inputs: one array per parameter leaf, shape (devices, *shape), of the
+                parameter's type.
+
+        Returns:
+            One array per result leaf, shape (devices, *shape); in a job of several
+            processes the rows of the others' devices are zeros.
+
+        Raises:
+            ValueError: number, shape or type of the inputs do not fit.
+        """
+        return self.run_on(self.put(inputs))
+
+    def put(self, inputs: Sequence[Any]) -> list[jax.Array]:
+        """The inputs on the devices; errors as for a call."""
+        if len(inputs) != len(self.parameters):
+            msg = f"{self.name} takes {len(self.parameters)} arrays, not {len(inputs)}"
+            raise ValueError(msg)
+        devices = devices_for(self.device_count)
+        everywhere = NamedSharding(Mesh(np.array(devices), "d"), PartitionSpec())
+        placed = []
+        with jax_private.wide_types():
+            for number, (given, shape) in enumerate(
+                zip(inputs, self.parameters, strict=True)
+            ):
+                stacked = np.asarray(given)
+                self._check_input(number, stacked, shape)
+                # Every device gets an array of its own; JAX takes them for copies of
+                # one, which nothing checks and nothing here relies on.
+                rows = [jax.device_put(stacked[k], devices[k]) for k in self.local_rows]
+                placed.append(
+                    jax.make_array_from_single_device_arrays(
+                        shape.dimensions, everywhere, rows
+                    )
+                )
+        return placed
+
+    def _check_input(self, number: int, stacked: np.ndarray, shape: Shape) -> None:
+        expected = (self.device_count, *shape.dimensions)
+        dtype = numpy_dtype(shape.element_type)
+        if stacked.shape != expected or stacked.dtype != dtype:
+            msg = (
+                f"parameter {number} of {self.name} is {dtype}{list(expected)} over the "
+                f"devices, not {stacked.dtype}{list(stacked.shape)}"
+            )
+            raise ValueError(msg)
+
+    def run_on(self, placed: Sequence[jax.Array]) -> list[np.ndarray]:
+        """Run on inputs that `put` has placed."""
+        per_result = jax_private.execute(self.loaded, placed)
+        outputs = []
+        for arrays, shape in zip(per_result, self.results, strict=True):
+            stacked = np.zeros(
+                (self.device_count, *shape.dimensions), numpy_dtype(shape.element_type)
+            )
+            for row, array in zip(self.local_rows, arrays, strict=True):
+                stacked[row] = np.asarray(array)
+            outputs.append(stacked)
+        return outputs
+
+
+def load(module: Module) -> Executable:
+    """Load any HLO module on the devices of this job.
+
+    Args:
+        module: one device's program (`num_partitions`, `replica_count` or both; where
+            neither is given its collectives say how many devices take part). A
+            schedule is kept; without one XLA makes one.
+
+    Raises:
+        UnsupportedHloError: S010, S011: something in it cannot run here, by name.
+        DeviceCountError: R002, fewer devices than it asks for.
+        CompilationError: R004, XLA refused it.
+    """
+    replicas, partitions = topology_of(module)
+    return load_plain(plain_module(module), module, replicas, partitions)
+
+
+def load_plain(
+    plain: PlainModule, source: Module, replicas: int, partitions: int
+) -> Executable:
+    """Compile a plain module; `source` is what it was made from."""
+    devices = devices_for(replicas * partitions)
+    name = f"hlo_passes_run_{next(_MODULE_NUMBERS)}"
+    plain.module.name = name
+    try:
+        proto = jax_private.text_to_proto(plain.module.to_text())
+        stablehlo = jax_private.proto_to_stablehlo(proto)
+    except (RuntimeError, ValueError) as problem:
+        raise UnsupportedHloError(
+            f"{source.name} cannot be handed to XLA's CPU pipeline: "
+            f"{_first_line(problem)}",
+            code="S012",
+        ) from problem
+    seen: list[bytes] = []
+    failures: list[Exception] = []
+
+    def callback(scheduled: bytes) -> bytes | None:
+        if name.encode() not in scheduled[:256]:
+            return None
+        try:
+            seen.append(restored(scheduled, plain))
+        except (HloError, RuntimeError, ValueError) as problem:
+            failures.append(problem)
+            raise
+        return seen[-1]
+
+    try:
+        with jax_private.transformation(callback):
+            loaded = jax_private.compile_stablehlo(
+                stablehlo,
+                devices=devices,
+                replica_count=replicas,
+                num_partitions=partitions,
+                without_passes=LEFT_OUT_PASSES,
+            )
+    except (RuntimeError, ValueError) as problem:
+        if failures:
+            raise failures[0] from problem
+        raise CompilationError(
+            f"XLA cannot compile {source.name} for CPUs: {_first_line(problem)}"
+        ) from problem
+    if not seen:
+        raise CompilationError(
+            f"XLA compiled {source.name} without asking for its collectives",
+            hint="a persistent compilation cache may have answered: switch it off",
+        )
+    entry = plain.module.entry
+    return Executable(
+        name=source.name,
+        replica_count=replicas,
+        num_partitions=partitions,
+        parameters=tuple(p.shape for p in entry.parameters),
+        results=tuple(array_leaves(entry.root.shape)),
+        loaded=loaded,
+        scheduled_text=jax_private.proto_to_text(seen[-1]),
+    )
+
+
+def _first_line(problem: Exception) -> str:
+    text = str(problem).strip() or type(problem).__name__
+    return text.splitlines()[0]

@@ -1,0 +1,192 @@
+"""Inputs from a seed: finite, of every type, in range for indices.
+
+    arrays = seeded_inputs(plain, device_count=8, seed=0)     # (devices, *shape) each
+
+A parameter that ends as an index (of a gather, scatter, dynamic-slice or
+dynamic-update-slice, through whatever hands values on) is drawn from the positions
+that exist. What must be the same on every device is: integer and pred scalars, which
+steer loops, and parameters whose sharding says `{replicated}`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape
+from runtime.dtypes import numpy_dtype
+from runtime.plain.builder import PlainModule
+from runtime.plain.values import array_leaves
+
+#: Bounds of integers that index nothing: small, so that sums and products stay exact
+#: in every type and loops that count to one of them end soon.
+_LOW, _HIGH = -4, 8
+
+#: Opcodes whose value is made of their operands' values, element by element or as a
+#: part: an index stays an index.
+_HANDS_ON: Final = frozenset(
+    "convert reshape broadcast transpose slice concatenate pad reverse copy "
+    "dynamic-slice gather select clamp add subtract minimum maximum and or "
+    "bitcast-convert sort".split()
+)
+
+
+def seeded_inputs(
+    plain: PlainModule, source: Module, *, device_count: int, seed: int
+) -> list[np.ndarray]:
+    """One array per parameter leaf, shape (devices, *shape).
+
+    Args:
+        plain: as it will run.
+        source: what it was made from; its parameters' shardings are read.
+        device_count: replicas x partitions.
+        seed: of NumPy's PCG64; equal seeds and signatures give equal arrays.
+    """
+    shared = _shared_leaves(source)
+    arrays = []
+    for number, parameter in enumerate(plain.module.entry.parameters):
+        shape = parameter.shape
+        generator = np.random.Generator(np.random.PCG64([seed, number]))
+        is_scalar_switch = not shape.dimensions and _is_discrete(shape)
+        limit = _index_limit(parameter) if _is_discrete(shape) else None
+        if shared[number] or is_scalar_switch:
+            row = _drawn(generator, shape, shape.dimensions, limit)
+            array = np.repeat(row[np.newaxis], device_count, axis=0)
+        else:
+            array = _drawn(generator, shape, (device_count, *shape.dimensions), limit)
+        arrays.append(array)
+    return arrays
+
+
+def _shared_leaves(source: Module) -> list[bool]:
+    flags = []
+    for parameter in source.entry.parameters:
+        is_shared = parameter.attributes.get("sharding") == "{replicated}"
+        flags += [is_shared] * len(array_leaves(parameter.shape))
+    return flags
+
+
+def _is_discrete(shape: Shape) -> bool:
+    return shape.element_type[0] in "su" or shape.element_type == "pred"
+
+
+def _drawn(
+    generator: np.random.Generator,
+    shape: Shape,
+    dimensions: tuple[int, ...],
+    limit: int | None,
+) -> np.ndarray:
+    kind = shape.element_type
+    dtype = numpy_dtype(kind)
+    if kind == "pred":
+        return generator.integers(0, 2, dimensions).astype(dtype)
+    if _is_discrete(shape):
+        bits = int(kind[1:])
+        low, high = (0, limit) if limit is not None else (_LOW, _HIGH)
+        if kind[0] == "u":
+            low, high = max(low, 0), min(high, 1 << bits)
+        else:
+            low, high = max(low, -(1 << (bits - 1))), min(high, 1 << (bits - 1))
+        return generator.integers(low, max(high, low + 1), dimensions).astype(dtype)
+    if kind in ("c64", "c128"):
+        real, imaginary = generator.uniform(-1, 1, (2, *dimensions))
+        return (real + 1j * imaginary).astype(dtype)
+    if kind == "f8e8m0fnu":  # powers of two alone
+        return np.exp2(generator.integers(-3, 4, dimensions)).astype(dtype)
+    return generator.uniform(-1, 1, dimensions).astype(np.float32).astype(dtype)
+
+
+# -- which parameters are indices ---------------------------------------------
+
+
+def _index_limit(parameter: Instruction) -> int | None:
+    """The least number of positions that the parameter's values choose among."""
+    limits = list(_limits(parameter))
+    return min(limits) if limits else None
+
+
+def _limits(parameter: Instruction) -> Iterator[int]:
+    seen: set[Instruction] = {parameter}
+    work = [parameter]
+    while work:
+        value = work.pop()
+        for user in value.users:
+            yield from _limits_of_use(value, user)
+            for heir in _heirs(value, user):
+                if heir not in seen:
+                    seen.add(heir)
+                    work.append(heir)
+
+
+def _limits_of_use(value: Instruction, user: Instruction) -> Iterator[int]:
+    operands = user.operands
+    if user.opcode == "dynamic-slice":
+        sizes = _numbers(user.attributes["dynamic_slice_sizes"])
+        for dimension, operand in enumerate(operands[1:]):
+            if operand is value and not value.shape.dimensions:
+                yield operands[0].shape.dimensions[dimension] - sizes[dimension] + 1
+    elif user.opcode == "dynamic-update-slice":
+        whole, part = operands[0].shape.dimensions, operands[1].shape.dimensions
+        for dimension, operand in enumerate(operands[2:]):
+            if operand is value and not value.shape.dimensions:
+                yield whole[dimension] - part[dimension] + 1
+    elif user.opcode == "gather" and operands[1] is value:
+        sizes = _numbers(user.attributes["slice_sizes"])
+        for dimension in _numbers(user.attributes["start_index_map"]):
+            yield operands[0].shape.dimensions[dimension] - sizes[dimension] + 1
+    elif user.opcode == "scatter" and operands[len(operands) // 2] is value:
+        for dimension in _numbers(user.attributes["scatter_dims_to_operand_dims"]):
+            yield operands[0].shape.dimensions[dimension]
+
+
+def _numbers(text: str) -> list[int]:
+    return [int(word) for word in text.strip("{}").split(",") if word]
+
+
+def _heirs(value: Instruction, user: Instruction) -> Iterator[Instruction]:
+    """Instructions that hold the value's elements after this use."""
+    if user.opcode in _HANDS_ON:
+        if user.opcode in ("gather", "dynamic-slice") and user.operands[0] is not value:
+            return
+        if user.opcode == "select" and user.operands[0] is value:
+            return
+        yield user
+    elif user.opcode == "tuple":
+        for at, operand in enumerate(user.operands):
+            if operand is value:
+                yield from _elements_of_uses(user, at)
+
+
+def _elements_of_uses(packed: Instruction, at: int) -> Iterator[Instruction]:
+    """Where element `at` of a tuple comes out: of itself, of a loop, of a branch."""
+    for user in packed.users:
+        if user.opcode == "get-tuple-element" and user.tuple_index == at:
+            yield user
+        elif user.opcode in ("while", "conditional"):
+            for callee in _callees_given(packed, user):
+                for parameter in callee.parameters:
+                    yield from _elements(parameter, at)
+            if user.opcode == "while":
+                yield from _elements(user, at)
+
+
+def _callees_given(packed: Instruction, user: Instruction) -> Sequence:
+    callees = user.called_computations
+    if user.opcode == "while":
+        return callees
+    return [c for c, o in zip(callees, user.operands[1:], strict=True) if o is packed]
+
+
+def _elements(whole: Instruction, at: int) -> Iterator[Instruction]:
+    for user in whole.users:
+        if user.opcode == "get-tuple-element" and user.tuple_index == at:
+            yield user
+
+
+def inputs_by_shape(shapes: Sequence[Shape]) -> tuple[str, ...]:
+    """A signature: the shapes' texts, without layouts."""
+    return tuple(s.text_without_layout for s in shapes)

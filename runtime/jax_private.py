@@ -1,0 +1,200 @@
+"""Every private name of jax and jaxlib that the runtime uses, in one place.
+
+Public JAX has no way to compile an HLO module that is not a JAX function, nor to set
+the passes that XLA leaves out. Each function here wraps one private name and says
+what it was, so that the day a release moves it the message tells where to look. Tried
+with jax 0.10.2 and 0.12.0.1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from hlo_passes.errors import HloError
+
+
+_TRANSFORMATION_NUMBERS = itertools.count(1)
+
+
+class JaxChangedError(HloError):
+    """A private name of jax or jaxlib is not where this release of ours expects it."""
+
+    default_code = "R001"
+
+
+@contextlib.contextmanager
+def _expected(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (ImportError, AttributeError) as problem:
+        raise JaxChangedError(
+            f"jax {jax.__version__} has no {what}: {problem}",
+            hint="jax 0.10.2 and 0.12.0.1 are known to work; every private name "
+            "stands in runtime/jax_private.py",
+        ) from problem
+
+
+def text_to_proto(text: str) -> bytes:
+    """A serialised HloModuleProto of HLO text; jax errors as XLA words them."""
+    with _expected("jaxlib._hlo.hlo_module_from_text"):
+        from jaxlib import _hlo
+
+        read = _hlo.hlo_module_from_text
+    return read(text).as_serialized_hlo_module_proto()
+
+
+def proto_to_text(proto: bytes) -> str:
+    """HLO text of a serialised HloModuleProto, every constant in full."""
+    with _expected("jaxlib._hlo.HloModule.from_serialized_hlo_module_proto"):
+        from jaxlib import _hlo
+
+        options = _hlo.HloPrintOptions()
+        options.print_large_constants = True
+        module = _hlo.HloModule.from_serialized_hlo_module_proto(proto)
+    return module.to_string(options)
+
+
+def proto_to_stablehlo(proto: bytes) -> bytes:
+    """StableHLO bytecode of a serialised HloModuleProto."""
+    with _expected("jaxlib._jax.mlir.hlo_to_stablehlo"):
+        from jaxlib import _jax
+
+        convert = _jax.mlir.hlo_to_stablehlo
+    return convert(proto)
+
+
+def stablehlo_to_proto(stablehlo: bytes) -> bytes:
+    """A serialised HloModuleProto of a StableHLO module (text or bytecode)."""
+    with _expected("jaxlib._jax.mlir.mlir_module_to_xla_computation"):
+        from jaxlib import _jax
+
+        convert = _jax.mlir.mlir_module_to_xla_computation
+    computation = convert(stablehlo, use_tuple_args=False, return_tuple=False)
+    return computation.as_serialized_hlo_module_proto()
+
+
+def compile_stablehlo(
+    stablehlo: bytes,
+    *,
+    devices: Sequence[Any],
+    replica_count: int,
+    num_partitions: int,
+    without_passes: Sequence[str],
+    dump_to: str | None = None,
+    dump_passes: str = "",
+) -> Any:
+    """Compile StableHLO for the devices, which are replicas x partitions in order.
+
+    Args:
+        stablehlo: text or bytecode.
+        devices: one for each (replica, partition), replica-major.
+        replica_count: of the module.
+        num_partitions: of the module.
+        without_passes: names of HLO passes that XLA leaves out.
+        dump_to: a folder for XLA's dumps, None for none.
+        dump_passes: regular expression of the passes to dump.
+
+    Returns:
+        jaxlib's LoadedExecutable.
+    """
+    with _expected("jax._src.compiler.get_compile_options"):
+        from jax._src.compiler import get_compile_options
+        from jax._src.interpreters.mlir import make_ir_context
+        from jaxlib import _jax
+        from jaxlib.mlir import ir
+
+    assignment = np.array([d.id for d in devices]).reshape(
+        replica_count, num_partitions
+    )
+    options = get_compile_options(
+        num_replicas=replica_count,
+        num_partitions=num_partitions,
+        device_assignment=assignment,
+    )
+    with _expected("executable_build_options.debug_options.xla_disable_hlo_passes"):
+        build = options.executable_build_options
+        build.use_spmd_partitioning = num_partitions > 1
+        build.use_shardy_partitioner = False
+        debug = build.debug_options
+        debug.xla_disable_hlo_passes = ",".join(without_passes)
+        if dump_to is not None:
+            debug.xla_dump_to = dump_to
+            debug.xla_dump_hlo_as_text = True
+            debug.xla_dump_hlo_pass_re = dump_passes
+    with make_ir_context():
+        module = ir.Module.parse(stablehlo)
+        attributes = module.operation.attributes
+        integer = ir.IntegerType.get_signless(32)
+        attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(integer, num_partitions)
+        attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(integer, replica_count)
+        client = devices[0].client
+        return client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
+
+
+def execute(executable: Any, arguments: Sequence[jax.Array]) -> list[list[jax.Array]]:
+    """Run a LoadedExecutable; per result the arrays of this process's devices."""
+    with _expected("LoadedExecutable.execute_sharded"):
+        run = executable.execute_sharded
+    results = run(list(arguments))
+    return results.disassemble_into_single_device_arrays()
+
+
+def cpu_custom_call_targets() -> frozenset[str]:
+    """Names of the custom-calls that the CPU back end of this process knows."""
+    with _expected("jaxlib._jax.custom_call_targets"):
+        from jaxlib import _jax
+
+        targets = _jax.custom_call_targets("Host")
+    return frozenset(targets)
+
+
+def backend_is_up() -> bool:
+    """Whether a JAX back end has started, so that the device count is fixed."""
+    with _expected("jax._src.xla_bridge.backends_are_initialized"):
+        from jax._src import xla_bridge
+
+        return xla_bridge.backends_are_initialized()
+
+
+@contextlib.contextmanager
+def wide_types() -> Iterator[None]:
+    """64-bit arrays stay 64-bit inside."""
+    with _expected("enable_x64"):
+        if hasattr(jax, "enable_x64"):
+            context = jax.enable_x64(True)
+        else:
+            from jax.experimental import enable_x64
+
+            context = enable_x64(True)
+    with context:
+        yield
+
+
+@contextlib.contextmanager
+def transformation(callback: Callable[[bytes], bytes | None]) -> Iterator[None]:
+    """Let `callback` rewrite every module compiled for CPUs inside, after scheduling.
+
+    Compilations of other threads reach the callback too: tell modules by their name.
+    """
+    with _expected("jax.extend.xla.register_hlo_module_transformation"):
+        from jax.extend.xla import (
+            PipelineStage,
+            clear_hlo_module_transformation,
+            register_hlo_module_transformation,
+        )
+
+        stage = PipelineStage.POST_SCHEDULER
+    name = f"hlo-passes-runtime-{next(_TRANSFORMATION_NUMBERS)}"
+    register_hlo_module_transformation(
+        callback, name=name, stage=stage, platforms="cpu"
+    )
+    try:
+        yield
+    finally:
+        clear_hlo_module_transformation(name, stage, "cpu")

@@ -1,0 +1,291 @@
+"""Write a module anew in plain HLO, computation by computation, in text order.
+
+    %f = f32[8] fusion(%a), calls=%g         ->  the instructions of %g
+    %t = (f32[8]) tuple(%a); gte(%t)         ->  %a
+    %c = f32[8,4]{0,1} copy(%a)              ->  %a        (layouts mean nothing here)
+    %s = ... all-reduce-start(%a)            ->  nothing
+    %d = f32[8] all-reduce-done(%s)          ->  the all-reduce, as a stand-in
+
+Whatever XLA's CPU pipeline cannot be given is refused by name. Each plain instruction
+carries its position as metadata, `op_name="hlo_passes#17"`: where a scheduled module
+is loaded, `runtime/restore.py` brings XLA's own result back into this order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape, tuple_shape
+from runtime.plain.refusals import check_shape
+from runtime.plain.stand_ins import Collective
+from runtime.plain.values import Value, array_leaves, arrays, plain_shape, tree
+
+#: In front of a position in `op_name`.
+POSITION_MARK: Final = "hlo_passes#"
+
+#: Attributes that say nothing about values.
+_SILENT_ATTRIBUTES: Final = frozenset(
+    "metadata sharding backend_config frontend_attributes origin statistics "
+    "async_execution_thread control-predecessors parameter_replication "
+    "result_accuracy operand_precision algorithm sparsity_config".split()
+)
+
+_CALLEES: Final = ("to_apply", "select", "scatter")
+
+
+@dataclass(slots=True)
+class PlainModule:
+    """A plain module and what was taken out of it.
+
+    Attributes:
+        module: entry with flat array parameters and a flat tuple as result.
+        collectives: by the number that their stand-ins carry.
+        is_scheduled: whether positions are an order to keep.
+    """
+
+    module: Module
+    collectives: list[Collective] = field(default_factory=list)
+    is_scheduled: bool = False
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation to write in plain form.
+
+    Usually an instruction of the source; for a done, what its start began.
+
+    Attributes:
+        source: the instruction, for names and messages.
+        opcode: synchronous.
+        shape: of the result, as in the source.
+        operands: their values.
+        attributes: texts by name.
+    """
+
+    source: Instruction
+    opcode: str
+    shape: Shape
+    operands: tuple[Value, ...]
+    attributes: Mapping[str, str]
+
+
+Rule: TypeAlias = "Callable[[Builder, Operation], Value]"
+
+
+class Builder:
+    """Writes plain computations; `rule_of` says how, by opcode.
+
+    An opcode without a rule keeps its opcode and attributes, and takes arrays.
+    """
+
+    def __init__(self, source: Module, rule_of: Callable[[str], Rule | None]) -> None:
+        """For one source module."""
+        self.source = source
+        self.rule_of = rule_of
+        self.plain = PlainModule(Module(source.name), is_scheduled=source.is_scheduled)
+        self.at: Computation = Computation("none")
+        self.position = 0
+        self._regions: dict[Computation, str] = {}
+        self._computation_count = 0
+
+    # -- computations -------------------------------------------------------
+
+    def entry(self) -> PlainModule:
+        """Write the entry; the plain module."""
+        source = self.source.entry
+        target = Computation("hlo_passes_entry")
+        leaves_by_parameter = [array_leaves(p.shape) for p in source.parameters]
+        for parameter in source.parameters:
+            check_shape(parameter, parameter.shape)
+        module = self.plain.module
+
+        def body() -> Instruction:
+            numbers = iter(range(sum(map(len, leaves_by_parameter))))
+            values = []
+            for parameter, leaves in zip(
+                source.parameters, leaves_by_parameter, strict=True
+            ):
+                made = [
+                    self.at.new("parameter", s, name="p", literal=str(next(numbers)))
+                    for s in leaves
+                ]
+                values.append(tree(parameter.shape, made))
+            return self.pack(arrays(self.inline(source, values)))
+
+        self._within(target, body)
+        module.add_computation(target)
+        module.entry = target
+        return self.plain
+
+    def region(self, source: Computation) -> str:
+        """A computation that an opcode applies to elements (`to_apply`); its name."""
+        name = self._regions.get(source)
+        if name is None:
+            name = self.fresh_computation(source.name)
+            target = Computation(name)
+
+            def body() -> Instruction:
+                made = [
+                    self.at.new(
+                        "parameter", plain_shape(p.shape), name="r", literal=str(n)
+                    )
+                    for n, p in enumerate(source.parameters)
+                ]
+                leaves = arrays(self.inline(source, list(made)))
+                return leaves[0] if len(leaves) == 1 else self.pack(leaves)
+
+            self._within(target, body)
+            self.plain.module.add_computation(target)
+            self._regions[source] = name
+        return name
+
+    def with_tuple_parameter(
+        self, source: Computation, state: Shape, *, packed: bool = True
+    ) -> str:
+        """A branch, body or condition: one flat tuple in, one out unless not `packed`.
+
+        Args:
+            source: with one parameter.
+            state: shape of that parameter.
+            packed: whether the result becomes a flat tuple.
+        """
+        name = self.fresh_computation(source.name)
+        target = Computation(name)
+
+        def body() -> Instruction:
+            shapes = array_leaves(state)
+            whole = self.at.new(
+                "parameter", tuple_shape(shapes), name="state", literal="0"
+            )
+            leaves = [self.element(whole, k) for k in range(len(shapes))]
+            result = arrays(self.inline(source, [tree(state, leaves)]))
+            return self.pack(result) if packed else result[0]
+
+        self._within(target, body)
+        self.plain.module.add_computation(target)
+        return name
+
+    def fresh_computation(self, stem: str) -> str:
+        """A computation name that no other computation of the plain module has."""
+        self._computation_count += 1
+        return f"c{self._computation_count}_{stem}"
+
+    def inline(self, source: Computation, arguments: Iterable[Value]) -> Value:
+        """Write a computation's instructions here; the value of its root."""
+        values: dict[Instruction, Value] = {}
+        given = list(arguments)
+        for instruction in source.instructions:
+            if instruction.opcode == "parameter":
+                values[instruction] = given[instruction.parameter_number]
+                continue
+            operands = tuple(values[o] for o in instruction.operands)
+            values[instruction] = self.write(
+                Operation(
+                    instruction,
+                    instruction.opcode,
+                    instruction.shape,
+                    operands,
+                    instruction.attributes,
+                )
+            )
+        return values[source.root]
+
+    def _within(self, target: Computation, body: Callable[[], Instruction]) -> None:
+        outer, self.at = self.at, target
+        target.module = self.plain.module
+        target.set_root(body())
+        self.at = outer
+
+    # -- instructions -------------------------------------------------------
+
+    def write(self, operation: Operation) -> Value:
+        """Write one operation by the rule of its opcode."""
+        rule = self.rule_of(operation.opcode)
+        if rule is not None:
+            return rule(self, operation)
+        check_shape(operation.source, operation.shape)
+        operands = [a for value in operation.operands for a in arrays(value)]
+        attributes = {
+            name: text
+            for name, text in operation.attributes.items()
+            if name not in _SILENT_ATTRIBUTES
+        }
+        for name in _CALLEES:
+            if name in attributes:
+                callee = self.source.computation(attributes[name])
+                assert callee is not None
+                attributes[name] = "%" + self.region(callee)
+        return self.emit(
+            operation.opcode,
+            operation.shape,
+            operands,
+            attributes,
+            literal=operation.source.literal,
+        )
+
+    def emit(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Iterable[Instruction],
+        attributes: Mapping[str, str] | None = None,
+        *,
+        literal: str | None = None,
+    ) -> Value:
+        """Add a plain instruction; a tuple result is taken apart at once."""
+        leaves = array_leaves(shape)
+        whole = self.array(
+            opcode,
+            tuple_shape(leaves) if shape.is_tuple else leaves[0],
+            operands,
+            attributes,
+            literal=literal,
+        )
+        if not shape.is_tuple:
+            return whole
+        return tree(shape, [self.element(whole, k) for k in range(len(leaves))])
+
+    def array(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: Iterable[Instruction],
+        attributes: Mapping[str, str] | None = None,
+        *,
+        literal: str | None = None,
+    ) -> Instruction:
+        """Add a plain instruction of this very shape, with its position."""
+        self.position += 1
+        marked = {
+            **(attributes or {}),
+            "metadata": f'{{op_name="{POSITION_MARK}{self.position}"}}',
+        }
+        return self.at.new(opcode, shape, operands, marked, name="i", literal=literal)
+
+    def pack(self, leaves: Iterable[Instruction]) -> Instruction:
+        """A flat tuple of arrays."""
+        leaves = tuple(leaves)
+        return self.array("tuple", tuple_shape([x.shape for x in leaves]), leaves)
+
+    def element(self, whole: Instruction, index: int) -> Instruction:
+        """An array of a flat tuple."""
+        return self.array(
+            "get-tuple-element",
+            whole.shape.elements[index],
+            (whole,),
+            {"index": str(index)},
+        )
+
+    def constant(self, shape: Shape, literal: str) -> Instruction:
+        """A scalar constant, broadcast to the shape."""
+        scalar = self.array("constant", shape.with_dimensions(()), (), literal=literal)
+        if not shape.dimensions:
+            return scalar
+        return self.array(
+            "broadcast", plain_shape(shape), (scalar,), {"dimensions": "{}"}
+        )

@@ -1,0 +1,59 @@
+"""The door: a module in, a plain module out, or a refusal by name.
+
+runtime.plain.legalize.plain_module(module) -> PlainModule
+"""
+
+from __future__ import annotations
+
+from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import async_role
+from runtime.plain import collective_rules, library_call_rules, structure_rules
+from runtime.plain.builder import Builder, PlainModule, Rule
+
+_RULES: dict[str, Rule] = {
+    **structure_rules.RULES,
+    **collective_rules.RULES,
+    **library_call_rules.RULES,
+}
+
+
+def plain_module(module: Module) -> PlainModule:
+    """Write a module in plain HLO, for as many devices as it asks for.
+
+    Raises:
+        UnsupportedHloError: S010 for an instruction that cannot run here, S011 for a
+            module that is not partitioned yet; with the place in the text.
+    """
+    _check_partitioned(module)
+    return Builder(module, _rule_of).entry()
+
+
+def _rule_of(opcode: str) -> Rule | None:
+    rule = _RULES.get(opcode)
+    if rule is not None:
+        return rule
+    role = async_role(opcode)
+    return structure_rules.ASYNCHRONOUS_RULES[role] if role else None
+
+
+def _check_partitioned(module: Module) -> None:
+    """Refuse a module whose instructions still wait for the partitioner.
+
+    Partitioned modules keep `sharding` on parameters (they say how the program's
+    arrays lie on the devices) but on nothing else.
+    """
+    if module.num_partitions == 1:
+        return
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode == "parameter" or instruction.is_root:
+                continue
+            if "devices=" in instruction.attributes.get("sharding", ""):
+                raise UnsupportedHloError(
+                    f"%{instruction.name} has a sharding: the module is not "
+                    "partitioned yet",
+                    code="S011",
+                    location=instruction.location,
+                    hint="lower it with --stage=partitioned",
+                )

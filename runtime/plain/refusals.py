@@ -1,0 +1,69 @@
+"""What cannot run on the emulated host, and why: refused by name before a start.
+
+Each reason ends the sentence "%name (opcode) cannot run here: ...".
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import BITS, Shape
+
+#: Reasons by opcode (of the wrapped operation, for asynchronous forms).
+REASONS: Final[dict[str, str]] = {
+    "collective-broadcast": "XLA's CPU back end has no collective-broadcast",
+    "ragged-all-to-all": "XLA's CPU back end has no ragged-all-to-all",
+    "send": "XLA's CPU back end has no send between devices",
+    "recv": "XLA's CPU back end has no recv between devices",
+    "send-done": "XLA's CPU back end has no send between devices",
+    "recv-done": "XLA's CPU back end has no recv between devices",
+    "infeed": "there is nobody to feed it",
+    "outfeed": "there is nobody to read it",
+    "rng": "its numbers come from a state of the process, no two runs are alike",
+    "rng-get-and-update-state": "it is a state of the process, no two runs are alike",
+    "set-dimension-size": "dynamic dimensions are not supported",
+    "dynamic-reshape": "dynamic dimensions are not supported",
+    "scaled-dot": "its scaling rule has no plain form here",
+    "ragged-dot": "its group rule has no plain form here",
+    "scan": "it has no plain form here",
+}
+
+#: Element types that StableHLO, the door to XLA's CPU pipeline, does not have.
+_NO_TYPE: Final = frozenset({"s1", "u1", "f6e2m3fn", "f6e3m2fn"} & set(BITS))
+
+
+def refuse(instruction: Instruction, reason: str, *, hint: str = "") -> None:
+    """Raise UnsupportedHloError S010 for an instruction."""
+    raise UnsupportedHloError(
+        f"%{instruction.name} ({instruction.opcode}) cannot run here: {reason}",
+        code="S010",
+        location=instruction.location,
+        hint=hint,
+    )
+
+
+def check_shape(instruction: Instruction, shape: Shape) -> None:
+    """Refuse dynamic dimensions and types that the CPU pipeline cannot be given."""
+    for _, leaf in shape.leaves():
+        if leaf.is_token:
+            continue
+        if not leaf.is_array:
+            refuse(instruction, f"{leaf.text} is no array")
+        if True in leaf.dynamic:
+            refuse(instruction, f"{leaf.text} has a dynamic dimension")
+        if leaf.element_type in _NO_TYPE:
+            refuse(instruction, f"StableHLO has no type {leaf.element_type}")
+
+
+def check_constant(instruction: Instruction) -> None:
+    """Refuse constants whose value the text leaves out, and tuple constants."""
+    if "..." in (instruction.literal or ""):
+        refuse(
+            instruction,
+            "its value is left out ({...})",
+            hint="dump the module with xla_dump_hlo_as_long_text or print_large_constants",
+        )
+    if instruction.shape.is_tuple:
+        refuse(instruction, "tuple constants have no plain form here")

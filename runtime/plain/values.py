@@ -1,0 +1,72 @@
+"""What an instruction's value becomes in a plain module: arrays, and trees of them.
+
+    %t = (f32[8], (s32[], token[])) tuple(%a, %u)     ->  (a, (u, TOKEN))
+
+Plain modules have no tuples but where an opcode demands one: tuples are Python tuples
+here and vanish. Tokens order side effects, which the plain module has none of but
+collectives, so they vanish as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import Shape, array_shape
+
+
+class Token:
+    """The value of a token; `TOKEN` is the only one."""
+
+    __slots__ = ()
+
+
+TOKEN: Final = Token()
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """A started operation: it runs where its done stands.
+
+    Attributes:
+        start: the `*-start` instruction of the source module.
+        operands: its operands' values.
+    """
+
+    start: Instruction
+    operands: tuple[Value, ...]
+
+
+Value: TypeAlias = "Instruction | tuple[Value, ...] | Token | Pending"
+
+
+def arrays(value: Value) -> list[Instruction]:
+    """The arrays of a tree, depth first; tokens are left out."""
+    if isinstance(value, Instruction):
+        return [value]
+    if isinstance(value, tuple):
+        return [array for element in value for array in arrays(element)]
+    if isinstance(value, Pending):
+        msg = f"%{value.start.name} is used before its done"
+        raise TypeError(msg)
+    return []
+
+
+def tree(shape: Shape, leaves: list[Instruction]) -> Value:
+    """The tree of a shape from its arrays, depth first; takes them from the list."""
+    if shape.is_tuple:
+        return tuple(tree(element, leaves) for element in shape.elements)
+    if shape.is_token:
+        return TOKEN
+    return leaves.pop(0)
+
+
+def array_leaves(shape: Shape) -> list[Shape]:
+    """The array shapes of a tree, depth first, without layouts."""
+    return [plain_shape(leaf) for _, leaf in shape.leaves() if leaf.is_array]
+
+
+def plain_shape(shape: Shape) -> Shape:
+    """The same array in the default layout."""
+    return array_shape(shape.element_type, shape.dimensions)
