@@ -17,7 +17,7 @@ from hlo_passes.source import Location
 
 
 class HloError(Exception):
-    """Root of all errors. `code`, `message`, `location` (or None) and `hint` (or '')."""
+    """Root of all errors: `code`, `message`, `location` or None, `hint` or ''."""
 
     default_code = "H000"
 
@@ -96,7 +96,7 @@ class VerificationError(HloError):
     default_code = "V000"
 
     def __init__(self, findings: tuple[Any, ...], *, after: str = "") -> None:
-        """`findings` are `hlo_passes.verify.Finding`s; `after` names the guilty pass."""
+        """`findings` are the verifier's; `after` names the guilty pass."""
         self.findings = findings
         self.after = after
         first = findings[0]

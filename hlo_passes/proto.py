@@ -1,7 +1,7 @@
 """Serialised HloModuleProto and HloProto, through jaxlib. The only file that loads it.
 
-    module = module_from_proto(pathlib.Path("m.pb").read_bytes())
-    data = module_to_proto(module)
+module = module_from_proto(pathlib.Path("m.pb").read_bytes())
+data = module_to_proto(module)
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
             continue
         try:
             module = hlo.HloModule.from_serialized_hlo_module_proto(candidate)
-        except Exception as problem:  # noqa: BLE001 - jaxlib raises its own kinds here
+        except Exception as problem:
             reason = str(problem).splitlines()[0] if str(problem) else "unreadable"
             continue
         options = hlo.HloPrintOptions()

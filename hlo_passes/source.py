@@ -1,8 +1,8 @@
 """Source text with positions: offset -> line and column, and the excerpt with a caret.
 
-    m.hlo:3:15: error[P004]: %b is not defined
-      ROOT %r = f32[8] add(%a, %b)
-                               ^
+m.hlo:3:15: error[P004]: %b is not defined
+  ROOT %r = f32[8] add(%a, %b)
+                           ^
 """
 
 from __future__ import annotations

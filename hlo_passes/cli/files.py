@@ -76,7 +76,7 @@ def _read_bytes(path: str) -> bytes:
         raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
 
 
-def _registered_reader(suffix: str):  # noqa: ANN202 - a callable (bytes, str) -> Module
+def _registered_reader(suffix: str):
     for entry in entry_points(group=READERS, name=suffix):
         module_name, _, attribute = entry.value.partition(":")
         return getattr(importlib.import_module(module_name), attribute)

@@ -1,7 +1,7 @@
-"""The command `hlo-passes`: finds the subcommand, runs it, turns errors into exit codes.
+"""The command `hlo-passes`: runs a subcommand, turns errors into exit codes.
 
-    hlo-passes opt INPUT --passes=PIPELINE
-    hlo-passes --help
+hlo-passes opt INPUT --passes=PIPELINE
+hlo-passes --help
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A computation: instructions in text order, and the only methods that change the graph.
+"""A computation: instructions in text order, and the methods that change the graph.
 
     %body (p: (s32[], f32[8])) -> (s32[], f32[8]) {
       ...                       instructions, in text order: the schedule, when the
@@ -355,9 +355,7 @@ class Computation:
 
     def _settle(self) -> None:
         """Bring noted insertions and removals into the order."""
-        if not (
-            self._before or self._after or self._appended or self._has_removed
-        ):
+        if not (self._before or self._after or self._appended or self._has_removed):
             return
         before, after = self._before, self._after
         settled: list[Instruction] = []

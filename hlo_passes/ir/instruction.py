@@ -17,12 +17,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.replica_groups import (
-    ReplicaGroups,
-    SourceTargetPairs,
-    parse_replica_groups,
-    parse_source_target_pairs,
-)
 from hlo_passes.ir.metadata import (
     BackendConfig,
     FrontendAttributes,
@@ -30,6 +24,12 @@ from hlo_passes.ir.metadata import (
     parse_backend_config,
     parse_frontend_attributes,
     parse_metadata,
+)
+from hlo_passes.ir.replica_groups import (
+    ReplicaGroups,
+    SourceTargetPairs,
+    parse_replica_groups,
+    parse_source_target_pairs,
 )
 from hlo_passes.source import Location
 
@@ -309,7 +309,9 @@ class Instruction:
         start = source.offset_of_line(self.line)
         end = source.text.find("\n", start)
         column = source.text.find(self.name, start, end if end >= 0 else None) - start
-        return source.location_in_line(self.line, column + 1) if column > 0 else location
+        return (
+            source.location_in_line(self.line, column + 1) if column > 0 else location
+        )
 
     def __repr__(self) -> str:
         """<%name = shape opcode>."""

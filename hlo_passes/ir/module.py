@@ -1,9 +1,9 @@
 """A module: header attributes, stack-frame tables, computations, the entry.
 
-    HloModule jit_step, is_scheduled=true, entry_computation_layout={...}, num_partitions=8
-    FileNames ...                      kept as text
-    %add (...) -> f32[] { ... }        computations, callees before callers
-    ENTRY %main (...) -> ... { ... }
+HloModule jit_step, is_scheduled=true, entry_computation_layout={...}, num_partitions=8
+FileNames ...                      kept as text
+%add (...) -> f32[] { ... }        computations, callees before callers
+ENTRY %main (...) -> ... { ... }
 """
 
 from __future__ import annotations

@@ -73,9 +73,7 @@ ELEMENTWISE: Final = frozenset(
 )
 
 #: Elementwise binary opcodes whose operands may be swapped.
-COMMUTATIVE: Final = frozenset(
-    "add multiply mulhi maximum minimum and or xor".split()
-)
+COMMUTATIVE: Final = frozenset("add multiply mulhi maximum minimum and or xor".split())
 
 #: The synchronous collectives, and which of them have a start and done of their own.
 SYNC_COLLECTIVES: Final = frozenset(

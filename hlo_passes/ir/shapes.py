@@ -70,11 +70,7 @@ class Layout:
             ),
             *([f"#({self.index_type})"] if self.index_type else []),
             *([f"*({self.pointer_type})"] if self.pointer_type else []),
-            *(
-                [f"E({self.element_size_in_bits})"]
-                if self.element_size_in_bits
-                else []
-            ),
+            *([f"E({self.element_size_in_bits})"] if self.element_size_in_bits else []),
             *([f"S({self.memory_space})"] if self.memory_space else []),
             *(
                 f"SC({dim}:{','.join(map(str, indices))})"

@@ -101,9 +101,7 @@ class ComputationPass(Pass):
         from hlo_passes.analysis.call_graph import computations_post_order
 
         before = module.version
-        for computation in computations_post_order(
-            module, fusions=self.in_fusions
-        ):
+        for computation in computations_post_order(module, fusions=self.in_fusions):
             self.run_on_computation(computation, context, report)
         return module.version != before
 

@@ -1,7 +1,7 @@
 """Running passes one after another, verified, timed, and held to their word.
 
-    result = Pipeline.parse("collective-permute-combiner,hlo-dce").run(module)
-    result.changed, result.passes, result.remarks
+result = Pipeline.parse("collective-permute-combiner,hlo-dce").run(module)
+result.changed, result.passes, result.remarks
 """
 
 from __future__ import annotations

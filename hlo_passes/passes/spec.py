@@ -1,10 +1,10 @@
 """Pipelines as text.
 
-    pipeline = step { "," step }
-    step     = name [ "{" option { "," option } "}" ] [ "(" pipeline ")" ]
-    option   = name "=" value          value: up to the next , or }, or quoted with '
+pipeline = step { "," step }
+step     = name [ "{" option { "," option } "}" ] [ "(" pipeline ")" ]
+option   = name "=" value          value: up to the next , or }, or quoted with '
 
-    collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce)
+collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce)
 """
 
 from __future__ import annotations

@@ -63,9 +63,7 @@ def split_attributes(instruction: Instruction) -> dict[str, str]:
     return found
 
 
-def _in_place(
-    instruction: Instruction, tail: str, problem: ParseError
-) -> ParseError:
+def _in_place(instruction: Instruction, tail: str, problem: ParseError) -> ParseError:
     """The problem with the column that it has in the instruction's line."""
     module = instruction.computation.module
     location = problem.location

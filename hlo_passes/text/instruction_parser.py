@@ -1,9 +1,9 @@
 """One instruction, in every form the grammar allows.
 
-    %r = f32[8] add(f32[8] %a, %b), metadata={...}
-    r = add(a, b)                          shape inferred, names without %
-    s = (...) send(a, token[] after-all())  nested anonymous operand
-    u = f32[8] negate(%t#1#0)              compact tuple access
+%r = f32[8] add(f32[8] %a, %b), metadata={...}
+r = add(a, b)                          shape inferred, names without %
+s = (...) send(a, token[] after-all())  nested anonymous operand
+u = f32[8] negate(%t#1#0)              compact tuple access
 """
 
 from __future__ import annotations
@@ -33,6 +33,12 @@ _SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - {
     "branch_computations",
     "called_computations",
 }
+
+#: Message and hint for text that is nothing like HLO.
+NO_HLO = (
+    "this is no HLO",
+    "a module opens with  HloModule name  or with a computation",
+)
 
 #: Operands nested in operands, or bodies in attributes, deeper than this are refused.
 MAXIMUM_NESTING = 100
@@ -169,13 +175,16 @@ class InstructionParser:
             raise error(source, at, "P036", "expected an opcode behind the shape")
         opened = skip_trivia(text, opcode.end())
         if not text.startswith("(", opened):
+            if shape is None and self.single:
+                raise error(source, at, "P001", *NO_HLO)
             if shape is None:
                 raise error(
-                    source, at, "P010", f"expected a shape after '=', found '{opcode[0]}'"
+                    source,
+                    at,
+                    "P010",
+                    f"expected a shape after '=', found '{opcode[0]}'",
                 )
-            raise error(
-                source, opened, "P037", f"expected '(' behind {opcode[0]}"
-            )
+            raise error(source, opened, "P037", f"expected '(' behind {opcode[0]}")
         return shape, opcode[0], opened + 1
 
     def _infer(
@@ -194,9 +203,7 @@ class InstructionParser:
                 if found is not None:
                     callees.append(found)
         try:
-            return infer_shape(
-                opcode, [o.shape for o in operands], attributes, callees
-            )
+            return infer_shape(opcode, [o.shape for o in operands], attributes, callees)
         except HloError as problem:
             raise error(
                 self.source, skip_trivia(self.text, at), "P038",
@@ -247,9 +254,7 @@ class InstructionParser:
         if not name:
             if shape is not None and self.single:
                 return self._single_parameter(None, shape, at), at
-            raise error(
-                source, at, "P004", "expected an operand, as in %a", ""
-            )
+            raise error(source, at, "P004", "expected an operand, as in %a", "")
         following = skip_trivia(text, name.end())
         if text[at] != "%" and text.startswith("(", following):
             return self._read_nested(shape, name[1], at, following + 1)
@@ -285,18 +290,12 @@ class InstructionParser:
             name = f"{stem}.{number}"
         return name
 
-    def _single_parameter(
-        self, name: str | None, shape: Shape, at: int
-    ) -> Instruction:
+    def _single_parameter(self, name: str | None, shape: Shape, at: int) -> Instruction:
         number = len(self.order)
-        node = self._make(
-            name or f"_{number}", "parameter", shape, (), str(number), at
-        )
+        node = self._make(name or f"_{number}", "parameter", shape, (), str(number), at)
         return self._embed(node)
 
-    def _tuple_element(
-        self, operand: Instruction, index: int, at: int
-    ) -> Instruction:
+    def _tuple_element(self, operand: Instruction, index: int, at: int) -> Instruction:
         """The get-tuple-element that `%t#index` stands for, made once."""
         for user in operand._users:
             if user.opcode == "get-tuple-element" and user.tuple_index == index:
@@ -393,9 +392,7 @@ class InstructionParser:
     def _read_control(self, start: int) -> tuple[list[Instruction], int]:
         match = _CONTROL.match(self.text, start)
         if not match:
-            raise error(
-                self.source, start, "P034", "expected names, as in {%a, %b}"
-            )
+            raise error(self.source, start, "P034", "expected names, as in {%a, %b}")
         found = []
         for word in match[1].split(","):
             name = word.strip().removeprefix("%")

@@ -20,7 +20,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.source import SourceText
 from hlo_passes.text.attribute_text import read_attributes, skip_group, skip_string
-from hlo_passes.text.instruction_parser import InstructionParser
+from hlo_passes.text.instruction_parser import NO_HLO, InstructionParser
 from hlo_passes.text.lexical import NAME, RESERVED_WORDS, WORD
 from hlo_passes.text.shape_parser import error, read_shape, skip_trivia
 
@@ -257,10 +257,7 @@ class ModuleParser:
         source, text = self.source, self.source.text
         at = skip_trivia(text, 0)
         if not _SINGLE.match(text, at):
-            raise error(
-                source, at, "P001", "this is no HLO",
-                "a module opens with  HloModule name  or with a computation",
-            )  # fmt: skip
+            raise error(source, at, "P001", *NO_HLO)
         module = self.module
         module.name = "_"
         module._attributes = {"is_scheduled": "true"}

@@ -1,10 +1,10 @@
 """The writer: source bytes where nobody changed anything, XLA's form elsewhere.
 
-    prologue                 header and stack-frame tables
-    lead head                blanks, and `%body (p: f32[8]) -> f32[8] {`
-      instruction ...        its own text, or printed anew
-    foot                     `}` and the execution thread
-    epilogue
+prologue                 header and stack-frame tables
+lead head                blanks, and `%body (p: f32[8]) -> f32[8] {`
+  instruction ...        its own text, or printed anew
+foot                     `}` and the execution thread
+epilogue
 """
 
 from __future__ import annotations
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
 
 #: Attributes in front of which control predecessors are printed.
-_BEHIND_CONTROL = ("statistics", "result_accuracy", "origin", "metadata", "backend_config")
+_BEHIND_CONTROL = (
+    "statistics",
+    "result_accuracy",
+    "origin",
+    "metadata",
+    "backend_config",
+)
 
 
 def module_text(module: Module) -> str:
@@ -132,9 +138,7 @@ def canonical_module_text(module: Module) -> str:
     parts = [f"HloModule {module.name}{attributes}{tables}\n\n"]
     for computation in module.computations:
         lines = [signature_text(computation)]
-        lines += [
-            _line(i, canonical_attributes(i)) for i in computation.instructions
-        ]
+        lines += [_line(i, canonical_attributes(i)) for i in computation.instructions]
         thread = computation.execution_thread
         foot = "}" if thread == "main" else f'}}, execution_thread="{thread}"'
         parts.append("\n".join(lines) + f"\n{foot}\n\n")

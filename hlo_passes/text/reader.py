@@ -30,9 +30,7 @@ from hlo_passes.text.shape_parser import parse_shape
 if TYPE_CHECKING:
     from hlo_passes.ir.shapes import Shape
 
-_HEADER = re.compile(
-    r"(ENTRY )?%([A-Za-z_][A-Za-z0-9_.-]*) (?:\(.*\) -> .*[^ ] )?\{"
-)
+_HEADER = re.compile(r"(ENTRY )?%([A-Za-z_][A-Za-z0-9_.-]*) (?:\(.*\) -> .*[^ ] )?\{")
 _FOOT = re.compile(r'\}(?:, execution_thread="([A-Za-z0-9_.-]*)")?')
 _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")

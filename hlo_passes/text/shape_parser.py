@@ -150,7 +150,10 @@ def _read_array(source: SourceText, at: int) -> tuple[Shape, int]:
     dims = _DIMENSIONS.match(text, match.end())
     if not dims:
         raise error(
-            source, match.end(), "P013", "expected dimensions in brackets, as in [8,128]"
+            source,
+            match.end(),
+            "P013",
+            "expected dimensions in brackets, as in [8,128]",
         )
     sizes: list[int] = []
     dynamic: list[bool] = []
@@ -211,9 +214,7 @@ def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -
         at += 1
         tiles: list[tuple[int, ...]] = []
         while match := _TILE.match(text, at):
-            tiles.append(
-                tuple(-1 if d == "*" else int(d) for d in match[1].split(","))
-            )
+            tiles.append(tuple(-1 if d == "*" else int(d) for d in match[1].split(",")))
             at = match.end()
         if not tiles:
             raise error(source, at, "P014", "expected a tile, as in T(8,128)")

@@ -9,7 +9,9 @@ import pytest
 import hlo_passes
 from hlo_passes.text.reader import parse_completely
 
-HEAD = "HloModule m\n\nENTRY %e (a: f32[8]) -> f32[8] {\n  %a = f32[8]{0} parameter(0)\n"
+HEAD = (
+    "HloModule m\n\nENTRY %e (a: f32[8]) -> f32[8] {\n  %a = f32[8]{0} parameter(0)\n"
+)
 
 CASES = {
     "undefined operand": (
@@ -40,7 +42,8 @@ CASES = {
         "  help: the first stands in line 4",
     ),
     "two roots": (
-        HEAD + "  ROOT %b = f32[8]{0} negate(%a)\n  ROOT %c = f32[8]{0} negate(%a)\n}\n",
+        HEAD
+        + "  ROOT %b = f32[8]{0} negate(%a)\n  ROOT %c = f32[8]{0} negate(%a)\n}\n",
         "m.hlo:6:3: error[P028]: a second ROOT\n"
         "  ROOT %c = f32[8]{0} negate(%a)\n"
         "  ^\n"
@@ -61,9 +64,10 @@ CASES = {
     "empty": ("", "m.hlo:1:1: error[P001]: there is no module in this text"),
     "no hlo": (
         "import numpy\n",
-        "m.hlo:1:8: error[P036]: expected an opcode behind the shape\n"
+        "m.hlo:1:1: error[P001]: this is no HLO\n"
         "  import numpy\n"
-        "         ^",
+        "  ^\n"
+        "  help: a module opens with  HloModule name  or with a computation",
     ),
     "repeated attribute": (
         HEAD + "  ROOT %r = f32[8]{0} all-gather(%a), channel_id=1 , channel_id=2\n}\n",
@@ -108,7 +112,12 @@ def test_error_pickles() -> None:
 @pytest.mark.parametrize("bracket", ["(", "{", "["])
 @pytest.mark.parametrize(
     "place",
-    ["%r = {}", "%r = f32[8] add({}", "%r = f32[8] negate(%a), x={}", "%c = f32[1] constant({}"],
+    [
+        "%r = {}",
+        "%r = f32[8] add({}",
+        "%r = f32[8] negate(%a), x={}",
+        "%c = f32[1] constant({}",
+    ],
 )
 def test_error_deep_nesting(bracket: str, place: str) -> None:
     text = HEAD + "  " + place.format(bracket * 100_000) + "\n}\n"

@@ -95,7 +95,14 @@ def test_shapes_may_be_left_out() -> None:
 
 @pytest.mark.parametrize(
     "literal",
-    ["{...}", "((1, 2))", "{ { /*i0=0*/ {1} } }", "( {1, 2}, true )", "-inf", "nan(0x7f)"],
+    [
+        "{...}",
+        "((1, 2))",
+        "{ { /*i0=0*/ {1} } }",
+        "( {1, 2}, true )",
+        "-inf",
+        "nan(0x7f)",
+    ],
 )
 def test_literals_keep_their_text(literal: str) -> None:
     shape = {"((1, 2))": "(c64[])", "( {1, 2}, true )": "(s32[2], pred[])"}.get(

@@ -1,0 +1,377 @@
+"""Batching independent collectives of equal key: the loop that all combiners share.
+
+    keys {a: K, b: K, c: L, d: K}      ->  batch (a, b, d), batch (c) dropped
+    d depends on b                     ->  batch (a, b), then batch (d) dropped
+
+Every round takes the first collective left in post order, and after it those of its
+key, until one would exceed a limit or depends on the batch. XLA builds the post order
+and the reachability of the whole computation anew for every round; here
+
+- the post order is kept up to date: putting a batch where its first member stood moves
+  only what its other members' operands need, and only from between the members;
+- dependence on the batch is looked for backwards from a candidate, no further than the
+  first member's place, and what was found independent in a round is not looked at again.
+
+Moved instructions land in front of everything that is still to be done, which makes
+both near-linear together. The decisions are XLA's.
+
+Source: openxla/xla `xla/service/collective_combiner_utils.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, field
+from heapq import heapify, heappop, heappush
+
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.passes.base import Report
+
+#: Combine thresholds that XLA's GPU compiler starts with.
+#: Source: openxla/xla `xla/service/collective_utils.h`, `xla/debug_options_flags.cc`.
+DEFAULT_THRESHOLD_BYTES = 30 * 1024 * 1024 + 7
+DEFAULT_THRESHOLD_COUNT = 2048
+
+#: A place in the post order: compares like the order itself. What is put where x stood
+#: gets x's place with a number behind it.
+_Place = tuple[int, ...]
+#: Places longer than this are numbered anew.
+_LONGEST_PLACE = 24
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """When a batch ends.
+
+    Attributes:
+        threshold_bytes: bytes of all results of a batch.
+        threshold_count: members of a batch.
+        past_dependence: a candidate that depends on the batch is stepped over; the
+            released rule is that it ends the batch.
+    """
+
+    threshold_bytes: int
+    threshold_count: int
+    past_dependence: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """Where the new instructions of a batch stand in text order: one of the two."""
+
+    before: Instruction | None = None
+    after: Instruction | None = None
+
+
+#: Makes one instruction of a batch and replaces the members; returns what it made, in
+#: the order made, the combined instruction first.
+Builder = Callable[[Sequence[Instruction], Anchor], list[Instruction]]
+KeyOf = Callable[[Instruction], Hashable]
+
+
+def combine_by_key(
+    computation: Computation,
+    keys: dict[Instruction, Hashable],
+    build: Builder,
+    limits: Limits,
+    report: Report,
+) -> bool:
+    """Combine the candidates of a computation; True if anything was.
+
+    Args:
+        computation: the graph.
+        keys: key by candidate; equal keys may be combined.
+        build: see `Builder`.
+        limits: when a batch ends.
+        report: gets why candidates were left.
+    """
+    if not keys:
+        return False
+    run = _Run(computation, dict(keys), build, limits, report)
+    run.all_rounds()
+    run.explain_singles()
+    if run.changed:
+        restore_text_order(computation)
+    return run.changed
+
+
+@dataclass(slots=True)
+class _Run:
+    """The state of one computation's rounds."""
+
+    computation: Computation
+    keys: dict[Instruction, Hashable]
+    build: Builder
+    limits: Limits
+    report: Report
+    changed: bool = False
+    # XLA's own list of instructions: new ones at its end.
+    listed: list[Instruction] = field(default_factory=list)
+    place: dict[Instruction, _Place] = field(default_factory=dict)
+    text_position: dict[Instruction, int] = field(default_factory=dict)
+    # Candidates by place; entries go stale when a candidate moves or is done.
+    queue: list[tuple[_Place, int, Instruction]] = field(default_factory=list)
+    group_queues: dict[Hashable, list[tuple[_Place, int, Instruction]]] = field(
+        default_factory=dict
+    )
+    serial: dict[Instruction, int] = field(default_factory=dict)
+    candidates: list[Instruction] = field(default_factory=list)
+    all_keys: dict[Instruction, Hashable] = field(default_factory=dict)
+    lonely: list[Instruction] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Number everything."""
+        self.listed = list(self.computation.instructions)
+        self.text_position = {i: k for k, i in enumerate(self.listed)}
+        self.serial = {i: k for k, i in enumerate(self.keys)}
+        self.all_keys = dict(self.keys)
+        self._number_anew(post_order(self.computation))
+        self.candidates = [entry[2] for entry in sorted(self.queue)]
+
+    # -- order --------------------------------------------------------------
+
+    def _number_anew(self, order: Sequence[Instruction]) -> None:
+        self.place = {instruction: (k,) for k, instruction in enumerate(order)}
+        self.queue = [(self.place[i], self.serial[i], i) for i in self.keys]
+        self.group_queues = {}
+        for entry in self.queue:
+            group = self.group_queues.setdefault(self.keys[entry[2]], [])
+            group.append(entry)
+        heapify(self.queue)
+        for group in self.group_queues.values():
+            heapify(group)
+
+    def _move(self, instruction: Instruction, place: _Place) -> None:
+        self.place[instruction] = place
+        key = self.keys.get(instruction)
+        if key is not None:
+            entry = (place, self.serial[instruction], instruction)
+            heappush(self.queue, entry)
+            heappush(self.group_queues[key], entry)
+
+    def _pop(
+        self, queue: list[tuple[_Place, int, Instruction]]
+    ) -> Instruction | None:
+        """The first candidate of a queue that is still to be done."""
+        while queue:
+            place, _, instruction = heappop(queue)
+            if instruction in self.keys and self.place[instruction] == place:
+                return instruction
+        return None
+
+    def _put_back(self, instruction: Instruction) -> None:
+        entry = (self.place[instruction], self.serial[instruction], instruction)
+        heappush(self.queue, entry)
+        heappush(self.group_queues[self.keys[instruction]], entry)
+
+    # -- rounds -------------------------------------------------------------
+
+    def all_rounds(self) -> None:
+        """Take batches until no candidate is left."""
+        while (first := self._pop(self.queue)) is not None:
+            if self._fits(first):
+                self._one_round(first)
+            else:
+                del self.keys[first]
+
+    def _fits(self, instruction: Instruction) -> bool:
+        """Whether it can be a member of any batch."""
+        name, bytes_ = instruction.name, instruction.shape.byte_size
+        if len(instruction.operands) != 1:
+            self.report.remark(
+                f"not combined: %{name} has {len(instruction.operands)} operands already"
+            )
+        elif bytes_ > self.limits.threshold_bytes:
+            self.report.remark(
+                f"not combined: %{name} has {bytes_} bytes, "
+                f"threshold-bytes is {self.limits.threshold_bytes}"
+            )
+        else:
+            return True
+        return False
+
+    def _one_round(self, first: Instruction) -> None:
+        limits = self.limits
+        group = self.group_queues[self.keys[first]]
+        batch = [first]
+        del self.keys[first]
+        total = first.shape.byte_size
+        front = self.place[first]
+        members, independent = {first}, set[Instruction]()
+        passed: list[Instruction] = []
+        cut = False
+        while len(batch) < limits.threshold_count:
+            candidate = self._pop(group)
+            if candidate is None:
+                break
+            if not self._fits(candidate):
+                del self.keys[candidate]
+                continue
+            bytes_ = candidate.shape.byte_size
+            if total + bytes_ > limits.threshold_bytes:
+                self._remark_bytes(batch, candidate, total + bytes_)
+                passed.append(candidate)
+                cut = True
+                break
+            needed = self._member_needed(candidate, members, independent, front)
+            if needed is not None:
+                self._remark_dependence(needed, candidate)
+                passed.append(candidate)
+                cut = True
+                if limits.past_dependence:
+                    continue
+                break
+            batch.append(candidate)
+            members.add(candidate)
+            total += bytes_
+            del self.keys[candidate]
+        for candidate in passed:
+            self._put_back(candidate)
+        if len(batch) > 1:
+            self._combine(batch)
+        elif not cut:
+            self.lonely.append(first)
+
+    def _member_needed(
+        self,
+        candidate: Instruction,
+        members: set[Instruction],
+        independent: set[Instruction],
+        front: _Place,
+    ) -> Instruction | None:
+        """A member of the batch that `candidate` depends on, or None."""
+        place = self.place
+        seen: list[Instruction] = []
+        work = [candidate]
+        while work:
+            current = work.pop()
+            for needed in (*current.operands, *current._control_predecessors):
+                if needed in members:
+                    for instruction in seen:
+                        independent.discard(instruction)
+                    return needed
+                if needed not in independent and place[needed] > front:
+                    independent.add(needed)
+                    seen.append(needed)
+                    work.append(needed)
+        return None
+
+    # -- building -----------------------------------------------------------
+
+    def _combine(self, batch: list[Instruction]) -> None:
+        operands = [member.operands[0] for member in batch]
+        all_used = all(member._users for member in batch)
+        places = [self.place[member] for member in batch]
+        anchor, position = self._anchor(batch, operands)
+        made = self.build(batch, anchor)
+        self.changed = True
+        self.report.count("batches-combined")
+        self.report.count("collectives-combined", len(batch))
+        for instruction in made:
+            self.text_position[instruction] = position
+        self.listed += made
+        if not all_used or len(made) != len(batch) + 1:
+            # A root changed its place in XLA's list, or operands were reshaped.
+            self.listed = [i for i in self.listed if not i.removed]
+            self._number_anew(post_order(self.computation, self.listed))
+            return
+        combined, *elements = made
+        self._move_behind(places[0], operands, combined)
+        for element, place in zip(elements[1:], places[1:], strict=True):
+            self.place[element] = place
+        self.place[elements[0]] = (*self.place[combined][:-1], _LAST)
+        if len(self.place[combined]) > _LONGEST_PLACE:
+            order = sorted(
+                (i for i in self.place if not i.removed), key=self.place.__getitem__
+            )
+            self._number_anew(order)
+
+    def _anchor(
+        self, batch: list[Instruction], operands: list[Instruction]
+    ) -> tuple[Anchor, int]:
+        """Where the first member stands, or behind the last operand if that is later."""
+        position = self.text_position
+        first = min(batch, key=position.__getitem__)
+        last = max(operands, key=position.__getitem__)
+        if position[last] < position[first]:
+            return Anchor(before=first), position[first]
+        return Anchor(after=last), position[last]
+
+    def _move_behind(
+        self, front: _Place, operands: list[Instruction], combined: Instruction
+    ) -> None:
+        """Give what the batch needs, then the batch, places at `front`.
+
+        Depth first, operands from first to last: the order in which XLA's next post
+        order meets them.
+        """
+        place, number = self.place, 0
+        moved: set[Instruction] = set()
+        for operand in operands:
+            opened: set[Instruction] = set()
+            stack = [operand]
+            while stack:
+                current = stack[-1]
+                if current in moved or place[current] < front:
+                    stack.pop()
+                elif current in opened:
+                    stack.pop()
+                    moved.add(current)
+                    self._move(current, (*front, number))
+                    number += 1
+                else:
+                    opened.add(current)
+                    stack.extend(reversed(current.operands))
+                    stack.extend(current._control_predecessors)
+        place[combined] = (*front, number)
+
+    # -- telling ------------------------------------------------------------
+
+    def _remark_bytes(
+        self, batch: list[Instruction], candidate: Instruction, total: int
+    ) -> None:
+        self.report.remark(
+            f"not combined: %{candidate.name} with the batch of %{batch[0].name}: "
+            f"{total} bytes together, threshold-bytes is {self.limits.threshold_bytes}"
+        )
+
+    def _remark_dependence(
+        self, member: Instruction, candidate: Instruction
+    ) -> None:
+        rule = (
+            "the batch goes on past it"
+            if self.limits.past_dependence
+            else "the batch ends there (released rule)"
+        )
+        self.report.remark(
+            f"not combined: %{candidate.name} depends on %{member.name}; {rule}"
+        )
+
+    def explain_singles(self) -> None:
+        """Say why candidates that met no other of their key stayed alone."""
+        index = {candidate: k for k, candidate in enumerate(self.candidates)}
+        for single in self.lonely:
+            k = index[single]
+            others = self.candidates[k + 1 : k + 2] or self.candidates[k - 1 : k]
+            if not others or others[0] is single:
+                continue
+            other = others[0]
+            fields = key_differences(self.all_keys[single], self.all_keys[other])
+            if fields:
+                self.report.remark(
+                    f"not combined: %{single.name} and %{other.name} "
+                    f"differ in {', '.join(fields)}"
+                )
+
+
+#: Larger than any number of moved instructions: the place right behind a combined one.
+_LAST = 1 << 62
+
+
+def key_differences(key: Hashable, other: Hashable) -> list[str]:
+    """Names of the fields in which two keys (NamedTuples) differ."""
+    names: tuple[str, ...] = getattr(key, "_fields", ())
+    return [name for name in names if getattr(key, name) != getattr(other, name)]
