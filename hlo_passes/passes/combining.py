@@ -163,8 +163,8 @@ class _Run:
         return None
 
     def _put_back(self, instruction: Instruction) -> None:
+        """Into its group; its entry in the queue of all was never taken."""
         entry = (self.place[instruction], self.serial[instruction], instruction)
-        heappush(self.queue, entry)
         heappush(self.group_queues[self.keys[instruction]], entry)
 
     # -- rounds -------------------------------------------------------------
@@ -200,7 +200,9 @@ class _Run:
         del self.keys[first]
         total = first.shape.byte_size
         front = self.place[first]
-        members, independent = {first}, set[Instruction]()
+        # What depends on the batch (a member that it needs), and what does not.
+        dependent = {first: first}
+        independent: set[Instruction] = set()
         passed: list[Instruction] = []
         cut = False
         while len(batch) < limits.threshold_count:
@@ -216,8 +218,9 @@ class _Run:
                 passed.append(candidate)
                 cut = True
                 break
-            needed = self._member_needed(candidate, members, independent, front)
+            needed = self._member_needed(candidate, dependent, independent, front)
             if needed is not None:
+                dependent[candidate] = needed
                 self._remark_dependence(needed, candidate)
                 passed.append(candidate)
                 cut = True
@@ -225,7 +228,7 @@ class _Run:
                     continue
                 break
             batch.append(candidate)
-            members.add(candidate)
+            dependent[candidate] = candidate
             total += bytes_
             del self.keys[candidate]
         for candidate in passed:
@@ -238,7 +241,7 @@ class _Run:
     def _member_needed(
         self,
         candidate: Instruction,
-        members: set[Instruction],
+        dependent: dict[Instruction, Instruction],
         independent: set[Instruction],
         front: _Place,
     ) -> Instruction | None:
@@ -249,10 +252,9 @@ class _Run:
         while work:
             current = work.pop()
             for needed in (*current.operands, *current._control_predecessors):
-                if needed in members:
-                    for instruction in seen:
-                        independent.discard(instruction)
-                    return needed
+                if needed in dependent:
+                    independent.difference_update(seen)
+                    return dependent[needed]
                 if needed not in independent and place[needed] > front:
                     independent.add(needed)
                     seen.append(needed)

@@ -1,0 +1,24 @@
+"""Channel ids of a module.
+
+    all-reduce(...), channel_id=3        the next free one is 4
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.module import Module
+
+
+def next_channel_id(module: Module) -> int:
+    """One more than the largest channel id of the module, at least 1."""
+    largest = 0
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction._attributes is None and "channel_id" not in instruction._tail:
+                continue
+            channel = instruction.channel_id
+            if channel is not None:
+                largest = max(largest, channel)
+    return largest + 1

@@ -1,0 +1,146 @@
+"""Several small permutes in one.
+
+    Before:  %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
+             %b = bf16[4] collective-permute(%y), channel_id=2, source_target_pairs=P
+    After:   %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
+                                                         source_target_pairs=P
+             %g = f32[8] get-tuple-element(%c), index=0        readers of %a
+             %h = bf16[4] get-tuple-element(%c), index=1       readers of %b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, Final, NamedTuple
+
+from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.effects import has_control_edges
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import tuple_shape
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.combining import (
+    DEFAULT_THRESHOLD_BYTES,
+    DEFAULT_THRESHOLD_COUNT,
+    Anchor,
+    Limits,
+    combine_by_key,
+)
+from hlo_passes.passes.elements import elements_for
+from hlo_passes.passes.merging import merged_attributes
+
+#: Attributes whose meaning for the combined permute is known. Sharding and backend
+#: config are not handed on; a permute with any other attribute is left alone.
+UNDERSTOOD: Final = frozenset(
+    "channel_id source_target_pairs sharding frontend_attributes metadata "
+    "backend_config origin statistics".split()
+)
+
+
+class PermuteKey(NamedTuple):
+    """What must be equal; the fields are named as in HLO text.
+
+    `channel_id` is only whether there is one, None where that is not looked at.
+    """
+
+    source_target_pairs: tuple[tuple[int, int], ...]
+    combiner_key: str
+    collective_group_key: str
+    channel_id: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePermuteCombiner(Pass):
+    """Combine independent permutes with the same source-target pairs.
+
+    Members keep the post order; the first one's channel id stands for all. In-place
+    permutes, starts, permutes with control edges and combined ones are left alone.
+
+    XLA combines a permute without channel id with one that has one, which changes what
+    the second one's ids mean; with `xla_quirks` so does this pass.
+
+    Ensures: a second run changes nothing.
+    Complexity: near-linear in instructions; with `past-dependence`, times the longest
+    chain of dependent permutes.
+    Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_combiner.cc`.
+
+    Attributes:
+        threshold_bytes: bytes of a combined permute's results; 0 or less: off.
+        threshold_count: operands of a combined permute; 0 or less: off.
+        past_dependence: step over a permute that depends on the batch, where the
+            released rule ends the batch.
+    """
+
+    name: ClassVar[str] = "collective-permute-combiner"
+
+    threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
+    threshold_count: int = DEFAULT_THRESHOLD_COUNT
+    past_dependence: bool = False
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Each computation on its own, fusion bodies left out."""
+        if self.threshold_bytes <= 0 or self.threshold_count <= 0:
+            report.remark("not combined: a threshold of 0 or less switches the pass off")
+            return False
+        limits = Limits(
+            self.threshold_bytes, self.threshold_count, self.past_dependence
+        )
+        changed = False
+        for computation in computations_post_order(module, fusions=False):
+            keys = {
+                instruction: key
+                for instruction in computation.instructions
+                if instruction.opcode == "collective-permute"
+                and (key := _key(instruction, context, report)) is not None
+            }
+            changed |= combine_by_key(
+                computation, dict(keys), _combine, limits, report
+            )
+        return changed
+
+
+def _key(
+    permute: Instruction, context: PassContext, report: Report
+) -> PermuteKey | None:
+    attributes = permute.attributes
+    unknown = [name for name in attributes if name not in UNDERSTOOD]
+    if unknown:
+        in_place = "slice_sizes" in unknown
+        reason = "is in place" if in_place else f"has attribute {unknown[0]}"
+        report.remark(f"not combined: %{permute.name} {reason}")
+        return None
+    if has_control_edges(permute):
+        report.remark(f"not combined: %{permute.name} has control edges")
+        return None
+    pairs = permute.source_target_pairs
+    if pairs is None:
+        return None
+    frontend = (
+        permute.frontend_attributes if "frontend_attributes" in attributes else {}
+    )
+    return PermuteKey(
+        pairs.pairs,
+        frontend.get("combiner_key", ""),
+        frontend.get("collective_group_key", ""),
+        None if context.xla_quirks else "channel_id" in attributes,
+    )
+
+
+def _combine(batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:
+    first = batch[0]
+    operands = [member.operands[0] for member in batch]
+    attributes = {
+        name: first.attributes[name]
+        for name in ("channel_id", "source_target_pairs")
+        if name in first.attributes
+    }
+    combined = first.computation.new(
+        "collective-permute",
+        tuple_shape([operand.shape for operand in operands]),
+        operands,
+        attributes | merged_attributes(batch),
+        before=anchor.before,
+        after=anchor.after,
+    )
+    return [combined, *elements_for(batch, combined, anchor)]

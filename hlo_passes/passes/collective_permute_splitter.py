@@ -1,0 +1,122 @@
+"""A permute of several operands in several permutes: what the combiner does, undone.
+
+    Before:  %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
+                                                         source_target_pairs=P
+             %g = f32[8] get-tuple-element(%c), index=0
+             %h = bf16[4] get-tuple-element(%c), index=1
+    After:   %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
+             %b = bf16[4] collective-permute(%y), channel_id=3, source_target_pairs=P
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.collective_permute_combiner import UNDERSTOOD
+from hlo_passes.passes.replacement import replace_relaying_control
+
+_INHERITED_FROM_ELEMENT = ("frontend_attributes", "metadata")
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePermuteSplitter(Pass):
+    """Give every operand of a permute a permute of its own.
+
+    The first keeps the channel id, the others get fresh ones; without a channel id
+    none gets one. An element's metadata and frontend attributes go to its permute.
+    Control edges are repeated at every part. In-place permutes and starts are left
+    alone.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions and operands.
+    Source: the project's own; the inverse of `collective-permute-combiner`.
+    """
+
+    name: ClassVar[str] = "collective-permute-splitter"
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """All computations; fusion bodies hold no collectives."""
+        version = module.version
+        channel = 0
+        for computation in module.computations:
+            for permute in computation.instructions:
+                if permute.opcode != "collective-permute":
+                    continue
+                reason = _reason_to_keep(permute)
+                if reason:
+                    report.remark(f"not split: %{permute.name} {reason}")
+                    continue
+                if len(permute.operands) == 1 and not permute.shape.is_tuple:
+                    continue
+                channel = channel or next_channel_id(module)
+                channel = _split(computation, permute, channel)
+                report.count("permutes-split")
+                report.count("permutes-made", len(permute.operands))
+        return module.version != version
+
+
+def _reason_to_keep(permute: Instruction) -> str:
+    unknown = [name for name in permute.attributes if name not in UNDERSTOOD]
+    if "slice_sizes" in unknown:
+        return "is in place"
+    if unknown:
+        return f"has attribute {unknown[0]}"
+    shape = permute.shape
+    if shape.is_tuple and len(shape.elements) != len(permute.operands):
+        return "has not one result per operand"
+    if not shape.is_tuple and len(permute.operands) != 1:
+        return "has several operands and one result"
+    return ""
+
+
+def _split(computation: Computation, permute: Instruction, channel: int) -> int:
+    """Replace one permute; `channel` is the next free id, and so is the result."""
+    elements = {
+        user: user.tuple_index
+        for user in permute.users
+        if user.opcode == "get-tuple-element"
+    }
+    described: dict[int, Instruction] = {}
+    for element, index in elements.items():
+        described.setdefault(index, element)
+    parts: list[Instruction] = []
+    for index, operand in enumerate(permute.operands):
+        attributes = {
+            name: text
+            for name, text in permute.attributes.items()
+            if name not in ("sharding", "origin", "statistics", "backend_config")
+        }
+        if index and "channel_id" in attributes:
+            attributes["channel_id"] = str(channel)
+            channel += 1
+        part = computation.new(
+            "collective-permute",
+            permute.shape.elements[index],
+            (operand,),
+            attributes,
+            before=permute,
+        )
+        for name in _INHERITED_FROM_ELEMENT:
+            text = index in described and described[index].attributes.get(name)
+            if text:
+                part.set_attribute(name, text)
+        for predecessor in permute.control_predecessors:
+            computation.add_control_edge(predecessor, part)
+        for successor in permute.control_successors:
+            computation.add_control_edge(part, successor)
+        parts.append(part)
+    computation.drop_control_edges(permute)
+    for element, index in elements.items():
+        replace_relaying_control(element, parts[index])
+    if permute.user_count or permute.is_root:
+        rebuilt = computation.new("tuple", permute.shape, parts, before=permute)
+        computation.replace(permute, rebuilt)
+    elif not permute.removed:
+        computation.remove(permute)
+    return channel
