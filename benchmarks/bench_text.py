@@ -10,6 +10,7 @@ instruction of every computation was changed; `canonical` prints from the IR alo
 from __future__ import annotations
 
 import argparse
+import functools
 import gc
 import statistics
 import sys
@@ -70,7 +71,7 @@ def measure(text: str, repeat: int) -> dict[str, float]:
         module, theirs = _read_all(text), _hlo.hlo_module_from_text(text)
         _touch(module)
         note("write", module.to_text)
-        note("c++ write", lambda: theirs.to_string(options))
+        note("c++ write", functools.partial(theirs.to_string, options))
         note("canonical", module.to_canonical_text)
     return {name: statistics.median(seconds) for name, seconds in rows.items()}
 

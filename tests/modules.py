@@ -1,4 +1,4 @@
-"""Where test modules come from: the project's corpus, and optional folders beside it."""
+"""Where test modules come from: the corpus, and optional folders beside it."""
 
 from __future__ import annotations
 

@@ -93,7 +93,10 @@ class FixedPoint(Pass):
         """Run the passes; E004 when they have not settled after max-iterations."""
         changed = False
         for _ in range(self.max_iterations):
-            if not any([p.run(module, context, report) for p in self.passes]):
+            round_changed = False
+            for each in self.passes:
+                round_changed |= each.run(module, context, report)
+            if not round_changed:
                 return changed
             changed = True
             report.count("iterations")

@@ -53,7 +53,8 @@ def pass_targets() -> dict[str, str]:
         distribution = entry.dist.name if entry.dist else "?"
         if targets.get(entry.name, entry.value) != entry.value:
             raise PipelineSpecError(
-                f"pass {entry.name} is offered by {owner[entry.name]} and {distribution}",
+                f"pass {entry.name} is offered twice: by {owner[entry.name]} and "
+                f"{distribution}",
                 code="U014",
                 hint="uninstall one of them",
             )

@@ -353,7 +353,7 @@ class InstructionParser:
             match = _ATTRIBUTE.match(text, name_at)
             if not match:
                 raise error(
-                    source, name_at, "P030", "expected an attribute, as in channel_id=1",
+                    source, name_at, "P030", "expected an attribute, as in a=1",
                     "'=' stands directly behind the name",
                 )  # fmt: skip
             name = match[1]

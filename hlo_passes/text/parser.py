@@ -2,8 +2,8 @@
 
     file        = module | one instruction
     module      = [ "HloModule" name { "," attribute } ] [ tables ] { computation }
-    computation = [ "ENTRY" ] name [ "(" params ")" "->" shape ] "{" { instruction } "}"
-    instruction = [ "ROOT" ] name "=" [ shape ] opcode "(" operands ")" { "," attribute }
+    computation = [ "ENTRY" ] name [ "(" params ")" "->" shape ] "{" instruction+ "}"
+    instruction = [ "ROOT" ] name "=" [ shape ] opcode "(" operands ")" { "," attr }
 
 The header is always read here; computations only when `text/reader.py` meets a line
 that XLA itself would not print that way.

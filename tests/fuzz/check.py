@@ -68,7 +68,7 @@ def check(text: str) -> str:
     try:
         module = hlo_passes.parse(text, filename="fuzz.hlo")
     except HloError as refused:
-        assert refused.render().startswith("fuzz.hlo:"), refused.render()
+        _check_place(refused)
         _must_be_refused_completely(text)
         return f"refused {refused.code}"
     try:
@@ -84,7 +84,7 @@ def check(text: str) -> str:
     try:
         hlo_passes.verify(module)
     except HloError as refused:
-        assert "Traceback" not in refused.render()
+        _check_place(refused)
         return f"unverified {refused.code}"
     hlo_passes.Pipeline.parse(PIPELINE).run(module)
     again = hlo_passes.parse(module.to_text())
@@ -99,9 +99,17 @@ def _refused_later(module: Module, refused: HloError) -> str:
             for instruction in computation.instructions:
                 assert instruction.attributes is not None
     except HloError as later:
-        assert later.code == refused.code, f"{later.code}, not {refused.render()}"
-        return refused.code
+        return _same_code(later, refused)
     raise AssertionError(f"accepted by `parse`: {refused.render()}")
+
+
+def _check_place(refused: HloError) -> None:
+    assert refused.render().startswith("fuzz.hlo:"), refused.render()
+
+
+def _same_code(later: HloError, refused: HloError) -> str:
+    assert later.code == refused.code, f"{later.code}, not {refused.render()}"
+    return refused.code
 
 
 def _must_be_refused_completely(text: str) -> None:

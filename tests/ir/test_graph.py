@@ -52,7 +52,7 @@ def test_only_touched_lines_are_printed_anew(computation: Computation) -> None:
 
 
 def test_new_instructions_stand_where_asked(computation: Computation) -> None:
-    p, q, s, d, _ = computation.instructions
+    p, _q, s, d, _ = computation.instructions
     n = computation.new("negate", s.shape, [s], after=s)
     m = computation.new("negate", s.shape, [n], after=n)
     b = computation.new("abs", p.shape, [p], before=s)
@@ -104,7 +104,8 @@ def test_set_order(computation: Computation) -> None:
     p, q, s, d, r = computation.instructions
     computation.set_order([q, p, s, d, r])
     lines = computation.module.to_text().splitlines()
-    assert lines[4].startswith("  %q") and lines[5].startswith("  %p")
+    assert lines[4].startswith("  %q")
+    assert lines[5].startswith("  %p")
     with pytest.raises(ValueError, match="permutation"):
         computation.set_order([p, q, s, d, d])
 
