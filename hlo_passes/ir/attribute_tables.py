@@ -195,9 +195,7 @@ _ALGORITHMS = (
     "dot_f32_f32_f32 dot_f64_f64_f64"
 )
 _WORDS: Final[dict[str, str]] = {
-    "mode": (
-        "cross_replica cross_partition cross_replica_and_partition flattened_id"
-    ),
+    "mode": ("cross_replica cross_partition cross_replica_and_partition flattened_id"),
     "direction": "EQ NE GE GT LE LT",
     "type": "FLOAT TOTALORDER SIGNED UNSIGNED",
     "kind": "kLoop kInput kOutput kCustom",

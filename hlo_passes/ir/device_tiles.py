@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import Final
 
@@ -23,7 +23,9 @@ from hlo_passes.ir.value_cursor import ValueCursor
 #: Larger device orders are refused: expanding them would only fill memory.
 MAXIMUM_DEVICES: Final = 1 << 24
 
-_MESH_WORD: Final = re.compile(r"(?:maximal_)?mesh(?=[ \t\r\n]*\[)")
+#: One device: XLA wrote the first word until the middle of 2026, now the second.
+_SINGLE_DEVICE: Final = re.compile(r"(maximal_mesh|single_device)(?=[ \t\r\n]*\[)")
+_MESH_WORD: Final = re.compile(r"(?:maximal_mesh|single_device|mesh)(?=[ \t\r\n]*\[)")
 
 
 def row_major_sums(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
@@ -154,11 +156,12 @@ class Mesh:
     """Devices in a grid of named axes.
 
     `devices` is an Iota or explicit ids (flat, row-major over the axes). A maximal mesh
-    is one device without axes; the empty mesh has neither.
+    is one device without axes, written with `single_word`; the empty mesh has neither.
     """
 
     axes: tuple[tuple[str, int], ...] = ()
     devices: Iota | tuple[int, ...] = ()
+    single_word: str = field(default="maximal_mesh", compare=False)
 
     @property
     def is_maximal(self) -> bool:
@@ -183,7 +186,7 @@ class Mesh:
     def to_text(self) -> str:
         """`mesh['x'=2,'y'=4]`, `maximal_mesh[device_id=3]`."""
         if self.is_maximal:
-            return f"maximal_mesh[device_id={self.ids()[0]}]"
+            return f"{self.single_word}[device_id={self.ids()[0]}]"
         text = f"mesh[{','.join(f'{_quoted(n)}={s}' for n, s in self.axes)}]"
         if isinstance(self.devices, Iota):
             if len(self.devices.reshape) > 1:
@@ -222,7 +225,8 @@ def sees_mesh(cursor: ValueCursor) -> bool:
 
 def read_mesh(cursor: ValueCursor) -> Mesh:
     """`mesh[...]` with its device ids, or `maximal_mesh[device_id=3]`."""
-    if cursor.eat("maximal_mesh"):
+    single = cursor.take(_SINGLE_DEVICE)
+    if single:
         cursor.expect("[")
         at = cursor.skip()
         if cursor.attribute_name() != "device_id":
@@ -232,7 +236,7 @@ def read_mesh(cursor: ValueCursor) -> Mesh:
         if device < 0:
             cursor.fail("a device id is not negative", at=at)
         cursor.expect("]")
-        return Mesh(devices=(device,))
+        return Mesh(devices=(device,), single_word=single[1])
     cursor.expect("mesh")
     start = cursor.skip()
 

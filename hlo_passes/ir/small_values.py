@@ -140,4 +140,3 @@ def parse_small(kind: str, text: str) -> Any:
     value = codec.read(cursor)
     cursor.end()
     return value
-

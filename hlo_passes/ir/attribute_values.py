@@ -1,0 +1,238 @@
+"""Attribute text to typed value and back, by the attribute's name.
+
+    parse_value("dimensions", "{0,1}")          (0, 1)
+    value_text("dimensions", (0, 1))            {0,1}
+    canonical_text("window", "{ size=3 }")      {size=3}
+
+What has a kind of its own (replica groups, windows, shardings, ...) is read into a class
+with `to_text()`; flags, numbers, words and lists into plain Python values. Names that
+XLA does not know keep their text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from hlo_passes.ir import header_values, metadata, provenance, replica_groups
+from hlo_passes.ir import sharding as shardings
+from hlo_passes.ir import windows
+from hlo_passes.ir.attribute_tables import (
+    EXTRA_ORDER,
+    attribute_kind,
+    filled_attributes,
+    is_printed,
+    opcode_attributes,
+    print_rank,
+)
+from hlo_passes.ir.small_values import (
+    SMALL_CODECS,
+    bool_text,
+    parse_small,
+    read_word,
+)
+from hlo_passes.ir.value_cursor import ValueCursor
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+
+#: Readers of kinds whose values have `to_text()`.
+_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "backend_config": metadata.parse_backend_config,
+    "dim_labels": windows.parse_dim_labels,
+    "domain": shardings.parse_domain,
+    "frontend_attributes": metadata.parse_frontend_attributes,
+    "metadata": metadata.parse_metadata,
+    "origin": provenance.parse_origin,
+    "output_aliasing": header_values.parse_output_aliasing,
+    "padding": windows.parse_padding,
+    "replica_groups": replica_groups.parse_replica_groups,
+    "result_accuracy": provenance.parse_result_accuracy,
+    "sharding": shardings.parse_sharding,
+    "slice": windows.parse_slice,
+    "source_target_pairs": replica_groups.parse_source_target_pairs,
+    "sparsity_config": provenance.parse_sparsity_config,
+    "statistics": provenance.parse_statistics,
+    "window": windows.parse_window,
+}
+
+_HEADER_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
+    "input_output_alias": header_values.parse_input_output_alias,
+    "buffer_donor": header_values.parse_buffer_donors,
+    "entry_computation_layout": header_values.parse_entry_layout,
+    "frontend_attributes": metadata.parse_frontend_attributes,
+}
+_HEADER_KINDS: Final = {
+    "is_scheduled": "bool",
+    "alias_passthrough_params": "bool",
+    "allow_spmd_sharding_propagation_to_parameters": "bools",
+    "allow_spmd_sharding_propagation_to_output": "bools",
+    "replica_count": "int",
+    "num_partitions": "int",
+}
+#: Header attributes in print order.
+HEADER_ORDER: Final = (
+    "is_scheduled",
+    "input_output_alias",
+    "buffer_donor",
+    "alias_passthrough_params",
+    "entry_computation_layout",
+    "allow_spmd_sharding_propagation_to_parameters",
+    "allow_spmd_sharding_propagation_to_output",
+    "replica_count",
+    "num_partitions",
+    "frontend_attributes",
+    "origin_recovery_table",
+    "debug_attributes",
+)
+_UNPRINTED_HEADER: Final = {
+    "is_scheduled": "false",
+    "input_output_alias": "{}",
+    "buffer_donor": "{}",
+    "alias_passthrough_params": "false",
+    "allow_spmd_sharding_propagation_to_parameters": "{false}",
+    "allow_spmd_sharding_propagation_to_output": "{false}",
+    "replica_count": "1",
+    "num_partitions": "1",
+    "frontend_attributes": "{}",
+}
+
+
+# -- instructions --------------------------------------------------------------
+
+
+def parse_value(name: str, text: str, opcode: str = "") -> Any:
+    """The typed value of an instruction's attribute. Raises ParseError P2xx.
+
+    The opcode matters for `slice_sizes` and `algorithm`. A computation written in
+    place and a name that XLA does not know give their text.
+    """
+    kind = attribute_kind(name, opcode)
+    if kind is None or (kind == "computation" and text.lstrip().startswith("{")):
+        return text
+    if kind in _PARSERS:
+        return _PARSERS[kind](text)
+    if kind in SMALL_CODECS:
+        return parse_small(kind, text)
+    if kind == "literal":
+        from hlo_passes.ir.literals import parse_shaped_literal
+
+        return parse_shaped_literal(text)
+    cursor = ValueCursor(text, "P204")
+    if kind == "word":
+        value: Any = read_word(cursor, name, opcode)
+    else:
+        value = tuple(cursor.items("{", "}", lambda: read_word(cursor, name, opcode)))
+    cursor.end()
+    return value
+
+
+def value_text(name: str, value: Any, opcode: str = "") -> str:
+    """The text of a typed value, as XLA prints it."""
+    kind = attribute_kind(name, opcode)
+    if kind in SMALL_CODECS and not isinstance(value, str | bool):
+        return SMALL_CODECS[kind].write(value)
+    if kind in ("string", "computation") and not str(value).startswith("{"):
+        return SMALL_CODECS[kind].write(value)
+    if kind == "word_list":
+        return f"{{{','.join(value)}}}"
+    if isinstance(value, bool):
+        return bool_text(value)
+    return value if isinstance(value, str) else value.to_text()
+
+
+def canonical_text(name: str, text: str, opcode: str = "") -> str | None:
+    """What XLA prints for an attribute read from `text`; None where it prints nothing.
+
+    Raises ParseError P2xx.
+    """
+    written = value_text(name, parse_value(name, text, opcode), opcode)
+    if name == "metadata" and not written:
+        return None
+    return written if is_printed(name, written, opcode) else None
+
+
+def canonical_attributes(instruction: Instruction) -> Mapping[str, str]:
+    """All attributes of an instruction as XLA prints them, in its order.
+
+    Control predecessors are edges and not among them.
+    """
+    opcode = instruction.opcode
+    found: dict[str, str] = dict(filled_attributes(opcode))
+    for name, text in instruction.attributes.items():
+        found.pop(name, None)
+        written = canonical_text(name, text, opcode)
+        if written is None:
+            continue
+        if name == "sharding" and instruction.shape.is_tuple:
+            whole = shardings.parse_sharding(text)
+            written = shardings.for_shape(whole, instruction.shape).to_text()
+        if opcode == "custom-call" and name == "to_apply":
+            name, written = "called_computations", f"{{{written}}}"
+        found[name] = written
+    return in_print_order(found, opcode)
+
+
+def in_print_order(attributes: Mapping[str, str], opcode: str = "") -> dict[str, str]:
+    """The same attributes in the order in which XLA prints them.
+
+    Names that the opcode does not have follow its own and precede the common ones.
+    Without an opcode the order is that of most opcodes.
+    """
+    ranks = print_rank(opcode)
+    unknown = ranks["parameter_replication"] - 1
+    general = {name: k for k, name in enumerate(EXTRA_ORDER)}
+
+    def rank(name: str) -> tuple[float, int]:
+        own = ranks.get(name)
+        return (own, 0) if own is not None else (unknown + 0.5, general.get(name, 0))
+
+    return dict(sorted(attributes.items(), key=lambda item: rank(item[0])))
+
+
+# -- the module's header -------------------------------------------------------
+
+
+def parse_header_value(name: str, text: str) -> Any:
+    """The typed value of a header attribute. Raises ParseError P2xx.
+
+    Tables of provenance and names that XLA does not know give their text.
+    """
+    if name in _HEADER_PARSERS:
+        return _HEADER_PARSERS[name](text)
+    if name in _HEADER_KINDS:
+        return parse_small(_HEADER_KINDS[name], text)
+    return text
+
+
+def header_text(name: str, value: Any) -> str:
+    """The text of a typed header value, as XLA prints it."""
+    if name in _HEADER_KINDS:
+        return SMALL_CODECS[_HEADER_KINDS[name]].write(value)
+    return value if isinstance(value, str) else value.to_text()
+
+
+def canonical_header(attributes: Mapping[str, str]) -> dict[str, str]:
+    """Header attributes as XLA prints them, in its order, unknown ones last."""
+    found: dict[str, str] = {}
+    known = [name for name in HEADER_ORDER if name in attributes]
+    for name in (*known, *(n for n in attributes if n not in HEADER_ORDER)):
+        written = header_text(name, parse_header_value(name, attributes[name]))
+        if written != _UNPRINTED_HEADER.get(name):
+            found[name] = written
+    return found
+
+
+__all__ = [
+    "HEADER_ORDER",
+    "attribute_kind",
+    "canonical_attributes",
+    "canonical_header",
+    "canonical_text",
+    "header_text",
+    "in_print_order",
+    "opcode_attributes",
+    "parse_header_value",
+    "parse_value",
+    "value_text",
+]
