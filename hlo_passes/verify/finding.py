@@ -1,8 +1,8 @@
 """What the verifier found: one fault, with its code, its place and what would mend it.
 
-    m.hlo:4:3: error[V006]: add takes 2 operands, it has 1
-      %r = f32[8]{0} add(%a)
-       ^
+m.hlo:4:3: error[V006]: add takes 2 operands, it has 1
+  %r = f32[8]{0} add(%a)
+   ^
 """
 
 from __future__ import annotations
@@ -125,5 +125,3 @@ def _place(
         return None
     line = computation.line if computation is not None else 1
     return module.source.location_in_line(line, 1) if line else None
-
-

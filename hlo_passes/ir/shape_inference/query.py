@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hlo_passes.errors import HloError
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.ir.small_values import parse_ints
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
 
-_INTEGERS = re.compile(r"\{\s*(?:-?\d+(?:\s*,\s*-?\d+)*)?\s*\}")
 _INTEGER = re.compile(r"-?\d+")
 
 
@@ -109,9 +109,7 @@ class Query:
     def integers(self, name: str, *, required: bool = False) -> tuple[int, ...]:
         """Value of a list attribute, () where it is not there."""
         text = self.text(name) if required else self.attributes.get(name, "{}")
-        if not _INTEGERS.fullmatch(text):
-            self.fail(f"{name} must be a list of numbers in braces, it is {text}")
-        return tuple(map(int, _INTEGER.findall(text)))
+        return parse_ints(text)
 
     def callee(self, index: int = 0) -> Signature:
         """Signature of a called computation."""

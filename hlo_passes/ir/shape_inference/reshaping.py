@@ -8,8 +8,6 @@ Source: openxla/xla `xla/service/shape_inference.cc`, `hlo_verifier.cc`.
 
 from __future__ import annotations
 
-import re
-
 from hlo_passes.ir.shape_inference.compare import (
     higher_precision,
     same_type_but_precision,
@@ -25,10 +23,8 @@ from hlo_passes.ir.shapes import (
     array_shape,
     intern,
 )
+from hlo_passes.ir.windows import parse_padding, parse_slice
 
-_SLICE = re.compile(r"\[\s*(-?\d+)\s*:\s*(-?\d+)\s*(?::\s*(-?\d+)\s*)?\]")
-_SLICES = re.compile(r"\{\s*(?:\[[\d:\s-]*\]\s*(?:,\s*)?)*\}")
-_PADDING = re.compile(r"-?\d+_-?\d+(?:_-?\d+)?(?:x-?\d+_-?\d+(?:_-?\d+)?)*")
 _MAXIMUM_S32 = (1 << 31) - 1
 
 
@@ -127,18 +123,15 @@ def concatenate(query: Query) -> Shape:
 
 def slice_(query: Query) -> Shape:
     """slice={[start:limit:stride], ..}, one per dimension, inside the operand."""
-    shape, text = query.array(0), query.text("slice")
-    if not _SLICES.fullmatch(text):
-        query.fail(f"cannot read slice={text}")
-    ranges = _SLICE.findall(text)
-    if len(ranges) != shape.rank or text.count("[") != shape.rank:
+    shape = query.array(0)
+    ranges = parse_slice(query.text("slice")).dimensions
+    if len(ranges) != shape.rank:
         query.fail(f"{len(ranges)} ranges for {shape}")
     sizes: list[int] = []
-    for d, (start, limit, stride) in enumerate(ranges):
-        first, last, step = int(start), int(limit), int(stride or 1)
+    for d, (first, last, step) in enumerate(ranges):
         size = shape.dimensions[d]
         if first < 0 or step <= 0 or first > last:
-            query.fail(f"[{start}:{limit}:{step}] is no range")
+            query.fail(f"[{first}:{last}:{step}] is no range")
         if size != UNBOUNDED and last > size:
             query.fail(f"limit {last} exceeds dimension {d} of {shape}")
         sizes.append((last - first + step - 1) // step)
@@ -214,20 +207,16 @@ def pad(query: Query) -> Shape:
         query.fail(f"the padding value must be a scalar, it is {value}")
     if not same_type_but_precision(shape.element_type, value.element_type):
         query.fail(f"pads {shape.element_type} with {value.element_type}")
-    text = query.text("padding")
-    entries = text.split("x") if _PADDING.fullmatch(text) else []
-    if not entries and text not in ("", "{}"):
-        query.fail(f"cannot read padding={text}")
+    entries = parse_padding(query.text("padding")).dimensions
     if len(entries) != shape.rank:
         query.fail(f"{len(entries)} paddings for {shape}")
     sizes: list[int] = []
-    for size, entry in zip(shape.dimensions, entries, strict=True):
-        low, high, interior = (*map(int, entry.split("_")), 0)[:3]
+    for size, (low, high, interior) in zip(shape.dimensions, entries, strict=True):
         if interior < 0:
             query.fail("interior padding is negative")
         grown = size + low + high + max(size - 1, 0) * interior
         if size != UNBOUNDED and grown < 0:
-            query.fail(f"padding {entry} leaves fewer than no elements of {shape}")
+            query.fail(f"padding {low}_{high} leaves fewer than no elements of {shape}")
         sizes.append(UNBOUNDED if size == UNBOUNDED else grown)
     kind = higher_precision(shape.element_type, value.element_type)
     return intern(Shape(kind, tuple(sizes), dynamic=shape.dynamic))

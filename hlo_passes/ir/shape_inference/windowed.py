@@ -8,38 +8,28 @@ Source: openxla/xla `xla/service/shape_inference.cc`, `xla/window_util.cc`.
 
 from __future__ import annotations
 
-import re
-from dataclasses import dataclass
-
 from hlo_passes.ir.shape_inference.compare import higher_precision
 from hlo_passes.ir.shape_inference.query import Query
 from hlo_passes.ir.shapes import UNBOUNDED, Shape, intern
+from hlo_passes.ir.windows import (
+    DimLabels,
+    WindowDimension,
+    parse_dim_labels,
+    parse_window,
+)
 
-_FIELD = re.compile(r"([a-z_]+)=(-?\d+(?:_-?\d+)?(?:x-?\d+(?:_-?\d+)?)*)")
-_LABELS = re.compile(r"([\dbf?]+)_([\dio?]+)->([\dbf?]+)")
-_FIELDS = frozenset("size stride pad lhs_dilate rhs_dilate rhs_reversal".split())
 
-
-@dataclass(frozen=True, slots=True)
-class WindowDimension:
-    """One dimension of a window; sizes in elements."""
-
-    size: int
-    stride: int = 1
-    low: int = 0
-    high: int = 0
-    base_dilation: int = 1
-    window_dilation: int = 1
-
-    def output_size(self, base: int) -> int:
-        """Positions of the window over a dimension of `base` elements."""
-        if base == UNBOUNDED:
-            return UNBOUNDED
-        padded = self.low + self.high + _dilated(base, self.base_dilation)
-        window = _dilated(self.size, self.window_dilation)
-        if padded <= 0 or window > padded:
-            return 0
-        return (padded - window) // self.stride + 1
+def output_size(window: WindowDimension, base: int) -> int:
+    """Positions of one dimension of a window over `base` elements."""
+    if base == UNBOUNDED:
+        return UNBOUNDED
+    padded = (
+        window.padding_low + window.padding_high + _dilated(base, window.base_dilation)
+    )
+    size = _dilated(window.size, window.window_dilation)
+    if padded <= 0 or size > padded:
+        return 0
+    return (padded - size) // window.stride + 1
 
 
 def _dilated(bound: int, dilation: int) -> int:
@@ -48,31 +38,11 @@ def _dilated(bound: int, dilation: int) -> int:
 
 def read_window(query: Query) -> tuple[WindowDimension, ...]:
     """The dimensions that window={..} spells; () where there is no window."""
-    text = query.attributes.get("window", "{}").strip("{} ")
-    fields: dict[str, list[str]] = {}
-    for part in text.split():
-        match = _FIELD.fullmatch(part)
-        if not match or match[1] not in _FIELDS or match[1] in fields:
-            query.fail(f"cannot read window={{{text}}}")
-        fields[match[1]] = match[2].split("x")
-    count = len(fields.get("size", ()))
-    if any(len(values) != count for values in fields.values()):
-        query.fail(f"window={{{text}}} is not of one rank")
-
-    def values(name: str, default: int) -> list[int]:
-        return list(map(int, fields.get(name, [str(default)] * count)))
-
-    pads = [p.split("_") for p in fields.get("pad", ["0_0"] * count)]
-    dimensions = tuple(
-        WindowDimension(size, stride, int(pad[0]), int(pad[-1]), base, window)
-        for size, stride, pad, base, window in zip(
-            values("size", 1), values("stride", 1), pads,
-            values("lhs_dilate", 1), values("rhs_dilate", 1), strict=True,
-        )
-    )  # fmt: skip
+    text = query.attributes.get("window", "{}")
+    dimensions = parse_window(text).dimensions
     for d in dimensions:
         if min(d.size, d.stride, d.base_dilation, d.window_dilation) < 1:
-            query.fail(f"window={{{text}}} has a size, stride or dilation below 1")
+            query.fail(f"window={text} has a size, stride or dilation below 1")
     return dimensions
 
 
@@ -82,33 +52,16 @@ def windowed_sizes(
     """Sizes that are left when the window slides over an array."""
     if len(window) != len(sizes):
         query.fail(f"a window of rank {len(window)} over {len(sizes)} dimensions")
-    return tuple(w.output_size(s) for w, s in zip(window, sizes, strict=True))
+    return tuple(output_size(w, s) for w, s in zip(window, sizes, strict=True))
 
 
-@dataclass(frozen=True, slots=True)
-class _Labels:
-    """Where batch, feature and spatial dimensions stand in input, kernel, output."""
-
-    input: dict[str, int]
-    kernel: dict[str, int]
-    output: dict[str, int]
-    spatial: int
-
-
-def _read_labels(query: Query) -> _Labels:
-    text = query.text("dim_labels")
-    match = _LABELS.fullmatch(text)
-    if not match:
-        query.fail(f"cannot read dim_labels={text}")
-    places = [{c: k for k, c in enumerate(part)} for part in match.groups()]
-    rank = len(match[1])
-    digits = [str(k) for k in range(rank - 2)]
-    for place, part, letters in zip(
-        places, match.groups(), ("bf", "io", "bf"), strict=True
-    ):
-        if len(part) != rank or set(place) != {*letters, *digits}:
-            query.fail(f"dim_labels={text} does not name each dimension once")
-    return _Labels(places[0], places[1], places[2], rank - 2)
+def _read_labels(query: Query) -> DimLabels:
+    """dim_labels={..}, which must name each dimension once."""
+    labels = parse_dim_labels(query.text("dim_labels"))
+    for part, letters in ((labels.lhs, "bf"), (labels.rhs, "io"), (labels.out, "bf")):
+        if len(part) != labels.spatial_rank + 2 or not set(letters) <= set(part):
+            query.fail(f"dim_labels={labels.to_text()} does not name each dimension")
+    return labels
 
 
 def convolution(query: Query) -> Shape:
@@ -116,14 +69,16 @@ def convolution(query: Query) -> Shape:
     lhs, kernel = query.array(0), query.operand(1)
     rhs = kernel.elements[0] if kernel.is_tuple and kernel.elements else query.array(1)
     labels, window = _read_labels(query), read_window(query)
-    if lhs.rank != labels.spatial + 2 or rhs.rank != lhs.rank:
+    if lhs.rank != labels.spatial_rank + 2 or rhs.rank != lhs.rank:
         query.fail(f"dim_labels do not fit {lhs} and {rhs}")
-    if len(window) != labels.spatial:
-        query.fail(f"a window of rank {len(window)} for {labels.spatial} dimensions")
+    if len(window) != labels.spatial_rank:
+        query.fail(
+            f"a window of rank {len(window)} for {labels.spatial_rank} dimensions"
+        )
     groups = query.integer("feature_group_count", 1)
     batches = query.integer("batch_group_count", 1)
-    batch = lhs.dimensions[labels.input["b"]]
-    features = rhs.dimensions[labels.kernel["o"]]
+    batch = lhs.dimensions[labels.lhs.index("b")]
+    features = rhs.dimensions[labels.rhs.index("o")]
     if min(groups, batches) < 1 or min(groups, batches) > 1:
         query.fail(f"feature groups {groups} and batch groups {batches} cannot be")
     if features % batches or features % groups or batch % batches:
@@ -134,11 +89,11 @@ def convolution(query: Query) -> Shape:
     elif query.declared is not None:
         return query.declared
     sizes = [0] * lhs.rank
-    sizes[labels.output["b"]] = batch // batches
-    sizes[labels.output["f"]] = features
+    sizes[labels.out.index("b")] = batch // batches
+    sizes[labels.out.index("f")] = features
     for k, dimension in enumerate(window):
-        base = lhs.dimensions[labels.input[str(k)]]
-        sizes[labels.output[str(k)]] = dimension.output_size(base)
+        base = lhs.dimensions[labels.lhs.index(str(k))]
+        sizes[labels.out.index(str(k))] = output_size(dimension, base)
     if query.declared is not None and query.declared.is_array:
         element = query.declared.element_type
     else:
@@ -148,19 +103,19 @@ def convolution(query: Query) -> Shape:
 
 def _check_forward(
     query: Query,
-    labels: _Labels,
+    labels: DimLabels,
     window: tuple[WindowDimension, ...],
     lhs: Shape,
     rhs: Shape,
     groups: int,
 ) -> None:
-    features = lhs.dimensions[labels.input["f"]]
-    inner = rhs.dimensions[labels.kernel["i"]]
+    features = lhs.dimensions[labels.lhs.index("f")]
+    inner = rhs.dimensions[labels.rhs.index("i")]
     sparse = "sparsity_config" in query.attributes
     if not sparse and (features % groups or features // groups != inner):
         query.fail(
             f"{features} input features in {groups} groups, the kernel takes {inner}"
         )
     for k, dimension in enumerate(window):
-        if rhs.dimensions[labels.kernel[str(k)]] != dimension.size:
+        if rhs.dimensions[labels.rhs.index(str(k))] != dimension.size:
             query.fail(f"the window does not have the size of {rhs}")

@@ -1,0 +1,359 @@
+"""Starts, updates and dones: each start has its one done, each done its start.
+
+    V501 a start needs one user, its done      V504 wrapped computation
+    V502 a done needs its start                V505 shape of a generic start
+    V503 used where only a done may            V506 execution threads differ
+    V507 send or recv without its done         V508 channel or host flag differs
+
+Covers the native pairs, copy-start, `async-*` with a computation, sugar, send and recv.
+Source: openxla/xla `hlo_verifier.cc` (VerifyAsynchronousInstructionPairs,
+CheckAsyncOp, VerifyChannels), `hlo_parser.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.ir.opcodes import ARITY, async_role
+from hlo_passes.ir.shape_inference import compatible
+from hlo_passes.ir.shapes import Shape
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.verify.finding import Report
+
+#: The done of a native start.
+_DONE_OF: Final = {
+    f"{kind}-start": f"{kind}-done"
+    for kind in ("all-reduce", "all-gather", "collective-permute", "copy")
+}
+_START_OF: Final = {done: start for start, done in _DONE_OF.items()}
+_TRANSFER_DONES: Final = {"send": "send-done", "recv": "recv-done"}
+_TRANSFERS: Final = {done: opcode for opcode, done in _TRANSFER_DONES.items()}
+
+
+@cache
+def generic_role(opcode: str) -> str | None:
+    """'start', 'update' or 'done' of `async-*` and of sugar, else None."""
+    if opcode in _DONE_OF or opcode in _START_OF:
+        return None
+    return async_role(opcode)
+
+
+@cache
+def concerns(opcode: str) -> bool:
+    """Whether an opcode is one of a pair."""
+    return (
+        opcode in _DONE_OF
+        or opcode in _START_OF
+        or opcode in _TRANSFER_DONES
+        or opcode in _TRANSFERS
+        or generic_role(opcode) is not None
+    )
+
+
+def _real_users(instruction: Instruction) -> list[Instruction]:
+    """Users, without custom-calls that only order."""
+    return [
+        user
+        for user in instruction.users
+        if not (
+            user.opcode == "custom-call"
+            and user.attributes.get("custom_call_target") == '"control_dep"'
+        )
+    ]
+
+
+def check_pair(
+    instruction: Instruction,
+    attributes: Mapping[str, str],
+    report: Report,
+    *,
+    wrapped_root: bool,
+) -> None:
+    """Note what is wrong with one half of a pair.
+
+    `wrapped_root`: whether it is the root of a computation that an async-start calls
+    (a send or recv needs no user there).
+    """
+    opcode = instruction.opcode
+    if opcode in _DONE_OF:
+        _check_single_user(instruction, (_DONE_OF[opcode],), report)
+    elif opcode in _START_OF:
+        _check_operand(instruction, (_START_OF[opcode],), report)
+    elif opcode in _TRANSFER_DONES:
+        if not wrapped_root:
+            _check_single_user(instruction, (_TRANSFER_DONES[opcode], "tuple"), report)
+            if "channel_id" in attributes and instruction.user_count != 1:
+                report.add(
+                    instruction, "V507",
+                    f"{opcode} with a channel needs one user, it has "
+                    f"{instruction.user_count}",
+                )  # fmt: skip
+    elif opcode in _TRANSFERS:
+        _check_transfer_done(instruction, attributes, report)
+    elif generic_role(opcode) == "start":
+        _check_generic_user(instruction, report)
+    else:
+        _check_generic_operand(instruction, attributes, report)
+
+
+def _check_single_user(
+    instruction: Instruction, expected: tuple[str, ...], report: Report
+) -> None:
+    users = _real_users(instruction)
+    if len(users) != 1:
+        report.add(
+            instruction, "V501",
+            f"{instruction.opcode} needs one user, {' or '.join(expected)}; it has "
+            f"{len(users)}",
+        )  # fmt: skip
+    elif users[0].opcode not in expected:
+        report.add(
+            instruction, "V501",
+            f"the user of {instruction.opcode} must be {' or '.join(expected)}, it is "
+            f"{users[0].opcode} %{users[0].name}",
+        )  # fmt: skip
+
+
+def _check_operand(
+    instruction: Instruction, expected: tuple[str, ...], report: Report
+) -> None:
+    operands = instruction.operands
+    if len(operands) == 1 and operands[0].opcode not in expected:
+        report.add(
+            instruction, "V502",
+            f"the operand of {instruction.opcode} must be {' or '.join(expected)}, it "
+            f"is {operands[0].opcode} %{operands[0].name}",
+        )  # fmt: skip
+
+
+def _check_transfer_done(
+    instruction: Instruction, attributes: Mapping[str, str], report: Report
+) -> None:
+    opcode = instruction.opcode
+    expected = _TRANSFERS[opcode]
+    _check_operand(instruction, (expected, "get-tuple-element"), report)
+    if not instruction.operands or instruction.operands[0].opcode != expected:
+        return
+    start = instruction.operands[0].attributes
+    if start.get("channel_id") != attributes.get("channel_id"):
+        report.add(
+            instruction, "V508",
+            f"{opcode} has channel {attributes.get('channel_id', 'none')}, its "
+            f"{expected} {start.get('channel_id', 'none')}",
+        )  # fmt: skip
+    if (start.get("is_host_transfer") == "true") != (
+        attributes.get("is_host_transfer") == "true"
+    ):
+        report.add(
+            instruction,
+            "V508",
+            f"{opcode} and its {expected} differ in is_host_transfer",
+        )
+
+
+# -- async-start, -update, -done and sugar --------------------------------------
+
+
+def _check_generic_user(instruction: Instruction, report: Report) -> None:
+    users = _real_users(instruction)
+    followers = [u for u in users if generic_role(u.opcode) in ("update", "done")]
+    if len(users) != 1 or len(followers) != 1:
+        listed = ", ".join(f"{u.opcode} %{u.name}" for u in users[:3]) or "none"
+        report.add(
+            instruction, "V501",
+            f"{instruction.opcode} needs one user, its update or done; it has {listed}",
+        )  # fmt: skip
+
+
+def _stem(opcode: str) -> str:
+    return opcode.rpartition("-")[0]
+
+
+def _check_generic_operand(
+    instruction: Instruction, attributes: Mapping[str, str], report: Report
+) -> None:
+    """An update or done follows a start or update of the same operation."""
+    opcode = instruction.opcode
+    if generic_role(opcode) == "update":
+        _check_generic_user(instruction, report)
+    operands = instruction.operands
+    if not operands:
+        report.add(instruction, "V502", f"{opcode} needs its start as operand")
+        return
+    previous = operands[0]
+    if generic_role(previous.opcode) not in ("start", "update"):
+        report.add(
+            instruction, "V502",
+            f"operand 0 of {opcode} must be a start or update, it is "
+            f"{previous.opcode} %{previous.name}",
+        )  # fmt: skip
+        return
+    if generic_role(opcode) == "done" and len(operands) != 1:
+        report.add(
+            instruction, "V502", f"{opcode} takes one operand, it has {len(operands)}"
+        )
+    start = previous
+    while generic_role(start.opcode) == "update" and start.operands:
+        start = start.operands[0]
+    mine, other = _stem(opcode), wrapped_kind(start)
+    if mine != "async" and other is not None and mine != other:
+        report.add(instruction, "V502", f"{opcode} ends an asynchronous {other}")
+    _check_inherited(instruction, attributes, start, report)
+
+
+def wrapped_kind(start: Instruction) -> str | None:
+    """The opcode that a generic start wraps; None where it cannot be told."""
+    if start.opcode != "async-start":
+        return _stem(start.opcode)
+    name = start.attributes.get("calls", "").removeprefix("%")
+    computation = start.computation.module.computation(name)
+    return computation.root.opcode if computation is not None else None
+
+
+def _check_inherited(
+    instruction: Instruction,
+    attributes: Mapping[str, str],
+    start: Instruction,
+    report: Report,
+) -> None:
+    """What an update or done repeats must be what its start says."""
+    for name, default in (("async_execution_thread", '"main"'), ("calls", None)):
+        text = attributes.get(name)
+        if text is None:
+            continue
+        theirs = start.attributes.get(name, default)
+        if theirs is None or text.removeprefix("%") != theirs.removeprefix("%"):
+            report.add(
+                instruction, "V506",
+                f"{name}={text}, but %{start.name} has {theirs or 'none'}",
+            )  # fmt: skip
+
+
+def check_generic_shape(
+    instruction: Instruction,
+    parameters: tuple[Shape, ...] | None,
+    result: Shape | None,
+    report: Report,
+) -> None:
+    """Note what is wrong with the shape of a generic start, update or done.
+
+    Args:
+        instruction: the start, update or done.
+        parameters: of the wrapped computation; None for sugar.
+        result: of the wrapped computation; None for sugar.
+        report: takes the faults.
+    """
+    opcode, shape = instruction.opcode, instruction.shape
+    if generic_role(opcode) == "done":
+        _check_done_shape(instruction, result, report)
+        return
+    elements = shape.elements
+    if not shape.is_tuple or len(elements) < 2 or not elements[0].is_tuple:
+        report.add(
+            instruction, "V505",
+            f"{opcode} returns ((operands), result, ...), not {shape}",
+        )  # fmt: skip
+        return
+    bound = elements[0].elements
+    if generic_role(opcode) == "start":
+        operands = tuple(o.shape for o in instruction.operands)
+        if len(bound) != len(operands) or not all(map(compatible, bound, operands)):
+            report.add(
+                instruction, "V505",
+                f"the operands of {opcode} are not those in its shape {shape}",
+            )  # fmt: skip
+    else:
+        _check_update_shape(instruction, report)
+    if parameters is not None and (
+        len(bound) > len(parameters)
+        or not all(map(compatible, bound, parameters[: len(bound)]))
+    ):
+        report.add(
+            instruction, "V505",
+            f"the wrapped computation does not take {elements[0]}",
+        )  # fmt: skip
+    if result is not None and not is_prefix(elements[1], result):
+        report.add(
+            instruction, "V505",
+            f"the wrapped computation returns {result}, not {elements[1]}",
+        )  # fmt: skip
+
+
+def is_prefix(part: Shape, whole: Shape) -> bool:
+    """Whether a shape is another one, or a tuple that opens like it."""
+    if not part.is_tuple or not whole.is_tuple:
+        return compatible(part, whole)
+    return len(part.elements) <= len(whole.elements) and all(
+        map(is_prefix, part.elements, whole.elements)
+    )
+
+
+def _check_update_shape(instruction: Instruction, report: Report) -> None:
+    """An update repeats the shape before it; more operands bind more parameters."""
+    if not instruction.operands:
+        return
+    before, after = instruction.operands[0].shape, instruction.shape
+    if not before.is_tuple or len(before.elements) < 2:
+        return
+    added = [o.shape for o in instruction.operands[1:]]
+    if (
+        not is_prefix(before.elements[0], after.elements[0])
+        or not is_prefix(before.elements[1], after.elements[1])
+        or len(after.elements[0].elements)
+        != len(before.elements[0].elements) + len(added)
+        or not all(
+            map(
+                compatible,
+                after.elements[0].elements[
+                    len(after.elements[0].elements) - len(added) :
+                ],
+                added,
+            )
+        )
+    ):
+        report.add(
+            instruction, "V505",
+            f"{instruction.opcode} makes {after} of {before}",
+        )  # fmt: skip
+
+
+def _check_done_shape(
+    instruction: Instruction, result: Shape | None, report: Report
+) -> None:
+    if not instruction.operands:
+        return
+    before = instruction.operands[0].shape
+    if result is None and before.is_tuple and len(before.elements) > 1:
+        result = before.elements[1]
+    if result is not None and not compatible(instruction.shape, result):
+        report.add(
+            instruction, "V505",
+            f"{instruction.opcode} returns {result}, not {instruction.shape}",
+        )  # fmt: skip
+
+
+def check_uses(computation: Computation, report: Report) -> None:
+    """A generic start or update may only be operand 0 of an update or done."""
+    for instruction in computation.instructions:
+        role = generic_role(instruction.opcode)
+        if role not in ("start", "update"):
+            continue
+        for user in instruction.users:
+            follows = generic_role(user.opcode) in ("update", "done")
+            for k, operand in enumerate(user.operands):
+                if operand is instruction and not (follows and k == 0):
+                    report.add(
+                        user, "V503",
+                        f"%{instruction.name} may only be operand 0 of its update or "
+                        f"done, it is operand {k} of {user.opcode}",
+                    )  # fmt: skip
+
+
+def is_known_opcode(opcode: str) -> bool:
+    """Whether XLA knows the opcode, sugar included."""
+    return opcode in ARITY or async_role(opcode) is not None

@@ -1,0 +1,75 @@
+"""Attributes of an instruction: known, readable, complete.
+
+    V101 XLA knows no such attribute   V103 the value cannot be read
+    V102 a required one is missing     V104 the list cannot be read
+
+Values are read by the parsers of `ir/attribute_values.py`, each distinct text once.
+Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.errors import HloError
+from hlo_passes.ir.attribute_tables import opcode_attributes
+from hlo_passes.ir.attribute_values import parse_value
+from hlo_passes.verify.finding import Fault
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.verify.finding import Report
+
+_REMEMBERED: Final = 200_000
+_SHOWN_CHARACTERS: Final = 60
+
+
+@cache
+def _required(opcode: str) -> tuple[str, ...]:
+    return tuple(name for name, must in opcode_attributes(opcode).items() if must)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def value_fault(opcode: str, name: str, text: str) -> Fault | None:
+    """What is wrong with one attribute; None when nothing."""
+    if name not in opcode_attributes(opcode):
+        return Fault(
+            "V101",
+            f"XLA knows no attribute {name} of {opcode}",
+            severity="unknown",
+        )
+    try:
+        parse_value(name, text, opcode)
+    except HloError as problem:
+        shown = text if len(text) <= _SHOWN_CHARACTERS else f"{text[:57]}..."
+        return Fault("V103", f"{name}={shown}: {problem.message}", problem.hint)
+    return None
+
+
+def check_attributes(
+    instruction: Instruction, report: Report
+) -> Mapping[str, str] | None:
+    """The attributes, None when they cannot be read; faults are noted."""
+    try:
+        attributes = instruction.attributes
+    except HloError as problem:
+        report.add(instruction, "V104", problem.message, problem.hint)
+        return None
+    opcode = instruction.opcode
+    readable = True
+    for item in attributes.items():
+        fault = value_fault(opcode, *item)
+        if fault is not None:
+            report.add_faults(instruction, (fault,))
+            readable = readable and fault.severity == "unknown"
+    for name in _required(opcode):
+        if name not in attributes:
+            report.add(instruction, "V102", f"{opcode} needs {name}=")
+            readable = False
+    if opcode == "broadcast" and "dimensions" not in attributes:
+        if instruction.operands and instruction.operands[0].shape.rank:
+            report.add(instruction, "V102", "broadcast of an array needs dimensions=")
+            readable = False
+    return attributes if readable else None

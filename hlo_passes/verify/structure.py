@@ -1,0 +1,142 @@
+"""Names, uses, order, parameters, roots and control edges of one computation.
+
+    V001 name used twice            V006 operand count
+    V002 name not allowed           V007 root
+    V004 operand from elsewhere     V008 parameter numbers
+    V005 operand not defined before V013 control predecessor not before
+
+The text demands every operand and control predecessor before its use, scheduled or not;
+that also rules out cycles. Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`,
+`hlo_verifier.cc` (VerifyHloStructure), `xla/hlo/ir/hlo_schedule.cc`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hlo_passes.ir.opcodes import ARITY, VARIADIC
+from hlo_passes.ir.shapes import PRIMITIVE_TYPES
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.verify.finding import Report
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
+_NAMES = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]*\n)*")
+
+
+def check_structure(computation: Computation, report: Report) -> None:
+    """Note what is wrong with names, uses, order and parameters."""
+    instructions = computation.instructions
+    if not instructions:
+        report.add(None, "V012", f"%{computation.name} has no instruction")
+        return
+    _check_names(instructions, report)
+    _check_order(instructions, report)
+    _check_parameters(instructions, report)
+    root = computation.root
+    if root is None or root.removed or root.computation is not computation:
+        report.add(None, "V007", f"the root of %{computation.name} is not in it")
+
+
+def _check_names(instructions: tuple[Instruction, ...], report: Report) -> None:
+    names = [i.name for i in instructions]
+    distinct = set(names)
+    joined = "\n".join(names) + "\n"
+    if (
+        len(distinct) == len(names)
+        and _NAMES.fullmatch(joined)
+        and not distinct & PRIMITIVE_TYPES
+        and "\n__" not in joined
+        and not joined.startswith("__")
+    ):
+        return
+    seen: dict[str, Instruction] = {}
+    for instruction in instructions:
+        name = instruction.name
+        if name in seen:
+            report.add(
+                instruction, "V001", f"instruction %{name} is defined already",
+                f"the first stands in line {seen[name].line}" if seen[name].line else "",
+            )  # fmt: skip
+        seen[name] = instruction
+        if name in PRIMITIVE_TYPES:
+            report.add(
+                instruction, "V002", f"{name} is an element type and cannot be a name",
+                f"write {name}_",
+            )  # fmt: skip
+        elif not _NAME.fullmatch(name):
+            report.add(instruction, "V002", f"{name!r} cannot be a name")
+        elif name.startswith("__") and not name.startswith("__xla_"):
+            report.add(
+                instruction, "V003", f"names that open with __ are XLA's own: %{name}",
+                "only __xla_ is let through",
+            )  # fmt: skip
+
+
+def _check_order(instructions: tuple[Instruction, ...], report: Report) -> None:
+    """Operands and control predecessors stand in front of what needs them."""
+    before: set[Instruction] = set()
+    arity_of = ARITY.get
+    for instruction in instructions:
+        operands = instruction.operands
+        for operand in operands:
+            if operand not in before:
+                _report_use(instruction, operand, report)
+        arity = arity_of(instruction.opcode, VARIADIC)
+        if arity != VARIADIC and arity != len(operands):
+            report.add(
+                instruction, "V006",
+                f"{instruction.opcode} takes {arity} operands, it has {len(operands)}",
+            )  # fmt: skip
+        if instruction._control_predecessors:
+            for predecessor in instruction._control_predecessors:
+                if predecessor not in before:
+                    report.add(
+                        instruction, "V013",
+                        f"control predecessor %{predecessor.name} does not stand "
+                        f"before %{instruction.name} in the same computation",
+                    )  # fmt: skip
+        before.add(instruction)
+
+
+def _report_use(instruction: Instruction, operand: Instruction, report: Report) -> None:
+    if operand.removed or operand.computation is not instruction.computation:
+        state = "was removed" if operand.removed else "is in another computation"
+        report.add(
+            instruction,
+            "V004",
+            f"operand %{operand.name} of %{instruction.name} {state}",
+        )
+    else:
+        report.add(
+            instruction, "V005",
+            f"operand %{operand.name} does not stand before %{instruction.name}",
+            "an operand is defined before it is used, in the schedule too",
+        )  # fmt: skip
+
+
+def _check_parameters(instructions: tuple[Instruction, ...], report: Report) -> None:
+    """Parameter numbers are 0..n-1, each once."""
+    parameters = [i for i in instructions if i.opcode == "parameter"]
+    numbers: dict[int, Instruction] = {}
+    for parameter in parameters:
+        literal = parameter.literal or ""
+        if not literal.isdecimal():
+            report.add(parameter, "V008", f"parameter({literal}) has no number")
+            continue
+        number = int(literal)
+        if number in numbers:
+            report.add(
+                parameter, "V008",
+                f"parameter {number} is %{numbers[number].name} already",
+            )  # fmt: skip
+        elif number >= len(parameters):
+            report.add(
+                parameter, "V008",
+                f"parameter {number} of {len(parameters)}: numbers run from 0 without "
+                "a gap",
+            )  # fmt: skip
+        numbers[number] = parameter

@@ -1,0 +1,440 @@
+"""All findings of a module: the rules in order, and what is remembered between runs.
+
+A computation whose instructions, callees and header counts are what they were at the
+last run has the findings that it had: a pipeline that verifies after every pass pays
+for what the pass touched. (`Computation.instructions` is a new tuple after any change.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+from hlo_passes.errors import ParseError, VerificationError
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
+from hlo_passes.ir.shape_inference import Signature, signature_of
+from hlo_passes.verify import async_pairs, calls
+from hlo_passes.verify.attributes import check_attributes
+from hlo_passes.verify.finding import Finding, Report
+from hlo_passes.verify.groups import Devices
+from hlo_passes.verify.header import (
+    check_header,
+    check_host_transfers,
+    check_mixed_layout,
+)
+from hlo_passes.verify.shape_checks import (
+    check_shape,
+    check_wrapped,
+    has_rule,
+    shape_faults,
+)
+from hlo_passes.verify.structure import check_structure
+from hlo_passes.verify.values import check_constant, check_sharding
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+_CALLEE_ATTRIBUTES: Final = frozenset(CALLEE_ATTRIBUTES)
+
+
+@dataclass(slots=True)
+class _Call:
+    """An instruction that calls, and whom."""
+
+    instruction: Instruction
+    callees: tuple[Computation, ...]
+
+
+@dataclass(slots=True)
+class _Checked:
+    """What a run over one computation found, and what it depends on."""
+
+    token: tuple[object, ...]
+    findings: tuple[Finding, ...]
+    calls: list[_Call] = field(default_factory=list)
+    reduces: list[Instruction] = field(default_factory=list)
+    transfers: list[Instruction] = field(default_factory=list)
+
+
+_remembered: WeakKeyDictionary[Module, dict[Computation, _Checked]] = (
+    WeakKeyDictionary()
+)
+
+
+def findings(module: Module) -> tuple[Finding, ...]:
+    """Every finding of a module, in text order."""
+    return _Run(module).findings()
+
+
+def verify(module: Module, *, allow_unknown: bool = False) -> None:
+    """Refuse a module that XLA would refuse.
+
+    Args:
+        module: what to look at.
+        allow_unknown: let opcodes and attributes pass that XLA does not know (V101,
+            V105, V201).
+
+    Raises:
+        VerificationError: with all findings.
+    """
+    found = findings(module)
+    if allow_unknown:
+        found = tuple(f for f in found if f.severity != "unknown")
+    if found:
+        raise VerificationError(found)
+
+
+class _Run:
+    """One run over a module."""
+
+    def __init__(self, module: Module) -> None:
+        self.module = module
+        self.devices = _devices(module)
+        self.order = {c: k for k, c in enumerate(module.computations)}
+        self.signatures: dict[Computation, Signature | None] = {}
+        self.memory = _remembered.setdefault(module, {})
+
+    def findings(self) -> tuple[Finding, ...]:
+        module = self.module
+        for gone in [c for c in self.memory if c not in self.order]:
+            del self.memory[gone]
+        checked = [self._computation(c) for c in module.computations]
+        report = Report()
+        entry = module.entry
+        check_header(
+            module, self.signature(entry) if entry in self.order else None, report
+        )
+        found = [*report.findings(module)]
+        across = self._across(checked)
+        for one in checked:
+            found += one.findings
+        return tuple(found + across) if across else tuple(found)
+
+    def signature(self, computation: Computation) -> Signature | None:
+        """The signature of a computation; None where it cannot be told."""
+        if computation not in self.signatures:
+            try:
+                self.signatures[computation] = signature_of(computation)
+            except (ValueError, AttributeError):
+                self.signatures[computation] = None
+        return self.signatures[computation]
+
+    def _token(self, computation: Computation) -> tuple[object, ...]:
+        return (
+            computation.instructions,
+            computation.root,
+            computation.name,
+            computation.execution_thread,
+            computation.source_head,
+            self.devices,
+        )
+
+    def _computation(self, computation: Computation) -> _Checked:
+        before = self.memory.get(computation)
+        token = self._token(computation)
+        if before is not None and self._unchanged(before, token):
+            return before
+        checked = _Checked(token, ())
+        report = Report(computation)
+        _ComputationCheck(self, computation, report, checked).run()
+        checked.findings = report.findings(self.module)
+        checked.token = (*token, *self._callee_tokens(checked))
+        self.memory[computation] = checked
+        return checked
+
+    def _callee_tokens(self, checked: _Checked) -> list[object]:
+        return [
+            (callee.name, callee.execution_thread, self.signature(callee),
+             self.order.get(callee, -1))
+            for call in checked.calls
+            for callee in call.callees
+        ]  # fmt: skip
+
+    def _unchanged(self, before: _Checked, token: tuple[object, ...]) -> bool:
+        own = before.token[: len(token)]
+        if own[0] is not token[0] or own[1:] != token[1:]:
+            return False
+        return [*before.token[len(token) :]] == self._callee_tokens(before)
+
+    # -- across computations ----------------------------------------------------
+
+    def _across(self, checked: list[_Checked]) -> list[Finding]:
+        """Faults that concern more than one computation."""
+        found: list[Finding] = []
+        owners: dict[Computation, Instruction] = {}
+        for one in checked:
+            for call in one.calls:
+                found += self._call(call, owners)
+        reduces = [i for one in checked for i in one.reduces]
+        for instruction in check_mixed_layout(reduces) if reduces else ():
+            found += self._one(
+                instruction, "V309",
+                "all-reduces with and without constrain_layout in one module",
+            )  # fmt: skip
+        transfers = [i for one in checked for i in one.transfers]
+        for instruction in check_host_transfers(transfers):
+            found += self._one(
+                instruction, "V509",
+                "host transfers on one channel must be alike but for their operands",
+            )  # fmt: skip
+        return found
+
+    def _one(self, instruction: Instruction, code: str, message: str) -> list[Finding]:
+        report = Report(instruction.computation)
+        report.add(instruction, code, message)
+        return [*report.findings(self.module)]
+
+    def _call(
+        self, call: _Call, owners: dict[Computation, Instruction]
+    ) -> list[Finding]:
+        """Order of callee and caller; bodies that only one instruction may call."""
+        instruction = call.instruction
+        report = Report(instruction.computation)
+        place = self.order[instruction.computation]
+        for callee in call.callees:
+            if self.order.get(callee, place) >= place:
+                report.add(
+                    instruction, "V010",
+                    f"%{callee.name} does not stand before %{instruction.name}, which "
+                    "calls it",
+                    "computations are defined before they are called",
+                )  # fmt: skip
+        found: list[Finding] = []
+        if instruction.opcode in ("fusion", "async-start") and call.callees:
+            body = call.callees[0]
+            other = owners.setdefault(body, instruction)
+            if other is not instruction:
+                fused = instruction.opcode == "fusion"
+                report.add(
+                    instruction, "V602" if fused else "V603",
+                    f"%{body.name} is called by %{other.name} already",
+                )  # fmt: skip
+            inside = Report(body)
+            if instruction.opcode == "fusion":
+                calls.check_fused_body(body, inside)
+            else:
+                calls.check_wrapped_body(instruction, body, report)
+            found += inside.findings(self.module)
+        return [*found, *report.findings(self.module)]
+
+
+class _ComputationCheck:
+    """The rules that look at one computation and at its callees' signatures."""
+
+    def __init__(
+        self, run: _Run, computation: Computation, report: Report, checked: _Checked
+    ) -> None:
+        self.run_state = run
+        self.computation = computation
+        self.report = report
+        self.checked = checked
+        self.wrapped = False
+
+    def run(self) -> None:
+        """Check every instruction."""
+        computation, report = self.computation, self.report
+        check_structure(computation, report)
+        if not computation.instructions or computation.root is None:
+            return
+        calls.check_signature(computation, report)
+        async_pairs.check_uses(computation, report)
+        self.wrapped = _is_wrapped(computation)
+        check = self._instruction
+        for instruction in computation.instructions:
+            check(instruction)
+
+    def _instruction(self, instruction: Instruction) -> None:
+        report = self.report
+        opcode, shape = instruction.opcode, instruction.shape
+        faults = shape_faults(shape)
+        if faults:
+            report.add_faults(instruction, faults)
+        if not async_pairs.is_known_opcode(opcode):
+            report.add(
+                instruction, "V201", f"XLA knows no opcode {opcode}", severity="unknown"
+            )
+            return
+        attributes = check_attributes(instruction, report)
+        if attributes is None:
+            return
+        callees = self._callees(instruction, attributes)
+        if callees is None:
+            return
+        if has_rule(opcode):
+            signatures = self._signatures(callees)
+            if signatures is not None:
+                report.add_faults(
+                    instruction,
+                    check_shape(
+                        opcode,
+                        shape,
+                        tuple([o.shape for o in instruction.operands]),
+                        attributes,
+                        signatures,
+                        self.run_state.devices,
+                    ),
+                )
+        else:
+            self._without_rule(instruction, attributes, callees)
+        if async_pairs.concerns(opcode):
+            self._pair(instruction, attributes, callees)
+        self._values(instruction, attributes)
+
+    def _callees(
+        self, instruction: Instruction, attributes: Mapping[str, str]
+    ) -> tuple[Computation, ...] | None:
+        if _CALLEE_ATTRIBUTES.isdisjoint(attributes):
+            return ()
+        try:
+            callees = self.run_state.module.callees(instruction)
+        except ParseError as problem:
+            self.report.add(instruction, "V010", problem.message, problem.hint)
+            return None
+        if callees:
+            self.checked.calls.append(_Call(instruction, callees))
+            calls.check_threads(instruction, callees, attributes, self.report)
+        return callees
+
+    def _signatures(
+        self, callees: tuple[Computation, ...]
+    ) -> tuple[Signature, ...] | None:
+        found = [self.run_state.signature(callee) for callee in callees]
+        if None in found:
+            return None
+        return tuple([s for s in found if s is not None])
+
+    def _without_rule(
+        self,
+        instruction: Instruction,
+        attributes: Mapping[str, str],
+        callees: tuple[Computation, ...],
+    ) -> None:
+        """constant, fusion, custom-call, async forms: rules of their own."""
+        opcode, report = instruction.opcode, self.report
+        if opcode == "constant":
+            report.add_faults(
+                instruction, check_constant(instruction.literal, instruction.shape)
+            )
+        elif opcode == "fusion":
+            signatures = self._signatures(callees)
+            if signatures:
+                calls.check_fusion(instruction, signatures[0], report)
+        elif opcode == "custom-call":
+            calls.check_custom_call(instruction, attributes, report)
+        if "output_to_operand_aliasing" in attributes:
+            calls.check_aliasing(
+                instruction,
+                attributes,
+                tuple(o.shape for o in instruction.operands),
+                instruction.shape,
+                report,
+            )
+
+    def _pair(
+        self,
+        instruction: Instruction,
+        attributes: Mapping[str, str],
+        callees: tuple[Computation, ...],
+    ) -> None:
+        opcode, report = instruction.opcode, self.report
+        wrapped_root = self.wrapped and instruction is self.computation.root
+        async_pairs.check_pair(
+            instruction, attributes, report, wrapped_root=wrapped_root
+        )
+        if "channel_id" in attributes and attributes.get("is_host_transfer") == "true":
+            if opcode in ("send", "recv"):
+                self.checked.transfers.append(instruction)
+        role = async_pairs.generic_role(opcode)
+        if role is None:
+            return
+        signature = self._wrapped_signature(instruction, callees)
+        before = len(report.entries)
+        async_pairs.check_generic_shape(
+            instruction,
+            signature.parameters if signature else None,
+            signature.result if signature else None,
+            report,
+        )
+        if (
+            role == "start"
+            and opcode != "async-start"
+            and len(report.entries) == before
+        ):
+            signatures = self._signatures(callees)
+            if signatures is not None:
+                report.add_faults(
+                    instruction,
+                    check_wrapped(
+                        opcode,
+                        tuple(o.shape for o in instruction.operands),
+                        instruction.shape.elements[1],
+                        attributes,
+                        signatures,
+                        self.run_state.devices,
+                    ),
+                )
+
+    def _wrapped_signature(
+        self, instruction: Instruction, callees: tuple[Computation, ...]
+    ) -> Signature | None:
+        """Of the computation that a generic start (or the start before it) calls."""
+        start = instruction
+        while async_pairs.generic_role(start.opcode) in ("update", "done"):
+            if not start.operands:
+                return None
+            start = start.operands[0]
+        if start.opcode != "async-start":
+            return None
+        if start is not instruction or not callees:
+            name = start.attributes.get("calls", "").removeprefix("%")
+            body = self.run_state.module.computation(name)
+            return self.run_state.signature(body) if body is not None else None
+        return self.run_state.signature(callees[0])
+
+    def _values(self, instruction: Instruction, attributes: Mapping[str, str]) -> None:
+        """Rules about single attributes that need the shape or the module."""
+        opcode, report = instruction.opcode, self.report
+        if "sharding" in attributes:
+            report.add_faults(
+                instruction,
+                check_sharding(
+                    attributes["sharding"],
+                    instruction.shape,
+                    self.run_state.devices.partitions,
+                ),
+            )
+        if "parameter_replication" in attributes:
+            leaves = sum(1 for _ in instruction.shape.leaves())
+            listed = attributes["parameter_replication"].strip("{} ").split(",")
+            count = len([flag for flag in listed if flag])
+            if count != leaves:
+                report.add(
+                    instruction, "V107",
+                    f"parameter_replication has {count} flags for {leaves} leaves",
+                )  # fmt: skip
+        if opcode in ("all-reduce", "all-reduce-start"):
+            self.checked.reduces.append(instruction)
+            if opcode == "all-reduce" and int(attributes.get("channel_id", "1")) <= 0:
+                report.add(
+                    instruction, "V308", "the channel of an all-reduce must be above 0"
+                )
+
+
+def _is_wrapped(computation: Computation) -> bool:
+    """Whether an async-start calls the computation, asked where it matters only."""
+    return computation.root.opcode in ("send", "recv") and any(
+        caller.opcode == "async-start"
+        for caller in computation.module.callers(computation)
+    )
+
+
+def _devices(module: Module) -> Devices:
+    try:
+        replicas, partitions = module.replica_count, module.num_partitions
+    except ValueError:
+        return Devices()
+    return Devices(max(1, replicas), max(1, partitions))
