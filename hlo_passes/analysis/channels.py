@@ -1,6 +1,6 @@
 """Channel ids of a module.
 
-    all-reduce(...), channel_id=3        the next free one is 4
+all-reduce(...), channel_id=3        the next free one is 4
 """
 
 from __future__ import annotations
@@ -16,7 +16,10 @@ def next_channel_id(module: Module) -> int:
     largest = 0
     for computation in module.computations:
         for instruction in computation.instructions:
-            if instruction._attributes is None and "channel_id" not in instruction._tail:
+            if (
+                instruction._attributes is None
+                and "channel_id" not in instruction._tail
+            ):
                 continue
             channel = instruction.channel_id
             if channel is not None:

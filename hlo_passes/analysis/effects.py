@@ -95,9 +95,7 @@ def acts_itself(instruction: Instruction) -> bool:
 
 def has_control_edges(instruction: Instruction) -> bool:
     """Whether any control edge starts or ends here."""
-    return bool(
-        instruction.control_predecessors or instruction.control_successors
-    )
+    return bool(instruction.control_predecessors or instruction.control_successors)
 
 
 def is_safely_removable(instruction: Instruction) -> bool:

@@ -39,9 +39,7 @@ def post_order(
     return tuple(found)
 
 
-def post_order_from(
-    root: Instruction, done: set[Instruction]
-) -> list[Instruction]:
+def post_order_from(root: Instruction, done: set[Instruction]) -> list[Instruction]:
     """What `root` needs and is not in `done`, then `root`; all of it joins `done`."""
     if root in done:
         return []
@@ -52,12 +50,8 @@ def post_order_from(
         current = stack[-1]
         if current not in opened:
             opened.add(current)
-            for operand in reversed(current.operands):
-                if operand not in done:
-                    stack.append(operand)
-            for predecessor in current._control_predecessors:
-                if predecessor not in done:
-                    stack.append(predecessor)
+            stack += [o for o in reversed(current.operands) if o not in done]
+            stack += [p for p in current._control_predecessors if p not in done]
         else:
             stack.pop()
             if current not in done:

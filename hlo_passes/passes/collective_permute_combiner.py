@@ -1,18 +1,18 @@
 """Several small permutes in one.
 
-    Before:  %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
-             %b = bf16[4] collective-permute(%y), channel_id=2, source_target_pairs=P
-    After:   %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
-                                                         source_target_pairs=P
-             %g = f32[8] get-tuple-element(%c), index=0        readers of %a
-             %h = bf16[4] get-tuple-element(%c), index=1       readers of %b
+Before:  %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
+         %b = bf16[4] collective-permute(%y), channel_id=2, source_target_pairs=P
+After:   %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
+                                                     source_target_pairs=P
+         %g = f32[8] get-tuple-element(%c), index=0        readers of %a
+         %h = bf16[4] get-tuple-element(%c), index=1       readers of %b
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.effects import has_control_edges
@@ -28,14 +28,8 @@ from hlo_passes.passes.combining import (
     combine_by_key,
 )
 from hlo_passes.passes.elements import elements_for
+from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.merging import merged_attributes
-
-#: Attributes whose meaning for the combined permute is known. Sharding and backend
-#: config are not handed on; a permute with any other attribute is left alone.
-UNDERSTOOD: Final = frozenset(
-    "channel_id source_target_pairs sharding frontend_attributes metadata "
-    "backend_config origin statistics".split()
-)
 
 
 class PermuteKey(NamedTuple):
@@ -81,7 +75,9 @@ class CollectivePermuteCombiner(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each computation on its own, fusion bodies left out."""
         if self.threshold_bytes <= 0 or self.threshold_count <= 0:
-            report.remark("not combined: a threshold of 0 or less switches the pass off")
+            report.remark(
+                "not combined: a threshold of 0 or less switches the pass off"
+            )
             return False
         limits = Limits(
             self.threshold_bytes, self.threshold_count, self.past_dependence
@@ -94,9 +90,7 @@ class CollectivePermuteCombiner(Pass):
                 if instruction.opcode == "collective-permute"
                 and (key := _key(instruction, context, report)) is not None
             }
-            changed |= combine_by_key(
-                computation, dict(keys), _combine, limits, report
-            )
+            changed |= combine_by_key(computation, dict(keys), _combine, limits, report)
         return changed
 
 
@@ -104,14 +98,15 @@ def _key(
     permute: Instruction, context: PassContext, report: Report
 ) -> PermuteKey | None:
     attributes = permute.attributes
-    unknown = [name for name in attributes if name not in UNDERSTOOD]
-    if unknown:
-        in_place = "slice_sizes" in unknown
-        reason = "is in place" if in_place else f"has attribute {unknown[0]}"
+    reason = ""
+    if "slice_sizes" in attributes:
+        reason = "is in place"
+    elif unknown := unknown_attribute(permute):
+        reason = f"has the unknown attribute {unknown}"
+    elif has_control_edges(permute):
+        reason = "has control edges"
+    if reason:
         report.remark(f"not combined: %{permute.name} {reason}")
-        return None
-    if has_control_edges(permute):
-        report.remark(f"not combined: %{permute.name} has control edges")
         return None
     pairs = permute.source_target_pairs
     if pairs is None:

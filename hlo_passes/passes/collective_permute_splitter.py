@@ -1,11 +1,11 @@
 """A permute of several operands in several permutes: what the combiner does, undone.
 
-    Before:  %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
-                                                         source_target_pairs=P
-             %g = f32[8] get-tuple-element(%c), index=0
-             %h = bf16[4] get-tuple-element(%c), index=1
-    After:   %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
-             %b = bf16[4] collective-permute(%y), channel_id=3, source_target_pairs=P
+Before:  %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
+                                                     source_target_pairs=P
+         %g = f32[8] get-tuple-element(%c), index=0
+         %h = bf16[4] get-tuple-element(%c), index=1
+After:   %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
+         %b = bf16[4] collective-permute(%y), channel_id=3, source_target_pairs=P
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.collective_permute_combiner import UNDERSTOOD
+from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.replacement import replace_relaying_control
 
 _INHERITED_FROM_ELEMENT = ("frontend_attributes", "metadata")
@@ -62,11 +62,10 @@ class CollectivePermuteSplitter(Pass):
 
 
 def _reason_to_keep(permute: Instruction) -> str:
-    unknown = [name for name in permute.attributes if name not in UNDERSTOOD]
-    if "slice_sizes" in unknown:
+    if "slice_sizes" in permute.attributes:
         return "is in place"
-    if unknown:
-        return f"has attribute {unknown[0]}"
+    if unknown := unknown_attribute(permute):
+        return f"has the unknown attribute {unknown}"
     shape = permute.shape
     if shape.is_tuple and len(shape.elements) != len(permute.operands):
         return "has not one result per operand"

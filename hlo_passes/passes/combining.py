@@ -9,8 +9,8 @@ and the reachability of the whole computation anew for every round; here
 
 - the post order is kept up to date: putting a batch where its first member stood moves
   only what its other members' operands need, and only from between the members;
-- dependence on the batch is looked for backwards from a candidate, no further than the
-  first member's place, and what was found independent in a round is not looked at again.
+- dependence on the batch is looked for backwards from a candidate, no further than
+  the first member's place, and what was found independent is not looked at again.
 
 Moved instructions land in front of everything that is still to be done, which makes
 both near-linear together. The decisions are XLA's.
@@ -152,9 +152,7 @@ class _Run:
             heappush(self.queue, entry)
             heappush(self.group_queues[key], entry)
 
-    def _pop(
-        self, queue: list[tuple[_Place, int, Instruction]]
-    ) -> Instruction | None:
+    def _pop(self, queue: list[tuple[_Place, int, Instruction]]) -> Instruction | None:
         """The first candidate of a queue that is still to be done."""
         while queue:
             place, _, instruction = heappop(queue)
@@ -180,10 +178,9 @@ class _Run:
     def _fits(self, instruction: Instruction) -> bool:
         """Whether it can be a member of any batch."""
         name, bytes_ = instruction.name, instruction.shape.byte_size
-        if len(instruction.operands) != 1:
-            self.report.remark(
-                f"not combined: %{name} has {len(instruction.operands)} operands already"
-            )
+        count = len(instruction.operands)
+        if count != 1:
+            self.report.remark(f"not combined: %{name} has {count} operands already")
         elif bytes_ > self.limits.threshold_bytes:
             self.report.remark(
                 f"not combined: %{name} has {bytes_} bytes, "
@@ -294,7 +291,7 @@ class _Run:
     def _anchor(
         self, batch: list[Instruction], operands: list[Instruction]
     ) -> tuple[Anchor, int]:
-        """Where the first member stands, or behind the last operand if that is later."""
+        """Where the first member stands, or behind the last operand if later."""
         position = self.text_position
         first = min(batch, key=position.__getitem__)
         last = max(operands, key=position.__getitem__)
@@ -340,9 +337,7 @@ class _Run:
             f"{total} bytes together, threshold-bytes is {self.limits.threshold_bytes}"
         )
 
-    def _remark_dependence(
-        self, member: Instruction, candidate: Instruction
-    ) -> None:
+    def _remark_dependence(self, member: Instruction, candidate: Instruction) -> None:
         rule = (
             "the batch goes on past it"
             if self.limits.past_dependence

@@ -1,6 +1,6 @@
 """Elements of a combined instruction in place of what was combined.
 
-    readers of %b    ->    readers of  %g = f32[8] get-tuple-element(%c), index=1
+readers of %b    ->    readers of  %g = f32[8] get-tuple-element(%c), index=1
 """
 
 from __future__ import annotations

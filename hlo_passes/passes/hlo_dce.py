@@ -13,12 +13,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
+from hlo_passes.analysis.call_graph import (
+    CallGraph,
+    build_call_graph,
+    called_computations,
+)
 from hlo_passes.analysis.effects import (
     has_side_effect,
     is_removable,
     is_safely_removable,
 )
+from hlo_passes.analysis.frontend_flags import is_flag_set
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -27,13 +32,13 @@ from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.replacement import replace_relaying_control
 
-#: Frontend attributes that keep a dead loop. Source: openxla/xla
-#: `xla/frontend_attributes.cc`.
-KEEPS_LOOP = ("xla_disable_while_loop_dce", "xla_preserve_tuple_indices")
+#: Frontend flags that keep an instruction that nobody reads.
+KEEPS = ("disable_while_loop_dce", "preserve_tuple_indices")
 #: Collectives that lie in the class whose members the option lets go.
-_COLLECTIVES_WITH_GROUPS = (
-    opcodes.SYNC_COLLECTIVES | opcodes.NATIVE_ASYNC_STARTS
-) - {"collective-permute", "collective-permute-start"}
+_COLLECTIVES_WITH_GROUPS = (opcodes.SYNC_COLLECTIVES | opcodes.NATIVE_ASYNC_STARTS) - {
+    "collective-permute",
+    "collective-permute-start",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class HloDce(Pass):
             computation = agenda.pop()
             self._clean(computation, graph, report)
             for instruction in computation.instructions:
-                for callee in instruction.called_computations:
+                for callee in called_computations(instruction):
                     if callee in unreached:
                         del unreached[callee]
                         agenda.append(callee)
@@ -105,7 +110,9 @@ class HloDce(Pass):
                 f"not removed: %{instruction.name} is unused, but has control edges"
             )
             return False
-        if _keeps_loop(instruction) or _is_sharding_anchor(instruction):
+        if any(is_flag_set(instruction, flag) for flag in KEEPS):
+            return False
+        if _is_sharding_anchor(instruction):
             return False
         if instruction.opcode == "after-all" and _orders_effects(instruction):
             return False
@@ -141,17 +148,6 @@ def _fusion_of(computation: Computation, graph: CallGraph) -> Instruction | None
     if len(callers) != 1 or callers[0].opcode != "fusion" or callers[0].removed:
         return None
     return callers[0]
-
-
-def _keeps_loop(instruction: Instruction) -> bool:
-    if "frontend_attributes" not in instruction.attributes:
-        return False
-    given = instruction.frontend_attributes
-    return any(
-        given.get(prefix + name, "false") != "false"
-        for name in KEEPS_LOOP
-        for prefix in ("", "xla.")
-    )
 
 
 def _is_sharding_anchor(instruction: Instruction) -> bool:
@@ -190,9 +186,7 @@ def _drop_unused_outputs(body: Computation, fusion: Instruction) -> bool:
     ):
         return False
     read = {user.tuple_index for user in fusion.users}
-    used = [
-        k for k, o in enumerate(root.operands) if k in read or has_side_effect(o)
-    ]
+    used = [k for k, o in enumerate(root.operands) if k in read or has_side_effect(o)]
     if len(used) == len(root.operands):
         return False
     owner = fusion.computation

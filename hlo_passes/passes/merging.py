@@ -9,7 +9,6 @@ Source: openxla/xla `xla/service/collective_combiner_utils.cc`.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 from hlo_passes.ir.instruction import Instruction
@@ -22,9 +21,7 @@ def merged_metadata(members: Sequence[Instruction]) -> Metadata:
     merged = all_metadata[0]
     if len(members) == 1:
         return merged
-    places = [
-        f"{m.source_file}:{m.source_line}" for m in all_metadata if m.source_file
-    ]
+    places = [f"{m.source_file}:{m.source_line}" for m in all_metadata if m.source_file]
     names = [m.op_name for m in all_metadata if m.op_name]
     if places:
         merged = merged.replace(
@@ -39,8 +36,13 @@ def merged_op_name(names: Sequence[str]) -> str:
     """`prefix/(a:b:c)`; the name itself when all are equal."""
     if all(name == names[0] for name in names):
         return names[0]
-    common = os.path.commonprefix(list(names))
-    prefix = common[: common.rfind("/") + 1]
+    # Characters, not path components: the prefix is cut back to a '/' afterwards.
+    low, high = min(names), max(names)
+    shared = next(
+        (k for k, (a, b) in enumerate(zip(low, high, strict=False)) if a != b),
+        min(len(low), len(high)),
+    )
+    prefix = low[: low.rfind("/", 0, shared) + 1]
     return f"{prefix}({':'.join(name[len(prefix) :] for name in names)})"
 
 

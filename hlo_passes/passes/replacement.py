@@ -1,6 +1,6 @@
 """Variants of XLA's ReplaceInstruction that single passes need.
 
-    replace_relaying_control(old, new)     the control edges of `old` go to `new`
+replace_relaying_control(old, new)     the control edges of `old` go to `new`
 """
 
 from __future__ import annotations

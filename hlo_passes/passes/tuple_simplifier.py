@@ -1,13 +1,13 @@
 """Seeing through tuples.
 
-    Before:  %t = (f32[8], s32[]) tuple(%a, %b)
-             %g = f32[8] get-tuple-element(%t), index=0      readers of %g
-    After:   readers of %a; %t goes when nobody else reads it
+Before:  %t = (f32[8], s32[]) tuple(%a, %b)
+         %g = f32[8] get-tuple-element(%t), index=0      readers of %g
+After:   readers of %a; %t goes when nobody else reads it
 
-    Before:  %g0 = f32[8] get-tuple-element(%w), index=0
-             %g1 = s32[] get-tuple-element(%w), index=1
-             %t = (f32[8], s32[]) tuple(%g0, %g1)            readers of %t
-    After:   readers of %w
+Before:  %g0 = f32[8] get-tuple-element(%w), index=0
+         %g1 = s32[] get-tuple-element(%w), index=1
+         %t = (f32[8], s32[]) tuple(%g0, %g1)            readers of %t
+After:   readers of %w
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ def _replace_rebuilt_tuple(rebuilt: Instruction, report: Report) -> None:
             f"not simplified: %{rebuilt.name} has not all elements of %{original.name}"
         )
         return
-    sharding = original.attributes.get("sharding")
-    if sharding is not None and rebuilt.attributes.get("sharding", sharding) != sharding:
+    sharding, other = (i.attributes.get("sharding") for i in (original, rebuilt))
+    if sharding is not None and other not in (None, sharding):
         report.remark(
             f"not simplified: %{rebuilt.name} and %{original.name} differ in sharding"
         )

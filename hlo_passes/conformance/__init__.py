@@ -1,0 +1,1 @@
+"""Judging passes by what XLA's own passes made of the same modules."""

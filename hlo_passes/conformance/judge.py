@@ -1,0 +1,120 @@
+"""Every before/after pair of a folder, run through our pass of that name.
+
+FOLDER/**/PASS.before.hlo[.gz]   in
+FOLDER/**/PASS.after.hlo[.gz]    what XLA made of it
+FOLDER/**/PASS.options           option text, when the defaults were not used
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hlo_passes.cli.files import read_module
+from hlo_passes.conformance.equality import first_difference
+from hlo_passes.errors import HloError, UsageError
+from hlo_passes.passes.base import PassContext, Report
+from hlo_passes.passes.registry import find_pass, pass_targets
+from hlo_passes.passes.spec import option_values, parse_steps
+
+_SUFFIXES = (".hlo", ".hlo.gz")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One recorded run of a pass."""
+
+    pass_name: str
+    before: Path
+    after: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How our pass did on one pair.
+
+    Attributes:
+        pair: what was judged.
+        difference: '' when the results are equal, else the first difference.
+        xla_changed: whether XLA's pass changed the module at all.
+        seconds: time of our pass alone.
+    """
+
+    pair: Pair
+    difference: str
+    xla_changed: bool
+    seconds: float
+
+    @property
+    def is_equal(self) -> bool:
+        """Whether our result is XLA's."""
+        return not self.difference
+
+    def to_json(self, folder: Path) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "pass": self.pair.pass_name,
+            "before": str(self.pair.before.relative_to(folder)),
+            "equal": self.is_equal,
+            "difference": self.difference,
+            "xla_changed": self.xla_changed,
+            "seconds": self.seconds,
+        }
+
+
+def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
+    """Pairs whose pass we have, and how many there are of passes that we have not.
+
+    Raises UsageError U020 when the folder is not there or holds no pair.
+    """
+    if not folder.is_dir():
+        raise UsageError(f"{folder}: no such folder", code="U020")
+    pairs: list[Pair] = []
+    without: dict[str, int] = {}
+    known = pass_targets()
+    for before in sorted(folder.rglob("*.before.hlo*")):
+        suffix = next((s for s in _SUFFIXES if before.name.endswith(s)), None)
+        if suffix is None:
+            continue
+        name = before.name.removesuffix(f".before{suffix}")
+        after = before.with_name(f"{name}.after{suffix}")
+        if not after.is_file():
+            continue
+        if name in known:
+            pairs.append(Pair(name, before, after))
+        else:
+            without[name] = without.get(name, 0) + 1
+    if not pairs and not without:
+        raise UsageError(
+            f"{folder}: no PASS.before.hlo with its PASS.after.hlo below it",
+            code="U020",
+            hint="the folder is laid out as MODULE/VARIANT/PASS.before.hlo.gz",
+        )
+    return pairs, without
+
+
+def judge(pair: Pair) -> Verdict:
+    """Run our pass on the module before, and compare with the module after."""
+    expected = read_module(str(pair.after))
+    changed = first_difference(read_module(str(pair.before)), expected) != ""
+    module = read_module(str(pair.before))
+    started = time.perf_counter()
+    try:
+        _pass_of(pair).run(module, PassContext(), Report())
+    except HloError as problem:
+        seconds = time.perf_counter() - started
+        return Verdict(pair, f"the pass failed: {problem.message}", changed, seconds)
+    seconds = time.perf_counter() - started
+    return Verdict(pair, first_difference(module, expected), changed, seconds)
+
+
+def _pass_of(pair: Pair) -> Any:
+    kind = find_pass(pair.pass_name)
+    options = pair.before.with_name(f"{pair.pass_name}.options")
+    if not options.is_file():
+        return kind()
+    text = options.read_text(encoding="utf-8").strip()
+    (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
+    return kind(**option_values(kind, step.name, step.options))

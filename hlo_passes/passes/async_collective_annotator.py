@@ -1,0 +1,76 @@
+"""Saying of every asynchronous collective whether it shall run asynchronously.
+
+Before:  %s = f32[8] all-reduce-start(%x), to_apply=%add
+After:   %s = f32[8] all-reduce-start(%x), to_apply=%add,
+              backend_config={..."collective_backend_config":{"is_sync":false,...}...}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.errors import PipelineSpecError
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.gpu_backend_config import has_gpu_config, set_collective_fields
+
+#: Names of the flag's kinds, XLA's spelling: 'ALLREDUCE' for all-reduce.
+KINDS: Final = {kind.replace("-", "").upper(): kind for kind in SYNC_COLLECTIVES}
+ALL_KINDS: Final = "ALLCOLLECTIVES"
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCollectiveAnnotator(Pass):
+    """Write `is_sync` into the backend config of every collective's start.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions.
+    Source: openxla/xla
+    `xla/backends/gpu/transforms/collectives/async_collective_annotator.cc`.
+
+    Attributes:
+        disable_async_collectives: kinds that shall run synchronously, separated by
+            blanks: ALLREDUCE, ALLGATHER, REDUCESCATTER, COLLECTIVEBROADCAST, ALLTOALL,
+            COLLECTIVEPERMUTE, RAGGEDALLTOALL or ALLCOLLECTIVES.
+    """
+
+    name: ClassVar[str] = "async-collective-annotator"
+
+    disable_async_collectives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse kinds that do not exist (U013)."""
+        for kind in self.disable_async_collectives:
+            if kind != ALL_KINDS and kind not in KINDS:
+                raise PipelineSpecError(
+                    f"{self.name}: there is no collective {kind}",
+                    code="U013",
+                    hint=f"expected {ALL_KINDS} or some of {', '.join(sorted(KINDS))}",
+                )
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Each computation on its own, fusion bodies left out."""
+        version = module.version
+        synchronous = {
+            opcode
+            for kind, opcode in KINDS.items()
+            if kind in self.disable_async_collectives
+            or ALL_KINDS in self.disable_async_collectives
+        }
+        for computation in computations_post_order(module, fusions=False):
+            for instruction in computation.instructions:
+                if not instruction.is_async_collective_start:
+                    continue
+                if not has_gpu_config(instruction):
+                    report.remark(
+                        f"not annotated: the backend config of %{instruction.name} "
+                        "is no JSON"
+                    )
+                    continue
+                is_sync = instruction.async_wrapped_opcode in synchronous
+                set_collective_fields(instruction, is_sync=is_sync)
+                report.count("starts-annotated")
+        return module.version != version

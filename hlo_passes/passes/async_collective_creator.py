@@ -1,0 +1,242 @@
+"""Synchronous collectives in two halves, so that work can be put between them.
+
+    Before:  %r = f32[8] all-reduce(%x), to_apply=%add
+             %s = f32[4] reduce-scatter(%x), dimensions={0}, to_apply=%add
+    After:   %a = f32[8] all-reduce-start(%x), to_apply=%add
+             %r = f32[8] all-reduce-done(%a)
+             %b = ((f32[8]), f32[4]) async-start(%x), calls=%async_computation
+             %s = f32[4] async-done(%b)
+
+all-reduce, all-gather and collective-permute have starts of their own; the others are
+wrapped in a computation.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.frontend_flags import is_flag_set
+from hlo_passes.ir.attribute_values import in_print_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import NATIVE_ASYNC, SYNC_COLLECTIVES
+from hlo_passes.ir.shapes import Shape, tuple_shape
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.eligibility import unknown_attribute
+
+#: What both halves take over from the collective, and what a native pair takes besides.
+_DESCRIPTION = ("metadata", "backend_config")
+_NATIVE_DESCRIPTION = (*_DESCRIPTION, "statistics")
+#: What belongs to an instruction rather than to what it does.
+_OF_INSTRUCTION = (
+    *_NATIVE_DESCRIPTION, "sharding", "frontend_attributes", "origin",
+)  # fmt: skip
+#: Frontend attribute that is never handed on to a derived instruction.
+#: Source: openxla/xla `xla/side_effect_util.h`.
+_COMPUTE_TYPE = "_xla_compute_type"
+#: Frontend flag of in-place permutes whose reads and writes do not touch.
+_DISJOINT_REGIONS = "disjoint_read_write_regions"
+
+
+@dataclass(frozen=True, slots=True)
+class AsyncCollectiveCreator(Pass):
+    """Turn collectives into start and done, next to each other.
+
+    Control predecessors go to the start, successors to the done. Collectives that are
+    wrapped already stay.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions.
+    Source: openxla/xla `xla/hlo/transforms/collectives/async_collective_creator.cc`;
+    the defaults are those of its GPU compiler.
+
+    Attributes:
+        convert_all_reduce: which kinds are converted; likewise the next six.
+        all_reduce_min_threshold_in_bytes: smaller results stay synchronous; likewise
+            the next two.
+        use_generic_async_start_done: wrap every kind in a computation.
+    """
+
+    name: ClassVar[str] = "async-collective-creator"
+
+    convert_all_reduce: bool = True
+    convert_all_gather: bool = True
+    convert_collective_broadcast: bool = True
+    convert_collective_permute: bool = True
+    convert_all_to_all: bool = True
+    convert_reduce_scatter: bool = True
+    convert_ragged_all_to_all: bool = True
+    all_reduce_min_threshold_in_bytes: int = 0
+    all_gather_min_threshold_in_bytes: int = 0
+    reduce_scatter_min_threshold_in_bytes: int = 0
+    use_generic_async_start_done: bool = False
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Each computation on its own, fusion and async bodies left out."""
+        version = module.version
+        graph = build_call_graph(module)
+        for computation in graph.post_order:
+            if graph.is_fusion_body(computation) or graph.is_async_body(computation):
+                continue
+            for instruction in computation.instructions:
+                if instruction.opcode in SYNC_COLLECTIVES and self._wanted(
+                    instruction, report
+                ):
+                    self._convert(instruction)
+                    report.count(f"{instruction.opcode}-converted")
+        return module.version != version
+
+    def _wanted(self, collective: Instruction, report: Report) -> bool:
+        kind = collective.opcode.replace("-", "_")
+        if not getattr(self, f"convert_{kind}"):
+            report.remark(
+                f"not converted: %{collective.name}, "
+                f"convert-{collective.opcode} is false"
+            )
+            return False
+        minimum = getattr(self, f"{kind}_min_threshold_in_bytes", 0)
+        if collective.shape.byte_size < minimum:
+            report.remark(
+                f"not converted: %{collective.name} has "
+                f"{collective.shape.byte_size} bytes, the minimum is {minimum}"
+            )
+            return False
+        if unknown := unknown_attribute(collective):
+            report.remark(
+                f"not converted: %{collective.name} has the unknown attribute {unknown}"
+            )
+            return False
+        return True
+
+    def _convert(self, collective: Instruction) -> None:
+        native = collective.opcode in NATIVE_ASYNC
+        if native and not self.use_generic_async_start_done:
+            start, done = _native_pair(collective)
+        else:
+            start, done = _wrapped_pair(collective)
+        computation = collective.computation
+        for predecessor in collective.control_predecessors:
+            computation.add_control_edge(predecessor, start)
+        for successor in collective.control_successors:
+            computation.add_control_edge(done, successor)
+        computation.drop_control_edges(collective)
+        computation.replace(collective, done)
+
+
+def _texts(collective: Instruction, names: tuple[str, ...]) -> dict[str, str]:
+    return {n: collective.attributes[n] for n in names if n in collective.attributes}
+
+
+def _native_pair(collective: Instruction) -> tuple[Instruction, Instruction]:
+    attributes = {
+        name: text
+        for name, text in collective.attributes.items()
+        if name not in _OF_INSTRUCTION
+    }
+    opcode = f"{collective.opcode}-start"
+    described = _texts(collective, _NATIVE_DESCRIPTION)
+    frontend = collective.frontend_attributes.without(_COMPUTE_TYPE)
+    if frontend:
+        described["frontend_attributes"] = frontend.to_text()
+    attributes |= described
+    if opcode == "all-reduce-start":  # the one whose shape a sharding still fits
+        attributes |= _texts(collective, ("sharding",))
+    if "slice_sizes" in attributes and is_flag_set(collective, _DISJOINT_REGIONS):
+        frontend = frontend.with_value(f"xla_{_DISJOINT_REGIONS}", "true")
+        attributes["frontend_attributes"] = frontend.to_text()
+    computation = collective.computation
+    start = computation.new(
+        opcode,
+        _native_start_shape(collective),
+        collective.operands,
+        in_print_order(attributes, opcode),
+        before=collective,
+    )
+    done = computation.new(
+        f"{collective.opcode}-done",
+        collective.shape,
+        (start,),
+        in_print_order(described, f"{collective.opcode}-done"),
+        before=collective,
+    )
+    return start, done
+
+
+def _native_start_shape(collective: Instruction) -> Shape:
+    """all-reduce: its result; the others: (operands, results)."""
+    if collective.opcode == "all-reduce":
+        return collective.shape
+    if "slice_sizes" in collective.attributes:  # in place: input and output come first
+        return tuple_shape([o.shape for o in collective.operands[:2]])
+    operands = [o.shape for o in collective.operands]
+    given = operands[0] if len(operands) == 1 else tuple_shape(operands)
+    result = given if collective.opcode == "collective-permute" else collective.shape
+    return tuple_shape([given, result])
+
+
+def _wrapped_pair(collective: Instruction) -> tuple[Instruction, Instruction]:
+    computation, opcode = collective.computation, collective.opcode
+    wrapper = _wrap(collective)
+    operands = tuple_shape([o.shape for o in collective.operands])
+    described = _texts(collective, (*_DESCRIPTION, "frontend_attributes"))
+    attributes = described | {"calls": f"%{wrapper.name}"}
+    aliasing = _aliasing(collective)
+    if aliasing:
+        attributes["output_to_operand_aliasing"] = aliasing
+    start = computation.new(
+        "async-start",
+        tuple_shape([operands, collective.shape]),
+        collective.operands,
+        in_print_order(attributes, "async-start"),
+        name=f"{opcode}-start",
+        before=collective,
+    )
+    done = computation.new(
+        "async-done",
+        collective.shape,
+        (start,),
+        in_print_order(described, "async-done"),
+        name=f"{opcode}-done",
+        before=collective,
+    )
+    return start, done
+
+
+def _wrap(collective: Instruction) -> Computation:
+    """A computation of parameters and the collective itself."""
+    owner = collective.computation
+    module = owner.module
+    wrapper = Computation(module.fresh_computation_name("async_computation"))
+    module.add_computation(wrapper, before=owner)
+    parameters = [
+        wrapper.new("parameter", o.shape, literal=str(k), name=f"param_{k}")
+        for k, o in enumerate(collective.operands)
+    ]
+    root = wrapper.new(
+        collective.opcode,
+        collective.shape,
+        parameters,
+        {n: t for n, t in collective.attributes.items() if n != "origin"},
+        name=collective.name,
+    )
+    if _COMPUTE_TYPE in root.frontend_attributes:
+        root.frontend_attributes = root.frontend_attributes.without(_COMPUTE_TYPE)
+    wrapper.set_root(root)
+    return wrapper
+
+
+def _aliasing(collective: Instruction) -> str:
+    """Which results are written over which operands."""
+    if collective.opcode == "all-reduce":
+        if collective.shape.is_tuple:
+            pairs = [
+                f"{{1,{k}}}: ({k}, {{}})" for k in range(len(collective.shape.elements))
+            ]
+            return f"{{{', '.join(pairs)}}}"
+        return "{{1}: (0, {})}"
+    if "slice_sizes" in collective.attributes:
+        return "{{1}: (1, {})}"
+    return ""

@@ -1,0 +1,216 @@
+"""Asynchronous collectives that nothing runs beside, made synchronous again.
+
+    Before:  %s = (f32[8], f32[16]) all-gather-start(%x), dimensions={0}
+             %d = f32[16] all-gather-done(%s)
+    After:   %d = f32[16] all-gather(%x), dimensions={0},
+                    frontend_attributes={async_collective_name="s"}
+
+The GPU's way keeps both halves, marks the start and puts it right before the done:
+
+             %s = ... all-gather-start(%x), backend_config={..."is_sync":true...}
+             %d = ... all-gather-done(%s)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.attribute_values import in_print_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.eligibility import unknown_attribute
+from hlo_passes.passes.gpu_backend_config import has_gpu_config, set_collective_fields
+
+#: What the GPU's pass does not count as work beside a collective.
+_IDLE_ON_GPU: Final = frozenset("parameter constant bitcast get-tuple-element".split())
+#: Attributes of a start that its synchronous form does not have.
+_OF_START: Final = (
+    "async_execution_thread", "output_to_operand_aliasing", "calls", "origin",
+    "frontend_attributes", "metadata", "backend_config", "statistics",
+)  # fmt: skip
+
+Pair = tuple[Instruction, Instruction]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvertAsyncCollectivesToSync(Pass):
+    """Replace start and done by the plain collective where no work stands between.
+
+    Other starts and dones do not count as work. The collective stands where the done
+    stood, keeps the start's metadata, control predecessors and backend config, and the
+    done's frontend attributes and control successors. Unscheduled modules stay.
+
+    Requires: a scheduled module, else nothing happens.
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions.
+    Source: openxla/xla
+    `xla/hlo/transforms/collectives/convert_async_collectives_to_sync.cc`.
+    """
+
+    name: ClassVar[str] = "convert-async-collectives-to-sync"
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Each scheduled computation on its own."""
+        version = module.version
+        for computation in _scheduled_computations(module, report):
+            for start, done in unoverlapped_pairs(computation, frozenset(), report):
+                if _is_understood(start, report):
+                    _replace_by_sync(start, done)
+                    report.count("pairs-converted")
+        return module.version != version
+
+
+@dataclass(frozen=True, slots=True)
+class GpuConvertAsyncCollectivesToSync(Pass):
+    """Mark starts `is_sync` where no work stands before their dones.
+
+    Parameters, constants, bitcasts and get-tuple-elements do not count as work. A
+    marked start moves to right before its done.
+
+    Requires: a scheduled module, else nothing happens.
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions.
+    Source: openxla/xla
+    `xla/backends/gpu/transforms/collectives/convert_async_collectives_to_sync.cc`.
+    """
+
+    name: ClassVar[str] = "gpu-convert-async-collectives-to-sync"
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Each scheduled computation on its own."""
+        version = module.version
+        for computation in _scheduled_computations(module, report):
+            moved: dict[Instruction, Instruction] = {}
+            for start, done in unoverlapped_pairs(computation, _IDLE_ON_GPU, report):
+                if not has_gpu_config(start):
+                    report.remark(
+                        f"not marked: the backend config of %{start.name} is no JSON"
+                    )
+                    continue
+                set_collective_fields(start, is_sync=True)
+                moved[done] = start
+                report.count("pairs-marked")
+            if moved:
+                _put_starts_before_dones(computation, moved)
+        return module.version != version
+
+
+def _scheduled_computations(module: Module, report: Report) -> tuple[Computation, ...]:
+    if not module.is_scheduled:
+        report.remark("not converted: the module is not scheduled")
+        return ()
+    return computations_post_order(module, fusions=False)
+
+
+def unoverlapped_pairs(
+    computation: Computation, idle: frozenset[str], report: Report
+) -> list[Pair]:
+    """Starts and dones of collectives with no work between them, in order of the dones.
+
+    Work is what is neither start nor done of a collective nor has an `idle` opcode.
+    """
+    flying: dict[Instruction, None] = {}
+    overlapped: dict[Instruction, Instruction] = {}
+    pairs: list[Pair] = []
+    for instruction in computation.instructions:
+        role = instruction.async_role
+        is_collective = (
+            role in ("start", "done")
+            and instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
+        )
+        if is_collective and role == "start":
+            flying[instruction] = None
+        elif is_collective:
+            start = instruction.operands[0]
+            if start in flying:
+                del flying[start]
+                pairs.append((start, instruction))
+            elif start in overlapped:
+                report.remark(
+                    f"not converted: %{overlapped[start].name} "
+                    f"stands between %{start.name} and %{instruction.name}"
+                )
+        elif flying and instruction.opcode not in idle:
+            overlapped |= dict.fromkeys(flying, instruction)
+            flying.clear()
+    return pairs
+
+
+def _is_understood(start: Instruction, report: Report) -> bool:
+    unknown = unknown_attribute(start)
+    if unknown:
+        report.remark(
+            f"not converted: %{start.name} has the unknown attribute {unknown}"
+        )
+        return False
+    if len(start.users) != 1:
+        report.remark(f"not converted: %{start.name} has users besides its done")
+        return False
+    if start.opcode == "async-start" and not _is_plain_wrapper(start):
+        report.remark(f"not converted: %{start.name} wraps more than one instruction")
+        return False
+    return True
+
+
+def _is_plain_wrapper(start: Instruction) -> bool:
+    """Whether the wrapped computation is parameters, in order, and one root."""
+    (body,) = start.called_computations
+    return (
+        all(i.opcode == "parameter" or i.is_root for i in body.instructions)
+        and body.root.operands == body.parameters
+    )
+
+
+def _replace_by_sync(start: Instruction, done: Instruction) -> None:
+    computation = done.computation
+    opcode = start.async_wrapped_opcode
+    if opcode is None:
+        raise AssertionError
+    if start.opcode == "async-start":
+        (body,) = start.called_computations
+        described = body.root
+    else:
+        described = start
+    attributes = {
+        name: text
+        for name, text in described.attributes.items()
+        if name not in _OF_START and (described is not start or name != "sharding")
+    }
+    for name in ("metadata", "backend_config"):
+        if name in start.attributes:
+            attributes[name] = start.attributes[name]
+    frontend = done.frontend_attributes.with_value("async_collective_name", start.name)
+    attributes["frontend_attributes"] = frontend.to_text()
+    plain = computation.new(
+        opcode,
+        done.shape,
+        start.operands,
+        in_print_order(attributes, opcode),
+        before=done,
+    )
+    computation.replace_uses(done, plain)
+    for predecessor in start.control_predecessors:
+        computation.add_control_edge(predecessor, plain)
+    for successor in done.control_successors:
+        computation.add_control_edge(plain, successor)
+    computation.remove(done)
+    computation.remove(start)
+
+
+def _put_starts_before_dones(
+    computation: Computation, moved: dict[Instruction, Instruction]
+) -> None:
+    """`moved`: start by done. Computations that lie on one line keep their text."""
+    starts = set(moved.values())
+    order: list[Instruction] = []
+    for instruction in computation.instructions:
+        if instruction in moved:
+            order += (moved[instruction], instruction)
+        elif instruction not in starts:
+            order.append(instruction)
+    computation.set_order(order)
