@@ -162,6 +162,7 @@ class Computation:
             operand._users.pop(instruction, None)
         if instruction.opcode == "parameter":
             self.source_head = None
+        self.module.release_inline_bodies(instruction)
         instruction.removed = True
         self._has_removed = True
         self._changed()
@@ -336,6 +337,7 @@ class Computation:
     def touch(self, instruction: Instruction) -> None:
         """Note that an instruction differs from its source text."""
         instruction._text = None
+        self.module.release_inline_bodies(instruction)
         if self.embedded_in:
             owner = self.embedded_in.get(instruction, instruction)
             owner._text = None
@@ -349,8 +351,7 @@ class Computation:
         self._snapshot = None
         self.touched = True
         if self.inline_owner is not None:
-            owner, self.inline_owner = self.inline_owner, None
-            owner.computation.touch(owner)
+            self.inline_owner.computation.touch(self.inline_owner)
         self.module.version += 1
 
     def _settle(self) -> None:

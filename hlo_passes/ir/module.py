@@ -47,6 +47,7 @@ class Module:
         self._computations: dict[str, Computation] = {}
         self._names: set[str] | None = None
         self._next_number: dict[str, int] = {}
+        self._inline_bodies: dict[Instruction, list[Computation]] = {}
         self._callers: tuple[int, dict[Computation, tuple[Instruction, ...]]] | None
         self._callers = None
 
@@ -156,10 +157,19 @@ class Module:
         """Remove a computation that nothing calls."""
         del self._computations[computation.name]
         if computation.inline_owner is not None:
-            owner, computation.inline_owner = computation.inline_owner, None
-            if not owner.removed:
-                owner.computation.touch(owner)
+            computation.inline_owner.computation.touch(computation.inline_owner)
         self.version += 1
+
+    def keep_inline(self, body: Computation, owner: Instruction) -> None:
+        """Note that the source spells a body inside the text of its caller."""
+        body.inline_owner = owner
+        self._inline_bodies.setdefault(owner, []).append(body)
+
+    def release_inline_bodies(self, owner: Instruction) -> None:
+        """Print the bodies that an instruction spells as computations of their own."""
+        if self._inline_bodies:
+            for body in self._inline_bodies.pop(owner, ()):
+                body.inline_owner = None
 
     def fresh_name(self, stem: str) -> str:
         """A name that no instruction of the module has: `stem`, else `stem.N`."""

@@ -27,6 +27,8 @@ _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _SHAPE_START = re.compile(r"\(|b\(|[a-z][a-z0-9]*\s*\[")
 _ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=")
 _INDEX = re.compile(r"\s*#\s*(\d+)")
+#: Comments behind an instruction, in its line, are its own.
+_REST_OF_LINE = re.compile(r"(?:[ \t]*(?:/\*[^\n]*?\*/|//[^\n]*))*")
 _NUMBER = re.compile(r"\d+")
 _CONTROL = re.compile(r"\{\s*(%?[\w.-]+(?:\s*,\s*%?[\w.-]+)*)\s*\}")
 _SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - {
@@ -86,6 +88,7 @@ class InstructionParser:
         self._anonymous = []
         operands, literal, end = self._read_operands(opcode, opened)
         attributes, control, inline, end = self._read_attributes(end)
+        end = _REST_OF_LINE.match(text, end).end()  # type: ignore[union-attr]
         if shape is None:
             shape = self._infer(opcode, operands, attributes, shape_at)
         node = self._make(name, opcode, shape, operands, literal, start)
@@ -96,7 +99,7 @@ class InstructionParser:
                 node._control_predecessors += (predecessor,)
                 predecessor._control_successors += (node,)
         for computation in inline:
-            computation.inline_owner = node
+            self.module_parser.module.keep_inline(computation, node)
         for anonymous in self._anonymous:
             self.computation.embedded_in[anonymous] = node
         if is_root:
