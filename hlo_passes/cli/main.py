@@ -10,7 +10,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from absl import app
+from absl import app, flags
 from absl.flags import argparse_flags
 
 from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
@@ -77,4 +77,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def console_main() -> None:
     """The entry point of the console script."""
-    app.run(lambda argv: main(argv[1:]), flags_parser=list)
+    app.run(lambda argv: main(argv[1:]), flags_parser=_leave_flags_to_subcommands)
+
+
+def _leave_flags_to_subcommands(argv: list[str]) -> list[str]:
+    """Each subcommand's parser reads absl's flags along with its own."""
+    flags.FLAGS.mark_as_parsed()
+    return argv
