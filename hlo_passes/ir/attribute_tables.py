@@ -11,7 +11,7 @@ Behind the row come `COMMON_ATTRIBUTES`. Source: openxla/xla `hlo_parser.cc`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache
 from types import MappingProxyType
 from typing import Final
 
@@ -247,8 +247,7 @@ _UNPRINTED: Final[dict[tuple[str, str], str]] = {
         (opcode, name): "{}"
         for opcode in ("dot", "ragged-dot", "scaled-dot")
         for name in (
-            "lhs_batch_dims lhs_contracting_dims rhs_batch_dims rhs_contracting_dims "
-            "lhs_ragged_dims rhs_group_dims"
+            "lhs_batch_dims rhs_batch_dims lhs_ragged_dims rhs_group_dims"
         ).split()
     },
     ("gather", "operand_batching_dims"): "{}",
@@ -271,6 +270,10 @@ _FILLED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
         ),
         (("replica_groups", "{}"),),
     ),
+    **dict.fromkeys(
+        ("dot", "ragged-dot", "scaled-dot"),
+        (("lhs_contracting_dims", "{}"), ("rhs_contracting_dims", "{}")),
+    ),
     "broadcast": (("dimensions", "{}"),),
     "map": (("dimensions", "{}"),),
     "gather": (("collapsed_slice_dims", "{}"),),
@@ -278,7 +281,7 @@ _FILLED: Final[dict[str, tuple[tuple[str, str], ...]]] = {
 }  # fmt: skip
 
 
-@lru_cache(maxsize=None)
+@cache
 def opcode_attributes(opcode: str) -> Mapping[str, bool]:
     """Attributes of an opcode in print order, and whether each is required.
 
@@ -308,7 +311,7 @@ def _row(opcode: str) -> dict[str, bool]:
     }
 
 
-@lru_cache(maxsize=None)
+@cache
 def print_rank(opcode: str) -> Mapping[str, int]:
     """Where each attribute of an opcode is printed; see `in_print_order`."""
     return MappingProxyType({n: k for k, n in enumerate(opcode_attributes(opcode))})

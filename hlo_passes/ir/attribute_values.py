@@ -4,9 +4,9 @@
     value_text("dimensions", (0, 1))            {0,1}
     canonical_text("window", "{ size=3 }")      {size=3}
 
-What has a kind of its own (replica groups, windows, shardings, ...) is read into a class
-with `to_text()`; flags, numbers, words and lists into plain Python values. Names that
-XLA does not know keep their text.
+What has a kind of its own (replica groups, windows, shardings, ...) is read into a
+class with `to_text()`; flags, numbers, words and lists into plain Python values. Names
+that XLA does not know keep their text.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from hlo_passes.ir import header_values, metadata, provenance, replica_groups
+from hlo_passes.ir import header_values, metadata, provenance, replica_groups, windows
 from hlo_passes.ir import sharding as shardings
-from hlo_passes.ir import windows
 from hlo_passes.ir.attribute_tables import (
     EXTRA_ORDER,
     attribute_kind,

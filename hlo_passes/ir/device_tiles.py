@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import prod
 from typing import Final
 
@@ -93,7 +94,7 @@ def _canonical(reshape: Sequence[int], permutation: Sequence[int]) -> Iota:
     order = [d for d in permutation if reshape[d] != 1]
     runs: list[list[int]] = []
     kept = sorted(order)
-    follows = dict(zip(kept, kept[1:], strict=False))
+    follows = dict(pairwise(kept))
     for d in order:
         if runs and follows.get(runs[-1][-1]) == d:
             runs[-1].append(d)
@@ -312,7 +313,7 @@ def read_axis(cursor: ValueCursor, mesh: Mesh) -> Axis:
 
 
 def read_axes(cursor: ValueCursor, mesh: Mesh) -> tuple[Axis, ...]:
-    """`{'x','y':(1)2}`: distinct parts of the mesh, none that could be written as one."""
+    """`{'x','y':(1)2}`: distinct parts of the mesh, not two that are one."""
     start = cursor.skip()
     axes = tuple(cursor.items("{", "}", lambda: read_axis(cursor, mesh)))
     problem = axes_problem(axes)
@@ -335,12 +336,12 @@ def axes_problem(axes: Sequence[Axis], *, mergeable: bool = False) -> str:
         if any(part.size is None for part in parts):
             return "an axis is named twice"
         parts.sort(key=lambda part: part.pre_size)
-        for low, high in zip(parts, parts[1:], strict=False):
+        for low, high in pairwise(parts):
             reach = low.pre_size * (low.size or 1)
             if high.pre_size < reach or high.pre_size % reach:
                 return "two parts of an axis overlap"
     if not mergeable:
-        for low, high in zip(axes, axes[1:], strict=False):
+        for low, high in pairwise(axes):
             if (
                 low.index == high.index
                 and low.pre_size * (low.size or 1) == high.pre_size

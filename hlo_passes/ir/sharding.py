@@ -50,9 +50,9 @@ def _metadata_texts(metadata: Sequence[Metadata], *, as_list: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TileSharding:
-    """A sharding by kind: 'replicated', 'maximal', 'manual', 'unknown', 'unreduced'
-    or 'tiled'.
+    """A sharding by kind.
 
+    `kind` is 'replicated', 'maximal', 'manual', 'unknown', 'unreduced' or 'tiled'.
     `tile` is set for 'tiled': its dimensions and the devices in them. `last_types`
     name what the last dimensions of the tile mean ('replicated', 'manual', ...);
     `shard_group` is ('shard_as', 3) or ('shard_like', 3). Maximal has one `device`.

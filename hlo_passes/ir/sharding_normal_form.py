@@ -4,8 +4,8 @@
     {devices=[2,1,2,2]<=[8] last_tile_dims={replicated, manual}}
         -> {devices=[2,1,2,2]<=[2,2,2]T(0,2,1) last_tile_dims={manual, replicated}}
 
-Last dimensions of size 1 go, those of one type merge, types are sorted, and devices that
-hold the same data are sorted among themselves. Source: openxla/xla
+Last dimensions of size 1 go, those of one type merge, types are sorted, and devices
+that hold the same data are sorted among themselves. Source: openxla/xla
 `xla/hlo/ir/hlo_sharding.cc` (Aug 2026).
 """
 
