@@ -1,0 +1,133 @@
+"""Whether two instructions or computations compute the same, in XLA's sense.
+
+    %add (x, y) { ROOT %s = add(%x, %y) }    is    %sum (a, b) { ROOT %r = add(%a, %b) }
+
+Names, metadata, frontend attributes and the order of instructions do not count.
+Shardings clash only when both are there and differ.
+
+Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc`, `hlo_computation.cc`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir.opcodes import ARITY, CALLEE_ATTRIBUTES
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+
+#: Attributes that say nothing of what is computed.
+_DESCRIPTIVE: Final = frozenset(
+    ("metadata", "frontend_attributes", "sharding", "origin", "statistics")
+)
+#: Never equal to another: token plumbing and domains.
+_UNIQUE: Final = frozenset(("after-all", "add-dependency", "domain"))
+#: Frontend attribute that holds a sharding in text, compared like an operand.
+#: Source: openxla/xla `xla/hlo/ir/hlo_sharding.h`.
+_SHARDING_ATTRIBUTE: Final = "xla.sdy.sharding"
+#: Frontend attributes of send and recv count as attributes of their own.
+_POINT_TO_POINT: Final = frozenset("send send-done recv recv-done".split())
+
+Meaning = tuple[tuple[str, object], ...]
+
+
+class Structure:
+    """Answers questions of equality about one module that does not change meanwhile.
+
+    `layout_sensitive`: shapes must agree in layout too.
+    """
+
+    def __init__(self, *, layout_sensitive: bool) -> None:
+        """Nothing is compared before it is asked for."""
+        self.layout_sensitive = layout_sensitive
+        self._bodies: dict[tuple[Computation, Computation], bool] = {}
+
+    def shape_key(self, instruction: Instruction) -> str:
+        """Equal for shapes that count as equal."""
+        shape = instruction.shape
+        return shape.text if self.layout_sensitive else shape.text_without_layout
+
+    def meaning(self, instruction: Instruction) -> Meaning:
+        """The attributes that count, sorted by name; hashable."""
+        if instruction._attributes is None and not instruction._tail:
+            return ()
+        found: list[tuple[str, object]] = []
+        for name, text in instruction.attributes.items():
+            if name in _DESCRIPTIVE or name in CALLEE_ATTRIBUTES:
+                continue
+            if name == "replica_groups":
+                groups = instruction.replica_groups
+                found.append((name, groups and groups.groups))
+            elif not (name == "async_execution_thread" and text == '"main"'):
+                found.append((name, text))
+        if "frontend_attributes" in instruction.attributes:
+            frontend = instruction.frontend_attributes
+            if instruction.opcode in _POINT_TO_POINT:
+                found.append(("frontend_attributes", frontend.pairs))
+            elif _SHARDING_ATTRIBUTE in frontend:
+                found.append((_SHARDING_ATTRIBUTE, frontend[_SHARDING_ATTRIBUTE]))
+        return tuple(sorted(found, key=lambda item: item[0]))
+
+    def shardings_agree(self, one: Instruction, other: Instruction) -> bool:
+        """Whether the shardings do not clash."""
+        a, b = one.attributes.get("sharding"), other.attributes.get("sharding")
+        return a is None or b is None or a == b
+
+    def callees_agree(self, one: Instruction, other: Instruction) -> bool:
+        """Whether both call equal computations, in the same order."""
+        mine, yours = called_computations(one), called_computations(other)
+        return len(mine) == len(yours) and all(
+            self.computations_equal(a, b) for a, b in zip(mine, yours, strict=True)
+        )
+
+    def equal_apart_from_operands(self, one: Instruction, other: Instruction) -> bool:
+        """Whether only what they read could still make a difference."""
+        if one is other:
+            return True
+        return (
+            one.opcode == other.opcode
+            and one.opcode in ARITY
+            and one.opcode not in _UNIQUE
+            and one.literal == other.literal
+            and not is_elided(one)
+            and len(one.operands) == len(other.operands)
+            and self.shape_key(one) == self.shape_key(other)
+            and self.meaning(one) == self.meaning(other)
+            and self.shardings_agree(one, other)
+            and self.callees_agree(one, other)
+        )
+
+    def computations_equal(self, one: Computation, other: Computation) -> bool:
+        """Whether two computations return the same for the same arguments."""
+        if one is other:
+            return True
+        known = self._bodies.get((one, other))
+        if known is None:
+            known = self._bodies[one, other] = self._compare(one, other)
+        return known
+
+    def _compare(self, one: Computation, other: Computation) -> bool:
+        if (
+            len(one.parameters) != len(other.parameters)
+            or one.execution_thread != other.execution_thread
+        ):
+            return False
+        seen = {(one.root, other.root)}
+        work = [(one.root, other.root)]
+        while work:
+            a, b = work.pop()
+            if not self.equal_apart_from_operands(a, b):
+                return False
+            for pair in zip(a.operands, b.operands, strict=True):
+                if pair not in seen:
+                    seen.add(pair)
+                    work.append(pair)
+        return True
+
+
+def is_elided(instruction: Instruction) -> bool:
+    """Whether the text left out a constant's value: `constant({...})`."""
+    return instruction.literal is not None and "..." in instruction.literal

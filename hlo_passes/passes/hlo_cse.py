@@ -1,0 +1,193 @@
+"""Common subexpression elimination.
+
+    Before:  %a = f32[8] add(%x, %y)       After:   %a = f32[8] add(%x, %y)
+             %b = f32[8] add(%y, %x)                readers of %a and of %b
+             %t = tuple(%a, %b)                     %t = tuple(%a, %a)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
+from hlo_passes.analysis.effects import has_side_effect, is_safely_removable
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.structure import Structure, is_elided
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import COMMUTATIVE, is_known
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.eligibility import unknown_attribute
+
+#: Instructions without operands that may be merged all the same.
+_MERGED_WITHOUT_OPERANDS = ("partition-id", "replica-id")
+#: Frontend attributes: merge although there are no operands; never merge.
+#: Source: openxla/xla `xla/side_effect_util.h`.
+_SAFE_WITHOUT_OPERANDS = "_xla_cse_safe_zero_operand"
+_MUST_FUSE = "MUST_FUSE"
+
+
+@dataclass(frozen=True, slots=True)
+class HloCse(Pass):
+    """Keep the first of several instructions that compute the same.
+
+    Equal are opcode, shape, operands (either order where that does not matter),
+    attributes, channel ids and called computations; not names, metadata or other
+    frontend attributes. Side effects, control edges and what is marked MUST_FUSE stay.
+    Equal constants are merged first; elided ones are not compared.
+
+    Ensures: a second run changes nothing, once `hlo-dce` removed what fell dead.
+    Complexity: linear in instructions, plus the bodies of what is called.
+    Source: openxla/xla `xla/service/hlo_cse.cc`.
+
+    Attributes:
+        layout_sensitive: shapes must agree in layout, too.
+    """
+
+    name: ClassVar[str] = "hlo-cse"
+
+    layout_sensitive: bool = True
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Each computation on its own, fusion bodies included."""
+        version = module.version
+        graph = build_call_graph(module)
+        for computation in graph.post_order:
+            before = module.version
+            # Bodies change as they are visited: what is known of them does not last.
+            structure = Structure(layout_sensitive=self.layout_sensitive)
+            _merge_constants(computation, structure, report)
+            _merge_instructions(computation, structure, report)
+            _merge_fusion_outputs(computation, graph, report)
+            if module.version != before:
+                restore_text_order(computation)
+        return module.version != version
+
+
+def _merge_constants(
+    computation: Computation, structure: Structure, report: Report
+) -> None:
+    """Keep the first, in list order, of equal constants."""
+    kept: dict[tuple[str, str | None], Instruction] = {}
+    for constant in computation.instructions:
+        if constant.opcode != "constant" or is_elided(constant):
+            continue
+        first = kept.setdefault(
+            (structure.shape_key(constant), constant.literal), constant
+        )
+        if first is not constant and is_safely_removable(constant):
+            _replace(constant, first)
+            report.count("constants-merged")
+
+
+def _merge_instructions(
+    computation: Computation, structure: Structure, report: Report
+) -> None:
+    """Keep the first, in post order, of equal instructions."""
+    kept: dict[Hashable, list[Instruction]] = {}
+    for instruction in post_order(computation):
+        if instruction.removed or not _may_be_merged(instruction, report):
+            continue
+        alike = kept.setdefault(_key(instruction, structure), [])
+        first = next(
+            (
+                other
+                for other in alike
+                if structure.equal_apart_from_operands(instruction, other)
+            ),
+            None,
+        )
+        if first is None:
+            alike.append(instruction)
+            _share_iotas(instruction, structure)
+        else:
+            _replace(instruction, first)
+            report.count("instructions-merged")
+
+
+def _may_be_merged(instruction: Instruction, report: Report) -> bool:
+    opcode = instruction.opcode
+    has_frontend = "frontend_attributes" in instruction.attributes
+    frontend = instruction.frontend_attributes if has_frontend else {}
+    if (
+        not instruction.operands
+        and opcode not in _MERGED_WITHOUT_OPERANDS
+        and _SAFE_WITHOUT_OPERANDS not in frontend
+    ):
+        return False
+    if _MUST_FUSE in frontend or not is_known(opcode) or unknown_attribute(instruction):
+        return False
+    return is_safely_removable(instruction) and not has_side_effect(instruction)
+
+
+def _key(instruction: Instruction, structure: Structure) -> Hashable:
+    """Equal for equal instructions, and nearly only for them."""
+    operands = tuple(_operand_key(o, structure) for o in instruction.operands)
+    if instruction.opcode in COMMUTATIVE:
+        operands = tuple(sorted(operands))
+    return (
+        instruction.opcode,
+        structure.shape_key(instruction),
+        operands,
+        structure.meaning(instruction),
+    )
+
+
+def _operand_key(operand: Instruction, structure: Structure) -> tuple[str, str]:
+    """The operand itself; equal iotas count as one."""
+    if operand.opcode == "iota":
+        dimension = operand.attributes["iota_dimension"]
+        return structure.shape_key(operand), dimension
+    return operand.name, ""
+
+
+def _share_iotas(instruction: Instruction, structure: Structure) -> None:
+    """Let an instruction that reads equal iotas read one of them."""
+    first: dict[tuple[str, str], Instruction] = {}
+    shared: list[Instruction] = []
+    for operand in instruction.operands:
+        if operand.opcode == "iota":
+            operand = first.setdefault(_operand_key(operand, structure), operand)
+        shared.append(operand)
+    freed = [o for o in instruction.operands if o not in shared]
+    computation = instruction.computation
+    computation.set_operands(instruction, shared)
+    for iota in dict.fromkeys(freed):
+        if not iota.user_count and not iota.is_root and is_safely_removable(iota):
+            computation.remove(iota)
+
+
+def _replace(instruction: Instruction, first: Instruction) -> None:
+    """Readers of one read the other; nothing else is handed on."""
+    computation = instruction.computation
+    computation.replace_uses(instruction, first)
+    computation.remove_with_dead_operands(instruction)
+
+
+def _merge_fusion_outputs(
+    body: Computation, graph: CallGraph, report: Report
+) -> None:
+    """Let readers of a fusion's repeated output read its first occurrence."""
+    callers = graph.callers_of(body)
+    if (
+        len(callers) != 1
+        or callers[0].removed
+        or callers[0].opcode != "fusion"
+        or body.root.opcode != "tuple"
+    ):
+        return
+    first_index: dict[Instruction, int] = {}
+    for index, output in enumerate(body.root.operands):
+        first_index.setdefault(output, index)
+    if len(first_index) == len(body.root.operands):
+        return
+    for user in callers[0].users:
+        if user.opcode == "get-tuple-element":
+            index = first_index[body.root.operands[user.tuple_index]]
+            if index != user.tuple_index:
+                user.set_attribute("index", str(index))
+                report.count("fusion-outputs-merged")
