@@ -19,7 +19,6 @@ from hlo_passes.ir.opcodes import ARITY, async_role, wrapped_opcode
 
 #: What every instruction may have, in print order.
 COMMON_ATTRIBUTES: Final = (
-    "parameter_replication",
     "sharding",
     "frontend_attributes",
     "control-predecessors",
@@ -83,6 +82,7 @@ _ROWS: Final[dict[str, str]] = {
     "map": "dimensions to_apply!",
     "outfeed": "outfeed_shape outfeed_config",
     "pad": "padding!",
+    "parameter": "parameter_replication",
     "ragged-all-to-all": f"{_COLLECTIVE} dimensions",
     "ragged-dot": (
         "lhs_batch_dims lhs_contracting_dims rhs_batch_dims rhs_contracting_dims "
@@ -206,11 +206,11 @@ _WORDS: Final[dict[str, str]] = {
     "padding_type": "PADDING_INVALID PADDING_VALID PADDING_SAME",
     "schedule": "SCHEDULE_NONE SCHEDULE_LATEST SCHEDULE_EARLIEST",
     "api_version": (
-        "API_VERSION_UNSPECIFIED API_VERSION_ORIGINAL API_VERSION_STATUS_RETURNING "
+        "API_VERSION_ORIGINAL API_VERSION_STATUS_RETURNING "
         "API_VERSION_STATUS_RETURNING_UNIFIED API_VERSION_TYPED_FFI"
     ),
     "algorithm": _ALGORITHMS,
-    "operand_precision": "default high highest packed_nibble",
+    "operand_precision": "default high highest",
 }
 _RNG_ALGORITHMS: Final = ("rng_default", "rng_three_fry", "rng_philox")
 
@@ -243,6 +243,8 @@ _UNPRINTED: Final[dict[tuple[str, str], str]] = {
     ("", "called_computations"): "{}",
     ("", "sparsity_config"): "{}",
     ("", "result_accuracy"): "{mode=default}",
+    ("", "statistics"): "{}",
+    ("", "backend_config"): '""',
     **{
         (opcode, name): "{}"
         for opcode in ("dot", "ragged-dot", "scaled-dot")

@@ -118,12 +118,13 @@ def parse_value(name: str, text: str, opcode: str = "") -> Any:
 
         return parse_shaped_literal(text)
     cursor = ValueCursor(text, "P204")
+    words: str | tuple[str, ...]
     if kind == "word":
-        value: Any = read_word(cursor, name, opcode)
+        words = read_word(cursor, name, opcode)
     else:
-        value = tuple(cursor.items("{", "}", lambda: read_word(cursor, name, opcode)))
+        words = tuple(cursor.items("{", "}", lambda: read_word(cursor, name, opcode)))
     cursor.end()
-    return value
+    return words
 
 
 def value_text(name: str, value: Any, opcode: str = "") -> str:
@@ -133,7 +134,7 @@ def value_text(name: str, value: Any, opcode: str = "") -> str:
         return SMALL_CODECS[kind].write(value)
     if kind in ("string", "computation") and not str(value).startswith("{"):
         return SMALL_CODECS[kind].write(value)
-    if kind == "word_list":
+    if isinstance(value, tuple):
         return f"{{{','.join(value)}}}"
     if isinstance(value, bool):
         return bool_text(value)
@@ -179,7 +180,7 @@ def in_print_order(attributes: Mapping[str, str], opcode: str = "") -> dict[str,
     Without an opcode the order is that of most opcodes.
     """
     ranks = print_rank(opcode)
-    unknown = ranks["parameter_replication"] - 1
+    unknown = ranks["sharding"] - 1
     general = {name: k for k, name in enumerate(EXTRA_ORDER)}
 
     def rank(name: str) -> tuple[float, int]:
@@ -217,7 +218,10 @@ def canonical_header(attributes: Mapping[str, str]) -> dict[str, str]:
     known = [name for name in HEADER_ORDER if name in attributes]
     for name in (*known, *(n for n in attributes if n not in HEADER_ORDER)):
         written = header_text(name, parse_header_value(name, attributes[name]))
-        if written != _UNPRINTED_HEADER.get(name):
+        unprinted = written == _UNPRINTED_HEADER.get(name) or (
+            written == "{}" and name.startswith("allow_spmd_")
+        )
+        if not unprinted:
             found[name] = written
     return found
 

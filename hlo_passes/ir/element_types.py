@@ -7,6 +7,7 @@ lacks come from ml_dtypes (a dependency of jaxlib). s1 and u1 are stored in byte
 from __future__ import annotations
 
 from functools import cache
+from importlib import import_module
 from math import ceil, log10
 from typing import TYPE_CHECKING, Any, Final
 
@@ -55,9 +56,7 @@ def numpy_dtype(element_type: str) -> np.dtype[Any]:
     if name is None:
         raise UnsupportedHloError(f"{element_type} has no NumPy form", code="S010")
     try:
-        import ml_dtypes
-
-        return np.dtype(getattr(ml_dtypes, name))
+        return np.dtype(getattr(import_module("ml_dtypes"), name))
     except (ImportError, AttributeError):
         raise UnsupportedHloError(
             f"{element_type} needs ml_dtypes with {name}",

@@ -3,8 +3,8 @@
     constant({ { 1, 2 }, { 3, 4 } })     Literal of s32[2,2]
     constant({...})                      elided: the value is not known
 
-A literal is read with the shape of its constant. Large ones are checked and converted as
-a whole, not token by token. Source: openxla/xla `hlo_parser.cc` (Aug 2026).
+A literal is read with the shape of its constant. Large ones are checked and converted
+as a whole, not token by token. Source: openxla/xla `hlo_parser.cc` (Aug 2026).
 """
 
 from __future__ import annotations

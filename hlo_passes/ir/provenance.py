@@ -55,6 +55,8 @@ def parse_origin(text: str) -> Origin:
             cursor.fail("expected synthetic_call", at=at)
         cursor.expect("]")
         tree = "[synthetic_call]"
+    elif cursor.sees("}"):
+        tree = "()"
     else:
         tree = _read_origin_tree(cursor)
     cursor.expect("}", "at the end of an origin")
@@ -125,7 +127,10 @@ def parse_statistics(text: str) -> Statistics:
         cursor.attribute_name("visualizing_index=")
         visualized = cursor.integer()
         while cursor.eat(","):
-            values.append((cursor.attribute_name(), cursor.number()))
+            name = cursor.attribute_name()
+            if cursor.sees("inf") or cursor.sees("-inf"):
+                cursor.fail("a statistic is finite")
+            values.append((name, cursor.number()))
     cursor.expect("}", "at the end of statistics")
     cursor.end()
     return Statistics(visualized, tuple(values))
@@ -186,7 +191,14 @@ def _read_tolerances(cursor: ValueCursor) -> tuple[tuple[str, float], ...]:
 
 # -- sparsity ------------------------------------------------------------------
 
-_SIDE_FIELDS: Final = ("sparsity", "dimension", "stride")
+#: Fields of a side with their defaults; `idx` came in the middle of 2026 and is
+#: written only when it was read.
+_SIDE_DEFAULTS: Final[dict[str, Any]] = {
+    "sparsity": (0, 0),
+    "dimension": 0,
+    "stride": 0,
+    "idx": None,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +233,14 @@ def parse_sparsity_config(text: str) -> SparsityConfig:
     cursor.end()
     return SparsityConfig(
         tuple(
-            (side, tuple((n, found[side][n]) for n in _SIDE_FIELDS if n in found[side]))
+            (
+                side,
+                tuple(
+                    (name, value)
+                    for name, default in _SIDE_DEFAULTS.items()
+                    if (value := found[side].get(name, default)) is not None
+                ),
+            )
             for side in ("lhs", "rhs")
             if side in found
         )
@@ -238,7 +257,7 @@ def _read_side(cursor: ValueCursor, fields: dict[str, Any]) -> None:
             if not pair:
                 cursor.fail("expected a ratio, as in 2x4")
             fields[name] = (int(pair[1]), int(pair[2]))
-        elif name in _SIDE_FIELDS:
+        elif name in _SIDE_DEFAULTS:
             fields[name] = cursor.integer()
         else:
             cursor.fail(f"unexpected {name}", at=at)

@@ -6,8 +6,8 @@
     replica_groups=mesh['x'=2,'y'=4] {'x'}           over axes of a mesh
     source_target_pairs={{0,1},{1,0}}
 
-A value keeps the form in which it was read; it compares and hashes by the groups. Source:
-openxla/xla `xla/hlo/ir/replica_group.cc` (Aug 2026).
+A value keeps the form in which it was read; it compares and hashes by the groups.
+Source: openxla/xla `xla/hlo/ir/replica_group.cc` (Aug 2026).
 """
 
 from __future__ import annotations

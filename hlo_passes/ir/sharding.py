@@ -296,11 +296,10 @@ class _TileReader:
             if kind not in self.words:
                 continue
             if kind == "maximal":
-                if not isinstance(self.devices, tuple) or len(self.devices) != 1:
+                devices = () if isinstance(self.devices, Iota) else self.devices
+                if len(devices) != 1:
                     self._fail("a maximal sharding has exactly one device")
-                return TileSharding(
-                    kind, None, (), self.devices[0], group, self.metadata
-                )
+                return TileSharding(kind, None, (), devices[0], group, self.metadata)
             if explicit:
                 self._fail(f"a {kind} sharding has no devices")
             return TileSharding(kind, None, (), None, group, self.metadata)

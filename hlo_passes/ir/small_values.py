@@ -20,6 +20,8 @@ from hlo_passes.ir.value_cursor import ValueCursor
 
 #: XLA prints six significant digits of a number unless told otherwise.
 _SIGNIFICANT_DIGITS: Final = 6
+#: XLA reads these words in either case.
+_ANY_CASE: Final = frozenset({"schedule", "api_version"})
 _LARGEST_FLOAT32: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
@@ -69,6 +71,8 @@ def read_word(cursor: ValueCursor, name: str, opcode: str) -> str:
     at = cursor.skip()
     word = cursor.word(f"a value of {name}")
     allowed = allowed_words(name, opcode)
+    if name in _ANY_CASE:
+        word = word.upper()
     if word not in allowed:
         cursor.fail(
             f"{name} cannot be {word}", at=at, hint=f"one of {', '.join(allowed)}"

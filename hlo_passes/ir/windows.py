@@ -233,7 +233,8 @@ def parse_dim_labels(text: str) -> DimLabels:
             at=match.start(),
             hint="input, kernel and output have the same number",
         )
-    return DimLabels(match[1], match[2], match[3])
+    # XLA forgets the unnamed dimensions at the end.
+    return DimLabels(*(match[group].rstrip("?") for group in (1, 2, 3)))
 
 
 def _spatial_rank(cursor: ValueCursor, match: re.Match[str], group: int) -> int:
