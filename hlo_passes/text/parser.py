@@ -169,7 +169,9 @@ class ModuleParser:
             raise error(
                 source, at, "P022", f"computation %{name[1]} is defined already"
             )
-        opened = skip_trivia(text, self._skip_signature(skip_trivia(text, name.end())))
+        opened = skip_trivia(
+            text, skip_signature(source, skip_trivia(text, name.end()))
+        )
         if not text.startswith("{", opened):
             raise error(source, opened, "P023", "expected '{' to open the computation")
         computation = Computation(name[1])
@@ -190,27 +192,6 @@ class ModuleParser:
         computation.source_foot += text[foot_start:end]
         self.add(computation, is_entry=is_entry)
         return end
-
-    def _skip_signature(self, at: int) -> int:
-        source, text = self.source, self.source.text
-        if not text.startswith("(", at):
-            return at
-        at = skip_trivia(text, at + 1)
-        while not text.startswith(")", at):
-            name = _PARAMETER.match(text, at)
-            if not name:
-                raise error(source, at, "P025", "expected a parameter, as in p: f32[8]")
-            _, at = read_shape(source, name.end())
-            at = skip_trivia(text, at)
-            if text.startswith(",", at):
-                at = skip_trivia(text, at + 1)
-            elif not text.startswith(")", at):
-                raise error(source, at, "P025", "expected ',' or ')' in the signature")
-        at = skip_trivia(text, at + 1)
-        if not text.startswith("->", at):
-            raise error(source, at, "P025", "expected '->' and the result's shape")
-        _, at = read_shape(source, at + 2)
-        return at
 
     def read_body(
         self, computation: Computation, opened: int, *, depth: int = 0
@@ -278,3 +259,26 @@ class ModuleParser:
         module.source_epilogue = text[end:]
         self.add(computation, is_entry=True)
         return self.finish()
+
+
+def skip_signature(source: SourceText, at: int) -> int:
+    """Past `(p: f32[8], ...) -> shape` at `at`, if it stands there; P025 at a fault."""
+    text = source.text
+    if not text.startswith("(", at):
+        return at
+    at = skip_trivia(text, at + 1)
+    while not text.startswith(")", at):
+        name = _PARAMETER.match(text, at)
+        if not name:
+            raise error(source, at, "P025", "expected a parameter, as in p: f32[8]")
+        _, at = read_shape(source, name.end())
+        at = skip_trivia(text, at)
+        if text.startswith(",", at):
+            at = skip_trivia(text, at + 1)
+        elif not text.startswith(")", at):
+            raise error(source, at, "P025", "expected ',' or ')' in the signature")
+    at = skip_trivia(text, at + 1)
+    if not text.startswith("->", at):
+        raise error(source, at, "P025", "expected '->' and the result's shape")
+    _, at = read_shape(source, at + 2)
+    return at

@@ -24,13 +24,20 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 from hlo_passes.source import SourceText
 from hlo_passes.text.attribute_text import read_attributes, skip_group
-from hlo_passes.text.parser import ModuleParser
+from hlo_passes.text.parser import ModuleParser, skip_signature
 from hlo_passes.text.shape_parser import parse_shape
 
 if TYPE_CHECKING:
     from hlo_passes.ir.shapes import Shape
 
 _HEADER = re.compile(r"(ENTRY )?%([A-Za-z_][A-Za-z0-9_.-]*) (?:\(.*\) -> .*[^ ] )?\{")
+#: A header whose signature holds arrays only; any other is read by the parser.
+_TYPE = "(?:" + "|".join(sorted(PRIMITIVE_TYPES, key=len, reverse=True)) + ")"
+_ARRAY = rf"{_TYPE}\[[0-9,]*\]"
+_NAMED_ARRAY = rf"[A-Za-z_][A-Za-z0-9_.-]*: {_ARRAY}"
+_PLAIN_SIGNATURE = re.compile(
+    rf"\((?:{_NAMED_ARRAY}(?:, {_NAMED_ARRAY})*)?\) -> {_ARRAY} \{{"
+)
 _FOOT = re.compile(r'\}(?:, execution_thread="([A-Za-z0-9_.-]*)")?')
 _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
@@ -124,6 +131,7 @@ def _read_computations(reader: ModuleParser, at: int) -> None:
         if header is not None and done >= 0 and reader.is_free(header[2]):
             computation = Computation(header[2])
             try:
+                _check_signature(line, header.end(2) + 1)
                 end = _read_body(
                     computation, lines, index + 1, first_line + index + 1, heads
                 )
@@ -226,6 +234,8 @@ def _read_body(
         elif opcode == "constant":
             if "(" in inside or "/" in inside:
                 inside, tail = _nested_literal(arguments)
+            if inside.count("{") != inside.count("}"):
+                raise _NotPlainError
             node.operands = ()
             node.literal = inside
         elif opcode == "parameter" and inside.isdecimal():
@@ -263,6 +273,16 @@ def _read_body(
     computation.root_is_marked = root is not None
     computation.root = order[-1] if root is None else by_name[root]
     return index
+
+
+def _check_signature(header: str, at: int) -> None:
+    """Refuse a signature that the complete parser would refuse."""
+    if header.startswith("{", at) or _PLAIN_SIGNATURE.fullmatch(header, at):
+        return
+    try:
+        skip_signature(SourceText(header), at)
+    except ParseError:
+        raise _NotPlainError from None
 
 
 def _nested_literal(arguments: str) -> tuple[str, str]:
