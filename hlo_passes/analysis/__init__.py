@@ -1,0 +1,1 @@
+"""What passes ask about a module: order, calls, effects, equality, differences."""

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 _ALWAYS: Final = (
     frozenset(
-        "rng rng-get-and-update-state infeed outfeed collective-broadcast".split()
+        ["rng", "rng-get-and-update-state", "infeed", "outfeed", "collective-broadcast"]
     )
     | opcodes.POINT_TO_POINT
     | opcodes.NATIVE_ASYNC_STARTS
     | opcodes.NATIVE_ASYNC_DONES
 )
 _WITH_LAYOUT_CONSTRAINT: Final = frozenset(
-    "all-to-all all-gather all-reduce reduce-scatter".split()
+    ["all-to-all", "all-gather", "all-reduce", "reduce-scatter"]
 )
 _WITH_CHANNEL: Final = _WITH_LAYOUT_CONSTRAINT | {"collective-permute"}
 

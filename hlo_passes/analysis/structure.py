@@ -29,7 +29,7 @@ _UNIQUE: Final = frozenset(("after-all", "add-dependency", "domain"))
 #: Source: openxla/xla `xla/hlo/ir/hlo_sharding.h`.
 _SHARDING_ATTRIBUTE: Final = "xla.sdy.sharding"
 #: Frontend attributes of send and recv count as attributes of their own.
-_POINT_TO_POINT: Final = frozenset("send send-done recv recv-done".split())
+_POINT_TO_POINT: Final = frozenset(["send", "send-done", "recv", "recv-done"])
 
 Meaning = tuple[tuple[str, object], ...]
 

@@ -30,8 +30,8 @@ class CollectivePermuteSplitter(Pass):
 
     The first keeps the channel id, the others get fresh ones; without a channel id
     none gets one. An element's metadata and frontend attributes go to its permute.
-    Control edges are repeated at every part. In-place permutes and starts are left
-    alone.
+    Where no element has them, every part keeps the permute's own. Control edges are
+    repeated at every part. In-place permutes and starts are left alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and operands.
@@ -84,6 +84,13 @@ def _split(computation: Computation, permute: Instruction, channel: int) -> int:
     described: dict[int, Instruction] = {}
     for element, index in elements.items():
         described.setdefault(index, element)
+    # Where elements carry an attribute at all, the combined one was put together from
+    # theirs.
+    spoken_for = [
+        name
+        for name in _INHERITED_FROM_ELEMENT
+        if any(name in element.attributes for element in elements)
+    ]
     parts: list[Instruction] = []
     for index, operand in enumerate(permute.operands):
         attributes = {
@@ -101,10 +108,9 @@ def _split(computation: Computation, permute: Instruction, channel: int) -> int:
             attributes,
             before=permute,
         )
-        for name in _INHERITED_FROM_ELEMENT:
-            text = index in described and described[index].attributes.get(name)
-            if text:
-                part.set_attribute(name, text)
+        for name in spoken_for:
+            element = described.get(index)
+            part.set_attribute(name, element and element.attributes.get(name))
         for predecessor in permute.control_predecessors:
             computation.add_control_edge(predecessor, part)
         for successor in permute.control_successors:

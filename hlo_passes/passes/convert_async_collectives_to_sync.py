@@ -27,7 +27,9 @@ from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.gpu_backend_config import has_gpu_config, set_collective_fields
 
 #: What the GPU's pass does not count as work beside a collective.
-_IDLE_ON_GPU: Final = frozenset("parameter constant bitcast get-tuple-element".split())
+_IDLE_ON_GPU: Final = frozenset(
+    ["parameter", "constant", "bitcast", "get-tuple-element"]
+)
 #: Attributes of a start that its synchronous form does not have.
 _OF_START: Final = (
     "async_execution_thread", "output_to_operand_aliasing", "calls", "origin",

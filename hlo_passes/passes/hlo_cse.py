@@ -3,6 +3,8 @@
     Before:  %a = f32[8] add(%x, %y)       After:   %a = f32[8] add(%x, %y)
              %b = f32[8] add(%y, %x)                readers of %a and of %b
              %t = tuple(%a, %b)                     %t = tuple(%a, %a)
+
+Two get-tuple-elements of one index, as combining leaves them, are such a case.
 """
 
 from __future__ import annotations
@@ -168,9 +170,7 @@ def _replace(instruction: Instruction, first: Instruction) -> None:
     computation.remove_with_dead_operands(instruction)
 
 
-def _merge_fusion_outputs(
-    body: Computation, graph: CallGraph, report: Report
-) -> None:
+def _merge_fusion_outputs(body: Computation, graph: CallGraph, report: Report) -> None:
     """Let readers of a fusion's repeated output read its first occurrence."""
     callers = graph.callers_of(body)
     if (
