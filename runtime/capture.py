@@ -27,6 +27,12 @@ STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-schedu
 #: XLA's pass behind which a module is one device's program.
 _PARTITIONER: Final = "spmd-partitioning"
 
+#: A GPU that is not there cannot be measured; collectives are to overlap.
+_GPU_OPTIONS: Final[dict[str, Any]] = {
+    "xla_gpu_autotune_level": 0,
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+}
+
 #: How StableHLO and HLO text call the number of replicas and of partitions.
 _COUNTS: Final = (
     ("num_replicas", "replica_count"),
@@ -118,6 +124,8 @@ def _final(lowered: Any, name: str, stage: str) -> str:
             "xla_dump_large_constants": True,
             "xla_dump_hlo_pass_re": "latency-hiding-scheduler",
         }
+        if stage == "gpu-scheduled":
+            options |= _GPU_OPTIONS
         failure: CompilationError | None = None
         try:
             _compiled(lowered, name, options)

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jax
 
+from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.errors import HloError
 from hlo_passes.ir.module import Module
 from runtime import jax_private
@@ -23,6 +24,7 @@ class RuntimeHostError(HloError):
     """The host cannot do what a run needs (codes R...)."""
 
     default_code = "R000"
+    exit_code = ExitCode.CANNOT_RUN
 
 
 class DeviceCountError(RuntimeHostError):
@@ -66,31 +68,42 @@ def emulate(count: int) -> None:
         )
     flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
     os.environ["XLA_FLAGS"] = f"{flags} {device_count_flag(count)}".strip()
-    jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
+    jax.config.update("jax_platforms", "cpu")
 
 
-def topology_of(module: Module) -> tuple[int, int]:
+def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int, int]:
     """(replicas, partitions) that a module asks for.
 
     Its header says; where both are 1, the largest id in its groups and pairs + 1 is
     the number of partitions if its collectives carry channel ids, else of replicas.
+    `device_count` overrides: so many partitions or replicas, whichever the module has.
     """
     replicas, partitions = module.replica_count, module.num_partitions
-    if replicas * partitions > 1:
+    if device_count is None and replicas * partitions > 1:
         return replicas, partitions
+    if device_count == replicas * partitions:
+        return replicas, partitions
+    largest, has_channel = _largest_id(module)
+    count = device_count if device_count is not None else largest + 1
+    in_partitions = partitions > 1 or (replicas == 1 and has_channel)
+    return (1, count) if in_partitions else (count, 1)
+
+
+def _largest_id(module: Module) -> tuple[int, bool]:
+    """The largest id in groups and pairs, and whether any of them has a channel."""
     largest, has_channel = 0, False
     for computation in module.computations:
         for instruction in computation.instructions:
-            tail = instruction.attributes
-            if "replica_groups" not in tail and "source_target_pairs" not in tail:
+            attributes = instruction.attributes
+            if not attributes.keys() & {"replica_groups", "source_target_pairs"}:
                 continue
-            has_channel = has_channel or "channel_id" in tail
+            has_channel = has_channel or "channel_id" in attributes
             groups = instruction.replica_groups
             pairs = instruction.source_target_pairs
             ids = [i for g in (groups.groups if groups else ()) for i in g]
             ids += [i for p in (pairs.pairs if pairs else ()) for i in p]
             largest = max(largest, *ids, 0)
-    return (1, largest + 1) if has_channel else (largest + 1, 1)
+    return largest, has_channel
 
 
 def devices_for(count: int) -> Sequence[Any]:
@@ -99,10 +112,10 @@ def devices_for(count: int) -> Sequence[Any]:
     Raises:
         DeviceCountError: R002, there are not so many.
     """
-    devices = jax.devices()
+    devices = jax.devices("cpu")
     if len(devices) < count:
         raise DeviceCountError(
-            f"the module asks for {count} devices, JAX has {len(devices)}",
+            f"the module asks for {count} devices, JAX has {len(devices)} of the CPU",
             hint=f"call runtime.emulate({count}) before the first use of JAX",
         )
     return devices[:count]

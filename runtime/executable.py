@@ -19,7 +19,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from hlo_passes.errors import HloError, UnsupportedHloError
+from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
 from runtime import jax_private
@@ -42,7 +42,6 @@ LEFT_OUT_PASSES: Final = (
     "cpu-parallel-task-assigner",
     "cse",
     "fusion",
-    "gather_simplifier",
     "multi_output_fusion",
     "reshape-mover",
     "simplify-conditional",
@@ -55,6 +54,9 @@ LEFT_OUT_PASSES: Final = (
     "sharding-propagation",
     "spmd-partitioning",
 )
+
+#: Lines of a message of XLA's that are quoted: enough for its parser's excerpt.
+_QUOTED_LINES: Final = 3
 
 _MODULE_NUMBERS = itertools.count(1)
 
@@ -193,7 +195,7 @@ def load_plain(
     except (RuntimeError, ValueError) as problem:
         raise UnsupportedHloError(
             f"{source.name} cannot be handed to XLA's CPU pipeline: "
-            f"{_first_line(problem)}",
+            f"{_in_short(problem)}",
             code="S012",
         ) from problem
     seen: list[bytes] = []
@@ -204,7 +206,8 @@ def load_plain(
             return None
         try:
             seen.append(restored(scheduled, plain))
-        except (HloError, RuntimeError, ValueError) as problem:
+        except Exception as problem:
+            # XLA logs what a callback raises and goes on without it.
             failures.append(problem)
             raise
         return seen[-1]
@@ -222,8 +225,10 @@ def load_plain(
         if failures:
             raise failures[0] from problem
         raise CompilationError(
-            f"XLA cannot compile {source.name} for CPUs: {_first_line(problem)}"
+            f"XLA cannot compile {source.name} for CPUs: {_in_short(problem)}"
         ) from problem
+    if failures:
+        raise failures[0]
     if not seen:
         raise CompilationError(
             f"XLA compiled {source.name} without asking for its collectives",
@@ -241,6 +246,7 @@ def load_plain(
     )
 
 
-def _first_line(problem: Exception) -> str:
-    text = str(problem).strip() or type(problem).__name__
-    return text.splitlines()[0]
+def _in_short(problem: Exception) -> str:
+    """The first lines of what XLA says, as one."""
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    return " ".join(lines[:_QUOTED_LINES]) or type(problem).__name__

@@ -18,7 +18,6 @@ import numpy as np
 
 from hlo_passes.errors import HloError
 
-
 _TRANSFORMATION_NUMBERS = itertools.count(1)
 
 
@@ -86,8 +85,6 @@ def compile_stablehlo(
     replica_count: int,
     num_partitions: int,
     without_passes: Sequence[str],
-    dump_to: str | None = None,
-    dump_passes: str = "",
 ) -> Any:
     """Compile StableHLO for the devices, which are replicas x partitions in order.
 
@@ -97,11 +94,13 @@ def compile_stablehlo(
         replica_count: of the module.
         num_partitions: of the module.
         without_passes: names of HLO passes that XLA leaves out.
-        dump_to: a folder for XLA's dumps, None for none.
-        dump_passes: regular expression of the passes to dump.
 
     Returns:
         jaxlib's LoadedExecutable.
+
+    Raises:
+        ValueError: what is given is no StableHLO.
+        RuntimeError: XLA refuses it.
     """
     with _expected("jax._src.compiler.get_compile_options"):
         from jax._src.compiler import get_compile_options
@@ -123,12 +122,11 @@ def compile_stablehlo(
         build.use_shardy_partitioner = False
         debug = build.debug_options
         debug.xla_disable_hlo_passes = ",".join(without_passes)
-        if dump_to is not None:
-            debug.xla_dump_to = dump_to
-            debug.xla_dump_hlo_as_text = True
-            debug.xla_dump_hlo_pass_re = dump_passes
     with make_ir_context():
-        module = ir.Module.parse(stablehlo)
+        try:
+            module = ir.Module.parse(stablehlo)
+        except ir.MLIRError as problem:
+            raise ValueError(str(problem)) from problem
         attributes = module.operation.attributes
         integer = ir.IntegerType.get_signless(32)
         attributes["mhlo.num_partitions"] = ir.IntegerAttr.get(integer, num_partitions)
@@ -143,15 +141,6 @@ def execute(executable: Any, arguments: Sequence[jax.Array]) -> list[list[jax.Ar
         run = executable.execute_sharded
     results = run(list(arguments))
     return results.disassemble_into_single_device_arrays()
-
-
-def cpu_custom_call_targets() -> frozenset[str]:
-    """Names of the custom-calls that the CPU back end of this process knows."""
-    with _expected("jaxlib._jax.custom_call_targets"):
-        from jaxlib import _jax
-
-        targets = _jax.custom_call_targets("Host")
-    return frozenset(targets)
 
 
 def backend_is_up() -> bool:

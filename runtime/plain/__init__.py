@@ -1,1 +1,1 @@
-"""Any HLO module -> plain HLO, which XLA's CPU pipeline takes whole (docs/runtime.md)."""
+"""Any HLO module -> plain HLO, which XLA's CPU pipeline takes whole."""

@@ -30,11 +30,10 @@ POSITION_MARK: Final = "hlo_passes#"
 
 #: Attributes that say nothing about values.
 _SILENT_ATTRIBUTES: Final = frozenset(
-    "metadata sharding backend_config frontend_attributes origin statistics "
-    "async_execution_thread control-predecessors parameter_replication "
-    "result_accuracy operand_precision algorithm sparsity_config".split()
+    ["metadata", "sharding", "backend_config", "frontend_attributes", "origin", "statistics", "async_execution_thread", "control-predecessors", "parameter_replication", "result_accuracy", "operand_precision", "sparsity_config"]
 )
 
+_PRODUCTS: Final = ("dot", "convolution")
 _CALLEES: Final = ("to_apply", "select", "scatter")
 
 
@@ -98,50 +97,33 @@ class Builder:
     def entry(self) -> PlainModule:
         """Write the entry; the plain module."""
         source = self.source.entry
-        target = Computation("hlo_passes_entry")
-        leaves_by_parameter = [array_leaves(p.shape) for p in source.parameters]
         for parameter in source.parameters:
             check_shape(parameter, parameter.shape)
-        module = self.plain.module
 
         def body() -> Instruction:
-            numbers = iter(range(sum(map(len, leaves_by_parameter))))
-            values = []
-            for parameter, leaves in zip(
-                source.parameters, leaves_by_parameter, strict=True
-            ):
-                made = [
-                    self.at.new("parameter", s, name="p", literal=str(next(numbers)))
-                    for s in leaves
-                ]
-                values.append(tree(parameter.shape, made))
+            values: list[Value] = []
+            count = 0
+            for parameter in source.parameters:
+                leaves = self._parameters(array_leaves(parameter.shape), "p", count)
+                count += len(leaves)
+                values.append(tree(parameter.shape, leaves))
             return self.pack(arrays(self.inline(source, values)))
 
-        self._within(target, body)
-        module.add_computation(target)
-        module.entry = target
+        self.plain.module.entry = self.computation("entry", body)
         return self.plain
 
     def region(self, source: Computation) -> str:
         """A computation that an opcode applies to elements (`to_apply`); its name."""
         name = self._regions.get(source)
         if name is None:
-            name = self.fresh_computation(source.name)
-            target = Computation(name)
 
             def body() -> Instruction:
-                made = [
-                    self.at.new(
-                        "parameter", plain_shape(p.shape), name="r", literal=str(n)
-                    )
-                    for n, p in enumerate(source.parameters)
-                ]
+                shapes = [plain_shape(p.shape) for p in source.parameters]
+                made = self._parameters(shapes, "r", 0)
                 leaves = arrays(self.inline(source, list(made)))
                 return leaves[0] if len(leaves) == 1 else self.pack(leaves)
 
-            self._within(target, body)
-            self.plain.module.add_computation(target)
-            self._regions[source] = name
+            name = self._regions[source] = self.computation(source.name, body).name
         return name
 
     def with_tuple_parameter(
@@ -154,26 +136,34 @@ class Builder:
             state: shape of that parameter.
             packed: whether the result becomes a flat tuple.
         """
-        name = self.fresh_computation(source.name)
-        target = Computation(name)
 
         def body() -> Instruction:
             shapes = array_leaves(state)
-            whole = self.at.new(
-                "parameter", tuple_shape(shapes), name="state", literal="0"
-            )
+            (whole,) = self._parameters([tuple_shape(shapes)], "state", 0)
             leaves = [self.element(whole, k) for k in range(len(shapes))]
             result = arrays(self.inline(source, [tree(state, leaves)]))
             return self.pack(result) if packed else result[0]
 
-        self._within(target, body)
-        self.plain.module.add_computation(target)
-        return name
+        return self.computation(source.name, body).name
 
-    def fresh_computation(self, stem: str) -> str:
-        """A computation name that no other computation of the plain module has."""
+    def computation(self, stem: str, body: Callable[[], Instruction]) -> Computation:
+        """Add a computation that `body` writes; it returns the root."""
         self._computation_count += 1
-        return f"c{self._computation_count}_{stem}"
+        target = Computation(f"c{self._computation_count}_{stem}")
+        target.module = self.plain.module
+        outer, self.at = self.at, target
+        target.set_root(body())
+        self.at = outer
+        self.plain.module.add_computation(target)
+        return target
+
+    def _parameters(
+        self, shapes: Iterable[Shape], stem: str, first: int
+    ) -> list[Instruction]:
+        return [
+            self.at.new("parameter", shape, name=stem, literal=str(number))
+            for number, shape in enumerate(shapes, first)
+        ]
 
     def inline(self, source: Computation, arguments: Iterable[Value]) -> Value:
         """Write a computation's instructions here; the value of its root."""
@@ -195,12 +185,6 @@ class Builder:
             )
         return values[source.root]
 
-    def _within(self, target: Computation, body: Callable[[], Instruction]) -> None:
-        outer, self.at = self.at, target
-        target.module = self.plain.module
-        target.set_root(body())
-        self.at = outer
-
     # -- instructions -------------------------------------------------------
 
     def write(self, operation: Operation) -> Value:
@@ -214,7 +198,12 @@ class Builder:
             name: text
             for name, text in operation.attributes.items()
             if name not in _SILENT_ATTRIBUTES
+            # How a product is to be rounded; XLA's CPU back end has one way only.
+            and not (name == "algorithm" and operation.opcode in _PRODUCTS)
         }
+        if attributes.pop("order", None) == "TOTAL":
+            # How jaxlib 0.12 spells it; both releases read the older word.
+            attributes["type"] = "TOTALORDER"
         for name in _CALLEES:
             if name in attributes:
                 callee = self.source.computation(attributes[name])

@@ -15,7 +15,7 @@ from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import parse_replica_groups
-from hlo_passes.ir.shapes import BITS, Shape, array_shape, tuple_shape
+from hlo_passes.ir.shapes import BITS, COMPLEX, Shape, array_shape, tuple_shape
 from runtime.plain.builder import Builder, Operation, Rule
 from runtime.plain.refusals import check_shape, refuse
 from runtime.plain.stand_ins import TARGET, Collective
@@ -148,6 +148,8 @@ def _reduction(op: Operation, operands: list[Instruction]) -> str:
     for kind in sorted(types):
         if kind.startswith("f8") or BITS[kind] < 8:
             refuse(op.source, f"XLA's CPU back end cannot reduce {kind} across devices")
+        if kind in COMPLEX and root.opcode in ("minimum", "maximum"):
+            refuse(op.source, f"{kind} has no {root.opcode}")
     return root.opcode
 
 

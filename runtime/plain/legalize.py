@@ -8,13 +8,19 @@ from __future__ import annotations
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import async_role
-from runtime.plain import collective_rules, library_call_rules, structure_rules
+from runtime.plain import (
+    collective_rules,
+    library_call_rules,
+    structure_rules,
+    top_k_rules,
+)
 from runtime.plain.builder import Builder, PlainModule, Rule
 
 _RULES: dict[str, Rule] = {
     **structure_rules.RULES,
     **collective_rules.RULES,
     **library_call_rules.RULES,
+    **top_k_rules.RULES,
 }
 
 

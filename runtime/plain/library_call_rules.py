@@ -20,6 +20,7 @@ from hlo_passes.ir.metadata import parse_backend_config
 from hlo_passes.ir.shapes import Shape
 from runtime.plain.builder import Builder, Operation, Rule
 from runtime.plain.refusals import check_shape, refuse
+from runtime.plain.top_k_rules import top_k
 from runtime.plain.values import Value, array_leaves, arrays, plain_shape
 
 #: Targets that mark a value for the partitioner and change nothing.
@@ -27,11 +28,11 @@ _MARKERS: Final = frozenset({"LayoutConstraint", "MoveToHost", "MoveToDevice"})
 
 #: Targets that only an unpartitioned module has.
 _UNPARTITIONED: Final = frozenset(
-    "Sharding SPMDFullToShardShape SPMDShardToFullShape xla.sdy.FuncResultSharding "
-    "xla.sdy.GlobalToLocalShape xla.sdy.LocalToGlobalShape".split()
+    ["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"]
 )
 
 _GEMM_TARGETS: Final = ("__cublas$gemm", "__cublas$lt$matmul")
+_TOP_K_TARGETS: Final = ("TopK", "__gpu$TopK")
 _CONVOLUTION_TARGETS: Final = ("__cudnn$convForward",)
 
 #: Epilogues of a gemm whose meaning is plain: (adds a vector, applies ReLU).
@@ -49,6 +50,8 @@ def _custom_call(builder: Builder, op: Operation) -> Value:
         return _gemm(builder, op)
     if target in _CONVOLUTION_TARGETS:
         return _convolution(builder, op)
+    if target in _TOP_K_TARGETS:
+        return top_k(builder, op)
     if target in _UNPARTITIONED:
         refuse(
             op.source,
@@ -71,7 +74,7 @@ def _config(op: Operation, key: str) -> Mapping[str, Any]:
 
 
 def _gemm(builder: Builder, op: Operation) -> Value:
-    """alpha * dot + beta * C, then the epilogue; scratch space becomes zeros."""
+    """Alpha * dot + beta * C, then the epilogue; scratch space becomes zeros."""
     check_shape(op.source, op.shape)
     config = _config(op, "gemm_backend_config")
     epilogue = config.get("epilogue", "DEFAULT")

@@ -26,8 +26,9 @@ REASONS: Final[dict[str, str]] = {
     "set-dimension-size": "dynamic dimensions are not supported",
     "dynamic-reshape": "dynamic dimensions are not supported",
     "scaled-dot": "its scaling rule has no plain form here",
-    "ragged-dot": "its group rule has no plain form here",
+    "ragged-dot": "XLA's CPU back end has no ragged-dot",
     "scan": "it has no plain form here",
+    "mulhi": "StableHLO, the door to XLA's CPU pipeline, does not have it",
 }
 
 #: Element types that StableHLO, the door to XLA's CPU pipeline, does not have.
@@ -63,7 +64,7 @@ def check_constant(instruction: Instruction) -> None:
         refuse(
             instruction,
             "its value is left out ({...})",
-            hint="dump the module with xla_dump_hlo_as_long_text or print_large_constants",
+            hint="dump the module with xla_dump_large_constants",
         )
     if instruction.shape.is_tuple:
         refuse(instruction, "tuple constants have no plain form here")

@@ -1,0 +1,194 @@
+"""The subcommands that need JAX: `hlo-passes run` and `hlo-passes lower`.
+
+hlo-passes run m.hlo --against=rewritten.hlo --seed=1
+hlo-passes lower model.py:step --stage=partitioned -o step.hlo
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+import tempfile
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hlo_passes.cli.command import Command
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+
+#: How long a device waits for the others in a collective before the run counts as
+#: hung, and how long a run may take. Emulated devices share few cores: generous.
+_TIMEOUT_SECONDS: Final = 60
+_TIME_LIMIT_SECONDS: Final = 3600
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        msg = f"{text} is not positive"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def _configure_run(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="INPUT")
+    parser.add_argument("--against", metavar="OTHER", help="a module to compare with")
+    given = parser.add_mutually_exclusive_group()
+    given.add_argument("--inputs", metavar="FILE.npz", help="arrays for the parameters")
+    given.add_argument("--seed", type=int, default=0, help="of made-up inputs")
+    parser.add_argument("--outputs", metavar="FILE.npz", help="where results go")
+    parser.add_argument("--repeat", type=_positive, default=1)
+    parser.add_argument(
+        "--devices", type=_positive, help="overrides the module's number"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--timeout-seconds",
+        type=_positive,
+        default=_TIMEOUT_SECONDS,
+        help="how long a device waits in a collective before that counts as a deadlock",
+    )
+    parser.add_argument(
+        "--time-limit-seconds",
+        type=_positive,
+        default=_TIME_LIMIT_SECONDS,
+        help="for the whole run",
+    )
+
+
+def run_module(arguments: argparse.Namespace) -> int:
+    """`hlo-passes run`: run a module on emulated devices, compare it with another."""
+    from runtime import run_process
+    from runtime.devices import topology_of
+    from runtime.memory import bytes_needed, require
+    from runtime.plain.legalize import plain_module
+
+    if arguments.seed < 0:
+        raise UsageError(f"--seed={arguments.seed} is negative", code="U024")
+    module = read_module(arguments.input)
+    topology = topology_of(module, device_count=arguments.devices)
+    other = read_module(arguments.against) if arguments.against else None
+    collectives = []
+    for one in (module, other):
+        if one is None:
+            continue
+        plain = plain_module(one)
+        count = topology[0] * topology[1]
+        require(bytes_needed(plain, device_count=count), one)
+        collectives += plain.collectives
+    if other is not None and arguments.devices is None:
+        _require_same_devices(topology, topology_of(other))
+    if arguments.inputs and not pathlib.Path(arguments.inputs).is_file():
+        raise UsageError(f"there is no file {arguments.inputs}", code="U001")
+    with tempfile.TemporaryDirectory(prefix="hlo-passes-run-") as folder:
+        request = _request(arguments, module, other, topology, pathlib.Path(folder))
+        answer = run_process.run(
+            request,
+            collectives,
+            timeout_seconds=arguments.timeout_seconds,
+            time_limit_seconds=arguments.time_limit_seconds,
+        )
+    if arguments.json:
+        sys.stdout.write(json.dumps(answer) + "\n")
+    else:
+        sys.stdout.write(_report(arguments, answer))
+    return ExitCode.DIFFERENT if answer["matches"] is False else ExitCode.DONE
+
+
+def _require_same_devices(one: tuple[int, int], other: tuple[int, int]) -> None:
+    if one != other:
+        raise UsageError(
+            f"the modules ask for {one} and {other} replicas and partitions",
+            code="U020",
+            hint="compare a module with what a pass made of it",
+        )
+
+
+def _request(
+    arguments: argparse.Namespace,
+    module: Module,
+    other: Module | None,
+    topology: tuple[int, int],
+    folder: pathlib.Path,
+) -> Any:
+    from runtime.run_worker import Request
+
+    (folder / "module.hlo").write_text(module.to_text())
+    if other is not None:
+        (folder / "against.hlo").write_text(other.to_text())
+    absolute = {
+        name: str(pathlib.Path(path).absolute()) if path else None
+        for name, path in (("in", arguments.inputs), ("out", arguments.outputs))
+    }
+    return Request(
+        module=str(folder / "module.hlo"),
+        name=arguments.input,
+        against=str(folder / "against.hlo") if other is not None else None,
+        against_name=arguments.against,
+        topology=topology,
+        inputs=absolute["in"],
+        seed=arguments.seed,
+        outputs=absolute["out"],
+        repeat=arguments.repeat,
+        answer=str(folder / "answer.json"),
+    )
+
+
+def _report(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> str:
+    lines = [
+        f"{arguments.input}: ran on {answer['devices']} emulated devices, "
+        f"{min(answer['seconds']):.3f} s"
+    ]
+    for number, output in enumerate(answer["outputs"]):
+        shape = ",".join(map(str, output["shape"]))
+        lines.append(
+            f"  {number}: {output['dtype']}[{shape}] sha256 {output['sha256'][:16]}"
+        )
+    if answer["matches"] is True:
+        lines.append(f"{arguments.against}: every bit is the same")
+    elif answer["matches"] is False:
+        lines.append(
+            f"{arguments.against}: results differ, largest error "
+            f"{answer['max_abs_error']:g} ({answer['max_ulp_error']:g} ulp)"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _configure_lower(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("function", metavar="FILE.py:FUNCTION")
+    parser.add_argument(
+        "--stage",
+        choices=("before-optimizations", "partitioned", "scheduled", "gpu-scheduled"),
+        help="partitioned, with --target gpu-scheduled, when not given",
+    )
+    parser.add_argument("--target", help="a GPU that is not there, such as h100_sxm")
+    parser.add_argument(
+        "--topology",
+        default="1x1x8",
+        help="partitions x hosts per partition x devices per host (1x1x8)",
+    )
+    parser.add_argument("-o", "--output", metavar="OUT")
+
+
+def lower_function(arguments: argparse.Namespace) -> int:
+    """`hlo-passes lower`: a jitted function's module at a stage."""
+    from runtime.lower_file import lower_file
+
+    module = lower_file(
+        arguments.function,
+        stage=arguments.stage,
+        target=arguments.target,
+        topology=arguments.topology,
+    )
+    write_text(arguments.output, module.to_text())
+    return ExitCode.DONE
+
+
+RUN = Command("run", "run on emulated devices, compare", _configure_run, run_module)
+LOWER = Command(
+    "lower", "a jitted function as an HLO module", _configure_lower, lower_function
+)

@@ -1,0 +1,109 @@
+"""From XLA's log of a run that hung: which collective, and which devices are missing.
+
+XLA only counts who came to a rendezvous. With its collectives' log switched on
+(`LOG_ENVIRONMENT`) every device tells where it arrives; the last place of each device
+is where it stands, and who stands elsewhere is missing.
+
+    deadlock: %inner (all-reduce, channel 1) waits for device 3 of 0,1,2,3;
+    %last (collective-permute, channel 2) waits for devices 0,1,2 of 0,1,2,3
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from runtime.plain.stand_ins import Collective
+
+#: Environment under which XLA's CPU collectives tell who arrives. Source: openxla/xla
+#: `xla/backends/cpu/runtime/collective_thunk.cc` (Aug 2026), VLOG level 3.
+LOG_ENVIRONMENT: Final = {
+    "TF_CPP_VMODULE": "collective_thunk=3",
+    "TF_CPP_MIN_LOG_LEVEL": "0",
+}
+
+_KEY = (
+    r"RendezvousKey\{run_id=RunId: (?P<run>\d+), global_devices=\[(?P<devices>[^\]]*)\],"
+    r".*?op_id=(?P<op>-?\d+)\}"
+)
+_ARRIVAL = re.compile(rf"rank=(?P<rank>\d+), key={_KEY}")
+_STUCK = re.compile(rf"waiting for `(?P<kind>[a-z -]+?) {_KEY}` for")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendezvous:
+    """A collective that some devices wait in.
+
+    Attributes:
+        kind: opcode.
+        op_id: the channel; for collectives without one a number of XLA's.
+        devices: who must come.
+        missing: who has not; empty where the log does not tell.
+    """
+
+    kind: str
+    op_id: int
+    devices: tuple[int, ...]
+    missing: tuple[int, ...]
+
+
+def flags(timeout_seconds: int) -> str:
+    """XLA flags under which a rendezvous gives up after so many seconds."""
+    return (
+        f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={timeout_seconds} "
+        f"--xla_cpu_collective_call_terminate_timeout_seconds={timeout_seconds} "
+        f"--xla_cpu_collective_timeout_seconds={timeout_seconds}"
+    )
+
+
+def is_deadlock(log: str) -> bool:
+    """Whether a run ended because devices waited for others."""
+    return _STUCK.search(log) is not None
+
+
+def stuck(log: str) -> tuple[Rendezvous, ...]:
+    """The rendezvous that never came about, by channel."""
+    stands_at: dict[int, tuple[str, str, str]] = {}
+    for match in _ARRIVAL.finditer(log):
+        devices = _numbers(match["devices"])
+        device = devices[int(match["rank"])]
+        stands_at[device] = (match["run"], match["devices"], match["op"])
+    found: dict[tuple[str, str, str, str], Rendezvous] = {}
+    for match in _STUCK.finditer(log):
+        key = (match["run"], match["devices"], match["op"])
+        devices = _numbers(match["devices"])
+        missing = tuple(d for d in devices if stands_at.get(d) != key)
+        kind = match["kind"].replace(" ", "-")
+        found[(kind, *key)] = Rendezvous(
+            kind, int(match["op"]), devices, missing if stands_at else ()
+        )
+    return tuple(sorted(found.values(), key=lambda r: (r.op_id, r.kind, r.devices)))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(int(word) for word in text.split(",") if word.strip())
+
+
+def describe(
+    rendezvous: Sequence[Rendezvous], collectives: Sequence[Collective]
+) -> str:
+    """The deadlock in words; collectives by their names in the module."""
+    return "deadlock: " + "; ".join(_sentence(r, collectives) for r in rendezvous)
+
+
+def _sentence(rendezvous: Rendezvous, collectives: Sequence[Collective]) -> str:
+    of_kind = [c for c in collectives if c.opcode == rendezvous.kind]
+    in_channel = [
+        c for c in of_kind if c.attributes.get("channel_id") == str(rendezvous.op_id)
+    ]
+    candidates = in_channel or [c for c in of_kind if "channel_id" not in c.attributes]
+    names = dict.fromkeys(f"%{c.source_name}" for c in candidates)
+    name = " or ".join(names) or f"channel {rendezvous.op_id}"
+    group = ",".join(map(str, rendezvous.devices))
+    if not rendezvous.missing:
+        return f"{name} ({rendezvous.kind}) waits for some of the devices {group}"
+    missing = ",".join(map(str, rendezvous.missing))
+    plural = "s" * (len(rendezvous.missing) > 1)
+    return f"{name} ({rendezvous.kind}) waits for device{plural} {missing} of {group}"

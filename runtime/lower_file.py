@@ -1,0 +1,158 @@
+"""FILE.py:FUNCTION -> a module: what `hlo-passes lower` does.
+
+    def step(devices):                       # in model.py
+        mesh = jax.sharding.Mesh(devices, ("x",))
+        ...
+        return jax.jit(f), (abstract_x, abstract_y)
+
+The function is given the devices and returns (jitted function, arguments).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any, Final
+
+import jax
+import numpy as np
+
+from hlo_passes.errors import HloError, UsageError
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.spec import nearest
+from runtime.capture import lower
+from runtime.devices import RuntimeHostError, devices_for, emulate
+
+_TARGETS: Final = pathlib.Path(__file__).resolve().parent / "data" / "gpu_targets"
+
+
+class NoGpuCompilerError(RuntimeHostError):
+    """The deviceless GPU compiler is not installed, or does not know the target."""
+
+    default_code = "R007"
+
+
+class UserFunctionError(UsageError):
+    """The file or function given to `lower` does not do what it must."""
+
+    default_code = "U025"
+
+
+def lower_file(
+    function: str, *, stage: str | None, target: str | None, topology: str
+) -> Module:
+    """Lower FILE.py:FUNCTION.
+
+    Args:
+        function: path and name.
+        stage: as for `runtime.lower`; None for the default.
+        target: a GPU, None for emulated host devices.
+        topology: 'PxHxG': their product is the number of devices.
+
+    Raises:
+        UserFunctionError: U025, the function cannot be had or does not do its part.
+        NoGpuCompilerError: R007.
+    """
+    count = _device_count(topology)
+    if target is None:
+        if stage == "gpu-scheduled":
+            raise UsageError(
+                "--stage=gpu-scheduled needs a --target",
+                code="U026",
+                hint="for example --target=h100_sxm",
+            )
+        emulate(count)
+        devices: Sequence[Any] = devices_for(count)
+    else:
+        devices = _gpu_devices(target, topology)
+    jitted, arguments = _call(function, np.array(devices))
+    default = "partitioned" if target is None else "gpu-scheduled"
+    return lower(jitted, *arguments, stage=stage or default)
+
+
+def _device_count(topology: str) -> int:
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", topology)
+    if match is None:
+        raise UsageError(
+            f"--topology={topology} is not of the form PxHxG",
+            code="U026",
+            hint="partitions x hosts per partition x devices per host, such as 1x2x8",
+        )
+    return int(match[1]) * int(match[2]) * int(match[3])
+
+
+def _gpu_devices(target: str, topology: str) -> Sequence[Any]:
+    """Devices of a GPU that is not there, for the deviceless compiler to compile for."""
+    from jax.experimental import topologies
+
+    # The host's own back end is the CPU: with any other choice the plug-in looks for
+    # CUDA libraries that this does without.
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        described = topologies.get_topology_desc(
+            platform="cuda", target_config=_target_text(target), topology=topology
+        )
+    except (RuntimeError, ValueError, NotImplementedError) as problem:
+        first = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise NoGpuCompilerError(
+            f"there is no compiler for --target={target} here: {first}",
+            hint="pip install --no-deps jax-cuda12-plugin jax-cuda12-pjrt, of the "
+            f"versions that go with jax {jax.__version__}; no GPU is needed",
+        ) from problem
+    return described.devices
+
+
+def _target_text(target: str) -> str:
+    """The description of a GPU: a name that comes with the package, or a file."""
+    path = pathlib.Path(target)
+    if path.suffix == ".txtpb" and path.is_file():
+        return path.read_text()
+    known = sorted(p.stem for p in _TARGETS.glob("*.txtpb"))
+    if target not in known:
+        raise UsageError(
+            f"there is no target {target}",
+            code="U027",
+            hint=f"{nearest(target, known) or ''} the targets are {', '.join(known)}",
+        )
+    return (_TARGETS / f"{target}.txtpb").read_text()
+
+
+def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
+    path, colon, name = function.rpartition(":")
+    if not colon or not name.isidentifier():
+        raise UserFunctionError(
+            f"{function} is not of the form FILE.py:FUNCTION", hint="model.py:step"
+        )
+    if not pathlib.Path(path).is_file():
+        raise UsageError(f"there is no file {path}", code="U001")
+    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
+    if spec is None or spec.loader is None:
+        raise UserFunctionError(
+            f"{path} is no Python file", hint="its name ends in .py"
+        )
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+        made = getattr(module, name, None)
+        result = made(devices) if callable(made) else None
+    except HloError:
+        raise
+    except Exception as problem:
+        raise UserFunctionError(
+            f"{function} raises {type(problem).__name__}: {problem}"
+        ) from problem
+    finally:
+        sys.path.pop(0)
+    if made is None:
+        raise UserFunctionError(f"{path} has no function {name}")
+    if not (isinstance(result, tuple) and len(result) == 2):
+        raise UserFunctionError(
+            f"{function} must return (jitted function, arguments)",
+            hint="it is called with the devices",
+        )
+    jitted, arguments = result
+    return jitted, tuple(arguments)

@@ -1,0 +1,154 @@
+"""Starting the worker process of `hlo-passes run`, and reading how it ended.
+
+A rendezvous that never comes about ends the worker (XLA has no gentler way); it is
+then started once more with the log of XLA's collectives on, to learn who is missing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any, Final
+
+from hlo_passes.errors import HloError
+from runtime import deadlock
+from runtime.devices import RuntimeHostError, device_count_flag, without_device_count
+from runtime.plain.stand_ins import Collective
+from runtime.run_worker import Request
+
+#: Silence on stderr for so long, then a line that says what is going on.
+_PROGRESS_AFTER_SECONDS: Final = 1.0
+
+
+class DeadlockError(RuntimeHostError):
+    """Devices wait for each other."""
+
+    default_code = "R005"
+
+
+class WorkerError(RuntimeHostError):
+    """The process that ran the module ended badly, or not in time."""
+
+    default_code = "R006"
+
+
+class WorkerAnswerError(HloError):
+    """An error of the worker, already rendered there."""
+
+    def __init__(self, rendered: str, exit_code: int) -> None:
+        """Keep the text as it is."""
+        super().__init__(rendered)
+        self.exit_code = exit_code
+
+    def render(self) -> str:
+        """The worker's own words."""
+        return self.message
+
+
+def run(
+    request: Request,
+    collectives: Sequence[Collective],
+    *,
+    timeout_seconds: int,
+    time_limit_seconds: int,
+) -> dict[str, Any]:
+    """Run a request in a process of its own.
+
+    Args:
+        request: `answer` and the other files must lie in a folder of its own.
+        collectives: of the modules, for messages.
+        timeout_seconds: how long a device waits for others in a collective.
+        time_limit_seconds: for everything.
+
+    Raises:
+        DeadlockError: R005, with the collective and who is missing.
+        WorkerError: R006, the time is over or the process broke.
+        HloError: what the worker found wrong.
+    """
+    code, log = _start(request, timeout_seconds, time_limit_seconds, {})
+    answer = pathlib.Path(request.answer)
+    if answer.exists():
+        fields = json.loads(answer.read_text())
+        if "error" in fields:
+            raise WorkerAnswerError(fields["error"], code)
+        return fields
+    if deadlock.is_deadlock(log):
+        _, log = _start(
+            request, timeout_seconds, time_limit_seconds, deadlock.LOG_ENVIRONMENT
+        )
+        raise DeadlockError(
+            deadlock.describe(deadlock.stuck(log), collectives),
+            hint="every device of a group must come to its collectives in one order; "
+            "look for a conditional or a loop that devices leave differently",
+        )
+    raise WorkerError(_last_words(code, log))
+
+
+def _start(
+    request: Request,
+    timeout_seconds: int,
+    time_limit_seconds: int,
+    environment: dict[str, str],
+) -> tuple[int, str]:
+    folder = pathlib.Path(request.answer).parent
+    request_path = folder / "request.json"
+    request_path.write_text(json.dumps(dataclasses.asdict(request)))
+    flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
+    count = request.topology[0] * request.topology[1]
+    xla_flags = f"{flags} {device_count_flag(count)} {deadlock.flags(timeout_seconds)}"
+    package = str(pathlib.Path(__file__).resolve().parent.parent)
+    path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH")) if p)
+    log_path = folder / "log"
+    with log_path.open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "runtime.run_worker", str(request_path)],
+            env={
+                **os.environ,
+                **environment,
+                "XLA_FLAGS": xla_flags.strip(),
+                "JAX_PLATFORMS": "cpu",
+                "PYTHONPATH": path,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+        )
+        try:
+            code = _wait(process, request, time_limit_seconds)
+        finally:
+            if process.poll() is None:
+                process.kill()
+                process.wait()
+    return code, log_path.read_text(errors="replace")
+
+
+def _wait(
+    process: subprocess.Popen[bytes], request: Request, limit_seconds: int
+) -> int:
+    start = time.monotonic()
+    try:
+        return process.wait(_PROGRESS_AFTER_SECONDS)
+    except subprocess.TimeoutExpired:
+        count = request.topology[0] * request.topology[1]
+        sys.stderr.write(f"running {request.name} on {count} emulated devices ...\n")
+    try:
+        return process.wait(max(0.0, limit_seconds - (time.monotonic() - start)))
+    except subprocess.TimeoutExpired:
+        raise WorkerError(
+            f"{request.name} did not end in {limit_seconds} seconds",
+            hint="--time-limit-seconds gives it more; a loop may never end",
+        ) from None
+
+
+def _last_words(code: int, log: str) -> str:
+    lines = [line for line in log.splitlines() if line.strip()]
+    errors = [line for line in lines if line[:1] == "F" or "Error" in line]
+    last = (errors or lines or ["it said nothing"])[-1].strip()
+    how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+    return f"the process that ran the module {how}: {last[:300]}"

@@ -1,0 +1,140 @@
+"""The process in which `hlo-passes run` runs: as many devices as the module asks for.
+
+    python -m runtime.run_worker REQUEST.json
+
+The request names files; the answer is a file too, so that nothing that XLA prints gets
+into it. A deadlock ends this process: the parent reads why from its stderr.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+import sys
+import time
+from typing import Any
+
+import numpy as np
+
+from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
+from hlo_passes.errors import HloError, UsageError
+from hlo_passes.text.reader import parse
+from runtime.arrays_file import checksum, dtype_name, read_arrays, write_arrays
+from runtime.compare import Comparison, compare_outputs, require_same_signature
+from runtime.devices import emulate
+from runtime.executable import Executable, load_plain
+from runtime.inputs import seeded_inputs
+from runtime.plain.builder import PlainModule
+from runtime.plain.legalize import plain_module
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Request:
+    """What to run.
+
+    Attributes:
+        module: file with the HLO text.
+        name: of the module's own file, for messages.
+        against: file of the other module, or None.
+        against_name: its own file.
+        topology: (replicas, partitions).
+        inputs: `.npz` file, or None for seeded ones.
+        seed: of the inputs.
+        outputs: where results go, or None.
+        repeat: how often to run.
+        answer: where the answer goes.
+    """
+
+    module: str
+    name: str
+    against: str | None
+    against_name: str | None
+    topology: tuple[int, int]
+    inputs: str | None
+    seed: int
+    outputs: str | None
+    repeat: int
+    answer: str
+
+
+def answer_to(request: Request) -> dict[str, Any]:
+    """Run as asked; what `run --json` prints."""
+    replicas, partitions = request.topology
+    emulate(replicas * partitions)
+    source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
+    plain = plain_module(source)
+    executable = load_plain(plain, source, replicas, partitions)
+    other = _other(request, executable)
+    inputs = _inputs(request, plain, executable)
+    try:
+        placed = executable.put(inputs)
+    except ValueError as problem:
+        raise UsageError(str(problem), code="U023") from problem
+    seconds = []
+    outputs: list[np.ndarray] = []
+    for _ in range(request.repeat):
+        start = time.perf_counter()
+        outputs = executable.run_on(placed)
+        seconds.append(time.perf_counter() - start)
+    if request.outputs is not None:
+        write_arrays(request.outputs, outputs)
+    comparison = compare_outputs(outputs, other(*inputs)) if other else None
+    return {
+        "devices": executable.device_count,
+        "outputs": [
+            {
+                "shape": list(shape.dimensions),
+                "dtype": dtype_name(shape.element_type),
+                "sha256": checksum(array),
+            }
+            for shape, array in zip(executable.results, outputs, strict=True)
+        ],
+        **_compared(comparison),
+        "seconds": seconds,
+    }
+
+
+def _other(request: Request, executable: Executable) -> Executable | None:
+    if request.against is None:
+        return None
+    text = pathlib.Path(request.against).read_text()
+    module = parse(text, filename=request.against_name or request.against)
+    other = load_plain(plain_module(module), module, *request.topology)
+    require_same_signature(executable, other)
+    return other
+
+
+def _inputs(
+    request: Request, plain: PlainModule, executable: Executable
+) -> list[np.ndarray]:
+    if request.inputs is not None:
+        return read_arrays(request.inputs)
+    source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
+    return seeded_inputs(
+        plain, source, device_count=executable.device_count, seed=request.seed
+    )
+
+
+def _compared(comparison: Comparison | None) -> dict[str, Any]:
+    keys = ("matches", "bitwise_equal", "max_abs_error", "max_ulp_error", "pearson")
+    return {k: getattr(comparison, k) if comparison else None for k in keys}
+
+
+def main(request_path: str) -> int:
+    """Answer the request in a file; the exit code."""
+    fields = json.loads(pathlib.Path(request_path).read_text())
+    fields["topology"] = tuple(fields["topology"])
+    request = Request(**fields)
+    try:
+        answer = answer_to(request)
+        code = int(ExitCode.DONE)
+    except HloError as problem:
+        answer = {"error": problem.render()}
+        code = exit_code_of(problem)
+    pathlib.Path(request.answer).write_text(json.dumps(answer))
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
