@@ -1,8 +1,8 @@
 """Array literals from text: braces against the shape, then all numbers at once.
 
 The braces are compared as one string with what the shape asks for; only when they
-differ are the tokens walked to find the place. Numbers are converted by NumPy in bulk; the few
-that need more (NaN payloads, integers beyond 2**63) one by one.
+differ are the tokens walked to find the place. Numbers are converted by NumPy in bulk;
+the few that need more (NaN payloads, integers beyond 2**63) one by one.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ _TOLERANCES: Final = ("atol", "rtol", "ulps")
 class Origin:
     """Where a value came from before optimisation, kept as canonical text.
 
-    `text` is a tree: `{"a"}`, `{"a" {0,1}}`, `({"a"}, {})`, or `[synthetic_call]`.
+    `text` is a tree: `{"a"}`, `{"a" {0,1}}`, `({"a"}, {})`, perhaps with the call it
+    belongs to, `{"a"},["call"]`; or `[synthetic_call]`.
     """
 
     text: str
@@ -59,6 +60,11 @@ def parse_origin(text: str) -> Origin:
         tree = "()"
     else:
         tree = _read_origin_tree(cursor)
+    if cursor.eat(","):
+        # The call that the value belongs to, since the middle of 2026.
+        cursor.expect("[", "in front of the call of an origin")
+        tree += f',["{cursor.string()}"]'
+        cursor.expect("]", "behind the call of an origin")
     cursor.expect("}", "at the end of an origin")
     cursor.end()
     return Origin(tree)
@@ -162,7 +168,7 @@ def parse_result_accuracy(text: str) -> ResultAccuracy:
     name = cursor.attribute_name("mode= or tolerance=")
     if name == "mode":
         at = cursor.skip()
-        mode = cursor.word("a mode")
+        mode = cursor.word("a mode").lower()
         if mode not in _ACCURACY_MODES:
             cursor.fail(f"unknown mode {mode}", at=at, hint="default or highest")
         result = ResultAccuracy(mode)

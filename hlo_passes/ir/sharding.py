@@ -296,7 +296,7 @@ class _TileReader:
             if kind not in self.words:
                 continue
             if kind == "maximal":
-                devices = () if isinstance(self.devices, Iota) else self.devices
+                devices = [] if isinstance(self.devices, Iota) else list(self.devices)
                 if len(devices) != 1:
                     self._fail("a maximal sharding has exactly one device")
                 return TileSharding(kind, None, (), devices[0], group, self.metadata)

@@ -20,8 +20,10 @@ from hlo_passes.ir.value_cursor import ValueCursor
 
 #: XLA prints six significant digits of a number unless told otherwise.
 _SIGNIFICANT_DIGITS: Final = 6
-#: XLA reads these words in either case.
-_ANY_CASE: Final = frozenset({"schedule", "api_version"})
+#: XLA reads the words of these attributes in either case.
+_ANY_CASE: Final = frozenset(
+    {"schedule", "api_version", "operand_precision", "algorithm", "distribution"}
+)
 _LARGEST_FLOAT32: Final = struct.unpack("<f", b"\xff\xff\x7f\x7f")[0]
 
 
@@ -72,7 +74,7 @@ def read_word(cursor: ValueCursor, name: str, opcode: str) -> str:
     word = cursor.word(f"a value of {name}")
     allowed = allowed_words(name, opcode)
     if name in _ANY_CASE:
-        word = word.upper()
+        word = next((w for w in allowed if w.lower() == word.lower()), word)
     if word not in allowed:
         cursor.fail(
             f"{name} cannot be {word}", at=at, hint=f"one of {', '.join(allowed)}"
