@@ -17,8 +17,8 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.ir.opcodes import ARITY, async_role
-from hlo_passes.ir.shape_inference import compatible
-from hlo_passes.ir.shapes import Shape
+from hlo_passes.ir.shape_inference import Signature, compatible
+from hlo_passes.ir.shapes import Shape, tuple_shape
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -197,9 +197,9 @@ def _check_generic_operand(
         report.add(
             instruction, "V502", f"{opcode} takes one operand, it has {len(operands)}"
         )
-    start = previous
-    while generic_role(start.opcode) == "update" and start.operands:
-        start = start.operands[0]
+    start = start_of(previous)
+    if start is None:
+        return
     mine, other = _stem(opcode), wrapped_kind(start)
     if mine != "async" and other is not None and mine != other:
         report.add(instruction, "V502", f"{opcode} ends an asynchronous {other}")
@@ -234,23 +234,48 @@ def _check_inherited(
             )  # fmt: skip
 
 
+def start_of(instruction: Instruction) -> Instruction | None:
+    """The generic start of an update or done (a start: itself); None where none is."""
+    while generic_role(instruction.opcode) in ("update", "done"):
+        if not instruction.operands:
+            return None
+        instruction = instruction.operands[0]
+    return instruction if generic_role(instruction.opcode) == "start" else None
+
+
+def sugar_signature(start: Instruction) -> Signature | None:
+    """Parameters and result of the operation that sugar spells.
+
+    Operands and result may be bound step by step: what the last update or done says
+    holds, as in XLA's reader.
+    """
+    last, parameters, result = start, (), None
+    while last is not None:
+        shape = last.shape
+        if generic_role(last.opcode) == "done":
+            result = shape
+            break
+        if not shape.is_tuple or len(shape.elements) < 2:
+            return None
+        parameters, result = shape.elements[0].elements, shape.elements[1]
+        last = next(
+            (u for u in last.users if generic_role(u.opcode) in ("update", "done")),
+            None,
+        )
+    return None if result is None else Signature(parameters, result)
+
+
 def check_generic_shape(
-    instruction: Instruction,
-    parameters: tuple[Shape, ...] | None,
-    result: Shape | None,
-    report: Report,
+    instruction: Instruction, signature: Signature, report: Report
 ) -> None:
     """Note what is wrong with the shape of a generic start, update or done.
 
-    Args:
-        instruction: the start, update or done.
-        parameters: of the wrapped computation; None for sugar.
-        result: of the wrapped computation; None for sugar.
-        report: takes the faults.
+    `signature` is that of the wrapped computation; a start or update binds a prefix of
+    its parameters and result, a done needs all of them.
     """
     opcode, shape = instruction.opcode, instruction.shape
     if generic_role(opcode) == "done":
-        _check_done_shape(instruction, result, report)
+        _check_done_shape(instruction, signature, report)
         return
     elements = shape.elements
     if not shape.is_tuple or len(elements) < 2 or not elements[0].is_tuple:
@@ -267,73 +292,69 @@ def check_generic_shape(
                 instruction, "V505",
                 f"the operands of {opcode} are not those in its shape {shape}",
             )  # fmt: skip
-    else:
+    elif instruction.operands:
         _check_update_shape(instruction, report)
-    if parameters is not None and (
-        len(bound) > len(parameters)
-        or not all(map(compatible, bound, parameters[: len(bound)]))
-    ):
+    if not is_prefix(elements[0], tuple_shape(signature.parameters)):
         report.add(
             instruction, "V505",
             f"the wrapped computation does not take {elements[0]}",
         )  # fmt: skip
-    if result is not None and not is_prefix(elements[1], result):
+    if not is_prefix(elements[1], signature.result):
         report.add(
             instruction, "V505",
-            f"the wrapped computation returns {result}, not {elements[1]}",
+            f"the wrapped computation returns {signature.result}, not {elements[1]}",
         )  # fmt: skip
 
 
 def is_prefix(part: Shape, whole: Shape) -> bool:
-    """Whether a shape is another one, or a tuple that opens like it."""
-    if not part.is_tuple or not whole.is_tuple:
+    """Whether a shape is another one, or a tuple that opens like it; () is always."""
+    if not part.is_tuple:
         return compatible(part, whole)
-    return len(part.elements) <= len(whole.elements) and all(
-        map(is_prefix, part.elements, whole.elements)
+    if not part.elements:
+        return True
+    return (
+        whole.is_tuple
+        and len(part.elements) <= len(whole.elements)
+        and all(map(is_prefix, part.elements, whole.elements))
     )
 
 
 def _check_update_shape(instruction: Instruction, report: Report) -> None:
     """An update repeats the shape before it; more operands bind more parameters."""
-    if not instruction.operands:
-        return
     before, after = instruction.operands[0].shape, instruction.shape
     if not before.is_tuple or len(before.elements) < 2:
         return
     added = [o.shape for o in instruction.operands[1:]]
+    bound = after.elements[0].elements
     if (
         not is_prefix(before.elements[0], after.elements[0])
         or not is_prefix(before.elements[1], after.elements[1])
-        or len(after.elements[0].elements)
-        != len(before.elements[0].elements) + len(added)
-        or not all(
-            map(
-                compatible,
-                after.elements[0].elements[
-                    len(after.elements[0].elements) - len(added) :
-                ],
-                added,
-            )
-        )
+        or len(bound) != len(before.elements[0].elements) + len(added)
+        or not all(map(compatible, bound[len(bound) - len(added) :], added))
     ):
         report.add(
-            instruction, "V505",
-            f"{instruction.opcode} makes {after} of {before}",
-        )  # fmt: skip
+            instruction, "V505", f"{instruction.opcode} makes {after} of {before}"
+        )
 
 
 def _check_done_shape(
-    instruction: Instruction, result: Shape | None, report: Report
+    instruction: Instruction, signature: Signature, report: Report
 ) -> None:
-    if not instruction.operands:
-        return
-    before = instruction.operands[0].shape
-    if result is None and before.is_tuple and len(before.elements) > 1:
-        result = before.elements[1]
-    if result is not None and not compatible(instruction.shape, result):
+    """All parameters are bound, and the result is the wrapped computation's."""
+    opcode = instruction.opcode
+    if instruction.operands:
+        before = instruction.operands[0].shape
+        bound = before.elements[0].elements if before.elements else ()
+        if len(bound) != len(signature.parameters):
+            report.add(
+                instruction, "V505",
+                f"{opcode}: {len(bound)} of {len(signature.parameters)} operands are "
+                "bound",
+            )  # fmt: skip
+    if not compatible(instruction.shape, signature.result):
         report.add(
             instruction, "V505",
-            f"{instruction.opcode} returns {result}, not {instruction.shape}",
+            f"{opcode} returns {signature.result}, not {instruction.shape}",
         )  # fmt: skip
 
 

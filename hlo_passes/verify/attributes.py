@@ -68,8 +68,26 @@ def check_attributes(
         if name not in attributes:
             report.add(instruction, "V102", f"{opcode} needs {name}=")
             readable = False
-    if opcode == "broadcast" and "dimensions" not in attributes:
-        if instruction.operands and instruction.operands[0].shape.rank:
-            report.add(instruction, "V102", "broadcast of an array needs dimensions=")
+    for name, wanted in _by_operand(instruction):
+        if wanted != (name in attributes):
+            what = "needs" if wanted else "does not take"
+            report.add(instruction, "V102", f"{opcode} {what} {name}= here")
             readable = False
     return attributes if readable else None
+
+
+def _by_operand(instruction: Instruction) -> tuple[tuple[str, bool], ...]:
+    """(attribute, whether it must be there) where the first operand settles it."""
+    if not instruction.operands:
+        return ()
+    first = instruction.operands[0].shape
+    if instruction.opcode == "broadcast" and first.rank:
+        return (("dimensions", True),)
+    if instruction.opcode == "conditional":
+        flag = first.element_type == "pred"
+        return (
+            ("true_computation", flag),
+            ("false_computation", flag),
+            ("branch_computations", not flag),
+        )
+    return ()

@@ -5,6 +5,7 @@
     V601 fusion against its body         V605 wrapped computation is not one operation
     V602 body of two fusions             V606 dead or misplaced value in a fusion
     V607 output_to_operand_aliasing      V608 custom-call against its constraints
+    V609 composite call without a name
 
 Source: openxla/xla `hlo_verifier.cc`, `xla/hlo/parser/hlo_parser.cc`.
 """
@@ -67,17 +68,13 @@ def check_signature(computation: Computation, report: Report) -> None:
 def check_threads(
     instruction: Instruction,
     callees: tuple[Computation, ...],
-    attributes: Mapping[str, str],
     report: Report,
 ) -> None:
-    """Callees run on the thread that the caller says."""
+    """Callees run on their caller's thread."""
     opcode = instruction.opcode
-    if opcode in _SAME_THREAD:
-        thread = instruction.computation.execution_thread
-    elif opcode == "async-start":
-        thread = attributes.get("async_execution_thread", '"main"')[1:-1]
-    else:
-        return
+    if opcode not in _SAME_THREAD:
+        return  # a start's thread is its computation's: XLA's reader sees to it
+    thread = instruction.computation.execution_thread
     for callee in callees:
         if callee.execution_thread != thread:
             report.add(
@@ -131,7 +128,7 @@ def check_fused_body(body: Computation, report: Report) -> None:
 
 def check_wrapped_body(start: Instruction, body: Computation, report: Report) -> None:
     """On the main thread a wrapped computation is one operation on its parameters."""
-    if body.execution_thread != "main":
+    if start.attributes.get("async_execution_thread", '"main"') != '"main"':
         return
     marks = parse_frontend_attributes(start.attributes.get("frontend_attributes", "{}"))
     if _GROUP_MARK in marks:
@@ -182,6 +179,27 @@ def check_aliasing(
                 instruction, "V607",
                 f"output {mine} cannot be operand {number}, which is {theirs}",
             )  # fmt: skip
+
+
+def check_composite(
+    instruction: Instruction, attributes: Mapping[str, str], report: Report
+) -> None:
+    """A composite call names itself in its frontend attributes."""
+    if attributes.get("is_composite") != "true":
+        return
+    marks = parse_frontend_attributes(attributes.get("frontend_attributes", "{}"))
+    version = marks.get("composite.version", "0")
+    if not marks.get("composite.name"):
+        report.add(
+            instruction, "V609",
+            "a composite call needs frontend attribute composite.name",
+        )  # fmt: skip
+    if marks.get("composite.attributes", "{}") == "":
+        report.add(instruction, "V609", "composite.attributes is empty")
+    if not version.isdecimal():
+        report.add(
+            instruction, "V609", f"composite.version {version} is no number from 0"
+        )
 
 
 def check_custom_call(

@@ -10,9 +10,10 @@ Each rule gives the shape that the result must have. Source: openxla/xla
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Final
 
-from hlo_passes.ir.shape_inference import Query, compatible
+from hlo_passes.ir.shape_inference import Query
 from hlo_passes.ir.shapes import UNBOUNDED, Shape, intern, tuple_shape
 from hlo_passes.verify.groups import Devices, check_pairs, group_size
 
@@ -125,9 +126,16 @@ def all_to_all(query: Query, devices: Devices) -> Shape:
         query.fail(f"{len(query.operands)} operands in groups of {size}")
     first = query.operand(0)
     for shape in query.operands:
-        if not compatible(shape, first):
+        if _in_any_memory(shape) != _in_any_memory(first):
             query.fail(f"operands of different shapes, {first} and {shape}")
     return tuple_shape(tuple(query.operands))
+
+
+def _in_any_memory(shape: Shape) -> Shape:
+    """The shape with its layout, memory space apart."""
+    if shape.layout is None or not shape.layout.memory_space:
+        return shape
+    return shape.with_layout(replace(shape.layout, memory_space=0))
 
 
 def ragged_all_to_all(query: Query, devices: Devices) -> Shape:
@@ -145,15 +153,7 @@ def ragged_all_to_all(query: Query, devices: Devices) -> Shape:
 
 
 def collective_broadcast(query: Query, devices: Devices) -> Shape:
-    """The first operand's shape; with a dynamic root all operands but the last."""
-    if query.flag("has_dynamic_root", default=False):
-        shapes = list(query.operands)
-        if len(shapes) < 2:
-            query.fail("needs a root behind its operands")
-        root = shapes.pop()
-        if root.element_type != "s32" or root.dimensions != (len(shapes),):
-            query.fail(f"the root must be s32[{len(shapes)}], it is {root}")
-        return _one_or_tuple(shapes)
+    """The first operand's shape; XLA looks neither at groups nor at further operands."""
     return query.array(0)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_passes.errors import HloError
 from hlo_passes.ir.attribute_values import HEADER_ORDER, parse_header_value
 from hlo_passes.ir.header_values import EntryLayout
+from hlo_passes.ir.metadata import parse_frontend_attributes
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.verify.finding import Report
@@ -164,6 +165,7 @@ def check_host_transfers(transfers: list[Instruction]) -> list[Instruction]:
             instruction.opcode,
             instruction.shape.text_without_layout,
             tuple(o.shape for o in instruction.operands),
+            parse_frontend_attributes(attributes.get("frontend_attributes", "{}")),
         )
         if first.setdefault(attributes["channel_id"], same) != same:
             different.append(instruction)

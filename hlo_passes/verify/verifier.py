@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from hlo_passes.errors import ParseError, VerificationError
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.ir.shape_inference import Signature, signature_of
+from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.verify import async_pairs, calls
 from hlo_passes.verify.attributes import check_attributes
 from hlo_passes.verify.finding import Finding, Report
@@ -24,14 +25,16 @@ from hlo_passes.verify.header import (
     check_host_transfers,
     check_mixed_layout,
 )
+from hlo_passes.verify.literal_checks import check_constant
+from hlo_passes.verify.origins import check_origin
 from hlo_passes.verify.shape_checks import (
     check_shape,
     check_wrapped,
     has_rule,
     shape_faults,
 )
+from hlo_passes.verify.shardings import check_consistent, check_sharding
 from hlo_passes.verify.structure import check_structure
-from hlo_passes.verify.values import check_constant, check_sharding
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -203,6 +206,8 @@ class _Run:
                     "calls it",
                     "computations are defined before they are called",
                 )  # fmt: skip
+        if instruction.opcode in ("while", "conditional"):
+            report.add_faults(instruction, check_consistent(instruction, call.callees))
         found: list[Finding] = []
         if instruction.opcode in ("fusion", "async-start") and call.callees:
             body = call.callees[0]
@@ -296,7 +301,7 @@ class _ComputationCheck:
             return None
         if callees:
             self.checked.calls.append(_Call(instruction, callees))
-            calls.check_threads(instruction, callees, attributes, self.report)
+            calls.check_threads(instruction, callees, self.report)
         return callees
 
     def _signatures(
@@ -322,14 +327,16 @@ class _ComputationCheck:
         elif opcode == "fusion":
             signatures = self._signatures(callees)
             if signatures:
-                calls.check_fusion(instruction, signatures[0], report)
+                calls.check_fusion(
+                    instruction, _outside(instruction), signatures[0], report
+                )
         elif opcode == "custom-call":
             calls.check_custom_call(instruction, attributes, report)
-        if "output_to_operand_aliasing" in attributes:
+        if opcode in ("fusion", "custom-call"):
             calls.check_aliasing(
                 instruction,
                 attributes,
-                tuple(o.shape for o in instruction.operands),
+                _outside(instruction).parameters,
                 instruction.shape,
                 report,
             )
@@ -352,43 +359,54 @@ class _ComputationCheck:
         if role is None:
             return
         signature = self._wrapped_signature(instruction, callees)
-        before = len(report.entries)
-        async_pairs.check_generic_shape(
-            instruction,
-            signature.parameters if signature else None,
-            signature.result if signature else None,
-            report,
+        if signature is None:
+            return
+        async_pairs.check_generic_shape(instruction, signature, report)
+        if role == "start":
+            self._wrapped_operation(instruction, attributes, callees, signature)
+
+    def _wrapped_operation(
+        self,
+        start: Instruction,
+        attributes: Mapping[str, str],
+        callees: tuple[Computation, ...],
+        signature: Signature,
+    ) -> None:
+        """The operation that sugar spells, and the aliasing of any generic start."""
+        signatures = self._signatures(callees)
+        if start.opcode != "async-start" and signatures is not None:
+            self.report.add_faults(
+                start,
+                check_wrapped(
+                    start.opcode,
+                    signature.parameters,
+                    signature.result,
+                    attributes,
+                    signatures,
+                    self.run_state.devices,
+                ),
+            )
+        if start.opcode == "fusion-start" and signatures:
+            calls.check_fusion(start, signature, signatures[0], self.report)
+        inner = start.opcode in ("custom-call-start", "fusion-start")
+        result = signature.result
+        if not inner:
+            bound = tuple_shape(signature.parameters)
+            context = start.shape.elements[2:]
+            result = tuple_shape((bound, signature.result, *context))
+        calls.check_aliasing(
+            start, attributes, signature.parameters, result, self.report
         )
-        if (
-            role == "start"
-            and opcode != "async-start"
-            and len(report.entries) == before
-        ):
-            signatures = self._signatures(callees)
-            if signatures is not None:
-                report.add_faults(
-                    instruction,
-                    check_wrapped(
-                        opcode,
-                        tuple(o.shape for o in instruction.operands),
-                        instruction.shape.elements[1],
-                        attributes,
-                        signatures,
-                        self.run_state.devices,
-                    ),
-                )
 
     def _wrapped_signature(
         self, instruction: Instruction, callees: tuple[Computation, ...]
     ) -> Signature | None:
-        """Of the computation that a generic start (or the start before it) calls."""
-        start = instruction
-        while async_pairs.generic_role(start.opcode) in ("update", "done"):
-            if not start.operands:
-                return None
-            start = start.operands[0]
-        if start.opcode != "async-start":
+        """Of the computation that a generic start calls, or that its sugar spells."""
+        start = async_pairs.start_of(instruction)
+        if start is None:
             return None
+        if start.opcode != "async-start":
+            return async_pairs.sugar_signature(start)
         if start is not instruction or not callees:
             name = start.attributes.get("calls", "").removeprefix("%")
             body = self.run_state.module.computation(name)
@@ -416,6 +434,12 @@ class _ComputationCheck:
                     instruction, "V107",
                     f"parameter_replication has {count} flags for {leaves} leaves",
                 )  # fmt: skip
+        if "origin" in attributes:
+            report.add_faults(
+                instruction, check_origin(attributes["origin"], instruction.shape)
+            )
+        if "is_composite" in attributes:
+            calls.check_composite(instruction, attributes, report)
         if opcode in ("all-reduce", "all-reduce-start"):
             self.checked.reduces.append(instruction)
             if opcode == "all-reduce" and int(attributes.get("channel_id", "1")) <= 0:
@@ -430,6 +454,11 @@ def _is_wrapped(computation: Computation) -> bool:
         caller.opcode == "async-start"
         for caller in computation.module.callers(computation)
     )
+
+
+def _outside(instruction: Instruction) -> Signature:
+    """Operands and result of an instruction, as a signature."""
+    return Signature(tuple([o.shape for o in instruction.operands]), instruction.shape)
 
 
 def _devices(module: Module) -> Devices:

@@ -11,8 +11,9 @@ stops the compilation: "stopped" means verified.
 
 Reached: the whole parser; of the verifier structure, async pairs, channels, shapes,
 instruction rules, called computations, schedules, aliasing, donors. Not reached: the
-header's entry_computation_layout (XLA resets it here), computations nobody calls (they
-are removed first), layout-sensitive rules, the deadlock check.
+header's entry_computation_layout (XLA resets it here), aliasing where the entry takes
+tuples or a computation is dead (the module is then called from another entry), rules
+that look at layouts, the deadlock check.
 
 Bad input may abort the process: `XlaJudge` then starts another and says "abort".
 """
@@ -86,24 +87,66 @@ def stub_program(program: Any) -> str | None:
     )
 
 
-def behind_a_call(text: str, program: Any) -> str:
-    """The module with its entry called from another entry, f32[] -> f32[]."""
-    text = _without_attribute(text, "entry_computation_layout")
-    text = _without_attribute(text, "input_output_alias")
-    text = _without_attribute(text, "buffer_donor")
-    entry = re.search(r"^ENTRY\s+%?([\w.-]+)", text, re.MULTILINE)
-    assert entry, text[:200]
-    text = text[: entry.start()] + text[entry.start() + 5 :]
-    shapes = [str(s) for s in program.parameter_shapes()]
-    lines = [
-        f'  %xv_p{k} = {s} custom-call(), custom_call_target="stub"'
-        for k, s in enumerate(shapes)
+_DEFINITION = re.compile(r"^(ENTRY )?%([\w.-]+) \((.*)\) -> (.*) \{$", re.MULTILINE)
+_CALLEE = re.compile(
+    r"\b(?:to_apply|calls|condition|body|select|scatter|true_computation|"
+    r"false_computation)=%([\w.-]+)"
+)
+_CALLEES = re.compile(r"\b(?:branch_computations|called_computations)=\{([^}]*)\}")
+_PARAMETER = re.compile(r"[\w.-]+: ")
+
+
+def dead_computations(text: str) -> list[str]:
+    """Computations that nobody calls, the entry apart, in a module that XLA printed."""
+    called = set(_CALLEE.findall(text))
+    for listed in _CALLEES.findall(text):
+        called.update(word.strip().removeprefix("%") for word in listed.split(","))
+    return [
+        name
+        for entry, name, _, _ in _DEFINITION.findall(text)
+        if not entry and name not in called
     ]
-    listed = ", ".join(f"%xv_p{k}" for k in range(len(shapes)))
+
+
+def _parameter_shapes(listed: str) -> list[str]:
+    """The shapes of `a: f32[8], b: (f32[], s32[])`."""
+    if not listed:
+        return []
+    starts = [m for m in _PARAMETER.finditer(listed) if _outside(listed, m.start())]
+    ends = [m.start() - 2 for m in starts[1:]] + [len(listed)]
+    return [listed[m.end() : end] for m, end in zip(starts, ends, strict=True)]
+
+
+def _outside(text: str, at: int) -> bool:
+    return text.count("(", 0, at) == text.count(")", 0, at)
+
+
+def behind_a_call(text: str) -> str:
+    """A module that XLA printed, its entry and dead computations called from another.
+
+    The new entry is f32[] -> f32[]; what concerns the entry's parameters goes.
+    """
+    wanted = set(dead_computations(text))
+    for name in ("entry_computation_layout", "input_output_alias", "buffer_donor"):
+        text = _without_attribute(text, name)
+    lines: list[str] = []
+    for entry, name, parameters, result in _DEFINITION.findall(text):
+        if not entry and name not in wanted:
+            continue
+        arguments = []
+        for shape in _parameter_shapes(parameters):
+            arguments.append(f"%xv_{len(lines)}")
+            lines.append(
+                f'{arguments[-1]} = {shape} custom-call(), custom_call_target="stub"'
+            )
+        lines.append(
+            f"%xv_{len(lines)} = {result} call({', '.join(arguments)}), to_apply=%{name}"
+        )
+    body = "\n  ".join(lines)
+    text = re.sub(r"^ENTRY ", "", text, flags=re.MULTILINE)
     return (
-        f"{text}\n\nENTRY %xv_main {{\n" + "\n".join(lines)
-        + f"\n  %xv_call = {program.result_shape()} call({listed}), "
-        f"to_apply=%{entry[1]}\n  ROOT %xv_x = f32[] parameter(0)\n}}\n"
+        f"{text}\n\nENTRY %xv_main {{\n  {body}\n"
+        "  ROOT %xv_x = f32[] parameter(0)\n}\n"
     )
 
 
@@ -159,8 +202,9 @@ class _Judge:
         proto = module.as_serialized_hlo_module_proto()
         program = self.hlo.XlaComputation(proto).program_shape()
         stub = stub_program(program)
-        if stub is None:
-            module = self.hlo.hlo_module_from_text(behind_a_call(text, program))
+        printed = module.to_string()
+        if stub is None or dead_computations(printed):
+            module = self.hlo.hlo_module_from_text(behind_a_call(printed))
             proto = module.as_serialized_hlo_module_proto()
             stub = stub_program(self.hlo.XlaComputation(proto).program_shape())
         header = module.to_string().split("\n", 1)[0]

@@ -171,16 +171,12 @@ def copy_done(query: Query) -> Shape:
 
 def send(query: Query) -> Shape:
     """(data, u32[], token[])."""
-    if not query.operand(1).is_token:
-        query.fail(f"operand 1 must be a token, it is {query.operand(1)}")
     return tuple_shape((query.operand(0), _U32, TOKEN))
 
 
 def recv(query: Query) -> Shape:
     """(data, u32[], token[]); the data is the declared one."""
     result = query.result()
-    if not query.operand(0).is_token:
-        query.fail(f"operand 0 must be a token, it is {query.operand(0)}")
     if not result.is_tuple or not result.elements:
         query.fail(f"returns (data, u32[], token[]), not {result}")
     return tuple_shape((result.elements[0], _U32, TOKEN))

@@ -36,7 +36,7 @@ def broadcast(query: Query) -> Shape:
         if shape.rank:
             query.fail("the operand does not settle the result's shape, write it")
         return shape
-    if not result.is_array or result.element_type != shape.element_type:
+    if not same_type_but_precision(result.element_type, shape.element_type):
         query.fail(f"makes {shape.element_type}, not {result}")
     if len(dimensions) != shape.rank:
         query.fail(f"names {len(dimensions)} dimensions, the operand has {shape.rank}")
@@ -53,7 +53,7 @@ def broadcast(query: Query) -> Shape:
 def reshape(query: Query) -> Shape:
     """As many elements of the same type."""
     shape, result = query.array(0), query.result()
-    if result.element_type != shape.element_type:
+    if not same_type_but_precision(result.element_type, shape.element_type):
         query.fail(f"makes {shape.element_type}, not {result}")
     if result.element_count != shape.element_count:
         query.fail(f"makes {result.element_count} elements of {shape.element_count}")
