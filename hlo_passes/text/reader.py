@@ -25,24 +25,28 @@ from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 from hlo_passes.source import SourceText
 from hlo_passes.text.attribute_text import read_attributes, skip_group
 from hlo_passes.text.parser import ModuleParser, skip_signature
-from hlo_passes.text.shape_parser import parse_shape
+from hlo_passes.text.shape_parser import parse_shape, skip_trivia
 
 if TYPE_CHECKING:
     from hlo_passes.ir.shapes import Shape
 
 _HEADER = re.compile(r"(ENTRY )?%([A-Za-z_][A-Za-z0-9_.-]*) (?:\(.*\) -> .*[^ ] )?\{")
-#: A header whose signature holds arrays only; any other is read by the parser.
+#: A header whose signature holds arrays and flat tuples; others go to the parser.
 _TYPE = "(?:" + "|".join(sorted(PRIMITIVE_TYPES, key=len, reverse=True)) + ")"
 _ARRAY = rf"{_TYPE}\[[0-9,]*\]"
-_NAMED_ARRAY = rf"[A-Za-z_][A-Za-z0-9_.-]*: {_ARRAY}"
+_TUPLE = rf"\((?:{_ARRAY}(?:, (?:/\*index=[0-9]+\*/)?{_ARRAY})*)?\)"
+_NAMED_SHAPE = rf"[A-Za-z_][A-Za-z0-9_.-]*: (?:{_ARRAY}|{_TUPLE})"
 _PLAIN_SIGNATURE = re.compile(
-    rf"\((?:{_NAMED_ARRAY}(?:, {_NAMED_ARRAY})*)?\) -> {_ARRAY} \{{"
+    rf"\((?:{_NAMED_SHAPE}(?:, {_NAMED_SHAPE})*)?\) -> (?:{_ARRAY}|{_TUPLE}) \{{"
 )
 _FOOT = re.compile(r'\}(?:, execution_thread="([A-Za-z0-9_.-]*)")?')
 _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
 _CONTROL = re.compile(r"%([A-Za-z_][A-Za-z0-9_.-]*)")
+_PLAIN_LITERAL = re.compile(r"[\w.+, {}-]*")
+#: `%name =`: another instruction on the line.
+_GLUED_NAME = re.compile(r"%[\w.-]+\s*=")
 #: All names of a computation at once, a newline behind each.
 _NAMES = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]*\n)*")
 
@@ -232,10 +236,10 @@ def _read_body(
         elif not inside:
             node.operands = ()
         elif opcode == "constant":
-            if "(" in inside or "/" in inside:
+            if not _PLAIN_LITERAL.fullmatch(inside) or (
+                inside.count("{") != inside.count("}")
+            ):
                 inside, tail = _nested_literal(arguments)
-            if inside.count("{") != inside.count("}"):
-                raise _NotPlainError
             node.operands = ()
             node.literal = inside
         elif opcode == "parameter" and inside.isdecimal():
@@ -247,12 +251,17 @@ def _read_body(
         if tail:
             if tail[:2] != ", ":
                 raise _NotPlainError
-            if '"' in tail and (tail.count('"') & 1 or "\\" in tail):
-                raise _NotPlainError
-            if "/*" in tail or " //" in tail or tail[-1] == " ":
-                raise _NotPlainError
-            if "control-predecessors=" in tail:
-                _link_control(node, by_name)
+            if (
+                "control-predecessors=" in tail
+                or " =" in tail
+                or "\\" in tail
+                or tail.count('"') & 1
+                or "/*" in tail
+                or "//" in tail
+                or tail[-1] == " "
+                or ("%" in tail and _GLUED_NAME.search(tail))
+            ):
+                _split_now(node, by_name)
         elif not closed:
             raise _NotPlainError
         by_name[name] = node
@@ -280,9 +289,11 @@ def _check_signature(header: str, at: int) -> None:
     if header.startswith("{", at) or _PLAIN_SIGNATURE.fullmatch(header, at):
         return
     try:
-        skip_signature(SourceText(header), at)
+        end = skip_signature(SourceText(header), at)
     except ParseError:
         raise _NotPlainError from None
+    if header[end:] != " {":
+        raise _NotPlainError
 
 
 def _nested_literal(arguments: str) -> tuple[str, str]:
@@ -294,16 +305,20 @@ def _nested_literal(arguments: str) -> tuple[str, str]:
     return arguments[: end - 2], arguments[end - 1 :]
 
 
-def _link_control(node: Instruction, by_name: dict[str, Instruction]) -> None:
+def _split_now(node: Instruction, by_name: dict[str, Instruction]) -> None:
+    """Split attributes that may hide an edge, a comment or another instruction."""
+    source = SourceText(node._tail)
     found: dict[str, str] = {}
     try:
-        read_attributes(SourceText(node._tail), 0, found)
+        end = read_attributes(source, 0, found)
     except ParseError:
         raise _NotPlainError from None
+    if skip_trivia(node._tail, end) != len(node._tail):
+        raise _NotPlainError
     text = found.pop("control-predecessors", None)
+    node._attributes = found
     if text is None:
         return
-    node._attributes = found
     names = _CONTROL.findall(text)
     if not names or text != "{" + ", ".join("%" + n for n in names) + "}":
         raise _NotPlainError
