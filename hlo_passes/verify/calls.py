@@ -85,14 +85,17 @@ def check_threads(
 
 
 def check_fusion(
-    instruction: Instruction, signature: Signature, report: Report
+    instruction: Instruction, outside: Signature, signature: Signature, report: Report
 ) -> None:
-    """A fusion's operands and result are its body's parameters and root."""
-    operands = instruction.operands
-    if not compatible(instruction.shape, signature.result):
+    """A fusion's operands and result are its body's parameters and root.
+
+    `outside` are operands and result, `signature` is the body's.
+    """
+    operands = outside.parameters
+    if not compatible(outside.result, signature.result):
         report.add(
             instruction, "V601",
-            f"the fusion is {instruction.shape}, its body returns {signature.result}",
+            f"the fusion is {outside.result}, its body returns {signature.result}",
         )  # fmt: skip
     if len(signature.parameters) > len(operands):
         report.add(
@@ -102,10 +105,10 @@ def check_fusion(
         )  # fmt: skip
         return
     for k, parameter in enumerate(signature.parameters):
-        if not compatible(operands[k].shape, parameter):
+        if not compatible(operands[k], parameter):
             report.add(
                 instruction, "V601",
-                f"operand {k} is {operands[k].shape}, the body takes {parameter}",
+                f"operand {k} is {operands[k]}, the body takes {parameter}",
             )  # fmt: skip
 
 

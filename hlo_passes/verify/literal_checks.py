@@ -51,11 +51,12 @@ def _is_plain(text: str, shape: Shape) -> bool:
     """Whether a literal surely fits: a scalar, a row, or elided."""
     if not shape.is_array:
         return False
-    if shape.rank == 0:
+    if shape.rank == 0 or not text.startswith("{"):
+        # A bare element stands for a whole array: XLA reads it so.
         return _is_plain_element(text, shape.element_type)
     if text == _ELIDED:
         return True
-    if shape.rank != 1 or not text.startswith("{") or not text.endswith("}"):
+    if shape.rank != 1 or not text.endswith("}"):
         return False
     tokens = [t.strip() for t in text[1:-1].split(",")] if text[1:-1].strip() else []
     return len(tokens) == shape.dimensions[0] and all(

@@ -124,8 +124,8 @@ RULES: Final[dict[str, Rule]] = {
 #: Opcodes that the text must give a shape although a rule could find it, as XLA asks.
 _ALWAYS_GIVEN: Final = frozenset(
     "convert stochastic-convert bitcast-convert reduce-precision reshape "
-    "dynamic-reshape slice dynamic-slice dynamic-update-slice iota copy-start copy-done "
-    "send send-done recv recv-done infeed outfeed rng rng-bit-generator "
+    "dynamic-reshape slice dynamic-slice dynamic-update-slice iota copy-start "
+    "copy-done send send-done recv recv-done infeed outfeed rng rng-bit-generator "
     "rng-get-and-update-state topk scan domain".split()
 )
 

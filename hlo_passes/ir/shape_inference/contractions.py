@@ -1,7 +1,8 @@
 """dot, ragged-dot, scaled-dot, fft, cholesky, triangular-solve, batch-norm-*.
 
-    f32[2,4,16] dot(f32[2,4,8], f32[2,8,16]), lhs_batch_dims={0}, lhs_contracting_dims={2},
-                                              rhs_batch_dims={0}, rhs_contracting_dims={1}
+    f32[2,4,16] dot(f32[2,4,8], f32[2,8,16]),
+        lhs_batch_dims={0}, lhs_contracting_dims={2},
+        rhs_batch_dims={0}, rhs_contracting_dims={1}
 
 The element type of a product is the declared one.
 Source: openxla/xla `xla/service/shape_inference.cc`.
