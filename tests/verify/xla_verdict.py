@@ -77,7 +77,7 @@ def stub_program(program: Any) -> str | None:
     arguments = ", ".join(f"%a{k}: {t}" for k, t in enumerate(inputs))
     listed = ", ".join(f"{t}" for t in outputs)
     body = "".join(
-        f'%r{k} = stablehlo.custom_call @stub() : () -> {t}\n'
+        f"%r{k} = stablehlo.custom_call @stub() : () -> {t}\n"
         for k, t in enumerate(outputs)
     )
     values = ", ".join(f"%r{k}" for k in range(len(outputs)))
