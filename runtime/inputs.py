@@ -29,7 +29,29 @@ _LOW, _HIGH = -4, 8
 #: Opcodes whose value is made of their operands' values, element by element or as a
 #: part: an index stays an index.
 _HANDS_ON: Final = frozenset(
-    ["convert", "reshape", "broadcast", "transpose", "slice", "concatenate", "pad", "reverse", "copy", "dynamic-slice", "gather", "select", "clamp", "add", "subtract", "minimum", "maximum", "and", "or", "bitcast-convert", "sort"]
+    [
+        "convert",
+        "reshape",
+        "broadcast",
+        "transpose",
+        "slice",
+        "concatenate",
+        "pad",
+        "reverse",
+        "copy",
+        "dynamic-slice",
+        "gather",
+        "select",
+        "clamp",
+        "add",
+        "subtract",
+        "minimum",
+        "maximum",
+        "and",
+        "or",
+        "bitcast-convert",
+        "sort",
+    ]
 )
 
 

@@ -30,7 +30,20 @@ POSITION_MARK: Final = "hlo_passes#"
 
 #: Attributes that say nothing about values.
 _SILENT_ATTRIBUTES: Final = frozenset(
-    ["metadata", "sharding", "backend_config", "frontend_attributes", "origin", "statistics", "async_execution_thread", "control-predecessors", "parameter_replication", "result_accuracy", "operand_precision", "sparsity_config"]
+    [
+        "metadata",
+        "sharding",
+        "backend_config",
+        "frontend_attributes",
+        "origin",
+        "statistics",
+        "async_execution_thread",
+        "control-predecessors",
+        "parameter_replication",
+        "result_accuracy",
+        "operand_precision",
+        "sparsity_config",
+    ]
 )
 
 _PRODUCTS: Final = ("dot", "convolution")

@@ -28,7 +28,14 @@ _MARKERS: Final = frozenset({"LayoutConstraint", "MoveToHost", "MoveToDevice"})
 
 #: Targets that only an unpartitioned module has.
 _UNPARTITIONED: Final = frozenset(
-    ["Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "xla.sdy.FuncResultSharding", "xla.sdy.GlobalToLocalShape", "xla.sdy.LocalToGlobalShape"]
+    [
+        "Sharding",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    ]
 )
 
 _GEMM_TARGETS: Final = ("__cublas$gemm", "__cublas$lt$matmul")

@@ -1,0 +1,7 @@
+"""The plug-in's fixture and hooks, also where the distribution is not installed."""
+
+from runtime.pytest_plugin import (  # noqa: F401
+    host_devices,
+    pytest_configure,
+    pytest_pyfunc_call,
+)
