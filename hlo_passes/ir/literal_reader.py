@@ -45,7 +45,6 @@ _BLANKS: Final = str.maketrans("", "", " ,\t\r\n")
 
 _MAXIMUM_DIGITS: Final = 20  # of a 64-bit integer
 _DOUBLE_PAYLOAD_BITS: Final = 52
-_SMALLEST_SCALE: Final = 2.0**-127  # of f8e8m0fnu
 _MODULUS: Final = 1 << 64
 _SIGN: Final = 1 << 63
 
@@ -328,10 +327,6 @@ class _Body:
         dtype = numpy_dtype(kind)
         if kind == "f64":
             return values
-        if kind == "f8e8m0fnu":
-            # It has no zero: what is too small becomes the smallest value.
-            tiny = (values > 0) & (values < _SMALLEST_SCALE)
-            values = np.where(tiny, _SMALLEST_SCALE, values)
         with np.errstate(over="ignore", invalid="ignore", under="ignore"):
             # Half precision is reached through single precision, as in XLA.
             narrow = (
@@ -342,6 +337,11 @@ class _Body:
             back = narrow.astype(np.float64)
             finite = np.isfinite(values)
             outside = np.flatnonzero(finite & ~np.isfinite(back))
+            if kind == "f8e8m0fnu":
+                # It has no zero: what underflows becomes the smallest value, 2**-127.
+                tiny = ~np.isfinite(back) & (values > 0) & (values < 1)
+                bits_view(narrow)[tiny] = 0
+                outside = np.flatnonzero(finite & ~tiny & ~np.isfinite(back))
         if outside.size:
             self.fail_range(int(outside[0]))
         self._set_payloads(values, narrow, kind)

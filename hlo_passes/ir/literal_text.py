@@ -3,7 +3,10 @@
     1.5     {1, 2, 3}     { { 1, 2 }, { 3, 4 } }     ( 1, {2, 3} )
     { { /*i0=0*/ { /*i1=0*/ { 1, 2 }, ... } } }      from four dimensions on
 
-Source: openxla/xla `xla/literal.cc`, `xla/util.cc` (Aug 2026).
+Two spellings differ, because XLA itself does not read back what it prints there: a
+negative zero is `-0.0` (XLA's `-0` is an integer without sign), the smallest f8e8m0fnu is
+`5.8e-39` (XLA's `5.9e-39` is nearer to the next). Source: openxla/xla
+`xla/literal.cc`, `xla/util.cc` (Aug 2026).
 """
 
 from __future__ import annotations
@@ -102,6 +105,10 @@ def _float_texts(values: np.ndarray[Any, Any], element_type: str) -> list[str]:
             texts[k] = long % numbers[k]
     else:
         texts = [long % v for v in numbers]
+    if element_type == "f8e8m0fnu":
+        texts = ["5.8e-39" if text == "5.9e-39" else text for text in texts]
+    for k in np.flatnonzero((wide == 0) & np.signbit(wide)).tolist():
+        texts[k] = "-0.0"
     nans = np.flatnonzero(np.isnan(wide))
     if nans.size:
         signs = np.signbit(wide[nans]).tolist()
