@@ -1,0 +1,32 @@
+"""Options of the test suite.
+
+pytest tests/passes --update-cases     rewrite what case files expect; review the diff
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# Every test is deterministic: a failure in CI is a failure here. A thousand examples
+# and new ones each time: --hypothesis-profile=campaign
+settings.register_profile(
+    "suite",
+    deadline=None,
+    max_examples=25,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+settings.register_profile(
+    "campaign", settings.get_profile("suite"), max_examples=1000, derandomize=False
+)
+settings.load_profile("suite")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-cases`."""
+    parser.addoption(
+        "--update-cases",
+        action="store_true",
+        help="write what the pipelines give into the case files under tests/cases",
+    )
