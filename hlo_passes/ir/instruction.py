@@ -188,7 +188,7 @@ class Instruction:
             current[name] = text
             from hlo_passes.ir.attribute_values import in_print_order
 
-            current = in_print_order(current)
+            current = in_print_order(current, self.opcode)
         self._attributes = current
         self.computation.touch(self)
 

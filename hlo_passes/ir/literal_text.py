@@ -4,8 +4,8 @@
     { { /*i0=0*/ { /*i1=0*/ { 1, 2 }, ... } } }      from four dimensions on
 
 Two spellings differ, because XLA itself does not read back what it prints there: a
-negative zero is `-0.0` (XLA's `-0` is an integer without sign), the smallest f8e8m0fnu is
-`5.8e-39` (XLA's `5.9e-39` is nearer to the next). Source: openxla/xla
+negative zero is `-0.0` (its `-0` is an integer, without sign), the smallest f8e8m0fnu
+is `5.8e-39` (its `5.9e-39` is nearer to the next). Source: openxla/xla
 `xla/literal.cc`, `xla/util.cc` (Aug 2026).
 """
 
