@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.analysis.effects import acts_itself
 from hlo_passes.errors import HloError
 from hlo_passes.ir.header_values import parse_output_aliasing
 from hlo_passes.ir.metadata import parse_frontend_attributes
@@ -30,15 +31,6 @@ if TYPE_CHECKING:
 
 #: Opcodes whose callees run on the caller's thread.
 _SAME_THREAD: Final = frozenset({"fusion", "while", "conditional"})
-
-#: Kept in a fusion although nothing reads them.
-_EFFECTS: Final = frozenset(
-    "send send-done recv recv-done rng rng-get-and-update-state infeed outfeed "
-    "all-reduce all-gather reduce-scatter all-to-all collective-permute "
-    "collective-broadcast ragged-all-to-all all-reduce-start all-gather-start "
-    "collective-permute-start all-reduce-done all-gather-done "
-    "collective-permute-done async-start async-update async-done custom-call".split()
-)
 
 _GROUP_MARK: Final = "_collectives_group"
 _UNCHECKED_ALIAS: Final = "xla_skip_custom_call_alias_shape_check"
@@ -121,7 +113,7 @@ def check_fused_body(body: Computation, report: Report) -> None:
         if (
             instruction is not root
             and not instruction._users
-            and instruction.opcode not in _EFFECTS
+            and not acts_itself(instruction)
         ):
             report.add(
                 instruction, "V606",

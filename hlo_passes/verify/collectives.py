@@ -153,7 +153,7 @@ def ragged_all_to_all(query: Query, devices: Devices) -> Shape:
 
 
 def collective_broadcast(query: Query, devices: Devices) -> Shape:
-    """The first operand's shape; XLA looks neither at groups nor at further operands."""
+    """The first operand's shape; XLA looks at neither groups nor other operands."""
     return query.array(0)
 
 

@@ -2,8 +2,8 @@
 
     V404 the literal does not fit the shape
 
-Most literals are scalars, short rows or elided; those are settled by a look at the text.
-The rest goes to the reader of `ir/literals.py`, which loads NumPy.
+Most literals are scalars, short rows or elided; a look at the text settles those. The
+rest goes to the reader of `ir/literals.py`, which loads NumPy.
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`.
 """
 

@@ -4,8 +4,8 @@
     V402 declared shape is not the result's  V404 the literal does not fit the shape
                                           V405 dimension without bound
 
-A question is (opcode, shapes, attributes that matter, callees' signatures, devices); the
-answer does not depend on anything else, so it is kept across instructions and modules.
+A question is (opcode, shapes, attributes that matter, callees' signatures, devices);
+the answer depends on nothing else, so it is kept across instructions and modules.
 Layouts are not compared and floating precisions may differ, except where an opcode only
 passes values on: what XLA checks between any two of its passes. Source: openxla/xla
 `hlo_verifier.cc` (ShapeVerifier).
@@ -36,10 +36,11 @@ from hlo_passes.verify.finding import Fault
 from hlo_passes.verify.groups import Devices
 
 #: Opcodes that hand values on: their element types must be equal.
-_EXACT: Final = frozenset(
+_HANDED_ON: Final = (
     "call conditional copy-done copy-start get-tuple-element infeed outfeed "
-    "opt-barrier recv recv-done send send-done tuple while".split()
+    "opt-barrier recv recv-done send send-done tuple while"
 )
+_EXACT: Final = frozenset(_HANDED_ON.split())
 
 #: Opcodes whose shape XLA's reader makes itself, whatever the text says.
 _REMADE: Final = frozenset({"send", "send-done", "recv", "recv-done", "outfeed"})

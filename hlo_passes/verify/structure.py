@@ -57,9 +57,10 @@ def _check_names(instructions: tuple[Instruction, ...], report: Report) -> None:
     for instruction in instructions:
         name = instruction.name
         if name in seen:
+            line = seen[name].line
             report.add(
                 instruction, "V001", f"instruction %{name} is defined already",
-                f"the first stands in line {seen[name].line}" if seen[name].line else "",
+                f"the first stands in line {line}" if line else "",
             )  # fmt: skip
         seen[name] = instruction
         if name in PRIMITIVE_TYPES:

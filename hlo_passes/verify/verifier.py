@@ -352,9 +352,12 @@ class _ComputationCheck:
         async_pairs.check_pair(
             instruction, attributes, report, wrapped_root=wrapped_root
         )
-        if "channel_id" in attributes and attributes.get("is_host_transfer") == "true":
-            if opcode in ("send", "recv"):
-                self.checked.transfers.append(instruction)
+        if (
+            opcode in ("send", "recv")
+            and "channel_id" in attributes
+            and attributes.get("is_host_transfer") == "true"
+        ):
+            self.checked.transfers.append(instruction)
         role = async_pairs.generic_role(opcode)
         if role is None:
             return

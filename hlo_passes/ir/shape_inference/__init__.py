@@ -49,17 +49,17 @@ __all__ = [
 
 Rule = Callable[[Query], Shape]
 
+_BINARY: Final = (
+    "add and atan2 compare complex divide maximum minimum mulhi multiply or power "
+    "remainder shift-left shift-right-arithmetic shift-right-logical subtract xor"
+)
+
 #: What gives the result shape of an opcode. Absent: constant, parameter, custom-call,
 #: fusion, bitcast (free), collectives and async pairs (see `verify`), unknown opcodes.
 RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(elementwise.UNARY_TYPES, elementwise.unary),
-    **dict.fromkeys(
-        "add and atan2 compare complex divide maximum minimum mulhi multiply or power "
-        "remainder shift-left shift-right-arithmetic shift-right-logical subtract "
-        "xor".split(),
-        elementwise.binary,
-    ),
-    **dict.fromkeys("copy domain opt-barrier".split(), elementwise.same_as_operand),
+    **dict.fromkeys(_BINARY.split(), elementwise.binary),
+    **dict.fromkeys(("copy", "domain", "opt-barrier"), elementwise.same_as_operand),
     "clamp": elementwise.clamp,
     "select": elementwise.select,
     "convert": elementwise.convert,
@@ -92,10 +92,9 @@ RULES: Final[dict[str, Rule]] = {
     "fft": contractions.fft,
     "cholesky": contractions.cholesky,
     "triangular-solve": contractions.triangular_solve,
-    **dict.fromkeys(
-        "batch-norm-training batch-norm-inference batch-norm-grad".split(),
-        contractions.batch_norm,
-    ),
+    "batch-norm-training": contractions.batch_norm,
+    "batch-norm-inference": contractions.batch_norm,
+    "batch-norm-grad": contractions.batch_norm,
     "convolution": windowed.convolution,
     "gather": indexing.gather,
     "scatter": indexing.scatter,
@@ -122,11 +121,11 @@ RULES: Final[dict[str, Rule]] = {
 }
 
 #: Opcodes that the text must give a shape although a rule could find it, as XLA asks.
-_ALWAYS_GIVEN: Final = frozenset(
+_ALWAYS_GIVEN: Final = (
     "convert stochastic-convert bitcast-convert reduce-precision reshape "
     "dynamic-reshape slice dynamic-slice dynamic-update-slice iota copy-start "
     "copy-done send send-done recv recv-done infeed outfeed rng rng-bit-generator "
-    "rng-get-and-update-state topk scan domain".split()
+    "rng-get-and-update-state topk scan domain"
 )
 
 
@@ -161,7 +160,7 @@ def infer_shape(
     Raises:
         ShapeError: V400 the operands do not fit, V401 the opcode has no inference.
     """
-    if opcode not in RULES or opcode in _ALWAYS_GIVEN:
+    if opcode not in RULES or opcode in _ALWAYS_GIVEN.split():
         raise ShapeError(
             f"{opcode} has no shape inference",
             code="V401",

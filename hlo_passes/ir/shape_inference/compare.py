@@ -20,7 +20,7 @@ _MANTISSA = {
 
 def sizes_fit(a: int, b: int) -> bool:
     """Whether two sizes of one dimension may be the same."""
-    return a == b or a == UNBOUNDED or b == UNBOUNDED
+    return a == b or UNBOUNDED in (a, b)
 
 
 def same_dimensions(a: Shape, b: Shape) -> bool:

@@ -33,18 +33,16 @@ _REAL_OR_COMPLEX = FLOATING | COMPLEX
 _PART = {"c64": "f32", "c128": "f64"}
 _WHOLE = {"f32": "c64", "f64": "c128"}
 
+_ON_FLOATS = "floor cbrt ceil erf round-nearest-afz round-nearest-even is-finite"
+_ON_COMPLEX = (
+    "asin asinh acos acosh atanh cosh cosine sinh sine exponential "
+    "exponential-minus-one log log-plus-one logistic rsqrt sqrt tan tanh real imag"
+)
+
 #: Element types that each unary opcode takes.
 UNARY_TYPES = {
-    **dict.fromkeys(
-        "floor cbrt ceil erf round-nearest-afz round-nearest-even is-finite".split(),
-        FLOATING,
-    ),
-    **dict.fromkeys(
-        "asin asinh acos acosh atanh cosh cosine sinh sine exponential "
-        "exponential-minus-one log log-plus-one logistic rsqrt sqrt tan tanh real "
-        "imag".split(),
-        _REAL_OR_COMPLEX,
-    ),
+    **dict.fromkeys(_ON_FLOATS.split(), FLOATING),
+    **dict.fromkeys(_ON_COMPLEX.split(), _REAL_OR_COMPLEX),
     "abs": SIGNED | _REAL_OR_COMPLEX,
     "sign": SIGNED | _REAL_OR_COMPLEX,
     "negate": INTEGRAL | _REAL_OR_COMPLEX,
@@ -53,9 +51,15 @@ UNARY_TYPES = {
     "not": INTEGRAL | _PRED,
 }
 
-_NOT_ON_PRED = frozenset(
-    "subtract atan2 power divide remainder shift-left shift-right-arithmetic "
-    "shift-right-logical".split()
+_NOT_ON_PRED = (
+    "subtract",
+    "atan2",
+    "power",
+    "divide",
+    "remainder",
+    "shift-left",
+    "shift-right-arithmetic",
+    "shift-right-logical",
 )
 _LOGICAL = frozenset({"and", "or", "xor"})
 

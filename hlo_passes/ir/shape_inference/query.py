@@ -1,9 +1,9 @@
 """What a shape rule is asked: opcode, operand shapes, attributes, callees.
 
-    add(f32[8], f32[8]), metadata={...}  ->  Query("add", (f32[8], f32[8]), {...})
+    add(f32[8], f32[8])  ->  Query("add", (f32[8], f32[8]))
 
-A rule returns the result shape or raises `ShapeError`. Rules see the declared shape only
-where the operands do not settle the result (an element type, a size).
+A rule returns the result shape or raises `ShapeError`. Rules see the declared shape
+only where the operands do not settle the result (an element type, a size).
 """
 
 from __future__ import annotations

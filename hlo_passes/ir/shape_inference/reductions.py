@@ -1,4 +1,4 @@
-"""Opcodes that call a computation per element: reduce, reduce-window, map, sort, scan ...
+"""Opcodes that call a computation per element: reduce, reduce-window, map, sort, ...
 
     f32[4] reduce(f32[4,8], f32[]), dimensions={1}, to_apply=%add
 
@@ -122,7 +122,7 @@ def reduce_window(query: Query) -> Shape:
 
 
 def select_and_scatter(query: Query) -> Shape:
-    """(operand, source, initial): the operand's shape; source as the window makes it."""
+    """(operand, source, initial): the operand's shape; the window makes source's."""
     shape, source, initial = query.array(0), query.array(1), query.array(2)
     select = query.callee(0)
     if len(select.parameters) != 2 or not compatible(select.result, _PRED):
