@@ -89,9 +89,13 @@ def _elementwise(b: _Builder) -> None:
     shape = b.some_shape()
     a, c = b.some_value(shape), b.some_value(shape)
     if _element_type(shape) == "s32":
-        b.add(shape, f"{b.draw.choice(('add', 'subtract', 'xor', 'maximum'))}(%{a}, %{c})")
+        b.add(
+            shape, f"{b.draw.choice(('add', 'subtract', 'xor', 'maximum'))}(%{a}, %{c})"
+        )
         return
-    summed = b.add(shape, f"{b.draw.choice(('add', 'multiply', 'maximum'))}(%{a}, %{c})")
+    summed = b.add(
+        shape, f"{b.draw.choice(('add', 'multiply', 'maximum'))}(%{a}, %{c})"
+    )
     b.add(shape, f"tanh(%{summed})")
 
 

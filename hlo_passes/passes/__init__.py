@@ -1,0 +1,1 @@
+"""Passes, pipelines, and what runs them."""

@@ -18,7 +18,7 @@ from tests.spmd_modules import random_pipeline, spmd_module
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _eight_devices(host_devices) -> None:  # noqa: ANN001 - see runtime.pytest_plugin
+def _eight_devices(host_devices) -> None:
     host_devices(8)
 
 
@@ -27,9 +27,7 @@ def _eight_devices(host_devices) -> None:  # noqa: ANN001 - see runtime.pytest_p
     devices=st.sampled_from([2, 4, 8]),
     seed=st.integers(0, 1000),
 )
-def test_pipelines_keep_every_bit(
-    draw: random.Random, devices: int, seed: int
-) -> None:
+def test_pipelines_keep_every_bit(draw: random.Random, devices: int, seed: int) -> None:
     text = spmd_module(draw, devices)
     pipeline = random_pipeline(draw)
     note(f"{pipeline}\n{text}")
