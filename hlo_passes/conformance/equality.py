@@ -6,7 +6,8 @@
 Equal means: the same instructions with the same operands, shapes, attributes,
 literals and control edges, the same called computations, and in scheduled modules the
 same order.
-Stack-frame numbers and tables are left aside.
+Stack-frame numbers and tables are left aside. Where one of the texts spells a tuple's
+element `%t#1` (jax 0.12), elements compare by tuple and index alone.
 """
 
 from __future__ import annotations
@@ -98,9 +99,10 @@ class _Matching:
             mine, yours = work.pop()
             if self.matched.get(mine) is yours:
                 continue
-            if mine in self.matched or yours in self.taken:
+            implied = is_implied(mine) or is_implied(yours)
+            if not implied and (mine in self.matched or yours in self.taken):
                 return self._doubly_matched(mine, yours)
-            difference = local_difference(mine, yours)
+            difference = local_difference(mine, yours, implied=implied)
             if difference:
                 return f"%{mine.name} (expected %{yours.name}): {difference}"
             self.matched[mine] = yours
@@ -174,7 +176,14 @@ class _Matching:
         return ""
 
     def _order_difference(self) -> str:
-        pairs = zip(self.ours.instructions, self.theirs.instructions, strict=True)
+        my_order, your_order = (
+            [i for i in instructions if not (is_implied(i) or is_implied(partner[i]))]
+            for instructions, partner in (
+                (self.ours.instructions, self.matched),
+                (self.theirs.instructions, self.taken),
+            )
+        )
+        pairs = zip(my_order, your_order, strict=True)
         for place, (mine, yours) in enumerate(pairs):
             if self.matched[mine] is not yours:
                 return (
@@ -208,8 +217,24 @@ class _Kinds:
         return self._known[instruction]
 
 
-def local_difference(ours: Instruction, theirs: Instruction) -> str:
-    """What differs between two instructions without looking at what they read."""
+def is_implied(instruction: Instruction) -> bool:
+    """Whether it is a get-tuple-element that the text spells `%tuple#1`.
+
+    Such text keeps neither its attributes, nor its place, nor how many there are.
+    """
+    return (
+        instruction.opcode == "get-tuple-element"
+        and instruction in instruction.computation.embedded_in
+    )
+
+
+def local_difference(
+    ours: Instruction, theirs: Instruction, *, implied: bool = False
+) -> str:
+    """What differs between two instructions without looking at what they read.
+
+    `implied`: one of them is, so the attributes of both are left aside.
+    """
     if ours.opcode != theirs.opcode:
         return f"opcode {ours.opcode}, expected {theirs.opcode}"
     if ours.shape != theirs.shape:
@@ -220,4 +245,7 @@ def local_difference(ours: Instruction, theirs: Instruction) -> str:
         return f"({ours.literal}), expected ({theirs.literal})"
     if len(ours.called_computations) != len(theirs.called_computations):
         return "the number of called computations differs"
+    if implied and ours.opcode == "get-tuple-element":
+        index, expected = ours.tuple_index, theirs.tuple_index
+        return "" if index == expected else f"index {index}, expected {expected}"
     return attribute_difference(ours, theirs)

@@ -1,8 +1,10 @@
 """Every before/after pair of a folder, run through our pass of that name.
 
-FOLDER/**/PASS.before.hlo[.gz]   in
-FOLDER/**/PASS.after.hlo[.gz]    what XLA made of it
-FOLDER/**/PASS.options           option text, when the defaults were not used
+    FOLDER/**/PASS.before.hlo[.gz]   in
+    FOLDER/**/PASS.after.hlo[.gz]    what XLA made of it
+    FOLDER/**/PASS.options           option text, when it ran with other than defaults
+
+Below a folder whose name has `0.12` in it, passes run as the XLA of jax 0.12 runs them.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from hlo_passes.cli.files import read_module
 from hlo_passes.conformance.equality import first_difference
@@ -20,6 +22,15 @@ from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.spec import option_values, parse_steps
 
 _SUFFIXES = (".hlo", ".hlo.gz")
+#: Options with which the GPU compiler of a jax release runs passes, where they are not
+#: the defaults; those are jax 0.10's.
+RELEASE_OPTIONS: Final[dict[str, dict[str, str]]] = {
+    "0.12": {
+        "async-collective-annotator": "jax-release=0.12",
+        "async-collective-creator": "use-generic-async-start-done=true",
+        "gpu-convert-async-collectives-to-sync": "jax-release=0.12",
+    }
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +124,16 @@ def judge(pair: Pair) -> Verdict:
 def _pass_of(pair: Pair) -> Any:
     kind = find_pass(pair.pass_name)
     options = pair.before.with_name(f"{pair.pass_name}.options")
-    if not options.is_file():
-        return kind()
-    text = options.read_text(encoding="utf-8").strip()
+    if options.is_file():
+        text = options.read_text(encoding="utf-8").strip()
+    else:
+        text = _release_options(pair)
     (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
     return kind(**option_values(kind, step.name, step.options))
+
+
+def _release_options(pair: Pair) -> str:
+    for release, options in RELEASE_OPTIONS.items():
+        if any(release in part for part in pair.before.resolve().parts[:-1]):
+            return options.get(pair.pass_name, "")
+    return ""

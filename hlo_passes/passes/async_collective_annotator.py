@@ -15,7 +15,11 @@ from hlo_passes.errors import PipelineSpecError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import has_gpu_config, set_collective_fields
+from hlo_passes.passes.gpu_backend_config import (
+    JaxRelease,
+    has_gpu_config,
+    set_collective_fields,
+)
 
 #: Names of the flag's kinds, XLA's spelling: 'ALLREDUCE' for all-reduce.
 KINDS: Final = {kind.replace("-", "").upper(): kind for kind in SYNC_COLLECTIVES}
@@ -35,11 +39,13 @@ class AsyncCollectiveAnnotator(Pass):
         disable_async_collectives: kinds that shall run synchronously, separated by
             blanks: ALLREDUCE, ALLGATHER, REDUCESCATTER, COLLECTIVEBROADCAST, ALLTOALL,
             COLLECTIVEPERMUTE, RAGGEDALLTOALL or ALLCOLLECTIVES.
+        jax_release: whose XLA's fields the config gets.
     """
 
     name: ClassVar[str] = "async-collective-annotator"
 
     disable_async_collectives: tuple[str, ...] = ()
+    jax_release: JaxRelease = "0.10"
 
     def __post_init__(self) -> None:
         """Refuse kinds that do not exist (U013)."""
@@ -71,6 +77,6 @@ class AsyncCollectiveAnnotator(Pass):
                     )
                     continue
                 is_sync = instruction.async_wrapped_opcode in synchronous
-                set_collective_fields(instruction, is_sync=is_sync)
+                set_collective_fields(instruction, self.jax_release, is_sync=is_sync)
                 report.count("starts-annotated")
         return module.version != version

@@ -21,10 +21,15 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.metadata import FrontendAttributes
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import has_gpu_config, set_collective_fields
+from hlo_passes.passes.gpu_backend_config import (
+    JaxRelease,
+    has_gpu_config,
+    set_collective_fields,
+)
 
 #: What the GPU's pass does not count as work beside a collective.
 _IDLE_ON_GPU: Final = frozenset(
@@ -62,7 +67,10 @@ class ConvertAsyncCollectivesToSync(Pass):
         for computation in _scheduled_computations(module, report):
             for start, done in unoverlapped_pairs(computation, frozenset(), report):
                 if _is_understood(start, report):
-                    _replace_by_sync(start, done)
+                    named = done.frontend_attributes.with_value(
+                        "async_collective_name", start.name
+                    )
+                    _replace_by_sync(start, done, named)
                     report.count("pairs-converted")
         return module.version != version
 
@@ -72,16 +80,23 @@ class GpuConvertAsyncCollectivesToSync(Pass):
     """Mark starts `is_sync` where no work stands before their dones.
 
     Parameters, constants, bitcasts and get-tuple-elements do not count as work. A
-    marked start moves to right before its done.
+    marked start moves to right before its done. The XLA of jax 0.12 goes on and puts
+    the plain collective, marked as well, in the place of both.
 
     Requires: a scheduled module, else nothing happens.
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla
-    `xla/backends/gpu/transforms/collectives/convert_async_collectives_to_sync.cc`.
+    `xla/backends/gpu/transforms/collectives/convert_async_collectives_to_sync.cc`; the
+    newer way as jax 0.12's compiler shows it.
+
+    Attributes:
+        jax_release: whose XLA is followed.
     """
 
     name: ClassVar[str] = "gpu-convert-async-collectives-to-sync"
+
+    jax_release: JaxRelease = "0.10"
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each scheduled computation on its own."""
@@ -94,9 +109,15 @@ class GpuConvertAsyncCollectivesToSync(Pass):
                         f"not marked: the backend config of %{start.name} is no JSON"
                     )
                     continue
-                set_collective_fields(start, is_sync=True)
-                moved[done] = start
+                replaces = self.jax_release == "0.12"
+                if replaces and not _is_understood(start, report):
+                    continue
+                set_collective_fields(start, self.jax_release, is_sync=True)
                 report.count("pairs-marked")
+                if replaces:
+                    _replace_by_sync(start, done, done.frontend_attributes)
+                else:
+                    moved[done] = start
             if moved:
                 _put_starts_before_dones(computation, moved)
         return module.version != version
@@ -168,7 +189,10 @@ def _is_plain_wrapper(start: Instruction) -> bool:
     )
 
 
-def _replace_by_sync(start: Instruction, done: Instruction) -> None:
+def _replace_by_sync(
+    start: Instruction, done: Instruction, frontend: FrontendAttributes
+) -> None:
+    """Put the plain collective where the done stands."""
     computation = done.computation
     opcode = start.async_wrapped_opcode
     if opcode is None:
@@ -186,8 +210,8 @@ def _replace_by_sync(start: Instruction, done: Instruction) -> None:
     for name in ("metadata", "backend_config"):
         if name in start.attributes:
             attributes[name] = start.attributes[name]
-    frontend = done.frontend_attributes.with_value("async_collective_name", start.name)
-    attributes["frontend_attributes"] = frontend.to_text()
+    if frontend:
+        attributes["frontend_attributes"] = frontend.to_text()
     plain = computation.new(
         opcode,
         done.shape,

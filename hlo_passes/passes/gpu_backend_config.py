@@ -3,33 +3,52 @@
     backend_config={"operation_queue_id":"0","collective_backend_config":{"is_sync":
     true,...},"force_earliest_schedule":false,"reification_cost":[],"device_type":...}
 
-XLA reads the JSON into a message and prints all its plain fields, in order of
-declaration; so setting one field of a config that was not there writes the others too.
+XLA reads the JSON into a message and prints all its plain fields; so setting one field
+of a config that was not there writes the others too. The XLA of jax 0.10 prints fields
+in order of declaration, that of jax 0.12 in alphabetical order.
 
 Source: openxla/xla `xla/service/gpu/backend_configs.proto`; field lists and defaults as
-jax 0.10 and 0.12 print them.
+the two releases print them.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import BackendConfig
 
-#: Fields in front of and behind the one-of, with the defaults that are printed.
-_FIRST: Final[dict[str, Any]] = {"operation_queue_id": "0"}
-_LAST: Final[dict[str, Any]] = {
+#: The jax whose XLA is followed where the two differ.
+JaxRelease = Literal["0.10", "0.12"]
+
+_COLLECTIVE: Final = "collective_backend_config"
+#: Fields that are always printed, with their defaults; `None` marks where those go that
+#: are printed only when set.
+_OUTER: Final[dict[str, Any]] = {
+    "operation_queue_id": "0",
+    "": None,
     "force_earliest_schedule": False,
     "reification_cost": [],
     "device_type": "DEVICE_TYPE_INVALID",
 }
-_COLLECTIVE: Final[dict[str, Any]] = {
-    "is_sync": False,
-    "is_pipelined": False,
-    "backend": "DEFAULT",
-    "collectives_mode": "COLLECTIVES_MODE_INVALID",
-    "kernel_strategy": "KERNEL_STRATEGY_DEFAULT",
+_INNER: Final[dict[JaxRelease, dict[str, Any]]] = {
+    "0.10": {
+        "is_sync": False,
+        "is_pipelined": False,
+        "backend": "DEFAULT",
+        "collectives_mode": "COLLECTIVES_MODE_INVALID",
+        "kernel_strategy": "KERNEL_STRATEGY_DEFAULT",
+    },
+    "0.12": {
+        "backend": "DEFAULT",
+        "collectives_mode": "COLLECTIVES_MODE_INVALID",
+        "communication_domain": "COLLECTIVE_COMMUNICATION_DOMAIN_UNSPECIFIED",
+        "is_pipelined": False,
+        "is_spmd_generated": False,
+        "is_sync": False,
+        "kernel_strategy": "KERNEL_STRATEGY_DEFAULT",
+    },
 }
 
 
@@ -39,42 +58,38 @@ def has_gpu_config(instruction: Instruction) -> bool:
     return config is None or (config.is_json_dict and isinstance(config.json(), dict))
 
 
-def collective_config(instruction: Instruction) -> dict[str, Any]:
-    """The `collective_backend_config` as it stands; {} where there is none."""
-    config = instruction.backend_config
-    if config is None or not config.is_json_dict:
-        return {}
-    found = config.json().get("collective_backend_config", {})
+def collective_config(instruction: Instruction) -> Mapping[str, Any]:
+    """The `collective_backend_config` as it stands; empty where there is none."""
+    found = _outer(instruction).get(_COLLECTIVE, {})
     return found if isinstance(found, dict) else {}
 
 
-def set_collective_fields(instruction: Instruction, **values: Any) -> None:
+def set_collective_fields(
+    instruction: Instruction, release: JaxRelease, **values: Any
+) -> None:
     """Set fields of `collective_backend_config`; the rest keeps its value.
 
-    Requires `has_gpu_config`.
+    Without values only the common fields are written. Requires `has_gpu_config`.
     """
-    config = instruction.backend_config
-    outer: dict[str, Any] = {} if config is None else config.json()
-    inner = {**_COLLECTIVE, **collective_config(instruction), **values}
-    middle = {
-        name: value
-        for name, value in outer.items()
-        if name not in _FIRST and name not in _LAST
-    }
-    middle["collective_backend_config"] = inner
+    outer = _outer(instruction)
+    if values:
+        inner = {**_INNER[release], **collective_config(instruction), **values}
+        outer[_COLLECTIVE] = _sorted(inner) if release == "0.12" else inner
+    written: dict[str, Any] = {}
+    for name, default in _OUTER.items():
+        if name:
+            written[name] = outer.pop(name, default)
+        else:
+            written |= {n: v for n, v in outer.items() if n not in _OUTER}
     instruction.backend_config = BackendConfig.of_json(
-        {name: outer.get(name, default) for name, default in _FIRST.items()}
-        | middle
-        | {name: outer.get(name, default) for name, default in _LAST.items()}
+        _sorted(written) if release == "0.12" else written
     )
 
 
-def set_common_fields(instruction: Instruction) -> None:
-    """Write the config with the defaults of all common fields, as XLA does."""
+def _outer(instruction: Instruction) -> dict[str, Any]:
     config = instruction.backend_config
-    outer: dict[str, Any] = {} if config is None else config.json()
-    instruction.backend_config = BackendConfig.of_json(
-        {name: outer.get(name, default) for name, default in _FIRST.items()}
-        | {n: v for n, v in outer.items() if n not in _FIRST and n not in _LAST}
-        | {name: outer.get(name, default) for name, default in _LAST.items()}
-    )
+    return {} if config is None or not config.is_json_dict else config.json()
+
+
+def _sorted(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return dict(sorted(fields.items()))
