@@ -120,7 +120,9 @@ class _Run:
     serial: dict[Instruction, int] = field(default_factory=dict)
     candidates: list[Instruction] = field(default_factory=list)
     all_keys: dict[Instruction, Hashable] = field(default_factory=dict)
+    # Members of batches of one, and keys of which a batch was filled by its count.
     lonely: list[Instruction] = field(default_factory=list)
+    full: set[Hashable] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Number everything."""
@@ -230,6 +232,8 @@ class _Run:
             del self.keys[candidate]
         for candidate in passed:
             self._put_back(candidate)
+        if len(batch) == limits.threshold_count:
+            self.full.add(self.all_keys[first])
         if len(batch) > 1:
             self._combine(batch)
         elif not cut:
@@ -350,16 +354,26 @@ class _Run:
     def explain_singles(self) -> None:
         """Say why candidates that met no other of their key stayed alone."""
         index = {candidate: k for k, candidate in enumerate(self.candidates)}
+        told: set[frozenset[Instruction]] = set()
         for single in self.lonely:
-            k = index[single]
-            others = self.candidates[k + 1 : k + 2] or self.candidates[k - 1 : k]
-            if not others or others[0] is single:
-                continue
-            other = others[0]
-            fields = key_differences(self.all_keys[single], self.all_keys[other])
-            if fields:
+            if self.all_keys[single] in self.full:
                 self.report.remark(
-                    f"not combined: %{single.name} and %{other.name} "
+                    f"not combined: %{single.name} is left over, "
+                    f"threshold-count is {self.limits.threshold_count}"
+                )
+                continue
+            k = index[single]
+            others = self.candidates[k + 1 : k + 2] or self.candidates[:k][-1:]
+            if not others:
+                self.report.remark(f"not combined: %{single.name} has no partner")
+                continue
+            pair = frozenset((single, others[0]))
+            key, other_key = (self.all_keys[i] for i in (single, others[0]))
+            fields = key_differences(key, other_key)
+            if fields and pair not in told:
+                told.add(pair)
+                self.report.remark(
+                    f"not combined: %{single.name} and %{others[0].name} "
                     f"differ in {', '.join(fields)}"
                 )
 

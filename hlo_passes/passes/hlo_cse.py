@@ -92,7 +92,7 @@ def _merge_instructions(
     """Keep the first, in post order, of equal instructions."""
     kept: dict[Hashable, list[Instruction]] = {}
     for instruction in post_order(computation):
-        if instruction.removed or not _may_be_merged(instruction, report):
+        if instruction.removed or not _has_something_to_merge(instruction):
             continue
         alike = kept.setdefault(_key(instruction, structure), [])
         first = next(
@@ -103,6 +103,14 @@ def _merge_instructions(
             ),
             None,
         )
+        reason = _reason_to_stay(instruction)
+        if reason:
+            if first is not None:
+                report.remark(
+                    f"not merged: %{instruction.name} equals %{first.name}, "
+                    f"but {reason}"
+                )
+            continue
         if first is None:
             alike.append(instruction)
             _share_iotas(instruction, structure)
@@ -111,19 +119,32 @@ def _merge_instructions(
             report.count("instructions-merged")
 
 
-def _may_be_merged(instruction: Instruction, report: Report) -> bool:
-    opcode = instruction.opcode
-    has_frontend = "frontend_attributes" in instruction.attributes
-    frontend = instruction.frontend_attributes if has_frontend else {}
+def _has_something_to_merge(instruction: Instruction) -> bool:
+    """Whether it has operands, or may be merged without."""
+    if instruction.operands or instruction.opcode in _MERGED_WITHOUT_OPERANDS:
+        return True
+    return (
+        "frontend_attributes" in instruction.attributes
+        and _SAFE_WITHOUT_OPERANDS in instruction.frontend_attributes
+    )
+
+
+def _reason_to_stay(instruction: Instruction) -> str:
+    """Why an instruction is neither merged nor stands for others; '' when it may."""
+    if not is_known(instruction.opcode):
+        return f"{instruction.opcode} is unknown"
+    if unknown := unknown_attribute(instruction):
+        return f"has the unknown attribute {unknown}"
     if (
-        not instruction.operands
-        and opcode not in _MERGED_WITHOUT_OPERANDS
-        and _SAFE_WITHOUT_OPERANDS not in frontend
+        "frontend_attributes" in instruction.attributes
+        and _MUST_FUSE in instruction.frontend_attributes
     ):
-        return False
-    if _MUST_FUSE in frontend or not is_known(opcode) or unknown_attribute(instruction):
-        return False
-    return is_safely_removable(instruction) and not has_side_effect(instruction)
+        return f"is marked {_MUST_FUSE}"
+    if not is_safely_removable(instruction):
+        return "has control edges"
+    if has_side_effect(instruction):
+        return f"{instruction.opcode} has a side effect"
+    return ""
 
 
 def _key(instruction: Instruction, structure: Structure) -> Hashable:

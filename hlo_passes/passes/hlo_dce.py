@@ -110,9 +110,13 @@ class HloDce(Pass):
                 f"not removed: %{instruction.name} is unused, but has control edges"
             )
             return False
-        if any(is_flag_set(instruction, flag) for flag in KEEPS):
-            return False
-        if _is_sharding_anchor(instruction):
+        kept = next((flag for flag in KEEPS if is_flag_set(instruction, flag)), "")
+        if not kept and _is_sharding_anchor(instruction):
+            kept = "Sharding"
+        if kept:
+            report.remark(
+                f"not removed: %{instruction.name} is unused, but marked {kept}"
+            )
             return False
         if instruction.opcode == "after-all" and _orders_effects(instruction):
             return False
