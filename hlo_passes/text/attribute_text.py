@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 #: `, name=value` for the values that most instructions have.
 _SIMPLE = re.compile(
-    r""",\ ([A-Za-z_][\w.-]*)=(
-        [^\s,{}"'\[\]()/]+(?:\[[\d,]*\](?:\{[\d,]*\})?)?
+    r""",\ ([A-Za-z_][A-Za-z0-9_.-]*)=(
+        [^ \t\r\n,{}"'\[\]()/]+(?:\[[0-9,]*\](?:\{[0-9,]*\})?)?
       | \{[^][{}()"'/]*(?:"[^"\\]*"[^][{}()"'/]*)*\}
       | \{(?:\{[^][{}()"'/]*\}[,\ ]*)+\}
-      | \{\[[\d:]*\](?:,\ \[[\d:]*\])*\}
+      | \{\[[0-9:]*\](?:,\ \[[0-9:]*\])*\}
       | "[^"\\]*"
     )(?=,\ |$)""",
     re.VERBOSE,
@@ -31,8 +31,10 @@ _SIMPLE = re.compile(
 _NAME = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=")
 _STRING = re.compile(r'"(?:[^"\\]|\\.)*"|\'(?:[^\'\\]|\\.)*\'', re.DOTALL)
 _STOP_IN_GROUP = re.compile(r"[][(){}\"'/]")
-_PLAIN = re.compile(r"[^][(){}\"'/,\s]+")
-_INSTRUCTION = re.compile(r"(?:ROOT\b|ENTRY\b|%|[A-Za-z_][A-Za-z0-9_.-]*\s*[={(:])")
+_PLAIN = re.compile(r"[^][(){}\"'/, \t\r\n]+")
+_INSTRUCTION = re.compile(
+    r"(?:ROOT\b|ENTRY\b|%|[A-Za-z_][A-Za-z0-9_.-]*[ \t\r\n]*[={(:])"
+)
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 
 

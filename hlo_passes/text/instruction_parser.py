@@ -24,13 +24,16 @@ if TYPE_CHECKING:
     from hlo_passes.text.parser import ModuleParser
 
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
-_SHAPE_START = re.compile(r"\(|b\(|[a-z][a-z0-9]*\s*\[")
+_SHAPE_START = re.compile(r"\(|b\(|[a-z][a-z0-9]*[ \t\r\n]*\[")
 _ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=")
-_INDEX = re.compile(r"\s*#\s*(\d+)")
+_INDEX = re.compile(r"[ \t\r\n]*#[ \t\r\n]*([0-9]{1,18})")
 #: Comments behind an instruction, in its line, are its own.
 _REST_OF_LINE = re.compile(r"(?:[ \t]*(?:/\*[^\n]*?\*/|//[^\n]*))*")
-_NUMBER = re.compile(r"\d+")
-_CONTROL = re.compile(r"\{\s*(%?[\w.-]+(?:\s*,\s*%?[\w.-]+)*)\s*\}")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_CONTROL = re.compile(
+    r"\{[ \t\r\n]*(%?[A-Za-z0-9_.-]+(?:[ \t\r\n]*,[ \t\r\n]*%?[A-Za-z0-9_.-]+)*)"
+    r"[ \t\r\n]*\}"
+)
 _SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - {
     "branch_computations",
     "called_computations",
@@ -201,7 +204,7 @@ class InstructionParser:
 
         callees = []
         for name in CALLEE_ATTRIBUTES:
-            for callee in re.findall(r"[\w.-]+", attributes.get(name, "")):
+            for callee in re.findall(r"[A-Za-z0-9_.-]+", attributes.get(name, "")):
                 found = self.module_parser.module.computation(callee)
                 if found is not None:
                     callees.append(found)

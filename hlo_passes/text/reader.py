@@ -42,11 +42,12 @@ _PLAIN_SIGNATURE = re.compile(
 _FOOT = re.compile(r'\}(?:, execution_thread="([A-Za-z0-9_.-]*)")?')
 _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
-_INDEX_COMMENT = re.compile(r"/\*index=\d+\*/")
+_INDEX_COMMENT = re.compile(r"/\*index=[0-9]{1,18}\*/")
 _CONTROL = re.compile(r"%([A-Za-z_][A-Za-z0-9_.-]*)")
-_PLAIN_LITERAL = re.compile(r"[\w.+, {}-]*")
+_NUMBER = re.compile(r"[0-9]{1,18}")
+_PLAIN_LITERAL = re.compile(r"[A-Za-z0-9_.+, {}-]*")
 #: `%name =`: another instruction on the line.
-_GLUED_NAME = re.compile(r"%[\w.-]+\s*=")
+_GLUED_NAME = re.compile(r"%[A-Za-z0-9_.-]+[ \t\r\n]*=")
 #: All names of a computation at once, a newline behind each.
 _NAMES = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]*\n)*")
 
@@ -242,7 +243,7 @@ def _read_body(
                 inside, tail = _nested_literal(arguments)
             node.operands = ()
             node.literal = inside
-        elif opcode == "parameter" and inside.isdecimal():
+        elif opcode == "parameter" and _NUMBER.fullmatch(inside):
             node.operands = ()
             node.literal = inside
         else:

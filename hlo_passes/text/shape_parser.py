@@ -29,22 +29,24 @@ MAXIMUM_DEPTH = 256
 TRIVIA = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _TYPE = re.compile(r"[a-z][a-z0-9]*(?=[ \t\r\n]*\[)")
 _DIMENSIONS = re.compile(
-    r"[ \t\r\n]*\[[ \t\r\n]*((?:(?:<=)?-?\d+|\?)"
-    r"(?:[ \t\r\n]*,[ \t\r\n]*(?:(?:<=)?-?\d+|\?))*)?[ \t\r\n]*\]"
+    r"[ \t\r\n]*\[[ \t\r\n]*((?:(?:<=)?-?[0-9]{1,18}|\?)"
+    r"(?:[ \t\r\n]*,[ \t\r\n]*(?:(?:<=)?-?[0-9]{1,18}|\?))*)?[ \t\r\n]*\]"
 )
-_LAYOUT_OPEN = re.compile(r"[ \t\r\n]*\{(?=[ \t\r\n]*(?:\d|:))")
+_LAYOUT_OPEN = re.compile(r"[ \t\r\n]*\{(?=[ \t\r\n]*[0-9:])")
 _LAYOUT_ORDER = re.compile(
-    r"[ \t\r\n]*(\d+(?:[ \t\r\n]*,[ \t\r\n]*\d+)*)?[ \t\r\n]*(?=[:}])"
+    r"[ \t\r\n]*([0-9]{1,18}(?:[ \t\r\n]*,[ \t\r\n]*[0-9]{1,18})*)?[ \t\r\n]*(?=[:}])"
 )
-_TILE = re.compile(r"\(((?:\*|\d+)(?:,(?:\*|\d+))*)\)")
+_TILE = re.compile(r"\(((?:\*|[0-9]{1,18})(?:,(?:\*|[0-9]{1,18}))*)\)")
 _LEVELS = re.compile(r"D\([A-Z](?:[+~])*(?:,[A-Z][+~]*)*\)")
-_NUMBER = re.compile(r"\((\d+)\)")
+_NUMBER = re.compile(r"\(([0-9]{1,18})\)")
 _TYPE_ARGUMENT = re.compile(r"\(([a-z][a-z0-9]*)\)")
-_SPLIT = re.compile(r"SC((?:\(\d+:\d+(?:,\d+)*\))+)")
-_SPLIT_ENTRY = re.compile(r"\((\d+):(\d+(?:,\d+)*)\)")
+_SPLIT = re.compile(r"SC((?:\([0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18})*\))+)")
+_SPLIT_ENTRY = re.compile(r"\(([0-9]{1,18}):([0-9]{1,18}(?:,[0-9]{1,18})*)\)")
 
 #: The common form, whole: what XLA prints for an array without layout parts.
-_PLAIN_ARRAY = re.compile(r"([a-z][a-z0-9]*)\[([0-9,]*)\](?:\{([0-9,]+)\}|(?!\s*\{))")
+_PLAIN_ARRAY = re.compile(
+    r"([a-z][a-z0-9]*)\[([0-9,]*)\](?:\{([0-9,]+)\}|(?![ \t\r\n]*\{))"
+)
 
 _BLANKS = str.maketrans("", "", " \t\r\n")
 
