@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping
 from types import MappingProxyType
+from typing import Any
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.computation import Computation
@@ -48,6 +49,8 @@ class Module:
         self._names: set[str] | None = None
         self._next_number: dict[str, int] = {}
         self._inline_bodies: dict[Instruction, list[Computation]] = {}
+        # What the verifier found out, by computation: see verify/verifier.py.
+        self.verified: dict[Computation, Any] = {}
         self._callers: tuple[int, dict[Computation, tuple[Instruction, ...]]] | None
         self._callers = None
 

@@ -14,7 +14,7 @@ passes values on: what XLA checks between any two of its passes. Source: openxla
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final
 
 from hlo_passes.errors import HloError
@@ -133,7 +133,7 @@ def check_wrapped(
     return check_shape(inner, result, operands, attributes, callees, devices)
 
 
-@cache
+@lru_cache(maxsize=_REMEMBERED)
 def shape_faults(shape: Shape) -> tuple[Fault, ...]:
     """What is wrong with a shape by itself, wherever it stands."""
     faults: list[Fault] = []

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from weakref import WeakKeyDictionary
 
 from hlo_passes.errors import ParseError, VerificationError
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
@@ -63,11 +62,6 @@ class _Checked:
     transfers: list[Instruction] = field(default_factory=list)
 
 
-_remembered: WeakKeyDictionary[Module, dict[Computation, _Checked]] = (
-    WeakKeyDictionary()
-)
-
-
 def findings(module: Module) -> tuple[Finding, ...]:
     """Every finding of a module, in text order."""
     return _Run(module).findings()
@@ -99,7 +93,7 @@ class _Run:
         self.devices = _devices(module)
         self.order = {c: k for k, c in enumerate(module.computations)}
         self.signatures: dict[Computation, Signature | None] = {}
-        self.memory = _remembered.setdefault(module, {})
+        self.memory: dict[Computation, _Checked] = module.verified
 
     def findings(self) -> tuple[Finding, ...]:
         module = self.module

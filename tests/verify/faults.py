@@ -303,7 +303,7 @@ def pair_range(lines: Lines, random_: random.Random) -> tuple[int, str] | None:
         lines,
         random_,
         _PAIRS,
-        lambda m, r: m[0].replace("{{", "{{-", 1),
+        lambda m, r: re.sub(r"\d+", "-1", m[0], count=1),
     )
 
 
