@@ -11,7 +11,9 @@ WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 #: Words that are names only behind a `%`.
 RESERVED_WORDS: Final = frozenset(
-    "true false inf nan HloModule ENTRY ROOT FileNames FunctionNames FileLocations "
-    "StackFrames maximal replicated manual unknown unreduced last_tile_dim_replicate "
-    "shard_as shard_like".split()
+    (
+        "true false inf nan HloModule ENTRY ROOT FileNames FunctionNames "
+        "FileLocations StackFrames maximal replicated manual unknown unreduced "
+        "last_tile_dim_replicate shard_as shard_like"
+    ).split()
 )

@@ -62,7 +62,9 @@ class ModuleParser:
             raise error(source, name_at, "P002", "expected the module's name")
         self.module.name = name[1]
         attributes: dict[str, str] = {}
-        end = read_attributes(source, name.end(), attributes)
+        # XLA's lexer takes a ':' that is glued to a name for a part of it.
+        end = name.end() + text.startswith(":", name.end())
+        end = read_attributes(source, end, attributes)
         self.module._attributes = attributes
         header_end = end
         while table := _TABLES.match(text, skip_trivia(text, end)):
