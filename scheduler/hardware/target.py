@@ -1,0 +1,217 @@
+"""A GPU as the latency model sees it, by name or from a description file.
+
+    target("h100_sxm").memory_bandwidth_bytes_per_s     3352320000000
+    target("my_gpu.txtpb")                              a file of the user's own
+
+A description is XLA's `GpuTargetConfigProto` in text form, the file that
+`--xla_gpu_target_config_filename` takes. Network constants that a calibration found
+stand in it as `scheduler_network { ... }`, a message of ours which XLA does not know.
+
+Source of the fields: openxla/xla `xla/stream_executor/device_description.proto`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import pathlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from typing import Final
+
+from hlo_passes.errors import UsageError
+from scheduler.hardware.text_proto import (
+    Message,
+    integer,
+    parse_text_proto,
+    scalar,
+    string,
+    submessage,
+    submessages,
+)
+
+DEFAULT_TARGET: Final = "h100_sxm"
+_SUFFIX: Final = ".txtpb"
+
+#: One direction of one NVLink, 1e9 bytes/s, by major compute capability; parts that
+#: are not listed have the newest rate. Source: openxla/xla
+#: `gpu_collective_performance_model.cc`.
+_NVLINK_GB_PER_S: Final = {6: 18.0, 7: 20.0, 8: 20.0, 9: 20.0, 10: 40.0}
+_NVLINK_GB_PER_S_NEWEST: Final = 40.0
+
+#: Memory transaction per SM and clock, bytes; L1 cache per SM, bytes. NVIDIA parts.
+MEMORY_TRANSACTION_BYTES_PER_CLOCK: Final = 32
+L1_CACHE_BYTES_PER_SM: Final = 2048
+DRAM_TRANSACTION_BYTES: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Figures of one GPU.
+
+    Attributes:
+        spec: the short name ('h100_sxm') or the file it was read from.
+        name: as the driver calls it ('NVIDIA H100 80GB HBM3').
+        capability: major and minor compute capability; (0, 0) for no NVIDIA part.
+        sm_count: streaming multiprocessors.
+        fpus_per_sm: f32 lanes of one.
+        threads_per_sm: most resident threads of one.
+        clock_ghz: boost clock.
+        memory_bandwidth_bytes_per_s: of HBM.
+        l2_cache_bytes: of the L2 cache.
+        memory_bytes: of HBM.
+        nvlink_links: active links; 0 where the description has none.
+        pcie_bandwidth_bytes_per_s: 0 where unknown.
+        toolkit_version: (major, minor) of CUDA, (0, 0) where unknown.
+        peak_ops_per_s: dense matrix rate by XLA's number of the element type.
+        network: calibrated network constants by option name, see `calibration`.
+    """
+
+    spec: str
+    name: str
+    capability: tuple[int, int]
+    sm_count: int
+    fpus_per_sm: int
+    threads_per_sm: int
+    clock_ghz: float
+    memory_bandwidth_bytes_per_s: int
+    l2_cache_bytes: int
+    memory_bytes: int
+    nvlink_links: int
+    pcie_bandwidth_bytes_per_s: int
+    toolkit_version: tuple[int, int]
+    peak_ops_per_s: Mapping[int, float] = field(default_factory=dict)
+    network: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def max_threads(self) -> int:
+        """Threads that the whole GPU holds at once."""
+        return self.threads_per_sm * self.sm_count
+
+    @property
+    def nvlink_gb_per_s(self) -> float:
+        """One direction of one link, 1e9 bytes/s; 0 for no NVIDIA part."""
+        if not self.capability[0]:
+            return 0.0
+        return _NVLINK_GB_PER_S.get(self.capability[0], _NVLINK_GB_PER_S_NEWEST)
+
+    @property
+    def table_key(self) -> str:
+        """The entry of XLA's performance tables: 'sm_90', 'sm_100_B200'."""
+        major, minor = self.capability
+        key = f"sm_{major}{minor}"
+        return f"{key}_{self.name.rsplit(' ', 1)[-1]}" if key == "sm_100" else key
+
+    @property
+    def op_profile(self) -> str:
+        """The rows of the elementwise cycle table that belong to the part."""
+        return "sm_{}{}".format(*self.capability)
+
+    @property
+    def has_analytical_model(self) -> bool:
+        """Whether XLA turns its analytical model on: Hopper and data-centre Blackwell.
+
+        Source: openxla/xla `sol_latency_estimator.cc`, IsSupportedForModule.
+        """
+        return self.capability[0] in (9, 10)
+
+
+def target_names() -> tuple[str, ...]:
+    """Names of the GPUs that come with the package, sorted."""
+    folder = resources.files("scheduler").joinpath("data", "gpu_targets")
+    return tuple(
+        sorted(
+            entry.name.removesuffix(_SUFFIX)
+            for entry in folder.iterdir()
+            if entry.name.endswith(_SUFFIX)
+        )
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def target(name: str = DEFAULT_TARGET) -> Target:
+    """The GPU of that name, or of a description file.
+
+    Raises:
+        UsageError: U200, no such target and no such file.
+        ParseError: P400, the file is no text proto; UsageError U201, figures missing.
+    """
+    if name in target_names():
+        folder = resources.files("scheduler").joinpath("data", "gpu_targets")
+        text = folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
+        return parse_target(text, spec=name, filename=name + _SUFFIX)
+    path = pathlib.Path(name)
+    if not path.is_file():
+        names = target_names()
+        near = difflib.get_close_matches(name, names, 1)
+        raise UsageError(
+            f"there is no target {name}",
+            code="U200",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else f"one of {', '.join(names)}, or a .txtpb file",
+        )
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"cannot read {name}: {problem}", code="U001") from problem
+    return parse_target(text, spec=name, filename=name)
+
+
+def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:
+    """Read a description. Raises ParseError P400, UsageError U201."""
+    config = parse_text_proto(text, filename)
+    device = submessage(config, "gpu_device_info")
+    capability = submessage(device, "cuda_compute_capability")
+    required = ("core_count", "fpus_per_core", "memory_bandwidth", "clock_rate_ghz")
+    missing = [name for name in required if not float(scalar(device, name, 0))]
+    if missing:
+        raise UsageError(
+            f"{filename}: gpu_device_info lacks {', '.join(missing)}",
+            code="U201",
+            hint="a description is a GpuTargetConfigProto in text form",
+        )
+    return Target(
+        spec=spec,
+        name=string(device, "name") or string(config, "device_description_str"),
+        capability=(integer(capability, "major"), integer(capability, "minor")),
+        sm_count=integer(device, "core_count"),
+        fpus_per_sm=integer(device, "fpus_per_core"),
+        threads_per_sm=integer(device, "threads_per_core_limit"),
+        clock_ghz=float(scalar(device, "clock_rate_ghz", 0.0)),
+        memory_bandwidth_bytes_per_s=integer(device, "memory_bandwidth"),
+        l2_cache_bytes=integer(device, "l2_cache_size"),
+        memory_bytes=integer(device, "device_memory_size"),
+        nvlink_links=integer(
+            submessage(device, "device_interconnect_info"), "active_links"
+        ),
+        pcie_bandwidth_bytes_per_s=max(0, integer(device, "pcie_bandwidth")),
+        toolkit_version=_version(string(device, "compile_time_toolkit_version")),
+        peak_ops_per_s=_matrix_rates(device),
+        network={
+            name: float(scalar({name: values}, name, 0.0))
+            for name, values in submessage(config, "scheduler_network").items()
+        },
+    )
+
+
+def _version(text: str) -> tuple[int, int]:
+    parts = [int(p) for p in text.split(".")[:2] if p.isdecimal()]
+    return (parts[0], parts[1]) if len(parts) == 2 else (0, 0)
+
+
+def _matrix_rates(device: Message) -> dict[int, float]:
+    """Two operations per fused multiply-add."""
+    sms = integer(device, "core_count")
+    rates = {}
+    for row in submessages(submessage(device, "matrix_unit_description"), "rate_infos"):
+        value = submessage(row, "value")
+        rates[integer(row, "key")] = (
+            2e9
+            * float(scalar(value, "clock_rate_ghz", 0.0))
+            * integer(value, "units_per_core")
+            * integer(value, "ops_per_clock")
+            * sms
+        )
+    return rates

@@ -1,0 +1,136 @@
+"""How devices are joined: partitions of hosts of GPUs.
+
+    1x2x8      one NVLink partition of two hosts with eight GPUs each
+    Nx1x8      N hosts of eight, joined by InfiniBand
+    8x18x4     eight NVL72 racks: 18 trays of four GPUs each
+
+A partition is what a fast fabric joins: an HGX host, an NVL72 rack. Ids of devices in
+one partition are contiguous.
+
+Source: openxla/xla `xla/pjrt/distributed/topology_util.cc`, `gpu_topology.cc`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+
+_FORM: Final = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})")
+_NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
+
+
+@dataclass(frozen=True, slots=True)
+class Topology:
+    """Partitions x hosts per partition x devices per host.
+
+    A mixed machine (partitions of different size) has -1 for the last two, as XLA has.
+    """
+
+    partitions: int
+    hosts_per_partition: int
+    devices_per_host: int
+
+    @staticmethod
+    def parse(text: str) -> Topology:
+        """From `PxHxG`. Raises UsageError U202."""
+        match = _FORM.fullmatch(text)
+        if match is None:
+            raise UsageError(
+                f"--topology={text} is not PxHxG",
+                code="U202",
+                hint="partitions x hosts per partition x GPUs per host, as in 1x2x8",
+            )
+        return Topology(*(int(part) for part in match.groups()))
+
+    @property
+    def device_count(self) -> int:
+        """All devices; the product is meaningless for a mixed machine."""
+        return self.partitions * self.hosts_per_partition * self.devices_per_host
+
+    @property
+    def partition_size(self) -> int:
+        """Devices of one partition; 1 for a mixed machine, as XLA has it."""
+        return self.hosts_per_partition * self.devices_per_host
+
+    def to_text(self) -> str:
+        """`1x2x8`."""
+        return f"{self.partitions}x{self.hosts_per_partition}x{self.devices_per_host}"
+
+
+def device_count_of(module: Module) -> int:
+    """Devices that a module asks for.
+
+    replica_count x num_partitions; where both are 1, the largest id in its groups and
+    pairs + 1.
+    """
+    declared = module.replica_count * module.num_partitions
+    if declared > 1:
+        return declared
+    largest = 0
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if "collective" in instruction.opcode or "all-" in instruction.opcode:
+                largest = max(largest, *_ids(instruction), 0)
+            elif "reduce-scatter" in instruction.opcode:
+                largest = max(largest, *_ids(instruction), 0)
+    return largest + 1
+
+
+def _ids(instruction: Any) -> list[int]:
+    groups = instruction.replica_groups
+    pairs = instruction.source_target_pairs
+    ids = [max(group) for group in groups.groups if group] if groups else []
+    return ids + ([max(pair) for pair in pairs] if pairs else [])
+
+
+def default_topology(module: Module, devices: int | None = None) -> Topology:
+    """One host with all devices the module asks for (or `devices`)."""
+    return Topology(1, 1, devices or device_count_of(module))
+
+
+def topology_of_devices(devices: Sequence[Any]) -> Topology:
+    """Group devices (as `jax.devices()` gives them) by host and by fabric.
+
+    Reads `process_index`, and where a device has them `partition_index`, `slice_index`
+    and `fabric_uuid`. An explicit index decides; else the fabric, when every device
+    has one; else the host is the partition.
+    """
+    indices = partition_indices(devices)
+    hosts: dict[int, dict[int, int]] = {}
+    for device, index in zip(devices, indices, strict=True):
+        counts = hosts.setdefault(index, {})
+        process = int(device.process_index)
+        counts[process] = counts.get(process, 0) + 1
+    first = next(iter(hosts.values()), {})
+    hosts_per_partition = len(first)
+    per_host = next(iter(first.values()), 0)
+    regular = all(
+        len(counts) == hosts_per_partition and set(counts.values()) == {per_host}
+        for counts in hosts.values()
+    )
+    if not regular:
+        return Topology(len(hosts), -1, -1)
+    return Topology(len(hosts), hosts_per_partition, per_host)
+
+
+def partition_indices(devices: Iterable[Any]) -> list[int]:
+    """Per device, the number of its partition, in order of first appearance."""
+    listed = list(devices)
+    for attribute in ("partition_index", "slice_index"):
+        explicit = [getattr(device, attribute, None) for device in listed]
+        if listed and all(index is not None for index in explicit):
+            return _numbered(explicit)
+    fabrics = [getattr(device, "fabric_uuid", None) for device in listed]
+    if listed and all(fabric and fabric != _NO_FABRIC for fabric in fabrics):
+        return _numbered(fabrics)
+    return _numbered([device.process_index for device in listed])
+
+
+def _numbered(keys: Iterable[Any]) -> list[int]:
+    numbers: dict[Any, int] = {}
+    return [numbers.setdefault(key, len(numbers)) for key in keys]

@@ -1,0 +1,1 @@
+"""XLA's analytical latency model: formulas, measured tables, rooflines."""

@@ -1,0 +1,274 @@
+"""A collective as the latency model sees it: groups, sizes, bytes moved.
+
+    describe(instruction).transferred_bytes    what goes over the network
+    describe(instruction).accessed_bytes       what goes through HBM
+
+Synchronous forms, native starts, `async-start` around a collective and the sugar for
+that are all one kind of value here.
+
+Source: openxla/xla `gpu_hlo_cost_analysis.cc`, `collective_ops_utils.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.replica_groups import IotaGroups, ReplicaGroups
+from hlo_passes.ir.shapes import Shape
+from hlo_passes.passes.gpu_backend_config import collective_config
+from scheduler.latency.communication import Groups
+from scheduler.latency.data_tables import DEFAULT_OP_CYCLES, op_cycles
+from scheduler.latency.durations import float32_integer
+from scheduler.latency.network import NotEstimated
+
+#: Metadata of a dynamic dimension in memory.
+_DYNAMIC_SIZE_BYTES: Final = 4
+#: A tuple's table holds a pointer per element.
+POINTER_BYTES: Final = 8
+#: Opcodes whose groups mean partitions as soon as there is a channel id.
+_WITHOUT_GLOBAL_IDS: Final = frozenset(
+    ("all-to-all", "collective-broadcast", "ragged-all-to-all", "collective-permute")
+)
+_KERNEL_STRATEGIES: Final = ("TRITON_ONE_SHOT", "TRITON_TWO_SHOT")
+
+
+def array_bytes(shape: Shape) -> int:
+    """Bytes of an array; every dimension of a dynamic shape counts four more."""
+    if shape.is_dynamic:
+        return shape.byte_size + _DYNAMIC_SIZE_BYTES * shape.rank
+    return shape.byte_size
+
+
+def leaf_bytes(shape: Shape) -> int:
+    """Bytes of all arrays in a shape."""
+    if not shape.is_tuple:
+        return array_bytes(shape) if shape.is_array else 0
+    return sum(leaf_bytes(element) for element in shape.elements)
+
+
+def operand_bytes(shape: Shape) -> int:
+    """Bytes of an operand: an array, or the table of a tuple."""
+    if shape.is_tuple:
+        return POINTER_BYTES * len(shape.elements)
+    return array_bytes(shape) if shape.is_array else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Collective:
+    """One collective.
+
+    Attributes:
+        kind: the synchronous opcode: 'all-gather'.
+        form: 'sync', 'start' (native) or 'wrapped' (async-start).
+        groups: as written, None where there are none.
+        pairs: source-target pairs of a permute.
+        group_mode: 'cross-replica', 'cross-partition', 'cross-replica-and-partition'
+            or 'flattened'.
+        replica_count: of the module.
+        num_partitions: of the module.
+        result: the result of the operation (for a start: its second element).
+        element_type: of the first array of the result.
+        transferred_bytes: what goes over the network.
+        accessed_bytes: what goes through HBM.
+        reduction: opcode of the root of `to_apply`, '' where there is none.
+        kernel_strategy: '' or the NVLink kernel the compiler chose.
+        is_sync: whether the compiler decided that it will not overlap.
+    """
+
+    kind: str
+    form: str
+    groups: ReplicaGroups | None
+    pairs: tuple[tuple[int, int], ...]
+    group_mode: str
+    replica_count: int
+    num_partitions: int
+    result: Shape
+    element_type: str
+    transferred_bytes: int
+    accessed_bytes: int
+    reduction: str
+    kernel_strategy: str
+    is_sync: bool
+
+    @property
+    def listed_groups(self) -> Groups:
+        """The groups, expanded; () where none are given."""
+        return self.groups.groups if self.groups is not None else ()
+
+    @property
+    def first_result(self) -> Shape:
+        """The first array of the result."""
+        return next(leaf for _, leaf in self.result.leaves())
+
+    def count_and_size(self) -> tuple[int, int]:
+        """Communicators, and devices in each. NotEstimated when sizes differ."""
+        if self.groups is not None and isinstance(self.groups.form, IotaGroups):
+            return self.groups.form.count, self.groups.form.size
+        sizes = participant_counts(
+            self.listed_groups,
+            self.group_mode,
+            self.replica_count,
+            self.num_partitions,
+        )
+        if len(set(sizes)) > 1:
+            raise NotEstimated("the replica groups are of different size")
+        return len(sizes), sizes[0]
+
+    def reduction_flops(self, op_profile: str) -> int:
+        """Cycles of the reduction, all elements of the result together."""
+        if not self.reduction:
+            return 0
+        cycles = op_cycles(op_profile).get(
+            (self.reduction, self.result.element_type), DEFAULT_OP_CYCLES
+        )
+        return float32_integer(cycles * self.result.element_count)
+
+
+def participant_counts(
+    groups: Groups, mode: str, replica_count: int, num_partitions: int
+) -> list[int]:
+    """Devices of each communicator. NotEstimated for flattened ids without groups."""
+    if not groups:
+        if mode == "flattened":
+            raise NotEstimated("flattened ids without replica groups")
+        count = num_partitions if mode == "cross-partition" else replica_count
+        groups = (tuple(range(count)),)
+    if mode == "cross-replica":
+        return [len(group) for group in groups for _ in range(num_partitions)]
+    if mode == "cross-replica-and-partition":
+        return [len(group) * num_partitions for group in groups]
+    return [len(group) for group in groups]
+
+
+def wrapped_collective(start: Instruction) -> Instruction | None:
+    """The collective inside an `async-start`; None when it wraps something else."""
+    for callee in start.called_computations:
+        if callee.root.opcode in opcodes.SYNC_COLLECTIVES:
+            return callee.root
+    return None
+
+
+def describe(instruction: Instruction) -> Collective | None:
+    """What the model needs of a collective or its start; None for anything else."""
+    opcode = instruction.opcode
+    if opcode == "async-start":
+        inner = wrapped_collective(instruction)
+        return inner and _describe(inner, inner.opcode, "wrapped", instruction)
+    if opcode in opcodes.SYNC_COLLECTIVES:
+        return _describe(instruction, opcode, "sync", instruction)
+    if opcode in opcodes.NATIVE_ASYNC_STARTS:
+        kind = opcode.removesuffix("-start")
+        return _describe(instruction, kind, "start", instruction)
+    sugar = opcodes.wrapped_opcode(opcode)
+    if sugar in opcodes.SYNC_COLLECTIVES and opcode.endswith("-start"):
+        return _describe(instruction, sugar, "wrapped", instruction)
+    return None
+
+
+def _describe(
+    collective: Instruction, kind: str, form: str, start: Instruction
+) -> Collective:
+    module = collective.computation.module
+    attributes = collective.attributes
+    groups = collective.replica_groups
+    pairs = collective.source_target_pairs
+    result = _result_shape(collective, kind)
+    mode = _group_mode(collective, kind)
+    replicas, partitions = module.replica_count, module.num_partitions
+    ranks = 1
+    if kind in ("all-gather", "all-reduce", "reduce-scatter"):
+        listed = groups.groups if groups is not None else ()
+        ranks = max(1, *participant_counts(listed, mode, replicas, partitions))
+    transferred, accessed = _bytes(collective, kind, form, result, ranks)
+    config = _collective_config(start.attributes.get("backend_config", ""), start)
+    strategy = config[0]
+    leaves = [leaf for _, leaf in result.leaves()]
+    return Collective(
+        kind=kind,
+        form=form,
+        groups=groups,
+        pairs=pairs.pairs if pairs is not None else (),
+        group_mode=mode,
+        replica_count=replicas,
+        num_partitions=partitions,
+        result=result,
+        element_type=leaves[0].element_type if leaves else "",
+        transferred_bytes=float32_integer(transferred),
+        accessed_bytes=float32_integer(accessed),
+        reduction=(
+            collective.called_computations[0].root.opcode
+            if "to_apply" in attributes
+            else ""
+        ),
+        kernel_strategy=strategy,
+        is_sync=config[1],
+    )
+
+
+def _collective_config(text: str, instruction: Instruction) -> tuple[str, bool]:
+    """(kernel strategy or '', is_sync) of a backend config."""
+    if "collective_backend_config" not in text:
+        return "", False
+    known = _CONFIGS.get(text)
+    if known is None:
+        config = collective_config(instruction)
+        word = str(config.get("kernel_strategy", ""))
+        strategy = next((k for k in _KERNEL_STRATEGIES if word.endswith(k)), "")
+        known = strategy, bool(config.get("is_sync", False))
+        if len(_CONFIGS) > _REMEMBERED_CONFIGS:
+            _CONFIGS.clear()
+        _CONFIGS[text] = known
+    return known
+
+
+_CONFIGS: dict[str, tuple[str, bool]] = {}
+_REMEMBERED_CONFIGS: Final = 4096
+
+
+def _result_shape(collective: Instruction, kind: str) -> Shape:
+    """A start's shape is (operands, results, ...), but for all-reduce-start."""
+    shape = collective.shape
+    is_start = collective.opcode.endswith("-start")
+    if is_start and kind != "all-reduce" and shape.is_tuple:
+        return shape.elements[1]
+    return shape
+
+
+def _group_mode(collective: Instruction, kind: str) -> str:
+    if collective.channel_id is None:
+        return "cross-replica"
+    if kind in _WITHOUT_GLOBAL_IDS:
+        return "cross-partition"
+    if collective.use_global_device_ids:
+        return "flattened"
+    return "cross-replica-and-partition"
+
+
+def _bytes(
+    collective: Instruction, kind: str, form: str, result: Shape, ranks: int
+) -> tuple[int, int]:
+    """(transferred, accessed), section 5 of the specification of the model."""
+    operands = sum(operand_bytes(o.shape) for o in collective.operands)
+    received = leaf_bytes(result)
+    if kind == "all-gather":
+        rank = received // ranks
+        return received, rank * (2 * ranks - 1) + rank * ranks
+    if kind == "reduce-scatter":
+        sent = sum(leaf_bytes(o.shape) for o in collective.operands)
+        rank = sent // ranks
+        return sent, rank * ranks + rank * (2 * ranks - 1)
+    if kind == "all-reduce":
+        return received, received if form == "start" else received + operands
+    if kind == "all-to-all":
+        return received, operands + received
+    if kind == "collective-permute":
+        first = leaf_bytes(collective.operands[0].shape)
+        is_start = form == "start"
+        moved = leaf_bytes(collective.shape) if is_start else received
+        return first, operands + moved
+    return 0, operands + received
+
+

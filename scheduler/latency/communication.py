@@ -1,0 +1,91 @@
+"""Which way a collective goes: inside one partition, rail-aligned, across hosts.
+
+A device's partition is its id // partition size: ids of one partition are contiguous.
+
+Source: openxla/xla `collective_ops_utils.cc` (gpu and service), Aug 2026.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+
+import numpy as np
+
+from scheduler.latency.network import NotEstimated
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+class CommunicationType(Enum):
+    """Of a collective with replica groups."""
+
+    SINGLE_PARTITION = "single-partition"
+    #: All devices of every partition touched ("rail-aligned").
+    WORLD_LEVEL = "multi-host-world-level"
+    #: A part of each partition touched.
+    NON_WORLD_LEVEL = "multi-host-non-world-level"
+
+
+class PermuteType(Enum):
+    """Of a collective-permute."""
+
+    INTRA_ONE_WAY = "intra-one-way"
+    INTRA_TWO_WAY_ALL_MUTUAL = "intra-two-way-all-mutual"
+    INTRA_TWO_WAY_HAS_NON_MUTUAL = "intra-two-way-has-non-mutual"
+    INTER_ONE_WAY = "inter-one-way"
+    INTER_TWO_WAY_ALL_MUTUAL = "inter-two-way-all-mutual"
+    INTER_TWO_WAY_HAS_NON_MUTUAL = "inter-two-way-has-non-mutual"
+
+    @property
+    def is_inter(self) -> bool:
+        """Whether some pair crosses a partition's border."""
+        return self.value.startswith("inter")
+
+
+def communication_type(
+    groups: Groups, partition_size: int, replica_count: int
+) -> CommunicationType:
+    """Classify groups by how many devices they have in each partition they touch.
+
+    Raises NotEstimated when the groups differ in that.
+    """
+    if len({len(group) for group in groups}) > 1:
+        raise NotEstimated("the replica groups are of different size")
+    histogram: list[int] | None = None
+    if groups:
+        # One row per group: ids, sorted partition numbers, lengths of their runs.
+        partitions = np.sort(np.asarray(groups, dtype=np.int64) // partition_size, 1)
+        for row in np.unique(partitions, axis=0).tolist():
+            counts = sorted(Counter(row).values())
+            if histogram is None:
+                histogram = counts
+            elif counts != histogram:
+                raise NotEstimated(
+                    "the replica groups are spread differently over partitions of "
+                    f"{partition_size} devices"
+                )
+    if histogram is not None and len(histogram) == 1:
+        return CommunicationType.SINGLE_PARTITION
+    if histogram is None and 0 < replica_count <= partition_size:
+        return CommunicationType.SINGLE_PARTITION
+    if histogram is None or all(count == partition_size for count in histogram):
+        return CommunicationType.WORLD_LEVEL
+    return CommunicationType.NON_WORLD_LEVEL
+
+
+def permute_type(pairs: Sequence[tuple[int, int]], partition_size: int) -> PermuteType:
+    """Classify source-target pairs. Raises NotEstimated when there are none."""
+    if not pairs:
+        raise NotEstimated("no source-target pairs")
+    inter = any(s // partition_size != t // partition_size for s, t in pairs)
+    sources = {s for s, _ in pairs}
+    known = set(pairs)
+    if not any(t in sources for _, t in pairs):
+        kind = "one-way"
+    elif all((t, s) in known for s, t in pairs):
+        kind = "two-way-all-mutual"
+    else:
+        kind = "two-way-has-non-mutual"
+    return PermuteType(f"{'inter' if inter else 'intra'}-{kind}")

@@ -1,0 +1,58 @@
+"""Durations as XLA's estimator counts them: whole ticks of a quarter nanosecond.
+
+Sums of ticks are exact, so results equal XLA's to the last printed digit.
+Source: `absl::Duration`, which openxla/xla's cost model computes with.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+import numpy as np
+
+TICKS_PER_US: Final = 4000
+TICKS_PER_NS: Final = 4
+TICKS_PER_S: Final = 4_000_000_000
+
+
+def round_half_away(value: float) -> int:
+    """The nearest integer, halves away from zero."""
+    whole = math.floor(abs(value))
+    rounded = whole + (abs(value) - whole >= 0.5)
+    return int(rounded) if value >= 0 else -int(rounded)
+
+
+def ticks_of_us(us: float) -> int:
+    """Microseconds to ticks."""
+    return round_half_away(us * TICKS_PER_US)
+
+
+def ticks_of_ns(ns: float) -> int:
+    """Nanoseconds to ticks."""
+    return round_half_away(ns * TICKS_PER_NS)
+
+
+def ticks_of_s(seconds: float) -> int:
+    """Seconds to ticks."""
+    return round_half_away(seconds * TICKS_PER_S)
+
+
+def us_of_ticks(ticks: int) -> float:
+    """Ticks to microseconds."""
+    return ticks / TICKS_PER_US
+
+
+def scaled(ticks: int, factor: float) -> int:
+    """A duration times a number, rounded to a tick."""
+    return round_half_away(ticks * factor)
+
+
+def memory_ticks(bytes_moved: float, bytes_per_s: float) -> int:
+    """Time to move bytes at a bandwidth, in 32-bit arithmetic as XLA divides."""
+    return ticks_of_s(float(np.float32(bytes_moved) / np.float32(bytes_per_s)))
+
+
+def float32_integer(value: int) -> int:
+    """An integer that went through a 32-bit float and back (truncated)."""
+    return int(np.float32(value))

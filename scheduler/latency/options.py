@@ -1,0 +1,167 @@
+"""Options of the analytical model, in XLA's spelling.
+
+    --latency-options=nic_speed_gbps=50,rtt_us=30,partition_size=72
+
+Source: openxla/xla `sol_gpu_cost_model.cc`; XLA drops a value that does not parse or
+is not positive without a word, here it is a usage error that names the range.
+"""
+
+from __future__ import annotations
+
+import difflib
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hlo_passes.errors import UsageError
+from scheduler.hardware.target import Target
+from scheduler.latency.data_tables import rows
+from scheduler.latency.durations import ticks_of_us
+
+#: Largest sensible value by option; the smallest is above 0.
+_LIMITS: Final[dict[str, tuple[type, float, str]]] = {
+    "nccl_op_launch_us": (int, 1_000_000, "microseconds"),
+    "nic_speed_gbps": (float, 100_000, "gigabytes per second and GPU"),
+    "chunk_prep_us": (int, 1_000_000, "microseconds"),
+    "rtt_us": (int, 1_000_000, "microseconds"),
+    "gpus_per_node": (int, 1 << 20, "GPUs"),
+    "chunk_size_bytes": (int, 1 << 40, "bytes"),
+    "partition_size": (int, 1 << 30, "devices"),
+}
+OPTION_NAMES: Final = tuple(_LIMITS)
+_UNKNOWN_DEVICE: Final = "<unknown>"
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyOptions:
+    """What the user set; None means the target's own value."""
+
+    nccl_op_launch_us: int | None = None
+    nic_speed_gbps: float | None = None
+    chunk_prep_us: int | None = None
+    rtt_us: int | None = None
+    gpus_per_node: int | None = None
+    chunk_size_bytes: int | None = None
+    partition_size: int | None = None
+
+    @staticmethod
+    def parse(text: str) -> LatencyOptions:
+        """From `key=value,key=value`. Raises UsageError U203, U204."""
+        found: dict[str, int | float] = {}
+        for item in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, value = item.partition("=")
+            if name not in _LIMITS:
+                near = difflib.get_close_matches(name, _LIMITS, 1)
+                raise UsageError(
+                    f"there is no latency option {name}",
+                    code="U203",
+                    hint=f"did you mean {near[0]}?"
+                    if near
+                    else f"one of {', '.join(_LIMITS)}",
+                )
+            if not equals:
+                raise UsageError(
+                    f"latency option {name} has no value",
+                    code="U204",
+                    hint=_range(name),
+                )
+            found[name] = _value(name, value)
+        return LatencyOptions(**found)  # type: ignore[arg-type]  # by _LIMITS
+
+    def to_text(self) -> str:
+        """`key=value,...` of what is set."""
+        values = ((name, getattr(self, name)) for name in OPTION_NAMES)
+        return ",".join(f"{n}={v:g}" for n, v in values if v is not None)
+
+
+def _range(name: str) -> str:
+    kind, largest, unit = _LIMITS[name]
+    smallest = "an integer from 1" if kind is int else "a number above 0"
+    return f"{name} is {smallest} to {int(largest)} ({unit})"
+
+
+def _value(name: str, text: str) -> int | float:
+    kind, largest, _ = _LIMITS[name]
+    try:
+        value = kind(text)
+    except ValueError:
+        value = 0
+    if not 0 < value <= largest:
+        raise UsageError(
+            f"{name}={text} is out of range", code="U204", hint=_range(name)
+        )
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkConfig:
+    """Constants of the inter-partition formulas; durations in ticks (0.25 ns).
+
+    Attributes:
+        launch_ticks: of an NCCL operation, once.
+        nic_gb_per_s: of one GPU's NIC, 1e9 bytes/s.
+        chunk_prep_ticks: preparation of one chunk.
+        rtt_ticks: of one step.
+        barrier_ticks: of an NVLink kernel.
+        gpus_per_node: devices of one host; the sharing of NICs rests on it.
+        chunk_size_bytes: piece that is prepared at once.
+        partition_size: given by the user, else 0.
+    """
+
+    launch_ticks: int
+    nic_gb_per_s: float
+    chunk_prep_ticks: int
+    rtt_ticks: int
+    barrier_ticks: int
+    gpus_per_node: int
+    chunk_size_bytes: int
+    partition_size: int
+
+    def with_options(self, options: LatencyOptions) -> NetworkConfig:
+        """The user's values in place of these; they are not scaled."""
+        return self.with_values(
+            {
+                name: value
+                for name in OPTION_NAMES
+                if (value := getattr(options, name)) is not None
+            }
+        )
+
+    def with_values(self, values: Mapping[str, float]) -> NetworkConfig:
+        """Options by name in place of these."""
+        changes: dict[str, int | float] = {}
+        for name, value in values.items():
+            if name.endswith("_us"):
+                field = {"nccl_op_launch_us": "launch"}.get(name, name[:-3])
+                changes[f"{field}_ticks"] = ticks_of_us(value)
+            elif name == "nic_speed_gbps":
+                changes["nic_gb_per_s"] = float(value)
+            else:
+                changes[name] = int(value)
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+
+@functools.lru_cache(maxsize=256)
+def _builtin_config(device_name: str) -> NetworkConfig:
+    table = {row["device_name"]: row for row in rows("sol_config")}
+    row = table.get(device_name, table[_UNKNOWN_DEVICE])
+    return NetworkConfig(
+        launch_ticks=ticks_of_us(float(row["nccl_op_launch_us"])),
+        nic_gb_per_s=float(row["nic_speed_gbps"]),
+        chunk_prep_ticks=ticks_of_us(float(row["chunk_prep_us"])),
+        rtt_ticks=ticks_of_us(float(row["rtt_us"])),
+        barrier_ticks=ticks_of_us(float(row["nvlink_barrier_us"])),
+        gpus_per_node=int(row["gpus_per_node"]),
+        chunk_size_bytes=int(row["chunk_size_bytes"]),
+        partition_size=int(row["partition_size"]),
+    )
+
+
+def network_config(target: Target, options: LatencyOptions) -> NetworkConfig:
+    """The target's constants: XLA's by exact device name, then what its file says.
+
+    Source: openxla/xla `sol_gpu_cost_model.cc`; raw values times 0.45.
+    """
+    builtin = _builtin_config(target.name)
+    return builtin.with_values(target.network).with_options(options)
