@@ -165,10 +165,10 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 def _ulp(array: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
     """The gap from each magnitude to the next number of the array's type."""
-    dtype = array.real.dtype if array.dtype.kind == "c" else array.dtype
+    dtype = np.real(array).dtype if array.dtype.kind == "c" else array.dtype
     if dtype.kind in "biu" or "int" in dtype.name:
         return np.ones(magnitude.shape)
-    if dtype.kind == "f":
+    if is_native(dtype):
         return np.spacing(magnitude.astype(dtype)).astype(np.longdouble)
     import ml_dtypes
 
@@ -178,10 +178,10 @@ def _ulp(array: np.ndarray, magnitude: np.ndarray) -> np.ndarray:
 
 
 def _joined(parts: Sequence[np.ndarray]) -> np.ndarray:
-    flat = [p.reshape(-1) for p in parts]
-    real = [
-        x for p in flat for x in ((p.real, p.imag) if p.dtype.kind == "c" else (p,))
-    ]
+    real: list[np.ndarray] = []
+    for part in parts:
+        flat = part.reshape(-1)
+        real += [np.real(flat), np.imag(flat)] if part.dtype.kind == "c" else [flat]
     return np.concatenate(real) if real else np.zeros(0, np.longdouble)
 
 

@@ -25,7 +25,8 @@ LOG_ENVIRONMENT: Final = {
 }
 
 _KEY = (
-    r"RendezvousKey\{run_id=RunId: (?P<run>\d+), global_devices=\[(?P<devices>[^\]]*)\],"
+    r"RendezvousKey\{run_id=RunId: (?P<run>\d+), "
+    r"global_devices=\[(?P<devices>[^\]]*)\],"
     r".*?op_id=(?P<op>-?\d+)\}"
 )
 _ARRIVAL = re.compile(rf"rank=(?P<rank>\d+), key={_KEY}")

@@ -44,4 +44,4 @@ def element_type_of(dtype: np.dtype) -> str:
 
 def is_native(dtype: np.dtype) -> bool:
     """Whether NumPy itself has the type (so that `.npz` files can hold it)."""
-    return np.dtype(dtype).kind in "biufc"
+    return np.dtype(dtype).isbuiltin == 1

@@ -125,7 +125,7 @@ class Executable:
         devices = devices_for(self.device_count)
         everywhere = NamedSharding(Mesh(np.array(devices), "d"), PartitionSpec())
         placed = []
-        with jax_private.wide_types():
+        with jax.enable_x64(True):  # 64-bit arrays stay 64-bit
             for number, (given, shape) in enumerate(
                 zip(inputs, self.parameters, strict=True)
             ):
@@ -146,8 +146,8 @@ class Executable:
         dtype = numpy_dtype(shape.element_type)
         if stacked.shape != expected or stacked.dtype != dtype:
             msg = (
-                f"parameter {number} of {self.name} is {dtype}{list(expected)} over the "
-                f"devices, not {stacked.dtype}{list(stacked.shape)}"
+                f"parameter {number} of {self.name} is {dtype}{list(expected)} over "
+                f"the devices, not {stacked.dtype}{list(stacked.shape)}"
             )
             raise ValueError(msg)
 

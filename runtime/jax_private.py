@@ -42,7 +42,7 @@ def _expected(what: str) -> Iterator[None]:
 def text_to_proto(text: str) -> bytes:
     """A serialised HloModuleProto of HLO text; jax errors as XLA words them."""
     with _expected("jaxlib._hlo.hlo_module_from_text"):
-        from jaxlib import _hlo
+        from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
         read = _hlo.hlo_module_from_text
     return read(text).as_serialized_hlo_module_proto()
@@ -51,7 +51,7 @@ def text_to_proto(text: str) -> bytes:
 def proto_to_text(proto: bytes) -> str:
     """HLO text of a serialised HloModuleProto, every constant in full."""
     with _expected("jaxlib._hlo.HloModule.from_serialized_hlo_module_proto"):
-        from jaxlib import _hlo
+        from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
         options = _hlo.HloPrintOptions()
         options.print_large_constants = True
@@ -62,7 +62,7 @@ def proto_to_text(proto: bytes) -> str:
 def proto_to_stablehlo(proto: bytes) -> bytes:
     """StableHLO bytecode of a serialised HloModuleProto."""
     with _expected("jaxlib._jax.mlir.hlo_to_stablehlo"):
-        from jaxlib import _jax
+        from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
         convert = _jax.mlir.hlo_to_stablehlo
     return convert(proto)
@@ -71,7 +71,7 @@ def proto_to_stablehlo(proto: bytes) -> bytes:
 def stablehlo_to_proto(stablehlo: bytes) -> bytes:
     """A serialised HloModuleProto of a StableHLO module (text or bytecode)."""
     with _expected("jaxlib._jax.mlir.mlir_module_to_xla_computation"):
-        from jaxlib import _jax
+        from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
         convert = _jax.mlir.mlir_module_to_xla_computation
     computation = convert(stablehlo, use_tuple_args=False, return_tuple=False)
@@ -105,7 +105,7 @@ def compile_stablehlo(
     with _expected("jax._src.compiler.get_compile_options"):
         from jax._src.compiler import get_compile_options
         from jax._src.interpreters.mlir import make_ir_context
-        from jaxlib import _jax
+        from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
         from jaxlib.mlir import ir
 
     assignment = np.array([d.id for d in devices]).reshape(
@@ -149,20 +149,6 @@ def backend_is_up() -> bool:
         from jax._src import xla_bridge
 
         return xla_bridge.backends_are_initialized()
-
-
-@contextlib.contextmanager
-def wide_types() -> Iterator[None]:
-    """64-bit arrays stay 64-bit inside."""
-    with _expected("enable_x64"):
-        if hasattr(jax, "enable_x64"):
-            context = jax.enable_x64(True)
-        else:
-            from jax.experimental import enable_x64
-
-            context = enable_x64(True)
-    with context:
-        yield
 
 
 @contextlib.contextmanager

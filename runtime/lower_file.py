@@ -85,7 +85,7 @@ def _device_count(topology: str) -> int:
 
 
 def _gpu_devices(target: str, topology: str) -> Sequence[Any]:
-    """Devices of a GPU that is not there, for the deviceless compiler to compile for."""
+    """Devices of a GPU that is not there, to be compiled for."""
     from jax.experimental import topologies
 
     # The host's own back end is the CPU: with any other choice the plug-in looks for

@@ -85,6 +85,8 @@ def _arguments(hosts: int, *, devices_per_host: int = 1) -> tuple[int, int]:
 def _join() -> None:
     import jax
 
+    if jax.distributed.is_initialized():
+        return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
         coordinator_address=os.environ[_ADDRESS],

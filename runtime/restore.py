@@ -7,7 +7,7 @@
 XLA has inserted its copies by then, under the dependences alone, so every order that
 respects them (and the control edges of the copies) computes the same values. For a
 module that came with a schedule, this is the order of that schedule: each instruction
-carries its position in `op_name`, what XLA added runs as soon as what it reads is there.
+carries its position in `op_name`, what XLA added runs once its operands are there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`.mlir` files: StableHLO in, a Module out (the reader that the command line finds)."""
+"""`.mlir` files: StableHLO in, a Module out; the command line finds the reader."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ Each reason ends the sentence "%name (opcode) cannot run here: ...".
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, NoReturn
 
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.instruction import Instruction
@@ -35,7 +35,7 @@ REASONS: Final[dict[str, str]] = {
 _NO_TYPE: Final = frozenset({"s1", "u1", "f6e2m3fn", "f6e3m2fn"} & set(BITS))
 
 
-def refuse(instruction: Instruction, reason: str, *, hint: str = "") -> None:
+def refuse(instruction: Instruction, reason: str, *, hint: str = "") -> NoReturn:
     """Raise UnsupportedHloError S010 for an instruction."""
     raise UnsupportedHloError(
         f"%{instruction.name} ({instruction.opcode}) cannot run here: {reason}",

@@ -17,6 +17,7 @@ from runtime.plain.refusals import REASONS, check_constant, check_shape, refuse
 from runtime.plain.values import (
     TOKEN,
     Pending,
+    Token,
     Value,
     array_leaves,
     arrays,
@@ -165,9 +166,8 @@ def _update(builder: Builder, op: Operation) -> Value:
 def _done(builder: Builder, op: Operation) -> Value:
     """The whole operation, here: what a start begins runs where its done stands."""
     pending = op.operands[0]
-    if not isinstance(pending, Pending):
+    if isinstance(pending, Instruction | tuple | Token):
         refuse(op.source, "its start is not in the same computation")
-        raise AssertionError
     start = pending.start
     if start.opcode == "copy-start":
         return pending.operands[0]
@@ -181,7 +181,6 @@ def _done(builder: Builder, op: Operation) -> Value:
 
 def _refused(builder: Builder, op: Operation) -> Value:
     refuse(op.source, REASONS[op.opcode])
-    raise AssertionError
 
 
 RULES: Final[dict[str, Rule]] = {

@@ -1,0 +1,193 @@
+"""`hlo-passes run` and `lower` as a user types them. Some twenty seconds."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+import numpy as np
+import pytest
+
+from hlo_passes.cli.exit_codes import exit_code_of
+from hlo_passes.errors import HloError
+from hlo_passes.text.reader import parse
+from runtime.commands import LOWER, RUN
+
+RING = """HloModule ring, num_partitions=4
+
+ENTRY %main (a: bf16[4], n: s32[]) -> (bf16[4], s32[]) {
+  %a = bf16[4]{0} parameter(0)
+  %n = s32[] parameter(1)
+  %p = bf16[4]{0} collective-permute(%a), channel_id=1, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+  ROOT %t = (bf16[4]{0}, s32[]) tuple(%p, %n)
+}
+"""
+
+DEADLOCK = """HloModule dead, num_partitions=4
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+%yes (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %inner = f32[8]{0} all-reduce(%x), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%add
+}
+
+%no (y: f32[8]) -> f32[8] {
+  ROOT %y = f32[8]{0} parameter(0)
+}
+
+ENTRY %e (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %id = u32[] partition-id()
+  %three = u32[] constant(3)
+  %low = pred[] compare(%id, %three), direction=LT
+  %c = f32[8]{0} conditional(%low, %p, %p), true_computation=%yes, false_computation=%no
+  ROOT %last = f32[8]{0} collective-permute(%c), channel_id=2, source_target_pairs={{0,1},{1,2},{2,3},{3,0}}
+}
+"""
+
+
+def call(command, *arguments: str) -> int:
+    parser = argparse.ArgumentParser()
+    command.configure(parser)
+    try:
+        return command.run(parser.parse_args(arguments))
+    except HloError as problem:
+        print(problem.render())  # noqa: T201
+        return exit_code_of(problem)
+
+
+@pytest.fixture
+def ring(tmp_path):
+    path = tmp_path / "ring.hlo"
+    path.write_text(RING)
+    return str(path)
+
+
+def test_run_tells_what_came_out(ring, tmp_path, capfd):
+    out = str(tmp_path / "out.npz")
+    assert call(RUN, ring, "--json", "--seed=5", f"--outputs={out}", "--repeat=2") == 0
+    answer = json.loads(capfd.readouterr().out)
+    assert answer["devices"] == 4
+    assert [o["dtype"] for o in answer["outputs"]] == ["bfloat16", "int32"]
+    assert [o["shape"] for o in answer["outputs"]] == [[4], []]
+    assert answer["matches"] is None
+    assert len(answer["seconds"]) == 2
+    with np.load(out) as file:
+        assert sorted(file.files) == ["0", "0.dtype", "1"]
+        assert file["0"].shape == (4, 4, 2)
+    assert call(RUN, ring, "--json", f"--inputs={out}") == 0
+    assert call(RUN, ring, "--json", "--seed=5") == 0
+    _, again = map(json.loads, capfd.readouterr().out.splitlines())
+    assert again["outputs"] == answer["outputs"]
+
+
+def test_run_against_a_wrong_module_gives_4(ring, tmp_path, capfd):
+    other = tmp_path / "other.hlo"
+    other.write_text(RING.replace("{3,0}", "{3,1}").replace("{0,1},", "{0,0},"))
+    assert call(RUN, ring, f"--against={ring}") == 0
+    assert "every bit is the same" in capfd.readouterr().out
+    assert call(RUN, ring, f"--against={other}", "--json") == 4
+    answer = json.loads(capfd.readouterr().out)
+    assert answer["bitwise_equal"] is False
+    assert answer["max_abs_error"] > 0
+
+
+def test_a_deadlock_is_named(tmp_path, capfd):
+    path = tmp_path / "dead.hlo"
+    path.write_text(DEADLOCK)
+    assert call(RUN, str(path), "--timeout-seconds=1") == 5
+    said = capfd.readouterr().out
+    assert "%inner (all-reduce) waits for device 3 of 0,1,2,3" in said
+    assert "%last (collective-permute) waits for devices 0,1,2 of 0,1,2,3" in said
+
+
+def test_a_loop_without_end_is_ended(tmp_path, capfd):
+    path = tmp_path / "loop.hlo"
+    path.write_text("""HloModule loop
+
+%always (s: s32[]) -> pred[] {
+  %s = s32[] parameter(0)
+  ROOT %yes = pred[] compare(%s, %s), direction=EQ
+}
+
+%same (s: s32[]) -> s32[] {
+  %s = s32[] parameter(0)
+  %one = s32[] constant(1)
+  ROOT %t = s32[] add(%s, %one)
+}
+
+ENTRY %e (s: s32[]) -> s32[] {
+  %s = s32[] parameter(0)
+  ROOT %w = s32[] while(%s), condition=%always, body=%same
+}
+""")
+    assert call(RUN, str(path), "--time-limit-seconds=3") == 5
+    assert "did not end in 3 seconds" in capfd.readouterr().out
+
+
+def test_wrong_inputs_are_wrong_usage(ring, tmp_path, capfd):
+    path = tmp_path / "in.npz"
+    np.savez(path, **{"0": np.zeros((4, 4), np.float32), "1": np.zeros(4, np.int32)})
+    assert call(RUN, ring, f"--inputs={path}") == 2
+    assert "parameter 0 of ring is bfloat16[4, 4]" in capfd.readouterr().out
+    assert call(RUN, ring, f"--inputs={tmp_path / 'none.npz'}") == 2
+
+
+def test_what_cannot_run_gives_5_and_starts_nothing(tmp_path, capfd):
+    path = tmp_path / "feed.hlo"
+    path.write_text(
+        "HloModule m\n\nENTRY %e (t: token[]) -> token[] {\n"
+        "  %t = token[] after-all()\n  %f = (f32[2], token[]) infeed(%t)\n"
+        "  ROOT %r = token[] get-tuple-element(%f), index=1\n}\n"
+    )
+    assert call(RUN, str(path)) == 5
+    assert "%f (infeed) cannot run here" in capfd.readouterr().out
+
+
+MODEL = """
+import jax
+import jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def step(devices):
+    sharding = NamedSharding(Mesh(devices, ("x",)), PartitionSpec("x"))
+    x = jax.ShapeDtypeStruct((16, 4), jnp.float32, sharding=sharding)
+    return jax.jit(lambda x: (jnp.sum(x, 0), x * 2)), (x,)
+
+
+def broken(devices):
+    return 1
+"""
+
+
+@pytest.mark.parametrize("stage", ["before-optimizations", "partitioned", "scheduled"])
+def test_lower(stage, tmp_path, host_devices):
+    host_devices(8)
+    model, out = tmp_path / "model.py", tmp_path / "out.hlo"
+    model.write_text(MODEL)
+    assert call(LOWER, f"{model}:step", f"--stage={stage}", "-o", str(out)) == 0
+    module = parse(out.read_text())
+    assert module.num_partitions == 8
+    assert module.is_scheduled == (stage == "scheduled")
+    rows = 16 if stage == "before-optimizations" else 2
+    assert module.entry.parameters[0].shape.dimensions == (rows, 4)
+    opcodes = {i.opcode for c in module.computations for i in c.instructions}
+    assert ("all-reduce" in opcodes) == (stage != "before-optimizations")
+
+
+def test_lower_says_what_is_wrong(tmp_path, capfd, host_devices):
+    host_devices(8)
+    model = tmp_path / "model.py"
+    model.write_text(MODEL)
+    assert call(LOWER, f"{model}:broken") == 2
+    assert "must return (jitted function, arguments)" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:absent") == 2
+    assert "has no function absent" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:step", "--target=h100_sx") == 2
+    assert "did you mean h100_sxm?" in capfd.readouterr().out
