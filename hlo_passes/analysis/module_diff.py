@@ -25,8 +25,8 @@ from hlo_passes.ir.opcodes import SYNC_COLLECTIVES, wrapped_opcode
 class Moved:
     """An instruction at another place among those that both computations have.
 
-    Places count from 0 in the whole computation. The fewest instructions that explain
-    the new order are given.
+    Places count from 0 among those, so that what appeared or went moves nothing. The
+    fewest instructions that explain the new order are given.
     """
 
     name: str
@@ -268,14 +268,12 @@ def _changes(
 
 def _moved(old: list[str], new: list[str]) -> tuple[Moved, ...]:
     """The fewest names whose moves turn one order into the other."""
-    place = {name: k for k, name in enumerate(old)}
+    in_new = set(new)
+    place = {name: k for k, name in enumerate(n for n in old if n in in_new)}
     common = [name for name in new if name in place]
-    staying = _longest_increasing([place[name] for name in common])
-    kept = {common[k] for k in staying}
+    kept = set(_longest_increasing([place[name] for name in common]))
     return tuple(
-        Moved(name, place[name], k)
-        for k, name in enumerate(new)
-        if name in place and name not in kept
+        Moved(name, place[name], k) for k, name in enumerate(common) if k not in kept
     )
 
 

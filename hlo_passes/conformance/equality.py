@@ -100,11 +100,11 @@ class _Matching:
             if self.matched.get(mine) is yours:
                 continue
             implied = is_implied(mine) or is_implied(yours)
-            if not implied and (mine in self.matched or yours in self.taken):
-                return self._doubly_matched(mine, yours)
             difference = local_difference(mine, yours, implied=implied)
             if difference:
                 return f"%{mine.name} (expected %{yours.name}): {difference}"
+            if not implied and (mine in self.matched or yours in self.taken):
+                return self._doubly_matched(mine, yours)
             self.matched[mine] = yours
             self.taken[yours] = mine
             work += reversed(list(zip(mine.operands, yours.operands, strict=True)))

@@ -54,7 +54,8 @@ class CollectivePermuteCombiner(Pass):
     XLA combines a permute without channel id with one that has one, which changes what
     the second one's ids mean; with `xla_quirks` so does this pass.
 
-    Ensures: a second run changes nothing.
+    Ensures: no combined permute is combined again. What a dependence or a threshold
+    left alone may meet another such in a second run, as in XLA.
     Complexity: near-linear in instructions; with `past-dependence`, times the longest
     chain of dependent permutes.
     Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_combiner.cc`.

@@ -14,7 +14,9 @@ from hlo_passes.passes.registry import PASSES
 from tests.passes.case_files import FOLDER, case_files, read_case
 
 
-@pytest.mark.parametrize("path", case_files(), ids=lambda p: f"{p.parent.name}-{p.stem}")
+@pytest.mark.parametrize(
+    "path", case_files(), ids=lambda p: f"{p.parent.name}-{p.stem}"
+)
 def test_case(path: pathlib.Path, request: pytest.FixtureRequest) -> None:
     """Run a case and everything that holds for all cases."""
     case = read_case(path)

@@ -1,0 +1,167 @@
+"""The judge: equal up to names, and every kind of fault is found."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+
+import pytest
+
+import hlo_passes
+from hlo_passes.cli.main import main
+from hlo_passes.conformance.equality import first_difference
+from tests.modules import CORPUS, SHARED
+
+_TEXT = """\
+HloModule m, entry_computation_layout={(f32[8]{0}, f32[8]{0})->(f32[8]{0}, f32[8]{0})}
+
+%add (p: f32[], q: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  ROOT %s = f32[] add(%p, %q)
+}
+
+ENTRY %main (x: f32[8], y: f32[8]) -> (f32[8], f32[8]) {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} parameter(1)
+  %c = f32[] constant(2)
+  %b = f32[8]{0} broadcast(%c), dimensions={}
+  %m = f32[8]{0} subtract(%x, %b)
+  %r = f32[8]{0} all-reduce(%m), channel_id=1, replica_groups={{0,1},{2,3}}, \
+use_global_device_ids=true, to_apply=%add, metadata={op_name="r" stack_frame_id=3}
+  %dead = f32[8]{0} cosine(%y)
+  %n = f32[8]{0} negate(%y), control-predecessors={%r}
+  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%r, %n)
+}
+"""
+
+
+def _difference(ours: str, theirs: str) -> str:
+    return first_difference(hlo_passes.parse(ours), hlo_passes.parse(theirs))
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("%m", "%other"),
+        ("%add", "%sum"),
+        ("{{0,1},{2,3}}", "[2,2]<=[4]"),
+        (" stack_frame_id=3", " stack_frame_id=7"),
+        ("%dead", "%gone"),
+    ],
+)
+def test_names_and_spellings_do_not_count(old: str, new: str) -> None:
+    """Renamed instructions and computations, groups in another form."""
+    assert _difference(_TEXT, _TEXT.replace(old, new)) == ""
+
+
+def test_text_order_counts_only_in_a_schedule() -> None:
+    """Two independent instructions swapped."""
+    lines = _TEXT.splitlines(keepends=True)
+    place = next(k for k, line in enumerate(lines) if "%dead" in line)
+    lines[place], lines[place - 1] = lines[place - 1], lines[place]
+    swapped = "".join(lines)
+    assert _difference(_TEXT, swapped) == ""
+    ours, theirs = (
+        text.replace("HloModule m,", "HloModule m, is_scheduled=true,")
+        for text in (_TEXT, swapped)
+    )
+    assert _difference(ours, theirs) == (
+        "in %main: place 5 of the schedule: %r, expected %dead"
+    )
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("subtract(%x, %b)", "subtract(%b, %x)", "%x (expected %b): opcode parameter"),
+        ("negate(", "abs(", "%n (expected %n): opcode negate, expected abs"),
+        ("constant(2)", "constant(3)", "%c (expected %c): (2), expected (3)"),
+        ("channel_id=1", "channel_id=2", "channel_id: 1, expected 2"),
+        ("{{0,1},{2,3}}", "{{1,0},{2,3}}", "replica_groups"),
+        ('op_name="r"', 'op_name="s"', "metadata"),
+        (", control-predecessors={%r}", "", "%n: control predecessors differ in %r"),
+        ("  %dead = f32[8]{0} cosine(%y)\n", "", "%dead (cosine), which nothing reads"),
+        ("cosine(", "sine(", "opcode cosine, expected sine"),
+        ("ROOT %s = f32[] add", "ROOT %s = f32[] maximum", "in %add: %s"),
+        ("HloModule m,", "HloModule m, num_partitions=2,", "header: num_partitions"),
+        ("tuple(%r, %n)", "tuple(%r, %r)", "opcode negate, expected all-reduce"),
+    ],
+)
+def test_faults_are_named(old: str, new: str, words: str) -> None:
+    """Each in words, with the instruction."""
+    assert words in _difference(_TEXT, _TEXT.replace(old, new))
+
+
+def test_shared_and_repeated_instructions_differ() -> None:
+    """One instruction read twice is not two equal ones."""
+    twice = _TEXT.replace(
+        "  %n =", "  %k = f32[8]{0} broadcast(%c), dimensions={}\n  %n ="
+    ).replace("subtract(%x, %b)", "subtract(%b, %b)")
+    two = twice.replace("subtract(%b, %b)", "subtract(%b, %k)")
+    two = two.replace("  %k = f32[8]{0} broadcast(%c), dimensions={}\n", "")
+    two = two.replace("  %m =", "  %k = f32[8]{0} broadcast(%c), dimensions={}\n  %m =")
+    assert "two instructions" in _difference(twice, two)
+
+
+def test_elements_in_compact_text_compare_by_index() -> None:
+    """`%t#1` says which element, and nothing else."""
+    explicit = """\
+HloModule m, entry_computation_layout={((f32[8]{0}, f32[8]{0}))->f32[8]{0}}
+
+ENTRY %main (p: (f32[8], f32[8])) -> f32[8] {
+  %p = (f32[8]{0}, f32[8]{0}) parameter(0)
+  %g = f32[8]{0} get-tuple-element(%p), index=0, metadata={op_name="g"}
+  %h = f32[8]{0} get-tuple-element(%p), index=0
+  ROOT %r = f32[8]{0} add(%g, %h)
+}
+"""
+    head = explicit[: explicit.index("  %g")]
+    compact = head + "  ROOT %r = f32[8]{0} add(%p#0, %p#0)\n}\n"
+    assert _difference(explicit, compact) == ""
+    other = head + "  ROOT %r = f32[8]{0} add(%p#0, %p#1)\n}\n"
+    assert "index 0, expected 1" in _difference(explicit, other)
+
+
+def _folder(tmp_path: pathlib.Path, after: str) -> pathlib.Path:
+    place = tmp_path / "module" / "variant"
+    place.mkdir(parents=True)
+    (place / "hlo-dce.before.hlo").write_text(_TEXT)
+    (place / "hlo-dce.after.hlo.gz").write_bytes(b"")
+    (place / "hlo-dce.after.hlo").write_text(after)
+    (place / "hlo-dce.after.hlo.gz").unlink()
+    (place / "no-such-pass.before.hlo.gz").write_bytes(gzip.compress(_TEXT.encode()))
+    (place / "no-such-pass.after.hlo.gz").write_bytes(gzip.compress(_TEXT.encode()))
+    return tmp_path
+
+
+def test_command_says_equal_or_where_not(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit 0 and 4; a table, or JSON."""
+    cleaned = _TEXT.replace("  %dead = f32[8]{0} cosine(%y)\n", "")
+    good = _folder(tmp_path / "good", cleaned)
+    assert main(["conformance", str(good)]) == 0
+    assert (
+        "no pass of that name here: no-such-pass (1 pairs)" in capsys.readouterr().out
+    )
+    bad = _folder(tmp_path / "bad", _TEXT)
+    assert main(["conformance", str(bad), "--json"]) == 4
+    found = json.loads(capsys.readouterr().out)
+    assert found["passes_not_here"] == {"no-such-pass": 1}
+    (verdict,) = found["verdicts"]
+    assert verdict["difference"] == "in %main: %dead (cosine) is missing"
+    assert verdict["xla_changed"] is False
+    assert main(["conformance", str(tmp_path / "none")]) == 2
+
+
+@pytest.mark.parametrize("folder", [SHARED / "golden", CORPUS / "golden"], ids=str)
+def test_xlas_own_results(
+    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every recorded run of a pass that is here comes out as XLA's."""
+    if not folder.is_dir():
+        pytest.skip("not beside this checkout")
+    code = main(["conformance", str(folder)])
+    assert code == 0, capsys.readouterr().out
