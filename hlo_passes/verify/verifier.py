@@ -106,10 +106,26 @@ class _Run:
             module, self.signature(entry) if entry in self.order else None, report
         )
         found = [*report.findings(module)]
-        across = self._across(checked)
         for one in checked:
             found += one.findings
-        return tuple(found + across) if across else tuple(found)
+        across = self._across(checked)
+        return tuple(self._in_text_order(found + across) if across else found)
+
+    def _in_text_order(self, found: list[Finding]) -> list[Finding]:
+        """Header first, then by computation and instruction; equal places as they are."""
+        computations = {c.name: k for c, k in self.order.items()}
+        positions = {
+            (c.name, i.name): k
+            for c in self.order
+            for k, i in enumerate(c.instructions)
+        }
+        return sorted(
+            dict.fromkeys(found),
+            key=lambda f: (
+                computations.get(f.computation, -1),
+                positions.get((f.computation, f.instruction), -1),
+            ),
+        )
 
     def signature(self, computation: Computation) -> Signature | None:
         """The signature of a computation; None where it cannot be told."""

@@ -1,0 +1,150 @@
+"""`verify` and `findings`: order, rendering, unknown names, runs after a change."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hlo_passes
+from hlo_passes import VerificationError
+from hlo_passes.verify import findings, verify
+from tests.modules import CORPUS, SHARED, module_files, read_text
+from tests.verify.test_against_xla import PROGRAM
+
+TWO_FAULTS = """\
+HloModule m
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %big = f32[9] add(%p, %p)
+  ROOT %r = f32[8] negate(%p), dimensions={0}, frobnicate=7
+}
+"""
+
+#: Modules larger than this are left to the long run.
+MAXIMUM_BYTES = 1_500_000
+
+
+def codes(text: str) -> list[str]:
+    return [f.code for f in findings(hlo_passes.parse(text))]
+
+
+def test_rendering() -> None:
+    module = hlo_passes.parse(TWO_FAULTS, filename="m.hlo")
+    with pytest.raises(VerificationError) as caught:
+        hlo_passes.verify(module)
+    assert (
+        str(caught.value)
+        == """\
+m.hlo:5:4: error[V402]: add makes f32[8], not f32[9]
+  %big = f32[9] add(%p, %p)
+   ^
+m.hlo:6:9: error[V101]: XLA knows no attribute dimensions of negate
+  ROOT %r = f32[8] negate(%p), dimensions={0}, frobnicate=7
+        ^
+m.hlo:6:9: error[V101]: XLA knows no attribute frobnicate of negate
+  ROOT %r = f32[8] negate(%p), dimensions={0}, frobnicate=7
+        ^"""
+    )
+
+
+def test_error_pickles_with_its_findings() -> None:
+    with pytest.raises(VerificationError) as caught:
+        hlo_passes.verify(hlo_passes.parse(TWO_FAULTS))
+    copy = pickle.loads(pickle.dumps(caught.value))
+    assert copy.findings == caught.value.findings
+
+
+def test_unknown_names_may_be_let_through() -> None:
+    text = "ENTRY %e {\n  %p = f32[8] parameter(0)\n  ROOT %r = f32[8] frobnicate(%p), level=3\n}\n"
+    module = hlo_passes.parse(text)
+    (finding,) = findings(module)
+    assert (finding.code, finding.severity) == ("V201", "unknown")
+    assert (finding.instruction, finding.computation) == ("r", "e")
+    verify(module, allow_unknown=True)
+    with pytest.raises(VerificationError):
+        verify(module)
+
+
+def test_findings_of_all_computations_in_text_order() -> None:
+    text = PROGRAM.replace("multiply(%a, %spread)", "multiply(%a, %b)")
+    text = text.replace("calls=%fused", "calls=%nobody")
+    text = text.replace("%one = s32[] constant(1)", "%one = s32[] constant(1.5)")
+    lines = [f.location.line for f in findings(hlo_passes.parse(text)) if f.location]
+    assert len(lines) > 2
+    assert lines == sorted(lines)
+
+
+# -- after a change -------------------------------------------------------------
+
+
+def test_second_run_sees_a_change() -> None:
+    module = hlo_passes.parse(PROGRAM)
+    assert findings(module) == ()
+    start = module.computation("body").find("moving")
+    start.set_attribute("source_target_pairs", "{{0,1},{0,2}}")
+    assert [f.code for f in findings(module)] == ["V400"]
+    start.set_attribute("source_target_pairs", "{{0,1}}")
+    assert findings(module) == ()
+
+
+def test_second_run_sees_a_change_in_a_callee() -> None:
+    module = hlo_passes.parse(PROGRAM)
+    assert findings(module) == ()
+    fused = module.computation("fused")
+    fused.set_root(fused.find("a"))
+    found = [(f.code, f.computation) for f in findings(module)]
+    assert ("V606", "fused") in found  # %scaled and %spread are dead now
+
+
+def test_second_run_sees_a_change_of_the_header() -> None:
+    module = hlo_passes.parse(PROGRAM)
+    assert findings(module) == ()
+    module.set_attribute("num_partitions", "8")
+    assert {f.code for f in findings(module)} == {"V400"}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_later_run_finds_what_a_first_run_finds(data: st.DataObject) -> None:
+    """Whatever was remembered, the findings are those of the text read anew."""
+    module = hlo_passes.parse(PROGRAM)
+    findings(module)
+    for _ in range(data.draw(st.integers(1, 3))):
+        computation = data.draw(st.sampled_from(module.computations))
+        instruction = data.draw(st.sampled_from(computation.instructions))
+        action = data.draw(st.sampled_from(["attribute", "operand", "root", "header"]))
+        if action == "attribute" and instruction.attributes:
+            name = data.draw(st.sampled_from(sorted(instruction.attributes)))
+            text = data.draw(st.sampled_from([None, "{9}", "{{0,1},{1,0}}", "7"]))
+            instruction.set_attribute(name, text)
+        elif action == "operand" and instruction.operands:
+            position = computation.instructions.index(instruction)
+            other = data.draw(st.sampled_from(computation.instructions[:position]))
+            computation.replace_operand(instruction, instruction.operands[0], other)
+        elif action == "root":
+            computation.set_root(instruction)
+        elif action == "header":
+            module.set_attribute("num_partitions", data.draw(st.sampled_from("48")))
+        again = [(f.code, f.message, f.instruction) for f in findings(module)]
+        try:
+            anew = findings(hlo_passes.parse(module.to_text()))
+        except hlo_passes.ParseError:
+            continue
+        assert again == [(f.code, f.message, f.instruction) for f in anew]
+
+
+# -- real modules ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "file", module_files(CORPUS, SHARED / "corpus"), ids=lambda f: f.name
+)
+def test_real_modules_are_accepted(file) -> None:
+    text = read_text(file)
+    if len(text) > MAXIMUM_BYTES:
+        pytest.skip("left to the long run")
+    assert findings(hlo_passes.parse(text)) == ()
