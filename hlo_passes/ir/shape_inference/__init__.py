@@ -125,7 +125,8 @@ _ALWAYS_GIVEN: Final = (
     "convert stochastic-convert bitcast-convert reduce-precision reshape "
     "dynamic-reshape slice dynamic-slice dynamic-update-slice iota copy-start "
     "copy-done send send-done recv recv-done infeed outfeed rng rng-bit-generator "
-    "rng-get-and-update-state topk scan domain"
+    "rng-get-and-update-state topk scan domain "
+    "opt-barrier"
 )
 
 

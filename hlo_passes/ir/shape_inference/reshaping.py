@@ -8,6 +8,8 @@ Source: openxla/xla `xla/service/shape_inference.cc`, `hlo_verifier.cc`.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hlo_passes.ir.shape_inference.compare import (
     higher_precision,
     same_type_but_precision,
@@ -72,14 +74,22 @@ def dynamic_reshape(query: Query) -> Shape:
 
 
 def transpose(query: Query) -> Shape:
-    """dimensions={..} is a permutation: result dimension i is the operand's d[i]."""
+    """dimensions={..} is a permutation: result dimension i is the operand's d[i].
+
+    The inferred layout is the operand's under the new numbers: no element moves.
+    """
     shape, order = query.array(0), query.integers("dimensions", required=True)
     if sorted(order) != list(range(shape.rank)):
         query.fail(f"{{{','.join(map(str, order))}}} is no order of {shape}")
+    layout = shape.layout
+    if layout is not None:
+        minor_to_major = tuple(order.index(d) for d in layout.minor_to_major)
+        layout = replace(layout, minor_to_major=minor_to_major)
     return intern(
         Shape(
             shape.element_type,
             tuple(shape.dimensions[d] for d in order),
+            layout,
             dynamic=tuple(shape.dynamic[d] for d in order),
         )
     )
