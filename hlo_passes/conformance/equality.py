@@ -224,7 +224,7 @@ def is_implied(instruction: Instruction) -> bool:
     """
     return (
         instruction.opcode == "get-tuple-element"
-        and instruction in instruction.computation.embedded_in
+        and instruction in instruction.computation.spelled_elements
     )
 
 

@@ -55,8 +55,11 @@ class Computation:
         self.source_foot = "\n}"
         self.source_joiner = "\n"
         self.touched = True
-        # Anonymous operands and the instruction whose text spells them.
-        self.embedded_in: dict[Instruction, Instruction] = {}
+        # `token[] after-all()` as an operand: the instruction whose text spells it.
+        self._embedded_in: dict[Instruction, Instruction] = {}
+        self._embeds: dict[Instruction, list[Instruction]] = {}
+        # `%t#0`: elements that only the text of their users spells.
+        self.spelled_elements: dict[Instruction, None] = {}
         self.inline_owner: Instruction | None = None
 
     # -- reading ------------------------------------------------------------
@@ -156,8 +159,9 @@ class Computation:
             msg = f"%{instruction.name} is in use and cannot be removed"
             raise ValueError(msg)
         self.drop_control_edges(instruction)
-        if instruction in self.embedded_in:
+        if instruction in self._embedded_in:
             self.touch(instruction)
+        self.spelled_elements.pop(instruction, None)
         for operand in instruction.operands:
             operand._users.pop(instruction, None)
         if instruction.opcode == "parameter":
@@ -322,12 +326,13 @@ class Computation:
         for instruction in old:
             # Blanks and comments in front of an instruction go with it, except where
             # several instructions share a line or an anonymous operand hides.
-            if self.source_joiner != "\n" or self.embedded_in:
+            if self.source_joiner != "\n":
                 instruction._text = None
         if not self.root_is_marked:
             self.touch(self.root)
             self.root_is_marked = True
-        self.embedded_in.clear()
+        for instruction in (*self._embedded_in, *self.spelled_elements):
+            self.touch(instruction)
         self._order = new
         self._snapshot = None
         self._changed()
@@ -338,14 +343,26 @@ class Computation:
         """Note that an instruction differs from its source text."""
         instruction._text = None
         self.module.release_inline_bodies(instruction)
-        if self.embedded_in:
-            owner = self.embedded_in.get(instruction, instruction)
+        if self._embeds:
+            owner = self._embedded_in.get(instruction, instruction)
             owner._text = None
-            for anonymous, its_owner in list(self.embedded_in.items()):
-                if its_owner is owner:
-                    anonymous._text = None
-                    del self.embedded_in[anonymous]
+            for anonymous in self._embeds.pop(owner, ()):
+                anonymous._text = None
+                del self._embedded_in[anonymous]
+        if instruction in self.spelled_elements:
+            del self.spelled_elements[instruction]
+            for user in instruction._users:
+                user._text = None
         self._changed()
+
+    def embed(self, anonymous: Instruction, owner: Instruction) -> None:
+        """Note that the source spells an instruction inside the text of its user."""
+        self._embedded_in[anonymous] = owner
+        self._embeds.setdefault(owner, []).append(anonymous)
+
+    def is_hidden(self, instruction: Instruction) -> bool:
+        """Whether the source has no line for it: only its user's text spells it."""
+        return instruction in self._embedded_in or instruction in self.spelled_elements
 
     def _changed(self) -> None:
         self._snapshot = None

@@ -19,6 +19,7 @@ from hlo_passes.ir.shapes import PRIMITIVE_TYPES, Shape
 from hlo_passes.text.attribute_text import read_value, skip_group
 from hlo_passes.text.lexical import NAME, RESERVED_WORDS, WORD
 from hlo_passes.text.shape_parser import error, read_shape, skip_trivia
+from hlo_passes.text.tuple_access import TupleAccess, name_unnamed
 
 if TYPE_CHECKING:
     from hlo_passes.text.parser import ModuleParser
@@ -71,6 +72,8 @@ class InstructionParser:
         self.single = single
         self.depth = depth
         self._anonymous: list[Instruction] = []
+        self._unnamed: list[Instruction] = []
+        self._access = TupleAccess(computation, self.order)
 
     # -- one instruction ----------------------------------------------------
 
@@ -104,7 +107,7 @@ class InstructionParser:
         for computation in inline:
             self.module_parser.module.keep_inline(computation, node)
         for anonymous in self._anonymous:
-            self.computation.embedded_in[anonymous] = node
+            self.computation.embed(anonymous, node)
         if is_root:
             if self.root is not None:
                 raise error(
@@ -122,20 +125,31 @@ class InstructionParser:
         operands: tuple[Instruction, ...],
         literal: str | None,
         at: int,
+        *,
+        named: bool = True,
     ) -> Instruction:
         node = Instruction(name, opcode, shape, operands, literal=literal)
         node.computation = self.computation
         node.line = self.source.line_of_offset(at)
         for operand in operands:
             operand._users[node] = None
-        if name in self.by_name:
+        if not named:
+            self._unnamed.append(node)
+        elif name in self.by_name:
             raise error(
                 self.source, at, "P027", f"instruction %{name} is defined already",
                 f"the first stands in line {self.by_name[name].line}",
             )  # fmt: skip
-        self.by_name[name] = node
+        else:
+            self.by_name[name] = node
         self.order.append(node)
         return node
+
+    def name_unnamed(self) -> None:
+        """Name what the text does not; called when all names are known."""
+        spelled = list(self.computation.spelled_elements)
+        name_unnamed(spelled, self.by_name)
+        name_unnamed(self._unnamed, self.by_name)
 
     def _read_name(self, at: int) -> tuple[str, int]:
         """The name in front of `=`, and where the right-hand side begins."""
@@ -275,7 +289,16 @@ class InstructionParser:
             )  # fmt: skip
         at = name.end()
         while index := _INDEX.match(text, at):
-            operand = self._tuple_element(operand, int(index[1]), at)
+            try:
+                operand = self._access.element(
+                    operand, int(index[1]), source.line_of_offset(at)
+                )
+            except IndexError:
+                raise error(
+                    source, at, "P006",
+                    f"%{operand.name} of shape {operand.shape} has no element "
+                    f"{index[1]}",
+                ) from None  # fmt: skip
             at = index.end()
         if shape is not None and not shape.compatible(operand.shape):
             raise error(
@@ -289,37 +312,9 @@ class InstructionParser:
         self._anonymous.append(node)
         return node
 
-    def _fresh(self, stem: str) -> str:
-        name, number = stem, 0
-        while name in self.by_name:
-            number += 1
-            name = f"{stem}.{number}"
-        return name
-
     def _single_parameter(self, name: str | None, shape: Shape, at: int) -> Instruction:
         number = len(self.order)
         node = self._make(name or f"_{number}", "parameter", shape, (), str(number), at)
-        return self._embed(node)
-
-    def _tuple_element(self, operand: Instruction, index: int, at: int) -> Instruction:
-        """The get-tuple-element that `%t#index` stands for, made once."""
-        for user in operand._users:
-            if user.opcode == "get-tuple-element" and user.tuple_index == index:
-                return user
-        if not operand.shape.is_tuple or index >= len(operand.shape.elements):
-            raise error(
-                self.source, at, "P006",
-                f"%{operand.name} of shape {operand.shape} has no element {index}",
-            )  # fmt: skip
-        node = self._make(
-            self._fresh(f"{operand.name}_{index}"),
-            "get-tuple-element",
-            operand.shape.elements[index],
-            (operand,),
-            None,
-            at,
-        )
-        node._attributes = {"index": str(index)}
         return self._embed(node)
 
     def _read_nested(
@@ -337,7 +332,7 @@ class InstructionParser:
         if shape is None:
             shape = self._infer(opcode, operands, {}, at)
         node = self._make(
-            self._fresh(f"{opcode}.anon"), opcode, shape, operands, literal, at
+            f"{opcode}.anon", opcode, shape, operands, literal, at, named=False
         )
         return self._embed(node), end
 

@@ -220,6 +220,7 @@ class ModuleParser:
             at = parser.read(at)
         if not parser.order:
             raise error(source, opened, "P026", "the computation is empty")
+        parser.name_unnamed()
         computation._order = parser.order
         computation.root_is_marked = parser.root is not None
         computation.root = parser.root or parser.order[-1]

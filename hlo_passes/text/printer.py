@@ -50,8 +50,13 @@ def header_text(module: Module) -> str:
 def _computation_parts(computation: Computation) -> list[str]:
     instructions = computation.instructions
     if computation.source_joiner == "\n" and computation.root_is_marked:
-        texts = [i._text or instruction_text(i) for i in instructions]
-        body = "\n" + "\n".join(texts)
+        body = "".join(
+            [
+                f"\n{instruction_text(i) if i._text is None else i._text}"
+                for i in instructions
+                if i._text != ""
+            ]
+        )
     else:
         body = "".join(
             f"\n{instruction_text(i)}"
@@ -92,26 +97,42 @@ def signature_text(computation: Computation) -> str:
 
 def instruction_text(instruction: Instruction) -> str:
     """One line, two blanks in front, as XLA prints it by default."""
-    return _line(instruction, instruction.attributes)
+    spelled = instruction.computation.spelled_elements
+    return _line(instruction, instruction.attributes, spelled=spelled)
 
 
-def _line(instruction: Instruction, attributes: Mapping[str, str]) -> str:
+def _line(
+    instruction: Instruction,
+    attributes: Mapping[str, str],
+    *,
+    spelled: Mapping[Instruction, None],
+) -> str:
     computation = instruction.computation
     root = "ROOT " if computation.root is instruction else ""
     return (
         f"  {root}%{instruction.name} = {instruction.shape.text} "
-        f"{instruction.opcode}({_operands_text(instruction)})"
+        f"{instruction.opcode}({_operands_text(instruction, spelled)})"
         f"{_attributes_text(instruction, attributes)}"
     )
 
 
-def _operands_text(instruction: Instruction) -> str:
+def _operands_text(
+    instruction: Instruction, spelled: Mapping[Instruction, None]
+) -> str:
     if instruction.literal is not None:
         return instruction.literal
-    names = [f"%{o.name}" for o in instruction.operands]
+    names = [_operand_text(o, spelled) for o in instruction.operands]
     for k in range(5, len(names), 5):
         names[k] = f"/*index={k}*/{names[k]}"
     return ", ".join(names)
+
+
+def _operand_text(operand: Instruction, spelled: Mapping[Instruction, None]) -> str:
+    path = ""
+    while operand in spelled:
+        path = f"#{operand.attributes['index']}{path}"
+        operand = operand.operands[0]
+    return f"%{operand.name}{path}"
 
 
 def _attributes_text(instruction: Instruction, attributes: Mapping[str, str]) -> str:
@@ -138,7 +159,10 @@ def canonical_module_text(module: Module) -> str:
     parts = [f"HloModule {module.name}{attributes}{tables}\n\n"]
     for computation in module.computations:
         lines = [signature_text(computation)]
-        lines += [_line(i, canonical_attributes(i)) for i in computation.instructions]
+        lines += [
+            _line(i, canonical_attributes(i), spelled={})
+            for i in computation.instructions
+        ]
         thread = computation.execution_thread
         foot = "}" if thread == "main" else f'}}, execution_thread="{thread}"'
         parts.append("\n".join(lines) + f"\n{foot}\n\n")

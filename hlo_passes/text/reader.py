@@ -26,6 +26,7 @@ from hlo_passes.source import SourceText
 from hlo_passes.text.attribute_text import read_attributes, skip_group
 from hlo_passes.text.parser import ModuleParser, skip_signature
 from hlo_passes.text.shape_parser import parse_shape, skip_trivia
+from hlo_passes.text.tuple_access import TupleAccess, name_unnamed
 
 if TYPE_CHECKING:
     from hlo_passes.ir.shapes import Shape
@@ -140,7 +141,7 @@ def _read_computations(reader: ModuleParser, at: int) -> None:
                 end = _read_body(
                     computation, lines, index + 1, first_line + index + 1, heads
                 )
-            except (_NotPlainError, KeyError, IndexError):
+            except (_NotPlainError, LookupError):
                 pass
             else:
                 computation.line = first_line + index
@@ -185,6 +186,7 @@ def _read_body(
     by_name: dict[str, Instruction] = {}
     order: list[Instruction] = []
     append = order.append
+    access = TupleAccess(computation, order)
     root = None
     while True:
         line = lines[index]
@@ -229,9 +231,15 @@ def _read_body(
         if inside[:1] == "%":
             if "/" in inside:
                 inside = _INDEX_COMMENT.sub("", inside)
-            node.operands = operands = tuple(
-                [by_name[operand] for operand in inside[1:].split(", %")]
-            )
+            try:
+                operands = tuple(
+                    [by_name[operand] for operand in inside[1:].split(", %")]
+                )
+            except KeyError:
+                operands = access.operands(
+                    inside[1:].split(", %"), by_name, line_number
+                )
+            node.operands = operands
             for operand in operands:
                 operand._users[node] = None
         elif not inside:
@@ -270,13 +278,15 @@ def _read_body(
         index += 1
         line_number += 1
     foot = _FOOT.fullmatch(line)
-    if foot is None or not order or len(by_name) != len(order):
+    spelled = computation.spelled_elements
+    if foot is None or not order or len(by_name) + len(spelled) != len(order):
         raise _NotPlainError
     names = "\n".join(by_name) + "\n"
     if _NAMES.fullmatch(names) is None or not by_name.keys().isdisjoint(
         PRIMITIVE_TYPES
     ):
         raise _NotPlainError
+    name_unnamed(list(spelled), by_name)
     computation.execution_thread = foot[1] or "main"
     computation.source_foot = "\n" + line
     computation._order = order
