@@ -28,7 +28,10 @@ RELEASE_OPTIONS: Final[dict[str, dict[str, str]]] = {
     "0.12": {
         "async-collective-annotator": "jax-release=0.12",
         "async-collective-creator": "use-generic-async-start-done=true",
+        "gpu-all-gather-combiner": "jax-release=0.12",
+        "gpu-all-reduce-combiner": "jax-release=0.12",
         "gpu-convert-async-collectives-to-sync": "jax-release=0.12",
+        "gpu-reduce-scatter-combiner": "jax-release=0.12",
     }
 }
 

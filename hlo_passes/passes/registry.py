@@ -32,8 +32,13 @@ PASSES: dict[str, str] = {
         "convert-async-collectives-to-sync": (
             "convert_async_collectives_to_sync:ConvertAsyncCollectivesToSync"
         ),
+        "gpu-all-gather-combiner": "gpu_all_gather_combiner:GpuAllGatherCombiner",
+        "gpu-all-reduce-combiner": "gpu_all_reduce_combiner:GpuAllReduceCombiner",
         "gpu-convert-async-collectives-to-sync": (
             "convert_async_collectives_to_sync:GpuConvertAsyncCollectivesToSync"
+        ),
+        "gpu-reduce-scatter-combiner": (
+            "gpu_reduce_scatter_combiner:GpuReduceScatterCombiner"
         ),
         "hlo-cse": "hlo_cse:HloCse",
         "hlo-dce": "hlo_dce:HloDce",
