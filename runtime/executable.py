@@ -117,6 +117,16 @@ class Executable:
         """
         return self.run_on(self.put(inputs))
 
+    @property
+    def bytes_per_device(self) -> int:
+        """What XLA allocates for one run on one device: inputs, results, all between."""
+        stats = self.loaded.get_compiled_memory_stats()
+        return (
+            stats.argument_size_in_bytes
+            + stats.output_size_in_bytes
+            + stats.temp_size_in_bytes
+        )
+
     def put(self, inputs: Sequence[Any]) -> list[jax.Array]:
         """The inputs on the devices; errors as for a call."""
         if len(inputs) != len(self.parameters):

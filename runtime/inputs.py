@@ -117,7 +117,13 @@ def _drawn(
         return (real + 1j * imaginary).astype(dtype)
     if kind == "f8e8m0fnu":  # powers of two alone
         return np.exp2(generator.integers(-3, 4, dimensions)).astype(dtype)
-    return generator.uniform(-1, 1, dimensions).astype(np.float32).astype(dtype)
+    if kind == "f64":
+        return generator.uniform(-1, 1, dimensions)
+    # In f32 and in place: the parameters of a real model fill much of the memory.
+    values = generator.random(dimensions, np.float32)
+    values *= 2
+    values -= 1
+    return np.asarray(values).astype(dtype, copy=False)
 
 
 # -- which parameters are indices ---------------------------------------------

@@ -25,6 +25,7 @@ from runtime.compare import Comparison, compare_outputs, require_same_signature
 from runtime.devices import emulate
 from runtime.executable import Executable, load_plain
 from runtime.inputs import seeded_inputs
+from runtime.memory import require
 from runtime.plain.builder import PlainModule
 from runtime.plain.legalize import plain_module
 
@@ -66,6 +67,7 @@ def answer_to(request: Request) -> dict[str, Any]:
     plain = plain_module(source)
     executable = load_plain(plain, source, replicas, partitions)
     other = _other(request, executable)
+    require(_bytes_needed(executable, other), source)
     inputs = _inputs(request, plain, executable)
     try:
         placed = executable.put(inputs)
@@ -103,6 +105,13 @@ def _other(request: Request, executable: Executable) -> Executable | None:
     other = load_plain(plain_module(module), module, *request.topology)
     require_same_signature(executable, other)
     return other
+
+
+def _bytes_needed(executable: Executable, other: Executable | None) -> int:
+    """What XLA says that a run takes, and the stacked arrays of this process."""
+    stacked = sum(s.byte_size for s in (*executable.parameters, *executable.results))
+    on_device = max(e.bytes_per_device for e in (executable, other) if e is not None)
+    return (stacked + on_device) * executable.device_count
 
 
 def _inputs(

@@ -54,6 +54,26 @@ def test_an_epilogue_without_plain_form_is_refused():
         plain_module(parse(GEMM.replace("DEFAULT", "GELU")))
 
 
+def test_a_convolution_call_scales(host_devices):
+    host_devices(1)
+    text = """HloModule m
+
+ENTRY %e (a: f32[1,2,5,5], b: f32[3,2,3,3]) -> f32[1,3,5,5] {
+  %a = f32[1,2,5,5]{3,2,1,0} parameter(0)
+  %b = f32[3,2,3,3]{3,2,1,0} parameter(1)
+  %c = (f32[1,3,5,5]{3,2,1,0}, u8[16]{0}) custom-call(%a, %b), window={size=3x3 pad=1_1x1_1}, dim_labels=bf01_oi01->bf01, custom_call_target="__cudnn$convForward", backend_config={"cudnn_conv_backend_config":{"activation_mode":"kNone","conv_result_scale":2,"side_input_scale":0}}
+  ROOT %r = f32[1,3,5,5]{3,2,1,0} get-tuple-element(%c), index=0
+}
+"""
+    generator = np.random.default_rng(0)
+    a = generator.integers(-3, 4, (1, 2, 5, 5)).astype(np.float32)
+    b = generator.integers(-3, 4, (3, 2, 3, 3)).astype(np.float32)
+    padded = np.pad(a[0], ((0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(1, 2))
+    expected = 2 * np.einsum("cijkl,ockl->oij", windows, b)
+    np.testing.assert_array_equal(run(text, a, b)[0][0], expected)
+
+
 def test_generic_async_runs_at_its_done(host_devices):
     host_devices(1)
     text = """HloModule m
