@@ -1,0 +1,1 @@
+"""What a loop or input fusion costs: cost analysis, kernel shape, roofline."""

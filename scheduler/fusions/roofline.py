@@ -1,0 +1,111 @@
+"""Time of a fusion: compute and memory, overlapped by 95%.
+
+    compute = flops / (2 * clock * busy SMs * busy lanes)
+    memory  = first reads from HBM + re-reads from cache + writes
+    time    = compute + memory - 0.95 * min(compute, memory)
+
+Few blocks cannot saturate HBM: a block moves 32 bytes per clock at most.
+Source: openxla/xla `gpu_performance_model.cc`, `gpu_performance_model_base.cc`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import BITS
+from scheduler.fusions.cost_analysis import FusionCost, OpCycles, analyze_fusion
+from scheduler.fusions.fused_graph import FusedGraph
+from scheduler.fusions.kernel import Kernel, is_coalesced, kernel_of
+from scheduler.fusions.launch_dimensions import LaunchDimensions
+from scheduler.hardware.target import (
+    DRAM_TRANSACTION_BYTES,
+    L1_CACHE_BYTES_PER_SM,
+    MEMORY_TRANSACTION_BYTES_PER_CLOCK,
+    Target,
+)
+from scheduler.latency.collectives import operand_bytes
+from scheduler.latency.durations import (
+    memory_ticks,
+    scaled,
+    ticks_of_ns,
+    ticks_of_s,
+)
+
+_F32 = np.float32
+_OVERLAP: Final = 0.95
+_L2_SPEEDUP: Final = _F32(2.5)
+_L1_SPEEDUP: Final = _F32(8)
+_TUPLE_ELEMENT_BYTES: Final = 4
+
+
+@dataclass(frozen=True, slots=True)
+class FusionTime:
+    """Time of a fusion and what it is made of; durations in ticks (0.25 ns)."""
+
+    ticks: int
+    compute_ticks: int
+    read_ticks: int
+    write_ticks: int
+    cost: FusionCost
+    kernel: Kernel
+
+
+def compute_ticks(flops: int, launch: LaunchDimensions, target: Target) -> int:
+    """Time of the arithmetic."""
+    lanes = min(launch.blocks, target.sm_count) * min(launch.threads, target.fpus_per_sm)
+    per_ns = int(float(_F32(_F32(target.clock_ghz) * _F32(2))) * lanes)
+    return ticks_of_ns(float(_F32(flops) / _F32(per_ns))) if per_ns else 0
+
+
+def fusion_time(fusion: Instruction, target: Target, cycles: OpCycles) -> FusionTime:
+    """Time of a loop or input fusion."""
+    graph = FusedGraph.of(fusion)
+    cost = analyze_fusion(graph, cycles)
+    kernel = kernel_of(graph, target)
+    coalesced = is_coalesced(graph, kernel.emitter)
+    compute = compute_ticks(cost.flops, kernel.launch, target)
+    read = 0
+    priced: dict[Instruction, int] = {}
+    for index, operand in enumerate(fusion.operands):
+        # The same value read twice is priced by its first place, twice, as XLA does.
+        total = priced.setdefault(operand, cost.operand_bytes[index])
+        read += _read_ticks(
+            operand, total, kernel.launch.blocks, coalesced=coalesced, target=target
+        )
+    write = memory_ticks(cost.result_bytes, target.memory_bandwidth_bytes_per_s)
+    memory = read + write
+    ticks = compute + memory - scaled(min(compute, memory), _OVERLAP)
+    return FusionTime(ticks, compute, read, write, cost, kernel)
+
+
+def _read_ticks(
+    operand: Instruction, total: int, blocks: int, *, coalesced: bool, target: Target
+) -> int:
+    net = min(operand_bytes(operand.shape), total)
+    efficiency = 1.0 if coalesced else _element_bytes(operand) / DRAM_TRANSACTION_BYTES
+    bandwidth = target.memory_bandwidth_bytes_per_s
+    dram = _F32(bandwidth * efficiency)
+    again = _F32(bandwidth)
+    if net < target.l2_cache_bytes:
+        again *= _L2_SPEEDUP
+        if net < L1_CACHE_BYTES_PER_SM * target.sm_count:
+            again *= _L1_SPEEDUP
+    else:
+        again = _F32(float(again) * efficiency)
+    per_block = _F32(
+        _F32(_F32(target.clock_ghz) * _F32(1e9))
+        * _F32(MEMORY_TRANSACTION_BYTES_PER_CLOCK)
+    )
+    most = _F32(blocks) * per_block
+    first = ticks_of_s(float(_F32(net) / min(dram, most)))
+    return first + ticks_of_s(float(_F32(total - net) / min(again, most)))
+
+
+def _element_bytes(operand: Instruction) -> int:
+    if not operand.shape.is_array:
+        return _TUPLE_ELEMENT_BYTES
+    return max(1, (BITS[operand.shape.element_type] + 7) // 8)
