@@ -135,7 +135,7 @@ class Executable:
         devices = devices_for(self.device_count)
         everywhere = NamedSharding(Mesh(np.array(devices), "d"), PartitionSpec())
         placed = []
-        with jax.enable_x64(True):  # 64-bit arrays stay 64-bit
+        with jax.enable_x64(True):
             for number, (given, shape) in enumerate(
                 zip(inputs, self.parameters, strict=True)
             ):

@@ -43,7 +43,8 @@ class _Writer:
         return [f"{result} = f32[8] add({self.pick(values)}, {self.pick(values)})"]
 
     def _maximum(self, result, values, depth):
-        return [f"{result} = f32[8] maximum({self.pick(values)}, {self.pick(values)})"]
+        first, second = self.pick(values), self.pick(values)
+        return [f"{result} = f32[8] maximum({first}, {second})"]
 
     def _update(self, result, values, depth):
         part, at = self.name(), self.name()

@@ -1,5 +1,7 @@
 """`hlo-passes run` and `lower` as a user types them. Some twenty seconds."""
 
+# ruff: noqa: E501 - HLO stands as XLA prints it, one instruction a line
+
 from __future__ import annotations
 
 import argparse

@@ -1,4 +1,4 @@
-"""Comparing results: equal bits, errors in units of the type, what cannot be compared."""
+"""Comparing results: equal bits, errors in units of the type, refusals."""
 
 from __future__ import annotations
 
