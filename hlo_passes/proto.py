@@ -31,6 +31,7 @@ def _jaxlib_hlo() -> Any:
 def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
     """HLO text of a serialised HloModuleProto, constants in full; P042 if none."""
     hlo = _jaxlib_hlo()
+    reason = "it is empty"
     for candidate in (data, _unwrapped(data)):
         if candidate is None:
             continue
