@@ -37,7 +37,7 @@ def _run(arguments: argparse.Namespace) -> int:
         pairs = [pair for pair in pairs if pair.pass_name == arguments.only]
         if not pairs:
             raise UsageError(
-                f"{folder}: no pair of the pass {arguments.only}", code="U020"
+                f"{folder}: no pair of the pass {arguments.only}", code="U030"
             )
     verdicts = [judge(pair) for pair in pairs]
     if arguments.json:

@@ -81,10 +81,10 @@ class Verdict:
 def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
     """Pairs whose pass we have, and how many there are of passes that we have not.
 
-    Raises UsageError U020 when the folder is not there or holds no pair.
+    Raises UsageError U030 when the folder is not there or holds no pair.
     """
     if not folder.is_dir():
-        raise UsageError(f"{folder}: no such folder", code="U020")
+        raise UsageError(f"{folder}: no such folder", code="U030")
     pairs: list[Pair] = []
     without: dict[str, int] = {}
     known = pass_targets()
@@ -103,7 +103,7 @@ def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
     if not pairs and not without:
         raise UsageError(
             f"{folder}: no PASS.before.hlo with its PASS.after.hlo below it",
-            code="U020",
+            code="U030",
             hint="the folder is laid out as MODULE/VARIANT/PASS.before.hlo.gz",
         )
     return pairs, without

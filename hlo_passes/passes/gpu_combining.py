@@ -34,6 +34,7 @@ from hlo_passes.passes.combining import (
     Limits,
     combine_by_key,
 )
+from hlo_passes.passes.elements import elements_for
 from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.gpu_backend_config import (
     JaxRelease,
@@ -142,23 +143,16 @@ class GpuCombiner(Pass):
 
     def build(self, batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:
         """Make the combined collective, see `combine_by_key`."""
-        computation, first = batch[0].computation, batch[0]
+        first = batch[0]
         dimension = _common_dimension(batch)
         turns = [_turn(member, dimension) for member in batch]
-        place = {"before": anchor.before, "after": anchor.after}
-        turned: list[Instruction] = []
-        operands: list[Instruction] = []
-        for member, turn in zip(batch, turns, strict=True):
-            operand = member.operands[0]
+        operands = [member.operands[0] for member in batch]
+        made: list[Instruction] = []
+        for index, turn in enumerate(turns):
             if turn:
-                shape = permuted(operand.shape, turn)
-                operand = computation.new("bitcast", shape, (operand,), **place)
-                turned.append(operand)
-            operands.append(operand)
-        shapes = [
-            permuted(member.shape, turn) if turn else member.shape
-            for member, turn in zip(batch, turns, strict=True)
-        ]
+                shape = permuted(operands[index].shape, turn)
+                operands[index] = _bitcast(operands[index], shape, anchor)
+                made.append(operands[index])
         attributes = {
             name: first.attributes[name]
             for name in _FROM_FIRST
@@ -169,29 +163,23 @@ class GpuCombiner(Pass):
         sharding = self.tuple_sharding(batch)
         if sharding:
             attributes["sharding"] = sharding
-        combined = computation.new(
+        combined = first.computation.new(
             self.opcode,
-            tuple_shape(shapes),
+            tuple_shape(
+                [
+                    permuted(member.shape, turn) if turn else member.shape
+                    for member, turn in zip(batch, turns, strict=True)
+                ]
+            ),
             operands,
             in_print_order(attributes, self.opcode),
-            **place,
+            before=anchor.before,
+            after=anchor.after,
         )
         self._write_config(combined, batch)
-        made = [*turned, combined]
-        for index, (member, turn) in enumerate(zip(batch, turns, strict=True)):
-            element = computation.new(
-                "get-tuple-element",
-                shapes[index],
-                (combined,),
-                {"index": str(index)},
-                **place,
-            )
-            made.append(element)
-            if turn:
-                element = computation.new("bitcast", member.shape, (element,), **place)
-                made.append(element)
-            computation.replace(member, element)
-        return made
+        if not made:
+            return [combined, *elements_for(batch, combined, anchor)]
+        return [*made, combined, *_turned_elements(batch, turns, combined, anchor)]
 
     def tuple_sharding(self, batch: Sequence[Instruction]) -> str:
         """One sharding per member, '' when no member has any."""
@@ -252,6 +240,38 @@ def _turn(member: Instruction, dimension: int | None) -> list[int]:
     order = list(range(member.shape.rank))
     order[own], order[dimension] = order[dimension], order[own]
     return order
+
+
+def _bitcast(operand: Instruction, shape: Shape, anchor: Anchor) -> Instruction:
+    return operand.computation.new(
+        "bitcast", shape, (operand,), before=anchor.before, after=anchor.after
+    )
+
+
+def _turned_elements(
+    batch: Sequence[Instruction],
+    turns: Sequence[Sequence[int]],
+    combined: Instruction,
+    anchor: Anchor,
+) -> list[Instruction]:
+    """Replace members by elements, turned back where their operands were turned."""
+    computation = combined.computation
+    made: list[Instruction] = []
+    for index, (member, turn) in enumerate(zip(batch, turns, strict=True)):
+        element = computation.new(
+            "get-tuple-element",
+            combined.shape.elements[index],
+            (combined,),
+            {"index": str(index)},
+            before=anchor.before,
+            after=anchor.after,
+        )
+        made.append(element)
+        if turn:
+            element = _bitcast(element, member.shape, anchor)
+            made.append(element)
+        computation.replace(member, element)
+    return made
 
 
 def _is_layout_constrained(module: Module, opcode: str) -> bool:
