@@ -119,7 +119,7 @@ class Executable:
 
     @property
     def bytes_per_device(self) -> int:
-        """What XLA allocates for one run on one device: inputs, results, all between."""
+        """What XLA allocates for a run on one device: inputs, results, all between."""
         stats = self.loaded.get_compiled_memory_stats()
         return (
             stats.argument_size_in_bytes

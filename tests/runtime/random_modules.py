@@ -52,7 +52,8 @@ class _Writer:
         return [
             f"{part} = f32[2] slice({self.pick(values)}), slice={{[{low}:{low + 2}]}}",
             f"{at} = s32[] constant({int(self.generator.integers(0, 7))})",
-            f"{result} = f32[8] dynamic-update-slice({self.pick(values)}, {part}, {at})",
+            f"{result} = f32[8] dynamic-update-slice({self.pick(values)}, {part}, "
+            f"{at})",
         ]
 
     def _permute(self, result, values, depth):
