@@ -1,7 +1,5 @@
 """`hlo-passes run` and `lower` as a user types them. Some twenty seconds."""
 
-# ruff: noqa: E501 - HLO stands as XLA prints it, one instruction a line
-
 from __future__ import annotations
 
 import argparse
@@ -59,7 +57,7 @@ def call(command, *arguments: str) -> int:
     try:
         return command.run(parser.parse_args(arguments))
     except HloError as problem:
-        print(problem.render())  # noqa: T201
+        print(problem.render())
         return exit_code_of(problem)
 
 

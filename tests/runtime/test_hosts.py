@@ -1,7 +1,5 @@
 """The marker: a test's body on several emulated hosts. Some five seconds."""
 
-# ruff: noqa: E501 - HLO stands as XLA prints it, one instruction a line
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """`runtime.load` against the evaluator: every bit, with and without a schedule."""
 
-# ruff: noqa: E501 - HLO stands as XLA prints it, one instruction a line
-
 from __future__ import annotations
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What GPU compilers leave in a module means the same in plain HLO."""
 
-# ruff: noqa: E501 - HLO stands as XLA prints it, one instruction a line
-
 from __future__ import annotations
 
 import numpy as np
