@@ -86,18 +86,34 @@ INSTRUCTIONS = [
     "select(%flag, %t, %t)",
     "concatenate(%m, %m, %m), dimensions={1}",
     "dot(%m, %t), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
-    "dot(%square, %square), lhs_batch_dims={0}, lhs_contracting_dims={2}, rhs_batch_dims={0}, rhs_contracting_dims={1}",
-    "convolution(%image, %kernel), window={size=3x3 stride=2x2 pad=0_1x1_1}, dim_labels=b01f_01io->b01f",
+    (
+        "dot(%square, %square), lhs_batch_dims={0}, lhs_contracting_dims={2}, "
+        "rhs_batch_dims={0}, rhs_contracting_dims={1}"
+    ),
+    (
+        "convolution(%image, %kernel), "
+        "window={size=3x3 stride=2x2 pad=0_1x1_1}, dim_labels=b01f_01io->b01f"
+    ),
     "reduce(%m, %scalar), dimensions={1}, to_apply=%add",
     "reduce(%m, %i, %scalar, %zero), dimensions={0}, to_apply=%add2",
-    "reduce-window(%m, %scalar), window={size=2x3 stride=2x1 pad=0_0x1_1}, to_apply=%add",
+    (
+        "reduce-window(%m, %scalar), window={size=2x3 stride=2x1 pad=0_0x1_1}, "
+        "to_apply=%add"
+    ),
     "map(%m, %m), dimensions={0,1}, to_apply=%add",
     "sort(%m), dimensions={1}, to_apply=%less",
     "transpose(%m), dimensions={1,0}",
     "reverse(%m), dimensions={0}",
     "pad(%m, %scalar), padding=1_2x-1_0_1",
-    "gather(%m, %rows), offset_dims={1}, collapsed_slice_dims={0}, start_index_map={0}, index_vector_dim=1, slice_sizes={1,8}",
-    "scatter(%m, %rows, %updates), update_window_dims={1}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, to_apply=%add",
+    (
+        "gather(%m, %rows), offset_dims={1}, collapsed_slice_dims={0}, "
+        "start_index_map={0}, index_vector_dim=1, slice_sizes={1,8}"
+    ),
+    (
+        "scatter(%m, %rows, %updates), update_window_dims={1}, "
+        "inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1, to_apply=%add"
+    ),
     "tuple(%m, %i, %tk)",
     "get-tuple-element(%state), index=1",
     "call(%m), to_apply=%negated",
@@ -105,10 +121,16 @@ INSTRUCTIONS = [
     "conditional(%flag, %m, %m), true_computation=%negated, false_computation=%negated",
     "conditional(%zero, %m, %m), branch_computations={%negated, %negated}",
     "cholesky(%square), lower=true",
-    "triangular-solve(%square, %square), left_side=true, lower=true, transpose_a=NO_TRANSPOSE",
+    (
+        "triangular-solve(%square, %square), left_side=true, lower=true, "
+        "transpose_a=NO_TRANSPOSE"
+    ),
     "fft(%c), fft_type=FFT, fft_length={8}",
     "fft(%m), fft_type=RFFT, fft_length={8}",
-    "batch-norm-inference(%m, %feature, %feature, %feature, %feature), epsilon=0.001, feature_index=1",
+    (
+        "batch-norm-inference(%m, %feature, %feature, %feature, %feature), "
+        "epsilon=0.001, feature_index=1"
+    ),
     "batch-norm-training(%m, %feature, %feature), epsilon=0.001, feature_index=1",
     "get-dimension-size(%m), dimensions={1}",
     "set-dimension-size(%m, %zero), dimensions={1}",
@@ -138,11 +160,15 @@ def test_shape_is_jaxlibs(instruction: str) -> None:
 @pytest.mark.parametrize(
     ("opcode", "operands", "attributes", "message"),
     [
-        ("add", ["f32[8]", "f32[9]"], {}, "add: operands of different shapes, f32[8] and f32[9]; HLO has no implicit broadcast"),
+        ("add", ["f32[8]", "f32[9]"], {},
+         "add: operands of different shapes, f32[8] and f32[9]; HLO has no implicit "
+         "broadcast"),
         ("add", ["f32[8]"], {}, "add: takes 2 operands, it has 1"),
         ("get-tuple-element", ["(f32[8])"], {}, "get-tuple-element: index= is missing"),
-        ("get-tuple-element", ["f32[8]"], {"index": "0"}, "get-tuple-element: takes a tuple, not f32[8]{0}"),
-        ("transpose", ["f32[2,3]"], {"dimensions": "{0,2}"}, "transpose: {0,2} is no order of f32[2,3]{1,0}"),
+        ("get-tuple-element", ["f32[8]"], {"index": "0"},
+         "get-tuple-element: takes a tuple, not f32[8]{0}"),
+        ("transpose", ["f32[2,3]"], {"dimensions": "{0,2}"},
+         "transpose: {0,2} is no order of f32[2,3]{1,0}"),
         ("all-gather", ["f32[8]"], {}, "all-gather has no shape inference"),
         ("convert", ["f32[8]"], {}, "convert has no shape inference"),
         ("frobnicate", ["f32[8]"], {}, "frobnicate has no shape inference"),

@@ -30,6 +30,12 @@ from tests.verify.faults import mutants
 from tests.verify.xla_verdict import XlaJudge
 
 
+def show(line: str) -> None:
+    """A line of the table, at once."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def modules(paths: list[str], maximum_bytes: int) -> Iterator[tuple[str, str]]:
     """(path, text) of the modules below the paths, in order of path."""
     for root in paths:
@@ -56,7 +62,7 @@ def our_verdict(text: str) -> str:
 
 def main() -> int:
     """Run a campaign and print its table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Seed faults and count the refusals.")
     parser.add_argument("paths", nargs="+")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--each", type=int, default=1)
@@ -93,15 +99,13 @@ def main() -> int:
                     label = "harmless" if accepted else "MISSED"
             verdicts[label] += 1
             if label in ("OVER", "MISSED") or (options.list and not ours):
-                print(
-                    f"{label}: {mutant.kind}: {path}:{mutant.line}: {ours or message}"
-                )
+                show(f"{label}: {mutant.kind}: {path}:{mutant.line}: {ours or message}")
     for kind in sorted(seeded):
-        print(f"{kind:28} {refused[kind]:6} of {seeded[kind]:6} refused")
+        show(f"{kind:28} {refused[kind]:6} of {seeded[kind]:6} refused")
     total, caught = sum(seeded.values()), sum(refused.values())
-    print(f"{'all':28} {caught:6} of {total:6} refused ({caught / max(1, total):.2%})")
+    show(f"{'all':28} {caught:6} of {total:6} refused ({caught / max(1, total):.2%})")
     for label in sorted(verdicts):
-        print(f"{label:28} {verdicts[label]:6}")
+        show(f"{label:28} {verdicts[label]:6}")
     if judge is not None:
         judge.close()
     return 1 if verdicts["OVER"] or verdicts["MISSED"] else 0

@@ -12,7 +12,7 @@ import hlo_passes
 from hlo_passes import VerificationError
 from hlo_passes.verify import findings, verify
 from tests.modules import CORPUS, SHARED, module_files, read_text
-from tests.verify.test_against_xla import PROGRAM
+from tests.verify.rule_cases import PROGRAM
 
 TWO_FAULTS = """\
 HloModule m
@@ -59,7 +59,10 @@ def test_error_pickles_with_its_findings() -> None:
 
 
 def test_unknown_names_may_be_let_through() -> None:
-    text = "ENTRY %e {\n  %p = f32[8] parameter(0)\n  ROOT %r = f32[8] frobnicate(%p), level=3\n}\n"
+    text = (
+        "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        "  ROOT %r = f32[8] frobnicate(%p), level=3\n}\n"
+    )
     module = hlo_passes.parse(text)
     (finding,) = findings(module)
     assert (finding.code, finding.severity) == ("V201", "unknown")

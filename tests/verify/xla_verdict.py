@@ -4,10 +4,10 @@
                                                         one JSON verdict a line out
 
 jaxlib does not offer the verifier by itself, but XLA verifies every module that a
-registered transformation hands back (layout-insensitive, mixed precision allowed: see
-openxla/xla `xla/service/xla_transform.cc`). So a trivial program is compiled, its module
-is replaced by the one in question, and a second transformation, behind the scheduler,
-stops the compilation: "stopped" means verified.
+registered transformation hands back (layout-insensitive, mixed precision allowed:
+openxla/xla `xla/service/xla_transform.cc`). So a trivial program is compiled, its
+module is replaced by the one in question, and a second transformation, behind the
+scheduler, stops the compilation: "stopped" means verified.
 
 Reached: the whole parser; of the verifier structure, async pairs, channels, shapes,
 instruction rules, called computations, schedules, aliasing, donors. Not reached: the
@@ -20,6 +20,7 @@ Bad input may abort the process: `XlaJudge` then starts another and says "abort"
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -39,9 +40,14 @@ def main() -> None:
     os.environ["JAX_PLATFORMS"] = "cpu"
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
     judge = _Judge()
-    print(json.dumps({"ready": True}), flush=True)
+    _answer({"ready": True})
     for line in sys.stdin:
-        print(json.dumps(judge.verdict(json.loads(line))), flush=True)
+        _answer(judge.verdict(json.loads(line)))
+
+
+def _answer(answer: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(answer) + "\n")
+    sys.stdout.flush()
 
 
 _MLIR_TYPES = {
@@ -139,9 +145,8 @@ def behind_a_call(text: str) -> str:
             lines.append(
                 f'{arguments[-1]} = {shape} custom-call(), custom_call_target="stub"'
             )
-        lines.append(
-            f"%xv_{len(lines)} = {result} call({', '.join(arguments)}), to_apply=%{name}"
-        )
+        listed = ", ".join(arguments)
+        lines.append(f"%xv_{len(lines)} = {result} call({listed}), to_apply=%{name}")
     body = "\n  ".join(lines)
     text = re.sub(r"^ENTRY ", "", text, flags=re.MULTILINE)
     return (
@@ -268,18 +273,19 @@ class XlaJudge:
         except BrokenPipeError:
             line = ""
         if not line:
-            child.wait()
-            self.child = None
+            self.close()
             return "abort", f"exit {child.returncode}"
         answer = json.loads(line)
         return answer["stage"], answer["message"]
 
     def close(self) -> None:
-        """End the child."""
-        if self.child is not None:
-            self.child.kill()
-            self.child.wait()
-            self.child = None
+        """End the child and its pipes."""
+        child, self.child = self.child, None
+        if child is None:
+            return
+        child.kill()
+        with contextlib.suppress(BrokenPipeError):
+            child.communicate()
 
 
 if __name__ == "__main__":
