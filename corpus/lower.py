@@ -28,24 +28,36 @@ from jax._src import source_info_util  # noqa: E402
 
 import runtime  # noqa: E402
 
+#: FUNCTION(devices) -> (jitted function, arguments).
+Program = Callable[[Any], tuple[Any, tuple[Any, ...]]]
+
 DEVICES = 8
 TARGET, TOPOLOGY = "h100_sxm", f"1x1x{DEVICES}"
 #: Larger files are packed.
 LARGE_BYTES = 50_000
 
 
-def programs(*names: str) -> dict[str, Callable[[Any], tuple[Any, tuple[Any, ...]]]]:
-    """Name -> FUNCTION(devices) of corpus/programs, by file and place in it."""
-    found: dict[str, Any] = {}
+def functions(file: pathlib.Path) -> dict[str, Program]:
+    """Name -> FUNCTION(devices) of one file, in the order they stand there."""
+    spec = importlib.util.spec_from_file_location(file.stem, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {
+        name: value
+        for name, value in vars(module).items()
+        if inspect.isfunction(value)
+        and not name.startswith("_")
+        and [*inspect.signature(value).parameters] == ["devices"]
+    }
+
+
+def programs(*names: str) -> dict[str, Program]:
+    """The functions of corpus/programs, all or those named."""
+    found: dict[str, Program] = {}
     for file in sorted((CORPUS / "programs").glob("*.py")):
-        spec = importlib.util.spec_from_file_location(file.stem, file)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        for name, value in vars(module).items():
-            public = inspect.isfunction(value) and not name.startswith("_")
-            if public and [*inspect.signature(value).parameters] == ["devices"]:
-                found[name] = value
+        found |= functions(file)
     unknown = [name for name in names if name not in found]
     if unknown:
         sys.exit(f"no such program: {', '.join(unknown)}; there are {', '.join(found)}")

@@ -1,0 +1,256 @@
+"""Record what XLA's own GPU compiler makes of a program or module, with no GPU.
+
+    python corpus/compile_gpu.py corpus/programs/moe.py:moe --out=DIR
+    python corpus/compile_gpu.py module.hlo.gz --topology=1x2x8 --decisions --out=DIR
+
+JAX's GPU plug-in compiles ahead of time for a GPU that is not there, given the
+description of a target (scheduler/data/gpu_targets); `jax-cuda12-plugin` and
+`jax-cuda12-pjrt` of the release of jax at hand are all it needs. Into DIR go
+
+    <pass>.before.hlo.gz, <pass>.after.hlo.gz   the module around each pass of `PASSES`
+    costs.json.gz       node_cost_us and latency_us, as XLA's estimator gave them
+    statistics.json     XLA's wasted and total time before and after scheduling
+    decisions.tsv.gz    with --decisions, the scheduler's choices: chosen, other, reason
+    oracle.json         the input, target, topology, flags, versions and outcome
+
+The compilation may fail behind the scheduler (no ptxas, a custom call that is not
+registered): `outcome` says so, the dumps are whole by then. HLO text goes through
+StableHLO, which has no async instructions, `copy`, control edges or layouts inside.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import gzip
+import importlib.metadata
+import json
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+
+import estimator_log
+import gpu_child
+
+CORPUS = pathlib.Path(__file__).resolve().parent
+TARGETS = CORPUS.parent / "scheduler" / "data" / "gpu_targets"
+
+PASSES = (
+    "gpu-all-gather-combiner",
+    "gpu-all-reduce-combiner",
+    "gpu-reduce-scatter-combiner",
+    "collective-permute-combiner",
+    "async-collective-creator",
+    "async-collective-annotator",
+    "stream-attribute-annotator",
+    "collectives-schedule-linearizer",
+    "latency-hiding-scheduler",
+    "gpu-convert-async-collectives-to-sync",
+)
+SCHEDULER = "latency-hiding-scheduler"
+
+_DUMP = re.compile(
+    r"(?P<module>module_\d+)\..*\.(?P<number>\d{4})\."
+    r".*\.after_(?P<after>.+?)\.before_(?P<before>.+?)\.txt"
+)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Job:
+    """One compilation: FILE.py:FUNCTION or an HLO file, for a described machine.
+
+    Attributes:
+        input: 'FILE.py:FUNCTION' or the path of an HLO file.
+        target: a name of scheduler/data/gpu_targets, or a file.
+        topology: partitions x hosts per partition x GPUs per host.
+        flags: 'name=value' compiler options.
+    """
+
+    input: str
+    target: str = "h100_sxm"
+    topology: str = "1x1x8"
+    flags: tuple[str, ...] = ()
+
+    def target_file(self) -> pathlib.Path:
+        named = TARGETS / f"{self.target}.txtpb"
+        return named if named.exists() else pathlib.Path(self.target)
+
+    def to_json(self, dumps: pathlib.Path) -> str:
+        """The line that `gpu_child` reads."""
+        options = {
+            "xla_dump_to": str(dumps),
+            "xla_dump_hlo_as_text": True,
+            "xla_dump_large_constants": True,
+            "xla_dump_hlo_pass_re": "|".join(PASSES),
+            # Nothing can be measured on a GPU that is not there.
+            "xla_gpu_autotune_level": 0,
+            "xla_gpu_enable_latency_hiding_scheduler": True,
+        }
+        options |= {n: _typed(v) for n, v in (f.split("=", 1) for f in self.flags)}
+        target = str(self.target_file())
+        rest = {"target": target, "topology": self.topology, "options": options}
+        return json.dumps({"input": self.input} | rest)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Recording:
+    """What one compilation left: dumps by pass, the log, and how it ended."""
+
+    dumps: dict[str, tuple[str, str]]
+    log: estimator_log.EstimatorLog
+    outcome: str
+
+
+def _typed(value: str) -> bool | int | str:
+    if value in ("true", "false"):
+        return value == "true"
+    return int(value) if value.lstrip("-").isdigit() else value
+
+
+def compile_all(jobs: list[Job], *, decisions: bool = False) -> list[Recording]:
+    """Compile in child processes; a crash ends one job, not the rest."""
+    recordings: list[Recording] = []
+    while len(recordings) < len(jobs):
+        recordings += _compile_until_crash(jobs[len(recordings) :], decisions=decisions)
+    return recordings
+
+
+def _compile_until_crash(jobs: list[Job], *, decisions: bool) -> list[Recording]:
+    level = estimator_log.STATISTICS_LEVEL
+    if decisions:
+        level = estimator_log.DECISIONS_LEVEL
+    environment = os.environ | {
+        "JAX_PLATFORMS": "cpu",
+        "JAX_ENABLE_COMPILATION_CACHE": "false",
+        "TF_CPP_MIN_LOG_LEVEL": "0",
+        "TF_CPP_VMODULE": estimator_log.VERBOSITY.format(level=level),
+    }
+    with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
+        places = [pathlib.Path(folder) / str(k) for k in range(len(jobs))]
+        lines = (job.to_json(p) for job, p in zip(jobs, places, strict=True))
+        child = subprocess.run(
+            [sys.executable, gpu_child.__file__],
+            input="".join(f"{line}\n" for line in lines),
+            env=environment,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+        logs = child.stderr.split(f"{gpu_child.MARKER} ")
+        begun = [log for log in logs[1:] if not log.startswith("done ")]
+        ends = [log for log in logs[1:] if log.startswith("done ")]
+        outcomes = [end.splitlines()[0].split(" ", 2)[2] for end in ends]
+        if not begun:
+            sys.exit(f"the compiler did not start:\n{child.stderr[-2000:]}")
+        outcomes += [f"crashed with exit status {child.returncode}"] * (
+            len(begun) - len(ends)
+        )
+        return [
+            Recording(
+                _read_dumps(place), estimator_log.read_log(log.splitlines()), outcome
+            )
+            for place, log, outcome in zip(places, begun, outcomes, strict=False)
+        ]
+
+
+def _read_dumps(folder: pathlib.Path) -> dict[str, tuple[str, str]]:
+    """Pass -> (before, after) of the module that was scheduled, else of the largest."""
+    matches = [(f, _DUMP.fullmatch(f.name)) for f in sorted(folder.glob("*.txt"))]
+    found = [(f, match) for f, match in matches if match]
+    scheduled = [f for f, match in found if match["before"] == SCHEDULER]
+    files = scheduled or [f for f, _ in found]
+    if not files:
+        return {}
+    module = max(files, key=lambda f: f.stat().st_size).name.split(".")[0]
+    steps = sorted(
+        ((f, match) for f, match in found if match["module"] == module),
+        key=lambda step: step[1]["number"],
+    )
+    dumps = {}
+    for name in PASSES:
+        before = [k for k, (_, match) in enumerate(steps) if match["before"] == name]
+        after = [k for k, (_, match) in enumerate(steps) if match["after"] == name]
+        if before and after:
+            behind = min(k for k in after if k > before[0])
+            dumps[name] = steps[before[0]][0].read_text(), steps[behind][0].read_text()
+    return dumps
+
+
+def write_packed(file: pathlib.Path, text: str) -> None:
+    """Write gzip without a time in it: the same text, the same bytes."""
+    file.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
+
+
+def write_recording(
+    folder: pathlib.Path,
+    job: Job,
+    recording: Recording,
+    *,
+    passes: tuple[str, ...] = PASSES,
+    decisions: bool = False,
+) -> None:
+    """Write a folder laid out as this module's docstring says."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, (before, after) in recording.dumps.items():
+        if name in passes:
+            write_packed(folder / f"{name}.before.hlo.gz", before)
+            write_packed(folder / f"{name}.after.hlo.gz", after)
+    log = recording.log
+    if SCHEDULER in passes:
+        costs = json.dumps(log.costs(), indent=1, sort_keys=True)
+        write_packed(folder / "costs.json.gz", costs)
+        statistics = json.dumps(log.statistics, indent=1, sort_keys=True)
+        (folder / "statistics.json").write_text(f"{statistics}\n")
+    if decisions:
+        rows = "".join("\t".join(row) + "\n" for row in log.decisions)
+        write_packed(folder / "decisions.tsv.gz", rows)
+    versions = {
+        name: importlib.metadata.version(name)
+        for name in ("jax", "jaxlib", "jax-cuda12-plugin")
+    }
+    description = {
+        "source": pathlib.Path(job.input).name,
+        "target": pathlib.Path(job.target).name,
+        "topology": job.topology,
+        "flags": list(job.flags),
+        "versions": versions,
+        "passes": [name for name in PASSES if name in recording.dumps],
+        "outcome": recording.outcome,
+    }
+    text = json.dumps(description, indent=1)
+    (folder / "oracle.json").write_text(f"{text}\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("input", help="FILE.py:FUNCTION or FILE.hlo[.gz]")
+    parser.add_argument("--out", required=True, type=pathlib.Path)
+    parser.add_argument("--target", default="h100_sxm")
+    parser.add_argument("--topology", default="1x1x8")
+    parser.add_argument(
+        "--flag",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="a compiler option, such as xla_gpu_all_reduce_combine_threshold_bytes=64",
+    )
+    parser.add_argument("--decisions", action="store_true")
+    options = parser.parse_args()
+    job = Job(options.input, options.target, options.topology, tuple(options.flag))
+    (recording,) = compile_all([job], decisions=options.decisions)
+    write_recording(options.out, job, recording, decisions=options.decisions)
+    print(f"{options.out}: {len(recording.dumps)} passes; {recording.outcome}")
+    return 0 if recording.dumps else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
