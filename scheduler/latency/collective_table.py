@@ -38,6 +38,8 @@ _SMALLEST_BYTES: Final = 1 << 10
 _LARGEST_BYTES: Final = 1 << 30
 _FEWEST_DEVICES: Final = 2
 _MOST_DEVICES: Final = 8
+#: Groups of a permute's row: the devices of its pattern.
+_PATTERN_DEVICES: Final = "world="
 _REDUCING: Final = frozenset(("all-reduce", "reduce-scatter"))
 
 
@@ -182,8 +184,8 @@ def table_rows(table_key: str) -> tuple[TableRow, ...]:
 
 
 def _row_groups(text: str) -> ReplicaGroups:
-    if text.isdecimal():
-        return ReplicaGroups.of_iota(1, int(text))
+    if text.startswith(_PATTERN_DEVICES):
+        return ReplicaGroups.of_iota(1, int(text.removeprefix(_PATTERN_DEVICES)))
     return parse_replica_groups(text)
 
 

@@ -1,0 +1,112 @@
+"""XLA's two coarse estimators: a few sizes, as with T-shirts.
+
+`approximate` is the one of every back end, `gpu-approximate` adds what the GPU knows:
+free instructions, custom calls, the point-to-point stream.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, ApproximateLatencyEstimator, and
+`gpu_latency_hiding_scheduler.cc`, GpuLatencyEstimator (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.base import (
+    HIGH,
+    LOW,
+    MEDIUM,
+    is_async_pair,
+    is_nop,
+    latency_of_metadata,
+)
+from scheduler.latency.estimate import Estimate
+from scheduler.latency.collectives import leaf_bytes
+
+#: All-reduces above this size take longer, where that is asked for.
+_COSTLY_ALL_REDUCE_BYTES: Final = 30 * 1024 * 1024
+_COSTLY_ALL_REDUCE: Final = 4
+_P2P_SEND: Final = 1024
+_P2P_RECV: Final = 6
+_P2P_PERMUTE: Final = 14
+_PARTITIONS_PER_CYCLE: Final = 8
+#: Frontend attribute that puts an operation on the point-to-point stream.
+_P2P_STREAM: Final = "_xla_gpu_collective_stream"
+
+
+def _node_cost(instruction: Instruction) -> float:
+    if instruction.opcode == "fusion":
+        kind = instruction.attributes.get("kind")
+        return {"kLoop": MEDIUM, "kOutput": HIGH}.get(kind or "", LOW)
+    return HIGH if instruction.opcode == "convolution" else LOW
+
+
+@dataclass(frozen=True, slots=True)
+class ApproximateEstimator:
+    """5000 from start to done; 1, 1000 or 5000 per instruction."""
+
+    name: str = "approximate"
+
+    def node_cost(self, instruction: Instruction) -> Estimate:
+        """Loop fusions 1000, output fusions and convolutions 5000, all else 1."""
+        return Estimate(_node_cost(instruction), self.name)
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate:
+        """5000 for an asynchronous pair, else 1."""
+        return Estimate(HIGH if is_async_pair(start, user) else LOW, self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuApproximateEstimator:
+    """The GPU's coarse estimator.
+
+    Attributes:
+        costly_collectives: XLA's `xla_gpu_enable_approx_costly_collectives`.
+    """
+
+    name: str = "gpu-approximate"
+    costly_collectives: bool = False
+
+    def node_cost(self, instruction: Instruction) -> Estimate:
+        """What generates no code 0, custom calls 1000, else as `approximate`."""
+        if is_nop(instruction):
+            return Estimate(0.0, self.name)
+        if instruction.opcode == "custom-call":
+            known = latency_of_metadata(instruction)
+            return Estimate(MEDIUM if known is None else known, self.name)
+        return Estimate(_node_cost(instruction), self.name)
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate:
+        """5000 for an asynchronous pair; more on the point-to-point stream."""
+        return Estimate(self._latency(start, user), self.name)
+
+    def _latency(self, start: Instruction, user: Instruction) -> float:
+        if not is_async_pair(start, user):
+            return LOW
+        if _is_on_p2p_stream(start):
+            return _p2p_latency(start)
+        if (
+            self.costly_collectives
+            and start.opcode == "all-reduce-start"
+            and leaf_bytes(start.shape) > _COSTLY_ALL_REDUCE_BYTES
+        ):
+            return HIGH * _COSTLY_ALL_REDUCE
+        return HIGH
+
+
+def _is_on_p2p_stream(start: Instruction) -> bool:
+    if _P2P_STREAM not in start.attributes.get("frontend_attributes", ""):
+        return False
+    return start.frontend_attributes.get(_P2P_STREAM) == "p2p"
+
+
+def _p2p_latency(start: Instruction) -> float:
+    kind = start.async_wrapped_opcode or start.opcode
+    if kind == "send":
+        return _P2P_SEND * HIGH
+    if kind == "collective-permute":
+        partitions = start.computation.module.num_partitions
+        stagger = max(partitions // _PARTITIONS_PER_CYCLE - 1, 1)
+        return stagger * _P2P_RECV * HIGH + _P2P_PERMUTE * HIGH
+    return _P2P_RECV * HIGH

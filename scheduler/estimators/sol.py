@@ -1,0 +1,179 @@
+"""`sol`: XLA's analytical ("speed of light") estimator.
+
+    all-gather across hosts      S-curve of ring steps           sol/ring
+    all-gather inside one        measured NCCL table             sol/table
+    dot, Triton GEMM             measured GEMM table             sol/gemm-table
+    loop or input fusion         roofline                        sol/roofline
+    all else                     0.01 of the coarse estimator    sol/constant
+    what the model refuses       the coarse estimator            gpu-approximate
+
+Source: openxla/xla `sol_latency_estimator.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from scheduler.estimators.approximate import GpuApproximateEstimator
+from scheduler.estimators.base import (
+    LOW,
+    is_async_collective,
+    is_async_pair,
+    is_nop,
+    latency_of_metadata,
+)
+from scheduler.estimators.fingerprint import Fingerprints
+from scheduler.fusions.roofline import fusion_time
+from scheduler.latency.collective_time import CollectiveModel
+from scheduler.latency.collectives import describe
+from scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
+from scheduler.latency.durations import us_of_ticks
+from scheduler.latency.estimate import Estimate
+from scheduler.latency.gemm import gemm_of
+from scheduler.latency.network import NotEstimated
+
+#: Share of the coarse cost that an instruction without a model is given.
+_FALLBACK_SHARE: Final = 0.01
+_ROOFLINE_KINDS: Final = ("kLoop", "kInput")
+#: Collectives that the model knows; one of another kind turns it off for the module.
+_SUPPORTED: Final = frozenset(
+    "all-reduce all-gather reduce-scatter all-to-all collective-permute".split()
+)
+_HOST: Final = '"device_type":"DEVICE_TYPE_HOST"'
+_FREE: Final = frozenset(
+    "get-tuple-element bitcast parameter tuple constant".split()
+)
+
+
+def unsupported_reason(module: Module) -> str:
+    """Why XLA keeps its model off for a module; '' when nothing speaks against it."""
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            kind = opcode.removesuffix("-start")
+            if kind in opcodes.SYNC_COLLECTIVES and kind not in _SUPPORTED:
+                return f"%{instruction.name} is a {kind}, which the model does not know"
+            if "_HOST" in instruction._tail and _HOST in instruction._tail:
+                return f"%{instruction.name} is offloaded to the host"
+    return ""
+
+
+@dataclass(slots=True)
+class SolEstimator:
+    """XLA's analytical estimator for one target.
+
+    Attributes:
+        model: of collectives and GEMMs.
+        always: price modules that XLA leaves to the coarse estimator too
+            (`exec_time_optimization_effort` of 0.2 and more does that).
+    """
+
+    model: CollectiveModel
+    always: bool = False
+    name: str = "sol"
+    _coarse: GpuApproximateEstimator = field(default_factory=GpuApproximateEstimator)
+    _prints: Fingerprints = field(default_factory=Fingerprints)
+    _costs: dict[Hashable, Estimate] = field(default_factory=dict)
+    _latencies: dict[Hashable, Estimate] = field(default_factory=dict)
+    _checked: tuple[Module, int, str] | None = None
+
+    def off_reason(self, module: Module) -> str:
+        """Why the coarse estimator answers for the whole module; '' if it does not."""
+        if self._checked is None or self._checked[:2] != (module, module.version):
+            reason = self.model.off_reason
+            if not reason and not self.always and not self.model.extended:
+                reason = unsupported_reason(module)
+            self._checked = (module, module.version, reason)
+        return self._checked[2]
+
+    def node_cost(self, instruction: Instruction) -> Estimate:
+        """Cost of an instruction, us."""
+        reason = self.off_reason(instruction.computation.module)
+        if reason:
+            coarse = self._coarse.node_cost(instruction)
+            return Estimate(coarse.us, coarse.model, reason)
+        if instruction.opcode in _FREE and (
+            "latency_metadata" not in instruction._tail
+        ):
+            return _FREE_ESTIMATE
+        key = self._prints.key(instruction)
+        known = self._costs.get(key)
+        if known is None:
+            known = self._costs[key] = self._node_cost(instruction)
+        return known
+
+    def _node_cost(self, instruction: Instruction) -> Estimate:
+        annotated = latency_of_metadata(instruction)
+        if annotated is not None:
+            return Estimate(annotated, "latency-metadata")
+        if is_async_collective(instruction):
+            return self._kernel_cost(instruction) or Estimate(LOW, "sol/constant")
+        gemm = gemm_of(instruction)
+        if gemm is not None:
+            path = "extended/gemm-table" if self.model.gemm_is_scaled else "sol/gemm-table"
+            return Estimate(us_of_ticks(self.model.gemm_ticks(gemm)), path)
+        if (
+            instruction.opcode == "fusion"
+            and instruction.attributes.get("kind") in _ROOFLINE_KINDS
+        ):
+            cycles = op_cycles(DEFAULT_OP_PROFILE)
+            time = fusion_time(instruction, self.model.target, cycles)
+            return Estimate(
+                us_of_ticks(time.ticks),
+                "sol/roofline",
+                parts_us={
+                    "compute": us_of_ticks(time.compute_ticks),
+                    "read": us_of_ticks(time.read_ticks),
+                    "write": us_of_ticks(time.write_ticks),
+                },
+            )
+        if is_nop(instruction):
+            return _FREE_ESTIMATE
+        coarse = self._coarse.node_cost(instruction).us
+        return Estimate(_FALLBACK_SHARE * coarse, "sol/constant")
+
+    def _kernel_cost(self, instruction: Instruction) -> Estimate | None:
+        """Time of a collective kernel that blocks the compute stream, on its start."""
+        collective = describe(instruction)
+        if collective is None or not collective.is_sync or not collective.kernel_strategy:
+            return None
+        try:
+            return self.model.estimate(collective)
+        except NotEstimated:
+            return None
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate:
+        """Latency between two instructions, us."""
+        reason = self.off_reason(start.computation.module)
+        if reason:
+            coarse = self._coarse.latency(start, user)
+            return Estimate(coarse.us, coarse.model, reason)
+        pair = is_async_pair(start, user)
+        if not pair and start.opcode.removesuffix("-start") not in _SUPPORTED:
+            return self._coarse.latency(start, user)
+        key = (pair, self._prints.key(start))
+        known = self._latencies.get(key)
+        if known is None:
+            known = self._latencies[key] = self._latency(start, user)
+        return known
+
+    def _latency(self, start: Instruction, user: Instruction) -> Estimate:
+        collective = describe(start)
+        if collective is None:
+            coarse = self._coarse.latency(start, user)
+            return Estimate(coarse.us, coarse.model, "the model knows no such operation")
+        if collective.is_sync and collective.kernel_strategy:
+            return Estimate(LOW, "sol/constant")
+        try:
+            return self.model.estimate(collective)
+        except NotEstimated as problem:
+            coarse = self._coarse.latency(start, user)
+            return Estimate(coarse.us, coarse.model, str(problem))
+
+
+_FREE_ESTIMATE: Final = Estimate(0.0, "sol/constant")
