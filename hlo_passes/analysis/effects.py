@@ -47,8 +47,13 @@ def channels_carry_meaning(module: Module) -> bool:
 def has_side_effect(instruction: Instruction) -> bool:
     """Whether it, or anything that it calls, acts beyond its result.
 
-    An unknown opcode counts as having one.
+    An unknown opcode counts as having one. A generic update or done acts if its start
+    does: XLA would take a dead done away from a start that it keeps.
     """
+    if instruction.opcode.endswith(("-done", "-update")):
+        if acts_itself(instruction):
+            return True
+        instruction = instruction.async_start
     seen: set[Computation] = set()
     work = [instruction]
     while work:

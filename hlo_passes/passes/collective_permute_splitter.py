@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -31,7 +32,8 @@ class CollectivePermuteSplitter(Pass):
     The first keeps the channel id, the others get fresh ones; without a channel id
     none gets one. An element's metadata and frontend attributes go to its permute.
     Where no element has them, every part keeps the permute's own. Control edges are
-    repeated at every part. In-place permutes and starts are left alone.
+    repeated at every part. In-place and asynchronous permutes are left
+    alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and operands.
@@ -41,10 +43,12 @@ class CollectivePermuteSplitter(Pass):
     name: ClassVar[str] = "collective-permute-splitter"
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """All computations; fusion bodies hold no collectives."""
+        """All computations; what an async-start wraps stays one operation."""
         version = module.version
         channel = 0
-        for computation in module.computations:
+        graph = build_call_graph(module)
+        for computation in graph.post_order:
+            wrapped = graph.is_async_body(computation)
             for permute in computation.instructions:
                 if permute.opcode != "collective-permute":
                     continue
@@ -53,6 +57,9 @@ class CollectivePermuteSplitter(Pass):
                     report.remark(f"not split: %{permute.name} {reason}")
                     continue
                 if len(permute.operands) == 1 and not permute.shape.is_tuple:
+                    continue
+                if wrapped:
+                    report.remark(f"not split: %{permute.name} is asynchronous")
                     continue
                 channel = channel or next_channel_id(module)
                 channel = _split(computation, permute, channel)
