@@ -5,7 +5,7 @@
 
 Codes by hundreds: V0 names, uses, order; V1 attributes; V2 unknown opcodes; V3
 collectives; V4 shapes, layouts, literals; V5 asynchronous pairs and channels; V6 called
-computations; V7 header; V8 shardings. One file per subject.
+computations; V7 header; V8 shardings and origins; V9 buffers. One file per subject.
 """
 
 from hlo_passes.verify.finding import Finding

@@ -125,7 +125,9 @@ def check_consistent(
     looks: list[Instruction] = [instruction]
     if instruction.opcode == "while":
         body, condition = callees[0], callees[1]
-        looks += [body.root, *body.parameters[:1], *condition.parameters[:1]]
+        looks.append(body.root)
+        for callee in (body, condition):
+            looks += [i for i in callee.instructions if i.opcode == "parameter"][:1]
     else:
         looks += [branch.root for branch in callees]
     first: Sharding | None = None

@@ -17,6 +17,7 @@ from hlo_passes.ir.shape_inference import Signature, signature_of
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.verify import async_pairs, calls
 from hlo_passes.verify.attributes import check_attributes
+from hlo_passes.verify.buffers import buffer_paths, check_buffers, has_buffers
 from hlo_passes.verify.finding import Finding, Report
 from hlo_passes.verify.groups import Devices
 from hlo_passes.verify.header import (
@@ -60,6 +61,7 @@ class _Checked:
     calls: list[_Call] = field(default_factory=list)
     reduces: list[Instruction] = field(default_factory=list)
     transfers: list[Instruction] = field(default_factory=list)
+    depends_on_callers: bool = False
 
 
 def findings(module: Module) -> tuple[Finding, ...]:
@@ -112,7 +114,7 @@ class _Run:
         return tuple(self._in_text_order(found + across) if across else found)
 
     def _in_text_order(self, found: list[Finding]) -> list[Finding]:
-        """Header first, then by computation and instruction; equal places as they are."""
+        """Header, then by computation and instruction; equal places as they are."""
         computations = {c.name: k for c, k in self.order.items()}
         positions = {
             (c.name, i.name): k
@@ -169,7 +171,7 @@ class _Run:
 
     def _unchanged(self, before: _Checked, token: tuple[object, ...]) -> bool:
         own = before.token[: len(token)]
-        if own[0] is not token[0] or own[1:] != token[1:]:
+        if before.depends_on_callers or own[0] is not token[0] or own[1:] != token[1:]:
             return False
         return [*before.token[len(token) :]] == self._callee_tokens(before)
 
@@ -248,6 +250,7 @@ class _ComputationCheck:
         self.report = report
         self.checked = checked
         self.wrapped = False
+        self.has_buffers = False
 
     def run(self) -> None:
         """Check every instruction."""
@@ -258,6 +261,15 @@ class _ComputationCheck:
         calls.check_signature(computation, report)
         async_pairs.check_uses(computation, report)
         self.wrapped = _is_wrapped(computation)
+        self.has_buffers = any(buffer_paths(i.shape) for i in computation.instructions)
+        self.checked.depends_on_callers = (
+            self.has_buffers
+            or computation.root.opcode
+            in (
+                "send",
+                "recv",
+            )
+        )
         check = self._instruction
         for instruction in computation.instructions:
             check(instruction)
@@ -298,6 +310,8 @@ class _ComputationCheck:
         if async_pairs.concerns(opcode):
             self._pair(instruction, attributes, callees)
         self._values(instruction, attributes)
+        if self.has_buffers and has_buffers(instruction):
+            check_buffers(instruction, attributes, report)
 
     def _callees(
         self, instruction: Instruction, attributes: Mapping[str, str]
