@@ -7,6 +7,7 @@ when the bodies are the same but for names. Metadata never counts.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Hashable
 from typing import Final
@@ -15,10 +16,15 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 
-_METADATA: Final = re.compile(r", metadata=\{[^{}]*\}")
-_CALLEE: Final = re.compile(r"(?:to_apply|calls|body|condition|select|scatter)=%?[^\s,{}]+")
-#: Attributes that tell equal work apart without changing what it costs.
-_IDENTITIES: Final = re.compile(r", channel_id=\d+|, control-predecessors=\{[^{}]*\}")
+#: What does not change the work: where it comes from, names of callees (their bodies
+#: count), which slice of an operand is taken (its size counts), identities.
+_NO_WORK: Final = re.compile(
+    r", (?:metadata=\{[^{}]*\}"
+    r"|(?:to_apply|calls|body|condition|select|scatter)=%?[^\s,{}]+"
+    r"|slice=\{[^{}]*\}"
+    r"|channel_id=\d+"
+    r"|control-predecessors=\{[^{}]*\})"
+)
 _HAS_CHANNEL: Final = "channel_id="
 
 
@@ -96,11 +102,6 @@ def attribute_text(instruction: Instruction) -> str:
     return "".join(f", {n}={v}" for n, v in instruction._attributes.items())
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def _strip(text: str) -> str:
-    if "metadata=" in text:
-        text = _METADATA.sub("", text)
-    if "=%" in text or "to_apply=" in text or "calls=" in text:
-        text = _CALLEE.sub("", text)
-    if _HAS_CHANNEL in text or "control-pred" in text:
-        text = _IDENTITIES.sub("", text)
-    return text
+    return _NO_WORK.sub("", text) if "=" in text else text

@@ -73,18 +73,23 @@ def fusion_time(fusion: Instruction, target: Target, cycles: OpCycles) -> Fusion
     for index, operand in enumerate(fusion.operands):
         # The same value read twice is priced by its first place, twice, as XLA does.
         total = priced.setdefault(operand, cost.operand_bytes[index])
-        read += _read_ticks(
+        read += read_ticks(
             operand, total, kernel.launch.blocks, coalesced=coalesced, target=target
         )
     write = memory_ticks(cost.result_bytes, target.memory_bandwidth_bytes_per_s)
-    memory = read + write
-    ticks = compute + memory - scaled(min(compute, memory), _OVERLAP)
+    ticks = exec_ticks(compute, read + write)
     return FusionTime(ticks, compute, read, write, cost, kernel)
 
 
-def _read_ticks(
+def exec_ticks(compute: int, memory: int) -> int:
+    """Compute and memory overlap but for a twentieth of the shorter."""
+    return compute + memory - scaled(min(compute, memory), _OVERLAP)
+
+
+def read_ticks(
     operand: Instruction, total: int, blocks: int, *, coalesced: bool, target: Target
 ) -> int:
+    """Time to read `total` bytes of an operand, once from HBM and again from cache."""
     net = min(operand_bytes(operand.shape), total)
     efficiency = 1.0 if coalesced else _element_bytes(operand) / DRAM_TRANSACTION_BYTES
     bandwidth = target.memory_bandwidth_bytes_per_s

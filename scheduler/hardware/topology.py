@@ -12,15 +12,23 @@ Source: openxla/xla `xla/pjrt/distributed/topology_util.cc`, `gpu_topology.cc`.
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.replica_groups import (
+    parse_replica_groups,
+    parse_source_target_pairs,
+)
 
 _FORM: Final = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})")
+_ID_ATTRIBUTES: Final = ("replica_groups", "source_target_pairs")
 _NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
 
 
@@ -74,18 +82,23 @@ def device_count_of(module: Module) -> int:
     largest = 0
     for computation in module.computations:
         for instruction in computation.instructions:
-            if "collective" in instruction.opcode or "all-" in instruction.opcode:
-                largest = max(largest, *_ids(instruction), 0)
-            elif "reduce-scatter" in instruction.opcode:
-                largest = max(largest, *_ids(instruction), 0)
+            if opcodes.wrapped_opcode(instruction.opcode) or (
+                instruction.opcode in opcodes.COLLECTIVES
+            ):
+                largest = max(largest, _largest_id(instruction))
     return largest + 1
 
 
-def _ids(instruction: Any) -> list[int]:
-    groups = instruction.replica_groups
-    pairs = instruction.source_target_pairs
-    ids = [max(group) for group in groups.groups if group] if groups else []
-    return ids + ([max(pair) for pair in pairs] if pairs else [])
+def _largest_id(instruction: Instruction) -> int:
+    texts = [instruction.attributes.get(name, "") for name in _ID_ATTRIBUTES]
+    return _largest_id_in(*texts)
+
+
+@functools.lru_cache(maxsize=1024)
+def _largest_id_in(groups: str, pairs: str) -> int:
+    listed = parse_replica_groups(groups).groups if groups else ()
+    sent = parse_source_target_pairs(pairs).pairs if pairs else ()
+    return max((device for group in (*listed, *sent) for device in group), default=0)
 
 
 def default_topology(module: Module, devices: int | None = None) -> Topology:

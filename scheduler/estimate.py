@@ -1,0 +1,172 @@
+"""Every instruction of a module, priced.
+
+    report = estimate(module, target="h100_sxm", topology="1x2x8")
+    report.rows[0].node_cost_us, report.rows[0].model
+
+Priced are the computations that XLA schedules: the entry, bodies and conditions of
+loops, branches, called computations; not the bodies of fusions and reductions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+from scheduler.estimators.base import Estimator, done_of, is_start
+from scheduler.estimators.choice import EstimatorSettings, make_estimator
+from scheduler.hardware.topology import Topology, default_topology
+from scheduler.latency.estimate import Estimate
+from scheduler.latency.options import LatencyOptions
+
+#: Callers whose callees are scheduled on their own.
+_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateRow:
+    """One instruction.
+
+    Attributes:
+        computation: its name.
+        name: of the instruction.
+        opcode: as printed.
+        node_cost_us: how long it holds its resource; of a synchronous collective its
+            whole time.
+        latency_us: from an async start to its done, None for anything else.
+        model: who answered: for a start the latency, else the cost.
+        reason: why a better model had no answer, '' where it had.
+    """
+
+    computation: str
+    name: str
+    opcode: str
+    node_cost_us: float
+    latency_us: float | None
+    model: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class EstimateReport:
+    """All instructions of a module, in text order."""
+
+    target: str
+    topology: str
+    estimator: str
+    rows: tuple[EstimateRow, ...]
+
+    def to_json(self) -> dict[str, object]:
+        """The machine-readable form of `hlo-passes estimate`."""
+        return {
+            "target": self.target,
+            "topology": self.topology,
+            "estimator": self.estimator,
+            "instructions": [
+                {
+                    "computation": row.computation,
+                    "name": row.name,
+                    "opcode": row.opcode,
+                    "node_cost_us": row.node_cost_us,
+                    "latency_us": row.latency_us,
+                    "model": row.model,
+                    **({"reason": row.reason} if row.reason else {}),
+                }
+                for row in self.rows
+            ],
+        }
+
+
+def priced_computations(module: Module) -> list[Computation]:
+    """The computations that are scheduled, in text order."""
+    reached: dict[Computation, None] = {module.entry: None}
+    work = [module.entry]
+    for computation in work:
+        for instruction in computation.instructions:
+            if instruction.opcode in _CONTROL_FLOW:
+                for callee in instruction.called_computations:
+                    if callee not in reached:
+                        reached[callee] = None
+                        work.append(callee)
+    return [c for c in module.computations if c in reached]
+
+
+def estimate(
+    module: Module,
+    *,
+    target: str = "h100_sxm",
+    topology: str | Topology = "",
+    estimator: str | Estimator = "",
+    options: LatencyOptions | None = None,
+    costs: str = "",
+    profile: str = "",
+    extended: bool = False,
+    always: bool = False,
+    xla_version: str = "",
+    devices: int | None = None,
+) -> EstimateReport:
+    """Price a module.
+
+    Args:
+        module: any HLO module, scheduled or not.
+        target: name of a GPU or a description file.
+        topology: `PxHxG`; one host with the module's devices when empty.
+        estimator: names joined by '+', or an estimator made elsewhere.
+        options: of the analytical model.
+        costs: file of the table estimator.
+        profile: file of the profile estimator.
+        extended: answer where XLA's model gives up.
+        always: price modules that XLA leaves to the coarse estimator.
+        xla_version: the release to follow; '0.10.2' when empty.
+        devices: in place of the number the module asks for.
+
+    Raises UsageError for unknown names and values out of range.
+    """
+    if isinstance(topology, str):
+        topology = (
+            Topology.parse(topology) if topology else default_topology(module, devices)
+        )
+    if isinstance(estimator, str):
+        settings = EstimatorSettings(
+            target=target,
+            topology=topology,
+            options=options or LatencyOptions(),
+            costs=costs,
+            profile=profile,
+            extended=extended,
+            always=always,
+            **({"xla_version": xla_version} if xla_version else {}),
+        )
+        estimator = make_estimator(estimator, settings)
+    rows = tuple(_rows(module, estimator))
+    return EstimateReport(target, topology.to_text(), estimator.name, rows)
+
+
+_UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")
+
+
+def _rows(module: Module, estimator: Estimator) -> Iterator[EstimateRow]:
+    synchronous = opcodes.SYNC_COLLECTIVES
+    for computation in priced_computations(module):
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            node = estimator.node_cost(instruction) or _UNKNOWN
+            latency = None
+            if opcode in synchronous and instruction.users:
+                node = estimator.latency(instruction, instruction.users[0]) or node
+            elif is_start(instruction):
+                done = done_of(instruction)
+                if done is not None:
+                    latency = estimator.latency(instruction, done) or _UNKNOWN
+            told = latency or node
+            yield EstimateRow(
+                computation.name,
+                instruction.name,
+                opcode,
+                node.us,
+                None if latency is None else latency.us,
+                told.model,
+                told.reason,
+            )

@@ -1,0 +1,128 @@
+"""From names to estimators: `--estimator=sol`, `--estimator=profile+sol`."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.errors import UsageError
+from scheduler.estimators.approximate import (
+    ApproximateEstimator,
+    GpuApproximateEstimator,
+)
+from scheduler.estimators.base import Estimator
+from scheduler.estimators.profile import ProfileEstimator, read_profile
+from scheduler.estimators.ring import RingEstimator
+from scheduler.estimators.sol import SolEstimator
+from scheduler.estimators.stack import EstimatorStack
+from scheduler.estimators.table import read_costs
+from scheduler.hardware.target import DEFAULT_TARGET, target
+from scheduler.hardware.topology import Topology
+from scheduler.latency.collective_time import (
+    DEFAULT_XLA_VERSION,
+    XLA_VERSIONS,
+    CollectiveModel,
+)
+from scheduler.latency.options import LatencyOptions
+
+DEFAULT_ESTIMATOR: Final = "sol"
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorSettings:
+    """What the estimators need to be made.
+
+    Attributes:
+        target: name or file of the GPU.
+        topology: of the machine, None where it does not matter.
+        options: of the analytical model.
+        costs: file of the table estimator.
+        profile: file of the profile estimator.
+        extended: answer where XLA's model gives up.
+        always: price modules that XLA leaves to the coarse estimator.
+        xla_version: the release to follow.
+    """
+
+    target: str = DEFAULT_TARGET
+    topology: Topology | None = None
+    options: LatencyOptions = field(default_factory=LatencyOptions)
+    costs: str = ""
+    profile: str = ""
+    extended: bool = False
+    always: bool = False
+    xla_version: str = DEFAULT_XLA_VERSION
+
+
+def _sol(settings: EstimatorSettings) -> Estimator:
+    if settings.xla_version not in XLA_VERSIONS:
+        raise UsageError(
+            f"there is no behaviour of XLA {settings.xla_version}",
+            code="U207",
+            hint=f"one of {', '.join(XLA_VERSIONS)}",
+        )
+    model = CollectiveModel(
+        target(settings.target),
+        settings.options,
+        settings.topology,
+        settings.xla_version,
+        settings.extended,
+    )
+    return SolEstimator(model, always=settings.always)
+
+
+def _profile(settings: EstimatorSettings) -> Estimator:
+    if not settings.profile:
+        raise UsageError(
+            "the estimator profile needs a profile",
+            code="U208",
+            hint="--profile=FILE",
+        )
+    return ProfileEstimator(read_profile(settings.profile))
+
+
+def _table(settings: EstimatorSettings) -> Estimator:
+    if not settings.costs:
+        raise UsageError(
+            "the estimator table needs costs", code="U208", hint="--costs=costs.json"
+        )
+    return read_costs(settings.costs)
+
+
+_MAKERS: Final[dict[str, Callable[[EstimatorSettings], Estimator]]] = {
+    "approximate": lambda _: ApproximateEstimator(),
+    "gpu-approximate": lambda _: GpuApproximateEstimator(),
+    "ring": lambda settings: RingEstimator(target(settings.target)),
+    "sol": _sol,
+    "profile": _profile,
+    "table": _table,
+}
+ESTIMATOR_NAMES: Final = tuple(_MAKERS)
+
+
+def make_estimator(
+    names: str, settings: EstimatorSettings | None = None
+) -> EstimatorStack:
+    """The stack that `names` spells: one name or several joined by '+'.
+
+    A profile leaves gaps, so `sol` (as in XLA) stands behind one that ends the list. An
+    empty text is `table` where costs are given, else `sol`.
+
+    Raises UsageError U207, U208, U209 and those of the files.
+    """
+    settings = settings or EstimatorSettings()
+    if not names:
+        names = "table" if settings.costs else DEFAULT_ESTIMATOR
+    wanted = [part.strip() for part in names.split("+")]
+    if wanted[-1] == "profile":
+        wanted.append(DEFAULT_ESTIMATOR)
+    for name in wanted:
+        if name not in _MAKERS:
+            near = difflib.get_close_matches(name, _MAKERS, 1)
+            raise UsageError(
+                f"there is no estimator {name}",
+                code="U209",
+                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(_MAKERS)}",
+            )
+    return EstimatorStack(tuple(_MAKERS[name](settings) for name in wanted))

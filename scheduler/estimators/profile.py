@@ -1,0 +1,307 @@
+"""`profile`: measured costs by instruction name (PGLE), read and written.
+
+    costs { name: "fusion.1" cost_us: 12.5 }
+    costs { name: "all-gather-start" cost_us: 310.0 }
+    latencies { source: "cp-start" target: "cp-done" latency_us: 80.0 }
+
+The text and the binary form of XLA's ProfiledInstructionsProto. Written with our own
+costs, a profile steers XLA's scheduler (`xla_gpu_pgle_profile_file_or_directory_path`);
+read, XLA's or a measured one steers ours. XLA itself drops `latencies` when it filters
+a profile by fingerprint, so a pair's time is written as the cost of its start.
+
+Source: openxla/xla `profile_guided_latency_estimator.cc`, `gpu_hlo_schedule.cc`, and
+the profiler's `profiled_instructions.proto`.
+"""
+
+from __future__ import annotations
+
+import math
+import pathlib
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from scheduler.estimators.base import (
+    LOW,
+    Estimator,
+    done_of,
+    is_async_collective,
+    is_async_pair,
+    is_start,
+)
+from scheduler.hardware.text_proto import (
+    Message,
+    parse_text_proto,
+    scalar,
+    string,
+    submessages,
+)
+from scheduler.latency.estimate import Estimate
+
+_REMAT: Final = re.compile(r"\.remat\d*$")
+_FINGERPRINT: Final = "::"
+#: Wire types of protocol buffers.
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Measured costs by name, us, and latencies by (source, target)."""
+
+    costs: Mapping[str, float] = field(default_factory=dict)
+    latencies: Mapping[tuple[str, str], float] = field(default_factory=dict)
+
+    def to_text(self) -> str:
+        """The text form."""
+        lines = [
+            f"costs {{ name: {_quoted(name)} cost_us: {us!r} }}\n"
+            for name, us in self.costs.items()
+        ]
+        lines += [
+            f"latencies {{ source: {_quoted(source)} target: {_quoted(target)} "
+            f"latency_us: {us!r} }}\n"
+            for (source, target), us in self.latencies.items()
+        ]
+        return "".join(lines)
+
+    def to_bytes(self) -> bytes:
+        """The binary form."""
+        out = bytearray()
+        for name, us in self.costs.items():
+            out += _field(1, _string(1, name) + _double(2, us))
+        for (source, target), us in self.latencies.items():
+            out += _field(2, _string(1, source) + _string(2, target) + _double(3, us))
+        return bytes(out)
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileEstimator:
+    """Answers what a profile holds, None for the rest."""
+
+    profile: Profile
+    name: str = "profile"
+
+    def node_cost(self, instruction: Instruction) -> Estimate | None:
+        """The measured cost; 1 for starts and dones of collectives."""
+        if is_async_collective(instruction):
+            return Estimate(LOW, self.name)
+        known = self.profile.costs.get(instruction.name)
+        return None if known is None else Estimate(known, self.name)
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
+        """The measured latency, else for a pair the cost of its start."""
+        pair = is_async_pair(start, user)
+        for name in _names(start):
+            for target in _names(user):
+                known = self.profile.latencies.get((name, target))
+                if known is not None:
+                    return Estimate(known, self.name)
+            cost = self.profile.costs.get(name)
+            if cost is not None:
+                return Estimate(cost, self.name) if pair else None
+        return None
+
+
+def _names(instruction: Instruction) -> Iterator[str]:
+    """Under which an instruction may stand: its own, that of what it wraps."""
+    yield instruction.name
+    if instruction.opcode in ("async-start", "async-done"):
+        for callee in instruction.async_start.called_computations:
+            yield callee.root.name
+
+
+def profile_of(module: Module, estimator: Estimator) -> Profile:
+    """An estimator's costs of a module, as a profile for XLA.
+
+    Of every instruction that XLA's scheduler looks at: those outside of fusions and
+    reductions. Starts carry their latency, dones nothing.
+    """
+    from scheduler.estimate import priced_computations
+
+    costs: dict[str, float] = {}
+    for computation in priced_computations(module):
+        for instruction in computation.instructions:
+            if is_start(instruction):
+                done = done_of(instruction)
+                found = done and estimator.latency(instruction, done)
+            elif is_async_collective(instruction):
+                continue
+            else:
+                found = estimator.node_cost(instruction)
+            if found is not None:
+                costs[instruction.name] = found.us
+    return Profile(costs)
+
+
+# -- reading -------------------------------------------------------------------
+
+
+def read_profile(path: str, fingerprint: str = "") -> Profile:
+    """Read a profile, text or binary.
+
+    Costs named `fingerprint::name` count only for that fingerprint. Rematerialised
+    clones (`name.remat2`) are averaged with the original, as XLA does.
+
+    Raises:
+        UsageError: U001 (no such file), U205 (no profile).
+        ParseError: P400, broken text.
+    """
+    try:
+        data = pathlib.Path(path).read_bytes()
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    profile = _from_binary(data)
+    if profile is None:
+        try:
+            text = data.decode()
+        except UnicodeDecodeError as problem:
+            raise _refuse(path) from problem
+        profile = _from_text(text, path)
+    if not profile.costs and not profile.latencies:
+        raise _refuse(path)
+    return _merge_clones(_filtered(profile, fingerprint))
+
+
+def _refuse(path: str) -> UsageError:
+    return UsageError(
+        f"{path} is no profile",
+        code="U205",
+        hint="a ProfiledInstructionsProto, in text or binary form",
+    )
+
+
+def _from_text(text: str, path: str) -> Profile:
+    message = parse_text_proto(text, path)
+
+    def number(row: Message, name: str) -> float:
+        value = scalar(row, name, 0.0)
+        return float(value) if isinstance(value, int | float) else math.nan
+
+    costs = {
+        string(row, "name"): number(row, "cost_us")
+        for row in submessages(message, "costs")
+    }
+    latencies = {
+        (string(row, "source"), string(row, "target")): number(row, "latency_us")
+        for row in submessages(message, "latencies")
+    }
+    return Profile(costs, latencies)
+
+
+def _filtered(profile: Profile, fingerprint: str) -> Profile:
+    costs: dict[str, float] = {}
+    for name, us in profile.costs.items():
+        prefix, separator, bare = name.partition(_FINGERPRINT)
+        if not separator:
+            costs[name] = us
+        elif prefix == fingerprint or not fingerprint:
+            costs[bare] = us
+    return Profile(costs, profile.latencies)
+
+
+def _merge_clones(profile: Profile) -> Profile:
+    if not any(".remat" in name for name in profile.costs):
+        return profile
+    sums: dict[str, list[float]] = {}
+    for name, us in profile.costs.items():
+        sums.setdefault(_REMAT.sub("", name), []).append(us)
+    return Profile(
+        {name: sum(us) / len(us) for name, us in sums.items()}, profile.latencies
+    )
+
+
+# -- the binary form -----------------------------------------------------------
+
+
+def _from_binary(data: bytes) -> Profile | None:
+    """The profile in a serialised message; None when the bytes are none."""
+    costs: dict[str, float] = {}
+    latencies: dict[tuple[str, str], float] = {}
+    try:
+        for number, value in _fields(data):
+            if number == 1 and isinstance(value, bytes):
+                row = dict(_fields(value))
+                costs[_text(row.get(1))] = float(row.get(2, 0.0))  # type: ignore[arg-type]
+            elif number == 2 and isinstance(value, bytes):
+                row = dict(_fields(value))
+                key = (_text(row.get(1)), _text(row.get(2)))
+                latencies[key] = float(row.get(3, 0.0))  # type: ignore[arg-type]
+            else:
+                return None
+    except (ValueError, struct.error, IndexError, TypeError):
+        return None
+    return Profile(costs, latencies)
+
+
+def _text(value: object) -> str:
+    return value.decode() if isinstance(value, bytes) else ""
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, bytes | float]]:
+    at = 0
+    while at < len(data):
+        tag, at = _read_varint(data, at)
+        number, kind = tag >> 3, tag & 7
+        if kind == _BYTES:
+            size, at = _read_varint(data, at)
+            if at + size > len(data):
+                msg = "a field runs over the end"
+                raise ValueError(msg)
+            yield number, data[at : at + size]
+            at += size
+        elif kind == _FIXED64:
+            yield number, struct.unpack_from("<d", data, at)[0]
+            at += 8
+        elif kind == _VARINT:
+            value, at = _read_varint(data, at)
+            yield number, float(value)
+        elif kind == _FIXED32:
+            yield number, struct.unpack_from("<f", data, at)[0]
+            at += 4
+        else:
+            msg = f"unknown wire type {kind}"
+            raise ValueError(msg)
+
+
+def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, at
+        shift += 7
+        if shift > 63:
+            msg = "a number of more than 64 bits"
+            raise ValueError(msg)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _field(number: int, payload: bytes) -> bytes:
+    return _varint(number << 3 | _BYTES) + _varint(len(payload)) + payload
+
+
+def _string(number: int, text: str) -> bytes:
+    return _field(number, text.encode())
+
+
+def _double(number: int, value: float) -> bytes:
+    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+
+
+def _quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'

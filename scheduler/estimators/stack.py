@@ -1,0 +1,40 @@
+"""Estimators one upon another: the first that knows answers.
+
+    profile, then sol, then gpu-approximate
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.base import Estimator
+from scheduler.latency.estimate import Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class EstimatorStack:
+    """Several estimators as one; the last one of a useful stack always answers."""
+
+    estimators: tuple[Estimator, ...]
+
+    @property
+    def name(self) -> str:
+        """The names, joined by '+'."""
+        return "+".join(e.name for e in self.estimators)
+
+    def node_cost(self, instruction: Instruction) -> Estimate | None:
+        """The first answer."""
+        for estimator in self.estimators:
+            found = estimator.node_cost(instruction)
+            if found is not None:
+                return found
+        return None
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
+        """The first answer."""
+        for estimator in self.estimators:
+            found = estimator.latency(start, user)
+            if found is not None:
+                return found
+        return None

@@ -1,0 +1,86 @@
+"""`table`: costs by instruction name, from a file, in place of any model.
+
+    {"node_cost_us": {"fusion.1": 12.5}, "latency_us": {"all-gather-start": 310.0},
+     "latency_fallback": {"all-reduce-start": 5000.0}}
+
+A name that is absent costs 0: XLA prices only computations with async operations. So
+this estimator always answers.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import math
+import pathlib
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.base import LOW, is_start
+from scheduler.latency.estimate import Estimate
+
+_GZIP: Final = b"\x1f\x8b"
+_LATENCIES: Final = ("latency_us", "latency_fallback")
+_KEYS: Final = ("node_cost_us", *_LATENCIES)
+
+
+@dataclass(frozen=True, slots=True)
+class TableEstimator:
+    """Costs and latencies by name, us."""
+
+    node_costs: Mapping[str, float] = field(default_factory=dict)
+    latencies: Mapping[str, float] = field(default_factory=dict)
+    name: str = "table"
+
+    def node_cost(self, instruction: Instruction) -> Estimate:
+        """The cost of that name, 0 when there is none."""
+        return Estimate(self.node_costs.get(instruction.name, 0.0), self.name)
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate:
+        """The latency of a start; of any other edge 1, of an absent start 0."""
+        known = self.latencies.get(start.name)
+        if known is None:
+            known = 0.0 if is_start(start) else LOW
+        return Estimate(known, self.name)
+
+
+def read_costs(path: str) -> TableEstimator:
+    """Read a costs file, `.gz` too.
+
+    Raises UsageError U001 (no such file), U206 (not such a file).
+    """
+    try:
+        data = pathlib.Path(path).read_bytes()
+        text = (gzip.decompress(data) if data[:2] == _GZIP else data).decode()
+        view: Any = json.loads(text)
+    except OSError as problem:
+        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    except (ValueError, EOFError, zlib.error, RecursionError) as problem:
+        raise _refuse(path, f"not JSON: {problem}") from problem
+    if not isinstance(view, dict) or not any(key in view for key in _KEYS):
+        raise _refuse(path, f"none of the keys {', '.join(_KEYS)}")
+    tables = {key: _numbers(path, key, view.get(key) or {}) for key in _KEYS}
+    latencies = {n: us for key in _LATENCIES for n, us in tables[key].items()}
+    return TableEstimator(tables["node_cost_us"], latencies)
+
+
+def _numbers(path: str, key: str, table: Any) -> dict[str, float]:
+    if not isinstance(table, dict):
+        raise _refuse(path, f"{key} is no table of names")
+    for name, us in table.items():
+        is_number = isinstance(us, int | float) and not isinstance(us, bool)
+        if not is_number or not math.isfinite(us) or us < 0:
+            raise _refuse(path, f"{key}[{name!r}] is {us!r}, not microseconds")
+    return {name: float(us) for name, us in table.items()}
+
+
+def _refuse(path: str, what: str) -> UsageError:
+    return UsageError(
+        f"{path}: {what}",
+        code="U206",
+        hint='{"node_cost_us": {name: us}, "latency_us": {start name: us}}',
+    )
