@@ -1,0 +1,154 @@
+"""The documents say what is so: codes, examples, generated pages, blocks of code."""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+
+import hlo_passes
+from hlo_passes.cli.main import main
+from hlo_passes.errors import HloError
+from hlo_passes.ir.attribute_values import parse_header_value, parse_value
+from hlo_passes.ir.metadata import BackendConfig
+from hlo_passes.text.reader import parse_completely
+from hlo_passes.verify import findings
+from runtime.commands import RUN as RUN_COMMAND
+from scheduler.hardware.target import target
+from scheduler.hardware.topology import Topology
+from scheduler.latency.options import LatencyOptions
+from tests.modules import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+PACKAGES = ("hlo_passes", "scheduler", "runtime")
+ERRORS = (DOCS / "errors.md").read_text(encoding="utf-8")
+
+# -- the codes ------------------------------------------------------------------
+
+_ROW = re.compile(r"^\| ([A-Z]\d{3}) \| (.+?) \| (.+?) \| (.+?) \|$", re.MULTILINE)
+#: Code and example.
+ROWS = [(row[1], row[3]) for row in _ROW.finditer(ERRORS)]
+#: Examples that can be run: the whole cell is code.
+RUN = [(code, e[1:-1]) for code, e in ROWS if re.fullmatch(r"`[^`]+`", e)]
+FRAME = ERRORS.split("```hlo\n", 1)[1].split("```", 1)[0]
+#: What an example of the library's Python may name.
+PYTHON = {
+    "BackendConfig": BackendConfig,
+    "LatencyOptions": LatencyOptions,
+    "Topology": Topology,
+    "target": target,
+}
+HEADER_NAMES = {"input_output_alias", "buffer_donor", "entry_computation_layout"}
+
+
+def codes_in_the_packages() -> set[str]:
+    """Codes that stand in the source as a string of their own, or in a message."""
+    found: set[str] = set()
+    for package in PACKAGES:
+        for file in sorted((REPOSITORY / package).rglob("*.py")):
+            text = re.sub(r'"""(?s:.*?)"""', "", file.read_text(encoding="utf-8"))
+            found |= set(re.findall(r'"([A-Z]\d{3})"', text))
+            found |= set(re.findall(r"error\[([A-Z]\d{3})\]", text))
+    return found
+
+
+def test_every_code_is_explained_and_no_other() -> None:
+    listed = [code for code, _ in ROWS]
+    assert sorted(set(listed)) == sorted(listed)
+    assert set(listed) == codes_in_the_packages()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
+    """The files that the commands of the examples name."""
+    made = tmp_path_factory.mktemp("errors")
+    (made / "m.hlo").write_text(FRAME)
+    (made / "one.hlo").write_text("ENTRY %e {\n  ROOT %p = f32[] parameter(0)\n}\n")
+    (made / "binary.hlo").write_bytes(b"\xff\xfe")
+    (made / "cut.hlo.gz").write_bytes(gzip.compress(FRAME.encode())[:40])
+    (made / "text.pb").write_text(FRAME)
+    (made / "m.py").write_text("")
+    return made
+
+
+def _whole_text(example: str) -> str:
+    text = example.replace("⏎", "\n")
+    if text.startswith(("HloModule", "ENTRY", "f32")):
+        return text
+    before, _ = FRAME.rsplit("  ROOT ", 1)
+    lines = "".join(f"  {line}\n" for line in text.split("\n"))
+    return f"{before}{lines}}}\n"
+
+
+def _errors_of_command(example: str, capfd: pytest.CaptureFixture[str]) -> str:
+    words = shlex.split(example)[1:]
+    if words[0] == "lower":  # asks for devices: a process of its own
+        done = subprocess.run(
+            [sys.executable, "-m", "hlo_passes", *words],
+            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode
+        return done.stderr
+    assert main(words) != 0
+    return capfd.readouterr().err
+
+
+def _codes_of_text(code: str, text: str, folder: pathlib.Path) -> list[str]:
+    if code[0] == "S":
+        file = folder / "example.hlo"
+        file.write_text(text)
+        return [_code_raised(lambda: _run_here(file))]
+    # The complete parser splits every attribute list, which `parse` leaves for later.
+    read = parse_completely if code[0] == "P" else hlo_passes.parse
+    try:
+        found = findings(read(text))
+    except HloError as problem:
+        return [problem.code]
+    return [finding.code for finding in found]
+
+
+def _run_here(file: pathlib.Path) -> None:
+    """`hlo-passes run`, whose error comes before anything runs."""
+    parser = argparse.ArgumentParser()
+    RUN_COMMAND.configure(parser)
+    RUN_COMMAND.run(parser.parse_args([str(file)]))
+
+
+def _code_raised(action: Callable[[], object]) -> str:
+    try:
+        action()
+    except HloError as problem:
+        return problem.code
+    return ""
+
+
+@pytest.mark.parametrize(("code", "example"), RUN, ids=[code for code, _ in RUN])
+def test_example_has_its_code(
+    code: str,
+    example: str,
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(folder)
+    attribute = re.match(r"([a-z_]+)=", example)
+    call = re.match(r"([A-Za-z]+)[.(]", example)
+    if example.startswith("hlo-passes "):
+        assert f"error[{code}]" in _errors_of_command(example, capfd)
+    elif attribute:
+        name, text = attribute[1], example[attribute.end() :]
+        read = parse_header_value if name in HEADER_NAMES else parse_value
+        assert _code_raised(lambda: read(name, text)) == code
+    elif call and call[1] in PYTHON:
+        assert _code_raised(lambda: eval(example, dict(PYTHON))) == code
+    else:
+        assert code in _codes_of_text(code, _whole_text(example), folder)
