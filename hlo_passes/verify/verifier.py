@@ -50,6 +50,7 @@ class _Call:
 
     instruction: Instruction
     callees: tuple[Computation, ...]
+    bodies: list[Finding] | None = None  # what `_bodies` found, None: not asked yet
 
 
 @dataclass(slots=True)
@@ -95,6 +96,7 @@ class _Run:
         self.devices = _devices(module)
         self.order = {c: k for k, c in enumerate(module.computations)}
         self.signatures: dict[Computation, Signature | None] = {}
+        self.checked_now: set[Computation] = set()
         self.memory: dict[Computation, _Checked] = module.verified
 
     def findings(self) -> tuple[Finding, ...]:
@@ -154,6 +156,7 @@ class _Run:
         if before is not None and self._unchanged(before, token):
             return before
         checked = _Checked(token, ())
+        self.checked_now.add(computation)
         report = Report(computation)
         _ComputationCheck(self, computation, report, checked).run()
         checked.findings = report.findings(self.module)
@@ -218,25 +221,36 @@ class _Run:
                     "calls it",
                     "computations are defined before they are called",
                 )  # fmt: skip
-        if instruction.opcode in ("while", "conditional"):
-            report.add_faults(instruction, check_consistent(instruction, call.callees))
-        found: list[Finding] = []
         if instruction.opcode in ("fusion", "async-start") and call.callees:
             body = call.callees[0]
             other = owners.setdefault(body, instruction)
             if other is not instruction:
-                fused = instruction.opcode == "fusion"
                 report.add(
-                    instruction, "V602" if fused else "V603",
+                    instruction, "V602" if instruction.opcode == "fusion" else "V603",
                     f"%{body.name} is called by %{other.name} already",
                 )  # fmt: skip
-            inside = Report(body)
-            if instruction.opcode == "fusion":
-                calls.check_fused_body(body, inside)
-            else:
-                calls.check_wrapped_body(instruction, body, report)
-            found += inside.findings(self.module)
-        return [*found, *report.findings(self.module)]
+        concerned = (instruction.computation, *call.callees)
+        if call.bodies is None or not self.checked_now.isdisjoint(concerned):
+            call.bodies = self._bodies(call)
+        if not report.entries:
+            return call.bodies
+        return [*call.bodies, *report.findings(self.module)]
+
+    def _bodies(self, call: _Call) -> list[Finding]:
+        """What is wrong with the computations that an instruction calls, as its own."""
+        instruction = call.instruction
+        opcode = instruction.opcode
+        report = Report(instruction.computation)
+        inside: tuple[Finding, ...] = ()
+        if opcode in ("while", "conditional"):
+            report.add_faults(instruction, check_consistent(instruction, call.callees))
+        elif opcode == "fusion" and call.callees:
+            body_report = Report(call.callees[0])
+            calls.check_fused_body(call.callees[0], body_report)
+            inside = body_report.findings(self.module)
+        elif opcode == "async-start" and call.callees:
+            calls.check_wrapped_body(instruction, call.callees[0], report)
+        return [*inside, *report.findings(self.module)]
 
 
 class _ComputationCheck:
