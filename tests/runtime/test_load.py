@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -318,3 +320,28 @@ def test_refused_by_name(opcode):
     assert f"%guilty ({opcode}) cannot run here" in str(caught.value)
     assert caught.value.location is not None
     assert caught.value.location.line == 5
+
+
+def test_four_operands_of_which_two_are_one_value(
+    host_devices: Callable[[int], object],
+) -> None:
+    host_devices(2)
+    pairs = "channel_id=1, source_target_pairs={{0,1},{1,0}}"
+    text = f"""HloModule four, num_partitions=2
+
+ENTRY %e (a: f32[4], b: f32[4]) -> (f32[4], f32[4], f32[4], f32[4]) {{
+  %a = f32[4]{{0}} parameter(0)
+  %b = f32[4]{{0}} parameter(1)
+  %v = f32[4]{{0}} negate(%a)
+  %x = f32[4]{{0}} negate(%b)
+  ROOT %p = (f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}, f32[4]{{0}}) \
+collective-permute(%v, %x, %v, %x), {pairs}
+}}
+"""
+    outputs = runtime.load(parse(text))(
+        np.arange(8, dtype=np.float32).reshape(2, 4),
+        np.arange(8, 16, dtype=np.float32).reshape(2, 4),
+    )
+    np.testing.assert_array_equal(outputs[0], [[-4, -5, -6, -7], [0, -1, -2, -3]])
+    np.testing.assert_array_equal(outputs[2], outputs[0])
+    np.testing.assert_array_equal(outputs[3], outputs[1])

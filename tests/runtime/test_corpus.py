@@ -1,0 +1,111 @@
+"""Every program of the corpus computes the same bits after every pass.
+
+Each module runs once; so does what each pass alone, and a few random pipelines, make of
+it. `--hypothesis-profile=campaign` tries more pipelines.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import random
+from collections.abc import Callable
+
+import pytest
+from hypothesis import settings
+
+import hlo_passes
+import runtime
+from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.passes.registry import PASSES
+from tests.modules import CORPUS, read_text
+from tests.spmd_modules import random_pipeline
+
+STAGES = ("partitioned", "scheduled", "gpu-scheduled")
+#: Passes that need a schedule do nothing without one; that is a run as well.
+SINGLE_PASSES = tuple(PASSES)
+
+
+def corpus_modules(*stages: str) -> list[pathlib.Path]:
+    """Module files of these stages, both releases."""
+    return sorted(
+        f
+        for f in (CORPUS / "modules").rglob("*.hlo*")
+        if f.name.removesuffix(".gz").split(".")[-2] in stages
+    )
+
+
+#: Rewritten modules of one file that run in the suite; the campaign runs all.
+SAMPLE = 3
+
+
+def rewritten(text: str, pipelines: list[str]) -> dict[str, hlo_passes.Module]:
+    """What each pipeline makes of a module; those that change nothing left out."""
+    found: dict[str, hlo_passes.Module] = {}
+    seen = {text}
+    for pipeline in pipelines:
+        module = hlo_passes.parse(text)
+        hlo_passes.Pipeline.parse(pipeline).run(module)
+        if module.to_text() not in seen:
+            seen.add(module.to_text())
+            found[pipeline] = module
+    return found
+
+
+def pipelines_for(file: pathlib.Path, count: int) -> list[str]:
+    """Every pass alone, and `count` random pipelines."""
+    draw = random.Random(file.name)
+    return [*SINGLE_PASSES, *(random_pipeline(draw) for _ in range(count))]
+
+
+def check(file: pathlib.Path, *, pipelines: int, sample: int) -> int:
+    """Compare; the number of rewritten modules that ran."""
+    text = read_text(file)
+    before = hlo_passes.parse(text, filename=file.name)
+    made = list(rewritten(text, pipelines_for(file, pipelines)).items())
+    if sample:
+        made = random.Random(file.name).sample(made, min(sample, len(made)))
+    for pipeline, after in made:
+        comparison = runtime.compare(before, after, seed=1)
+        assert comparison.bitwise_equal, f"{file.name}: {pipeline}"
+    return len(made)
+
+
+def _id(file: pathlib.Path) -> str:
+    return f"{file.parent.name}/{file.name}"
+
+
+@pytest.mark.parametrize("file", corpus_modules(*STAGES), ids=_id)
+def test_every_pass_keeps_every_bit(
+    file: pathlib.Path, host_devices: Callable[[int], object]
+) -> None:
+    host_devices(8)
+    campaign = settings.get_current_profile_name() == "campaign"
+    if not campaign and file.parent.name != "0.10.2":
+        pytest.skip("the other release's print of the same programs: in the campaign")
+    try:
+        check(
+            file,
+            pipelines=20 if campaign else 2,
+            sample=0 if campaign else SAMPLE,
+        )
+    except UnsupportedHloError as refused:
+        pytest.skip(f"refused by name: {refused.message}")
+
+
+@pytest.mark.hosts(2, devices_per_host=4)
+def test_every_pass_keeps_every_bit_on_two_hosts() -> None:
+    import jax
+
+    assert jax.process_count() == 2
+    ran = 0
+    for file in corpus_modules("partitioned"):
+        if file.parent.name != "0.10.2":
+            continue
+        text = read_text(file)
+        before = hlo_passes.parse(text, filename=file.name)
+        for pipeline, after in rewritten(text, pipelines_for(file, 1)).items():
+            if "combiner" in pipeline or "splitter" in pipeline:
+                comparison = runtime.compare(before, after, seed=1)
+                assert comparison.bitwise_equal, f"{file.name}: {pipeline}"
+                ran += 1
+    assert ran > 5
