@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gzip
+import json
 import os
 import pathlib
 import re
@@ -152,3 +153,83 @@ def test_example_has_its_code(
         assert _code_raised(lambda: eval(example, dict(PYTHON))) == code
     else:
         assert code in _codes_of_text(code, _whole_text(example), folder)
+
+
+# -- the passes -----------------------------------------------------------------
+
+
+def test_passes_page_is_fresh() -> None:
+    """If not: `python docs/generate_passes.py`, and read the diff."""
+    done = subprocess.run(
+        [sys.executable, "docs/generate_passes.py", "--check"],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        check=False,
+    )
+    assert done.returncode == 0
+
+
+# -- blocks of code -------------------------------------------------------------
+
+PAGES = sorted(DOCS.glob("*.md"))
+#: ```python, and the ```text directly behind it: what it prints.
+_PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n?```text\n(.*?)```)?", re.DOTALL)
+_CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
+_COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
+_SECONDS = re.compile(r"\d+\.\d+ s\b")
+#: Runs the blocks of a page one after another in one namespace.
+_RUN_BLOCKS = """
+import contextlib, io, json, sys
+names, printed = {"__name__": "page"}, []
+for block in json.load(sys.stdin):
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out):
+        exec(compile(block, "<block>", "exec", dont_inherit=True), names)
+    printed.append(out.getvalue())
+json.dump(printed, sys.stdout)
+"""
+
+
+def pages_with(pattern: re.Pattern[str]) -> list[pathlib.Path]:
+    return [page for page in PAGES if pattern.search(page.read_text(encoding="utf-8"))]
+
+
+@pytest.mark.parametrize("page", pages_with(_PYTHON), ids=lambda page: page.name)
+def test_python_blocks_print_what_is_shown(page: pathlib.Path) -> None:
+    blocks = _PYTHON.findall(page.read_text(encoding="utf-8"))
+    done = subprocess.run(
+        [sys.executable, "-c", _RUN_BLOCKS],
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        input=json.dumps([code for code, _ in blocks]),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    for (_, shown), printed in zip(blocks, json.loads(done.stdout), strict=True):
+        if shown:
+            assert printed == shown
+
+
+@pytest.mark.parametrize("page", pages_with(_CONSOLE), ids=lambda page: page.name)
+def test_commands_print_what_is_shown(page: pathlib.Path) -> None:
+    beside = pathlib.Path(sys.executable).parent
+    environment = {
+        **os.environ,
+        "PATH": f"{beside}:{os.environ['PATH']}",
+        "PYTHONPATH": str(REPOSITORY),
+    }
+    for block in _CONSOLE.findall(page.read_text(encoding="utf-8")):
+        for command, shown in _COMMAND.findall(block):
+            done = subprocess.run(
+                ["sh", "-c", command],
+                cwd=REPOSITORY,
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                check=False,
+            )
+            printed = _SECONDS.sub("N s", done.stdout)
+            assert printed == _SECONDS.sub("N s", shown), command

@@ -83,6 +83,10 @@ class FixedPoint(Pass):
     """Its passes, over and over, until none of them changes anything.
 
     `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. Not settling is an error.
+
+    Attributes:
+        max_iterations: rounds, the last of which must change nothing.
+        passes: what stands in the parentheses.
     """
 
     name: ClassVar[str] = "fixed-point"

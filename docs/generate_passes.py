@@ -1,0 +1,166 @@
+"""Write docs/passes.md from the passes' own docstrings and fields.
+
+python docs/generate_passes.py            write it
+python docs/generate_passes.py --check    exit 1 when it is stale
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import importlib
+import inspect
+import pathlib
+import re
+import sys
+import textwrap
+import tomllib
+import typing
+
+from hlo_passes.passes.base import Pass
+from hlo_passes.passes.pipeline import FixedPoint
+from hlo_passes.passes.registry import GROUP, PASSES
+
+DOCS = pathlib.Path(__file__).resolve().parent
+PAGE = DOCS / "passes.md"
+HEAD = """\
+# Passes
+
+Written by `python docs/generate_passes.py` from the passes' docstrings; do not edit.
+`hlo-passes list` shows names and options, those of other distributions' passes too.
+
+A pipeline is text:
+`collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce)`.
+A value runs to the next `,` or `}` and may be quoted with `'`. A list is separated by
+blanks. `none` stands for no value.
+"""
+
+
+def pass_classes() -> list[type[Pass]]:
+    """The passes of this repository, by name."""
+    project = tomllib.loads((DOCS.parent / "pyproject.toml").read_text())
+    targets = dict(PASSES)
+    targets |= project["project"].get("entry-points", {}).get(GROUP, {})
+    kinds: list[type[Pass]] = [FixedPoint]
+    for target in targets.values():
+        module, _, name = target.partition(":")
+        kinds.append(getattr(importlib.import_module(module), name))
+    return sorted(kinds, key=lambda kind: kind.name)
+
+
+def split_docstring(kind: type) -> tuple[str, dict[str, str]]:
+    """Text, and what stands under `Attributes:` by field name."""
+    text, _, listed = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
+    attributes: dict[str, str] = {}
+    for entry in re.split(r"\n(?=\w)", textwrap.dedent(listed)):
+        name, _, meaning = entry.partition(": ")
+        attributes[name] = " ".join(meaning.split())
+    return text.strip(), attributes
+
+
+def type_text(hint: object) -> str:
+    """A field's type as a user writes values of it."""
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(hint)))
+    if typing.get_origin(hint) is tuple:
+        return "words"
+    plain = {bool: "true or false", int: "number", float: "number", str: "text"}
+    return plain.get(hint, str(hint).replace("|", "or"))  # type: ignore[call-overload]
+
+
+def value_text(value: object) -> str:
+    """A default as one writes it."""
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if value in ((), ""):
+        return "none"
+    if isinstance(value, tuple):
+        return f"`{' '.join(map(str, value))}`"
+    return f"`{str(value).lower()}`"
+
+
+def option_rows(kind: type[Pass]) -> list[str]:
+    """A table of a pass's options; [] when it has none."""
+    meanings: dict[str, str] = {}
+    for owner in reversed(kind.__mro__):
+        if owner.__module__ != "builtins":
+            meanings |= split_docstring(owner)[1]
+    hints = typing.get_type_hints(kind)
+    rows = [
+        f"| `{f.name.replace('_', '-')}` | {type_text(hints[f.name])} | "
+        f"{value_text(f.default)} | {meanings.get(f.name, 'likewise')} |"
+        for f in dataclasses.fields(kind)
+        if not (kind is FixedPoint and f.name == "passes")
+    ]
+    if not rows:
+        return []
+    return ["| option | value | default | means |", "|---|---|---|---|", *rows, ""]
+
+
+def example_of(docstring: str) -> list[str]:
+    """HLO before and after: the indented parts, or all where nothing is indented."""
+    parts = inspect.cleandoc(docstring).split("\n\n")[1:]
+    if not any(part.startswith(" ") for part in parts):
+        return ["```", "\n\n".join(parts), "```", ""]
+    lines = []
+    for part in parts:
+        if part.startswith(" "):
+            lines += ["```", textwrap.dedent(part), "```", ""]
+        else:
+            lines += [part, ""]
+    return lines
+
+
+def section(kind: type[Pass]) -> str:
+    """One pass: purpose, HLO before and after, what holds, options."""
+    purpose, _, rest = split_docstring(kind)[0].partition("\n")
+    inherited = [
+        split_docstring(owner)[0].partition("\n")[2].strip()
+        for owner in kind.__mro__[1:-1]
+        if issubclass(owner, Pass) and owner.__module__ != Pass.__module__
+    ]
+    lines = [f"## {kind.name}", "", purpose, ""]
+    if kind is not FixedPoint:
+        lines += example_of(sys.modules[kind.__module__].__doc__ or "")
+    for text in (*inherited, rest.strip()):
+        if text:
+            lines += [_with_list(text), ""]
+    return "\n".join([*lines, *option_rows(kind)])
+
+
+def _with_list(text: str) -> str:
+    """`Ensures:`, `Complexity:` and `Source:` as items of a list."""
+    prose, listed = [], []
+    for line in text.split("\n"):
+        if re.match(r"(Requires|Ensures|Complexity|Source):", line):
+            listed.append(f"- {line}")
+        elif listed:
+            listed[-1] += f" {line}"
+        else:
+            prose.append(line)
+    return "\n".join([*prose, *listed])
+
+
+def page() -> str:
+    """The page as it must be."""
+    kinds = pass_classes()
+    contents = "\n".join(
+        f"- [{k.name}](#{k.name}): {(k.__doc__ or '').partition(chr(10))[0].strip()}"
+        for k in kinds
+    )
+    return "\n".join([HEAD, contents, "", *map(section, kinds)]).rstrip("\n") + "\n"
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true")
+    stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page()
+    if parser.parse_args().check:
+        return int(stale)
+    PAGE.write_text(page(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
