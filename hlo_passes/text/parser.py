@@ -26,7 +26,7 @@ from hlo_passes.text.shape_parser import error, read_shape, skip_trivia
 
 _TABLES = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _ROW_NUMBER = re.compile(r"[0-9]{1,18}")
-_PARAMETER = re.compile(r"%?[A-Za-z_][A-Za-z0-9_.-]*[ \t\r\n]*:")
+_PARAMETER = re.compile(r"%?[A-Za-z_][A-Za-z0-9_.-]*(?:[ \t\r\n]*:|(?=[ \t\r\n]))")
 _SINGLE = re.compile(r"(?:ROOT\b|%|[a-z(])")
 
 

@@ -28,16 +28,18 @@ MAXIMUM_DEPTH = 256
 
 TRIVIA = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _TYPE = re.compile(r"[a-z][a-z0-9]*(?=[ \t\r\n]*\[)")
+_GAP = r"(?:[ \t\r\n]|/\*(?:[^*]|\*(?!/))*\*/|//[^\n]*\n)*"
+_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_SIZE = r"(?:(?:<=)?-?[0-9]{1,18}|\?)"
 _DIMENSIONS = re.compile(
-    r"[ \t\r\n]*\[[ \t\r\n]*((?:(?:<=)?-?[0-9]{1,18}|\?)"
-    r"(?:[ \t\r\n]*,[ \t\r\n]*(?:(?:<=)?-?[0-9]{1,18}|\?))*)?[ \t\r\n]*\]"
+    rf"{_GAP}\[({_GAP}(?:{_SIZE}(?:{_GAP},{_GAP}{_SIZE})*)?{_GAP})\]"
 )
 _LAYOUT_OPEN = re.compile(r"[ \t\r\n]*\{(?=[ \t\r\n]*[0-9:])")
 _LAYOUT_ORDER = re.compile(
     r"[ \t\r\n]*([0-9]{1,18}(?:[ \t\r\n]*,[ \t\r\n]*[0-9]{1,18})*)?[ \t\r\n]*(?=[:}])"
 )
 _TILE = re.compile(r"\(((?:\*|[0-9]{1,18})(?:,(?:\*|[0-9]{1,18}))*)\)")
-_LEVELS = re.compile(r"D\([A-Z](?:[+~])*(?:,[A-Z][+~]*)*\)")
+_LEVELS = re.compile(r"D\([DCHS][+~]*(?:,[DCHS][+~]*)*\)")
 _NUMBER = re.compile(r"\(([0-9]{1,18})\)")
 _TYPE_ARGUMENT = re.compile(r"\(([a-z][a-z0-9]*)\)")
 _SPLIT = re.compile(r"SC((?:\([0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18})*\))+)")
@@ -159,7 +161,9 @@ def _read_array(source: SourceText, at: int) -> tuple[Shape, int]:
         )
     sizes: list[int] = []
     dynamic: list[bool] = []
-    for part in (dims[1] or "").translate(_BLANKS).split(",") if dims[1] else ():
+    inside = _COMMENT.sub("", dims[1]) if "/" in dims[1] else dims[1]
+    inside = inside.translate(_BLANKS)
+    for part in inside.split(",") if inside else ():
         bounded = part.startswith("<=")
         size = UNBOUNDED if part == "?" else int(part[2:] if bounded else part)
         if (size < 0 and part != "?") or size >= 1 << 63:

@@ -132,3 +132,14 @@ ENTRY %e (a: f32[]) -> f32[] {
     module.entry.remove_control_edge(b, c)
     module.entry.add_control_edge(a, c)
     assert module.to_text() == text.replace("{%b}", "{%a}")
+
+
+def test_comments_inside_dimensions_and_signatures_without_colons() -> None:
+    text = """ENTRY %c (input f32[1], p: f32[/*m*/8, 4 // n
+      ]) -> f32[8,4] {
+      %input = f32[1] parameter(0)
+      ROOT %p = f32[/*m*/8, /*n*/ 4] parameter(1)
+    }"""
+    module = hlo_passes.parse(text)
+    assert module.entry.root.shape.text == "f32[8,4]{1,0}"
+    assert module.to_text() == text
