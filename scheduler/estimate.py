@@ -18,6 +18,7 @@ from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator, done_of, is_start
 from scheduler.estimators.choice import EstimatorSettings, make_estimator
 from scheduler.hardware.topology import Topology, default_topology
+from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
 from scheduler.latency.estimate import Estimate
 from scheduler.latency.options import LatencyOptions
 
@@ -104,7 +105,7 @@ def estimate(
     profile: str = "",
     extended: bool = False,
     always: bool = False,
-    xla_version: str = "",
+    xla_version: str = DEFAULT_XLA_VERSION,
     devices: int | None = None,
 ) -> EstimateReport:
     """Price a module.
@@ -119,7 +120,7 @@ def estimate(
         profile: file of the profile estimator.
         extended: answer where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
-        xla_version: the release to follow; '0.10.2' when empty.
+        xla_version: the release to follow.
         devices: in place of the number the module asks for.
 
     Raises UsageError for unknown names and values out of range.
@@ -137,7 +138,7 @@ def estimate(
             profile=profile,
             extended=extended,
             always=always,
-            **({"xla_version": xla_version} if xla_version else {}),
+            xla_version=xla_version,
         )
         estimator = make_estimator(estimator, settings)
     rows = tuple(_rows(module, estimator))

@@ -21,8 +21,8 @@ from scheduler.estimators.base import (
     is_nop,
     latency_of_metadata,
 )
-from scheduler.latency.estimate import Estimate
 from scheduler.latency.collectives import leaf_bytes
+from scheduler.latency.estimate import Estimate
 
 #: All-reduces above this size take longer, where that is asked for.
 _COSTLY_ALL_REDUCE_BYTES: Final = 30 * 1024 * 1024

@@ -24,6 +24,8 @@ from scheduler.latency.collective_time import (
     DEFAULT_XLA_VERSION,
     XLA_VERSIONS,
     CollectiveModel,
+    CollectiveTimes,
+    GemmTimes,
 )
 from scheduler.latency.options import LatencyOptions
 
@@ -43,6 +45,8 @@ class EstimatorSettings:
         extended: answer where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
         xla_version: the release to follow.
+        collective_table: measured collectives in place of the built-in table.
+        matmul_table: measured GEMMs in place of the built-in table.
     """
 
     target: str = DEFAULT_TARGET
@@ -53,6 +57,8 @@ class EstimatorSettings:
     extended: bool = False
     always: bool = False
     xla_version: str = DEFAULT_XLA_VERSION
+    collective_table: CollectiveTimes | None = None
+    matmul_table: GemmTimes | None = None
 
 
 def _sol(settings: EstimatorSettings) -> Estimator:
@@ -68,6 +74,8 @@ def _sol(settings: EstimatorSettings) -> Estimator:
         settings.topology,
         settings.xla_version,
         settings.extended,
+        collective_table=settings.collective_table,
+        matmul_table=settings.matmul_table,
     )
     return SolEstimator(model, always=settings.always)
 
@@ -123,6 +131,8 @@ def make_estimator(
             raise UsageError(
                 f"there is no estimator {name}",
                 code="U209",
-                hint=f"did you mean {near[0]}?" if near else f"one of {', '.join(_MAKERS)}",
+                hint=f"did you mean {near[0]}?"
+                if near
+                else f"one of {', '.join(_MAKERS)}",
             )
     return EstimatorStack(tuple(_MAKERS[name](settings) for name in wanted))

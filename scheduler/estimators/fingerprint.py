@@ -32,6 +32,7 @@ class Fingerprints:
     """Keys of the instructions of one module, as long as the module is unchanged."""
 
     def __init__(self) -> None:
+        """No module seen yet."""
         self._module: Module | None = None
         self._version = -1
         self._bodies: dict[Computation, int] = {}

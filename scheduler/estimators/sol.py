@@ -34,7 +34,7 @@ from scheduler.latency.collectives import describe
 from scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
 from scheduler.latency.durations import us_of_ticks
 from scheduler.latency.estimate import Estimate
-from scheduler.latency.gemm import gemm_of
+from scheduler.latency.gemm import fusion_kind, gemm_of
 from scheduler.latency.network import NotEstimated
 
 #: Share of the coarse cost that an instruction without a model is given.
@@ -45,9 +45,7 @@ _SUPPORTED: Final = frozenset(
     "all-reduce all-gather reduce-scatter all-to-all collective-permute".split()
 )
 _HOST: Final = '"device_type":"DEVICE_TYPE_HOST"'
-_FREE: Final = frozenset(
-    "get-tuple-element bitcast parameter tuple constant".split()
-)
+_FREE: Final = frozenset("get-tuple-element bitcast parameter tuple constant".split())
 
 
 def unsupported_reason(module: Module) -> str:
@@ -115,7 +113,9 @@ class SolEstimator:
             return self._kernel_cost(instruction) or Estimate(LOW, "sol/constant")
         gemm = gemm_of(instruction)
         if gemm is not None:
-            path = "extended/gemm-table" if self.model.gemm_is_scaled else "sol/gemm-table"
+            path = (
+                "extended/gemm-table" if self.model.gemm_is_scaled else "sol/gemm-table"
+            )
             return Estimate(us_of_ticks(self.model.gemm_ticks(gemm)), path)
         if (
             instruction.opcode == "fusion"
@@ -135,12 +135,17 @@ class SolEstimator:
         if is_nop(instruction):
             return _FREE_ESTIMATE
         coarse = self._coarse.node_cost(instruction).us
-        return Estimate(_FALLBACK_SHARE * coarse, "sol/constant")
+        reason = f"XLA has no model for {_described(instruction)}"
+        return Estimate(_FALLBACK_SHARE * coarse, "sol/constant", reason)
 
     def _kernel_cost(self, instruction: Instruction) -> Estimate | None:
         """Time of a collective kernel that blocks the compute stream, on its start."""
         collective = describe(instruction)
-        if collective is None or not collective.is_sync or not collective.kernel_strategy:
+        if (
+            collective is None
+            or not collective.is_sync
+            or not collective.kernel_strategy
+        ):
             return None
         try:
             return self.model.estimate(collective)
@@ -166,7 +171,9 @@ class SolEstimator:
         collective = describe(start)
         if collective is None:
             coarse = self._coarse.latency(start, user)
-            return Estimate(coarse.us, coarse.model, "the model knows no such operation")
+            return Estimate(
+                coarse.us, coarse.model, "the model knows no such operation"
+            )
         if collective.is_sync and collective.kernel_strategy:
             return Estimate(LOW, "sol/constant")
         try:
@@ -174,6 +181,15 @@ class SolEstimator:
         except NotEstimated as problem:
             coarse = self._coarse.latency(start, user)
             return Estimate(coarse.us, coarse.model, str(problem))
+
+
+def _described(instruction: Instruction) -> str:
+    if instruction.opcode == "custom-call":
+        target = instruction.attributes.get("custom_call_target", "")
+        return f"custom-call {target}"
+    if instruction.opcode == "fusion":
+        return f"fusions of kind {fusion_kind(instruction) or 'unknown'}"
+    return instruction.opcode
 
 
 _FREE_ESTIMATE: Final = Estimate(0.0, "sol/constant")

@@ -1,6 +1,6 @@
 """Estimators one upon another: the first that knows answers.
 
-    profile, then sol, then gpu-approximate
+profile, then sol, then gpu-approximate
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _valid_positions(
                 0 <= p < dilated and p % dimension.base_dilation == 0 for p in positions
             )
             continue
-        # 0 <= o * stride + offset < inputs
+        # Of an undilated input the positions that meet it are neighbours.
         first = max(0, -(offset // dimension.stride))
         last = min(outputs - 1, (inputs - 1 - offset) // dimension.stride)
         total += max(0, last - first + 1)

@@ -288,4 +288,3 @@ _FLOPS: Final = {
     "scatter": _scatter_flops,
     "select-and-scatter": _select_and_scatter_flops,
 }
-

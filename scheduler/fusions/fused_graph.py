@@ -93,7 +93,9 @@ def bit_width(element_type: str) -> int:
 
 
 def _smallest(shapes) -> int:
-    return min((bit_width(s.element_type) for s in shapes if s.is_array), default=NO_WIDTH)
+    return min(
+        (bit_width(s.element_type) for s in shapes if s.is_array), default=NO_WIDTH
+    )
 
 
 def is_elementwise(instruction: Instruction) -> bool:
@@ -136,7 +138,9 @@ def normalized_transpose(
     """
     operand, result = transpose.operands[0].shape, transpose.shape
     dimensions = dimensions_of(transpose)
-    operand_order = [d for d in reversed(minor_to_major(operand)) if operand.dimensions[d] != 1]
+    operand_order = [
+        d for d in reversed(minor_to_major(operand)) if operand.dimensions[d] != 1
+    ]
     place = {d: k for k, d in enumerate(operand_order)}
     order = [
         (result.dimensions[d], place[dimensions[d]])

@@ -11,7 +11,12 @@ from __future__ import annotations
 from hlo_passes.ir.instruction import Instruction
 from scheduler.fusions.cost_analysis import OpCycles, flops_of
 from scheduler.fusions.launch_dimensions import loop_launch
-from scheduler.fusions.roofline import compute_ticks, exec_ticks, fusion_time, read_ticks
+from scheduler.fusions.roofline import (
+    compute_ticks,
+    exec_ticks,
+    fusion_time,
+    read_ticks,
+)
 from scheduler.hardware.target import Target
 from scheduler.latency.collectives import leaf_bytes, operand_bytes
 from scheduler.latency.durations import float32_integer, memory_ticks

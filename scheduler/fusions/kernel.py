@@ -30,7 +30,11 @@ from scheduler.fusions.reduction import (
     reduction_dimensions,
     reduction_launch,
 )
-from scheduler.fusions.transpose import TiledTranspose, tiled_transpose, transpose_launch
+from scheduler.fusions.transpose import (
+    TiledTranspose,
+    tiled_transpose,
+    transpose_launch,
+)
 from scheduler.hardware.target import Target
 
 _MOST_CONCATENATE_OPERANDS: Final = 4
@@ -169,9 +173,7 @@ def _updated(root: Instruction) -> Instruction | None:
 def _in_place(update: Instruction, graph: FusedGraph) -> bool:
     """Whether the updated parameter is read only where it is overwritten."""
     users = graph.users(update)
-    if len(users) > 1 or any(
-        u.opcode != "bitcast" or graph.users(u) for u in users
-    ):
+    if len(users) > 1 or any(u.opcode != "bitcast" or graph.users(u) for u in users):
         return False
     source = update.operands[0]
     if source.opcode == "bitcast":

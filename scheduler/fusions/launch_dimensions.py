@@ -40,7 +40,7 @@ class LaunchDimensions:
 
 
 def ceil_div(a: int, b: int) -> int:
-    """a / b, rounded up."""
+    """The quotient, rounded up."""
     return -(-a // b)
 
 

@@ -132,7 +132,7 @@ def _launch(
     reduction: ReductionDimensions,
     target: Target,
 ) -> LaunchDimensions:
-    first, middle, minor = reduction.sizes
+    first, _, minor = reduction.sizes
     if reduction.is_row:
         return _multi_row(graph, reduction, target) or _row(graph, heroes, reduction)
     if _COLUMN_TILE % minor == 0:

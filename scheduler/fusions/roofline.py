@@ -56,7 +56,9 @@ class FusionTime:
 
 def compute_ticks(flops: int, launch: LaunchDimensions, target: Target) -> int:
     """Time of the arithmetic."""
-    lanes = min(launch.blocks, target.sm_count) * min(launch.threads, target.fpus_per_sm)
+    lanes = min(launch.blocks, target.sm_count) * min(
+        launch.threads, target.fpus_per_sm
+    )
     per_ns = int(float(_F32(_F32(target.clock_ghz) * _F32(2))) * lanes)
     return ticks_of_ns(float(_F32(flops) / _F32(per_ns))) if per_ns else 0
 

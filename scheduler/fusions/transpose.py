@@ -90,10 +90,13 @@ def _tiled(
         minor_bits = bits * result[-1]
         second = min(operand[-2], result[-2])
         fits = minor_bits <= _MOST_MINOR_BITS
-        return tiled if fits and minor_bits * second >= _FEWEST_SECOND_MINOR_BITS else None
+        return (
+            tiled if fits and minor_bits * second >= _FEWEST_SECOND_MINOR_BITS else None
+        )
     smaller = min(operand[-1], result[-1])
     wide = smaller >= _SMALLEST_SIDE or (
-        smaller >= _SMALLEST_SIDE_OF_LARGE and operand[-1] * result[-1] >= _LARGE_PRODUCT
+        smaller >= _SMALLEST_SIDE_OF_LARGE
+        and operand[-1] * result[-1] >= _LARGE_PRODUCT
     )
     return tiled if wide and bits != _SUB_BYTE_BITS else None
 

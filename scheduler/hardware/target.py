@@ -5,7 +5,9 @@
 
 A description is XLA's `GpuTargetConfigProto` in text form, the file that
 `--xla_gpu_target_config_filename` takes. Network constants that a calibration found
-stand in it as `scheduler_network { ... }`, a message of ours which XLA does not know.
+stand in a comment, which XLA passes over:
+
+    # latency-options: nccl_op_launch_us=47.5,nic_speed_gbps=24.1
 
 Source of the fields: openxla/xla `xla/stream_executor/device_description.proto`.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 import difflib
 import functools
 import pathlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -33,6 +36,10 @@ from scheduler.hardware.text_proto import (
 
 DEFAULT_TARGET: Final = "h100_sxm"
 _SUFFIX: Final = ".txtpb"
+
+NETWORK_COMMENT: Final = "# latency-options:"
+_NETWORK: Final = re.compile(rf"(?m)^{NETWORK_COMMENT}\s*(\S.*)$")
+_LARGEST_CONSTANT: Final = 1e12
 
 #: One direction of one NVLink, 1e9 bytes/s, by major compute capability; parts that
 #: are not listed have the newest rate. Source: openxla/xla
@@ -117,6 +124,28 @@ class Target:
         return self.capability[0] in (9, 10)
 
 
+def target_text(name: str) -> str:
+    """The description file of a target. Raises UsageError U200, U001."""
+    if name in target_names():
+        folder = resources.files("scheduler").joinpath("data", "gpu_targets")
+        return folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
+    path = pathlib.Path(name)
+    if not path.is_file():
+        names = target_names()
+        near = difflib.get_close_matches(name, names, 1)
+        raise UsageError(
+            f"there is no target {name}",
+            code="U200",
+            hint=f"did you mean {near[0]}?"
+            if near
+            else f"one of {', '.join(names)}, or a .txtpb file",
+        )
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"cannot read {name}: {problem}", code="U001") from problem
+
+
 def target_names() -> tuple[str, ...]:
     """Names of the GPUs that come with the package, sorted."""
     folder = resources.files("scheduler").joinpath("data", "gpu_targets")
@@ -137,26 +166,9 @@ def target(name: str = DEFAULT_TARGET) -> Target:
         UsageError: U200, no such target and no such file.
         ParseError: P400, the file is no text proto; UsageError U201, figures missing.
     """
-    if name in target_names():
-        folder = resources.files("scheduler").joinpath("data", "gpu_targets")
-        text = folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
-        return parse_target(text, spec=name, filename=name + _SUFFIX)
-    path = pathlib.Path(name)
-    if not path.is_file():
-        names = target_names()
-        near = difflib.get_close_matches(name, names, 1)
-        raise UsageError(
-            f"there is no target {name}",
-            code="U200",
-            hint=f"did you mean {near[0]}?"
-            if near
-            else f"one of {', '.join(names)}, or a .txtpb file",
-        )
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"cannot read {name}: {problem}", code="U001") from problem
-    return parse_target(text, spec=name, filename=name)
+    text = target_text(name)
+    filename = name + _SUFFIX if name in target_names() else name
+    return parse_target(text, spec=name, filename=filename)
 
 
 def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:
@@ -189,11 +201,28 @@ def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:
         pcie_bandwidth_bytes_per_s=max(0, integer(device, "pcie_bandwidth")),
         toolkit_version=_version(string(device, "compile_time_toolkit_version")),
         peak_ops_per_s=_matrix_rates(device),
-        network={
-            name: float(scalar({name: values}, name, 0.0))
-            for name, values in submessage(config, "scheduler_network").items()
-        },
+        network=_network(text, filename),
     )
+
+
+def _network(text: str, filename: str) -> dict[str, float]:
+    """The constants of the `latency-options` comment; UsageError U201 for bad ones."""
+    match = _NETWORK.search(text)
+    found: dict[str, float] = {}
+    for item in match[1].split(",") if match else ():
+        name, _, value = item.strip().partition("=")
+        try:
+            number = float(value)
+        except ValueError:
+            number = -1.0
+        if not 0 <= number < _LARGEST_CONSTANT:
+            raise UsageError(
+                f"{filename}: {NETWORK_COMMENT} {item.strip()} is no constant",
+                code="U201",
+                hint="name=value, as in nic_speed_gbps=25.0",
+            )
+        found[name] = number
+    return found
 
 
 def _version(text: str) -> tuple[int, int]:

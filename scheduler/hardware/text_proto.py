@@ -62,14 +62,14 @@ class _Reader:
                 return
             match = _TOKEN.match(self.text, self.at)
             if match is None:
-                self.fail(f"unexpected {self.text[self.at]!r}")
+                raise self.error(f"unexpected {self.text[self.at]!r}")
             self.at = match.end()
             if match.lastgroup != "space":
                 self.kind, self.token = match.lastgroup or "", match[0]
                 return
 
-    def fail(self, what: str) -> ParseError:
-        raise ParseError(
+    def error(self, what: str) -> ParseError:
+        return ParseError(
             what,
             code="P400",
             location=self.source.location(self.start),
@@ -78,15 +78,15 @@ class _Reader:
 
     def message(self, closing: str, depth: int) -> Message:
         if depth > _DEEPEST:
-            self.fail(f"more than {_DEEPEST} messages inside one another")
+            raise self.error(f"more than {_DEEPEST} messages inside one another")
         found: Message = {}
         while not (self.kind == "mark" and self.token == closing):
             if self.kind == "end":
                 if closing:
-                    self.fail(f"expected {closing!r} before the end")
+                    raise self.error(f"expected {closing!r} before the end")
                 return found
             if self.kind != "name":
-                self.fail(f"expected the name of a field, found {self.token!r}")
+                raise self.error(f"expected the name of a field, found {self.token!r}")
             name = self.token
             self.advance()
             self.field(found.setdefault(name, []), depth)
@@ -103,7 +103,7 @@ class _Reader:
                 if self.kind == "mark" and self.token == ",":
                     self.advance()
                 elif self.token != "]":
-                    self.fail("expected ',' or ']'")
+                    raise self.error("expected ',' or ']'")
             self.advance()
         else:
             values.append(self.value(depth))
@@ -127,8 +127,7 @@ class _Reader:
         if kind == "name":
             self.advance()
             return {"true": True, "false": False}.get(token, token)
-        self.fail(f"expected a value, found {token!r}")
-        raise AssertionError
+        raise self.error(f"expected a value, found {token!r}")
 
 
 def _number(token: str) -> int | float:

@@ -10,7 +10,7 @@ Source: openxla/xla `sol_latency_estimator.cc`, ComputeCollectiveTime (Aug 2026)
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from hlo_passes.ir.shapes import BITS, Shape
 from scheduler.fusions.fused_graph import bit_width
@@ -18,7 +18,7 @@ from scheduler.fusions.launch_dimensions import ceil_div, loop_launch
 from scheduler.fusions.roofline import compute_ticks
 from scheduler.hardware.target import Target
 from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_table import CollectiveTable, builtin_table
+from scheduler.latency.collective_table import builtin_table
 from scheduler.latency.collectives import Collective
 from scheduler.latency.communication import (
     CommunicationType,
@@ -29,7 +29,7 @@ from scheduler.latency.data_tables import DEFAULT_OP_PROFILE
 from scheduler.latency.durations import memory_ticks, ticks_of_us, us_of_ticks
 from scheduler.latency.estimate import Estimate
 from scheduler.latency.extended import ExtendedModel
-from scheduler.latency.matmul_table import Gemm, MatmulTable, builtin_matmul_table
+from scheduler.latency.matmul_table import Gemm, builtin_matmul_table
 from scheduler.latency.network import (
     NotEstimated,
     RingKind,
@@ -55,6 +55,22 @@ _UNROLL: Final = 4
 _BYTE: Final = 8
 
 
+class CollectiveTimes(Protocol):
+    """A table of measured collectives."""
+
+    def ticks(self, collective: Collective, gpus_per_node: int) -> int:
+        """Time of a collective inside one partition. NotEstimated without a row."""
+        ...
+
+
+class GemmTimes(Protocol):
+    """A table of measured matrix products."""
+
+    def ticks(self, gemm: Gemm) -> int:
+        """Time of a product."""
+        ...
+
+
 @dataclass(slots=True)
 class CollectiveModel:
     """The analytical model of one target.
@@ -68,6 +84,11 @@ class CollectiveModel:
             and annotated collectives are priced as NVLink kernels.
         extended: answer where XLA's model gives up, see `extended`.
         op_profile: cycles of the reduction.
+        collective_table: measured collectives in place of the built-in table.
+        matmul_table: measured GEMMs in place of the built-in table.
+        config: constants of the target with the user's options.
+        partition_size: devices of one partition.
+        off_reason: why XLA's model cannot be made for the target; '' when it can.
     """
 
     target: Target
@@ -76,8 +97,8 @@ class CollectiveModel:
     xla_version: str = DEFAULT_XLA_VERSION
     extended: bool = False
     op_profile: str = DEFAULT_OP_PROFILE
-    collective_table: CollectiveTable | None = None
-    matmul_table: MatmulTable | None = None
+    collective_table: CollectiveTimes | None = None
+    matmul_table: GemmTimes | None = None
     config: NetworkConfig = field(init=False)
     partition_size: int = field(init=False)
     off_reason: str = field(init=False, default="")
@@ -88,8 +109,10 @@ class CollectiveModel:
         """Fix the partition size and find the tables."""
         self.config = network_config(self.target, self.options)
         self.partition_size = self._partition_size()
-        reason = "" if self.target.has_analytical_model else (
-            f"XLA's analytical model does not apply to {self.target.spec}"
+        reason = (
+            ""
+            if self.target.has_analytical_model
+            else (f"XLA's analytical model does not apply to {self.target.spec}")
         )
         try:
             if self.collective_table is None:
@@ -99,7 +122,10 @@ class CollectiveModel:
             if self.matmul_table is None:
                 self.matmul_table = builtin_matmul_table(self.target.table_key)
         except NotEstimated as problem:
-            reason = reason or f"XLA's model cannot be made for {self.target.spec}: {problem}"
+            reason = (
+                reason
+                or f"XLA's model cannot be made for {self.target.spec}: {problem}"
+            )
         if self.extended:
             self._extension = ExtendedModel(self.target, self.config, self.topology)
             self._table_is_missing = bool(reason)

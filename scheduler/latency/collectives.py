@@ -270,5 +270,3 @@ def _bytes(
         moved = leaf_bytes(collective.shape) if is_start else received
         return first, operands + moved
     return 0, operands + received
-
-

@@ -210,4 +210,6 @@ def _nvlink_ratio(own: Target, other: Target) -> float:
 
 
 def _bf16_rate(part: Target) -> float:
-    return part.peak_ops_per_s.get(_BF16, 0.0) or _BF16_OPS_PER_S.get(part.table_key, 0.0)
+    return part.peak_ops_per_s.get(_BF16, 0.0) or _BF16_OPS_PER_S.get(
+        part.table_key, 0.0
+    )

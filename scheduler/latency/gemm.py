@@ -16,7 +16,8 @@ from hlo_passes.ir.shapes import Shape
 from scheduler.latency.matmul_table import Gemm
 
 _CUBLAS_LT: Final = frozenset(
-    f"__cublas$lt${name}" for name in ("matmul", "matmul$f8", "matmul$mx", "groupedMatmul")
+    f"__cublas$lt${name}"
+    for name in ("matmul", "matmul$f8", "matmul$mx", "groupedMatmul")
 )
 _TRITON_GEMM: Final = frozenset(("__triton_gemm", "__triton_nested_gemm_fusion"))
 

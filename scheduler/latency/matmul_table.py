@@ -72,7 +72,8 @@ class MatmulTable:
 
 
 def _in_bytes(point: Point) -> Point:
-    return (point[0], *(_BF16_BYTES * side for side in point[1:]))
+    b, m, k, n = point
+    return b, _BF16_BYTES * m, _BF16_BYTES * k, _BF16_BYTES * n
 
 
 def _rate(

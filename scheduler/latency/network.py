@@ -33,8 +33,9 @@ class NotEstimated(Exception):  # noqa: N818  # a state, not a fault of anybody
 
 @dataclass(frozen=True, slots=True)
 class WireTime:
-    """Parts of an inter-partition time, in ticks; they add up to `total` but for the
-    rounding of a tick per step.
+    """Parts of an inter-partition time, in ticks.
+
+    They add up to `total` but for the rounding of a tick per step.
 
     Attributes:
         total: of the whole operation, launch included.
@@ -147,6 +148,8 @@ def nvlink_kernel_ticks(
         raise NotEstimated("the target has no NVLink links")
     sent = (gpus - 1) * size_bytes
     if size_bytes <= _ONE_SHOT_BYTES:
-        return _KERNEL_LAUNCH_TICKS + ticks_of_s(sent / bandwidth) + config.barrier_ticks
+        return (
+            _KERNEL_LAUNCH_TICKS + ticks_of_s(sent / bandwidth) + config.barrier_ticks
+        )
     shot = ticks_of_s(sent / gpus / bandwidth) + config.barrier_ticks
     return _KERNEL_LAUNCH_TICKS + 2 * shot

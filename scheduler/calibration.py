@@ -1,0 +1,331 @@
+"""Fit the network constants of the latency model to measured times.
+
+    kind,bytes,us,devices,hosts
+    all-gather,1048576,152.0,16,2
+
+    T = launch + r k (rtt + prep ceil(p / chunk) + wire p) + HBM
+
+For a fixed chunk size the model is linear in launch, round trip, preparation and wire
+time per byte, so the fit is a least-squares problem (relative errors, no constant
+below zero), solved for every power of two from 64 KiB to 64 MiB as the chunk size. A
+constant that the rows cannot tell from another keeps the target's value, and the
+result says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import pathlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from hlo_passes.errors import UsageError
+from scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
+from scheduler.latency.durations import TICKS_PER_US
+from scheduler.latency.options import LatencyOptions, network_config
+
+_COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
+_KINDS: Final = (
+    "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute",
+)  # fmt: skip
+_CHUNK_BYTES: Final = tuple(1 << k for k in range(16, 27))
+_HEADER_OVERHEAD: Final = 1.025
+_PARAMETERS: Final = (
+    "nccl_op_launch_us",
+    "rtt_us",
+    "chunk_prep_us",
+    "wire_us_per_byte",
+)
+_RANK_TOLERANCE: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured collective across hosts.
+
+    Attributes:
+        kind: synchronous opcode.
+        size_bytes: message: gathered result, reduced array, whole input, operand.
+        us: measured time.
+        devices: of one group.
+        hosts: that the group touches.
+    """
+
+    kind: str
+    size_bytes: int
+    us: float
+    devices: int
+    hosts: int
+
+    @property
+    def piece_bytes(self) -> int:
+        """Bytes of one step."""
+        if self.kind == "collective-permute":
+            return self.size_bytes
+        parts = self.devices - 1 if self.kind == "all-to-all" else self.devices
+        return self.size_bytes // max(1, parts)
+
+    @property
+    def steps(self) -> float:
+        """Steps past a host's border, rounds counted."""
+        if self.kind == "collective-permute":
+            return 1.0
+        per_host = max(1, self.devices // self.hosts)
+        if self.kind == "all-to-all":
+            return float(per_host * (self.hosts - 1))
+        rounds = 2 if self.kind == "all-reduce" else 1
+        return rounds * (self.devices - 1) / per_host
+
+    @property
+    def memory_bytes(self) -> float:
+        """Bytes through HBM."""
+        ranks = self.devices
+        factor = {
+            "all-gather": (3 * ranks - 1) / ranks,
+            "reduce-scatter": (3 * ranks - 1) / ranks,
+            "all-reduce": 1.0,
+            "all-to-all": 2.0,
+        }.get(self.kind, 3.0)
+        return factor * self.size_bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What a fit found.
+
+    Attributes:
+        target: the GPU measured on.
+        options: latency options by XLA's name; floats, as the fit gives them.
+        held: options that the rows cannot tell apart and that kept their value.
+        rows: the measurements.
+        fitted_us: the model's time of each.
+    """
+
+    target: str
+    options: dict[str, float]
+    held: tuple[str, ...]
+    rows: tuple[Measurement, ...]
+    fitted_us: tuple[float, ...]
+
+    @property
+    def residuals_us(self) -> tuple[float, ...]:
+        """Measured minus fitted, us."""
+        return tuple(r.us - f for r, f in zip(self.rows, self.fitted_us, strict=True))
+
+    @property
+    def relative_rms(self) -> float:
+        """Root mean square of the relative residuals."""
+        squares = [
+            (d / r.us) ** 2 for d, r in zip(self.residuals_us, self.rows, strict=True)
+        ]
+        return math.sqrt(sum(squares) / len(squares))
+
+    def to_json(self) -> dict[str, object]:
+        """The machine-readable form."""
+        return {
+            "target": self.target,
+            "options": self.options,
+            "held": list(self.held),
+            "relative_rms": self.relative_rms,
+            "rows": [
+                {
+                    "kind": row.kind,
+                    "bytes": row.size_bytes,
+                    "measured_us": row.us,
+                    "fitted_us": fitted,
+                    "residual_us": residual,
+                }
+                for row, fitted, residual in zip(
+                    self.rows, self.fitted_us, self.residuals_us, strict=True
+                )
+            ],
+        }
+
+
+def read_measurements(path: str) -> tuple[Measurement, ...]:
+    """Read the CSV; lines that start with `#` are comments.
+
+    Raises UsageError U001 (no such file), U214 (a row that is no measurement).
+    """
+    try:
+        text = pathlib.Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as problem:
+        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    numbered = [
+        (number, line)
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and not line.startswith("#")
+    ]
+    reader = csv.DictReader(line for _, line in numbered)
+    missing = [c for c in _COLUMNS if c not in (reader.fieldnames or ())]
+    if missing:
+        raise _refuse(path, 1, f"no column {', '.join(missing)}")
+    found = tuple(
+        _measurement(path, number, row)
+        for (number, _), row in zip(numbered[1:], reader, strict=True)
+    )
+    if not found:
+        raise _refuse(path, 1, "no rows")
+    return found
+
+
+def _refuse(path: str, line: int, what: str) -> UsageError:
+    return UsageError(
+        f"{path}:{line}: {what}",
+        code="U214",
+        hint=f"columns {','.join(_COLUMNS)}; kind is one of {', '.join(_KINDS)}",
+    )
+
+
+def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measurement:
+    kind = row["kind"] or ""
+    try:
+        size, devices, hosts = (
+            int(row[c] or "") for c in ("bytes", "devices", "hosts")
+        )
+        us = float(row["us"] or "")
+    except ValueError as problem:
+        raise _refuse(path, line, str(problem)) from problem
+    if kind not in _KINDS:
+        raise _refuse(path, line, f"{kind!r} is no collective of the model")
+    if not (size >= 0 and 0 < us < math.inf and devices >= 2 and 2 <= hosts <= devices):
+        raise _refuse(path, line, "a size, time or count is out of range")
+    return Measurement(kind, size, us, devices, hosts)
+
+
+def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
+    """Fit launch, NIC rate, chunk preparation, round trip and chunk size."""
+    default = network_config(target, LatencyOptions())
+    bandwidth = target.memory_bandwidth_bytes_per_s
+    measured = np.array([row.us for row in rows])
+    memory = np.array([row.memory_bytes / bandwidth * 1e6 for row in rows])
+    start = np.array(
+        [
+            default.launch_ticks / TICKS_PER_US,
+            default.rtt_ticks / TICKS_PER_US,
+            default.chunk_prep_ticks / TICKS_PER_US,
+            _HEADER_OVERHEAD / (1e3 * default.nic_gb_per_s),
+        ]
+    )
+    best: tuple[float, int, np.ndarray, tuple[int, ...], np.ndarray] | None = None
+    # The target's own chunk size first: it wins where the rows do not care.
+    for chunk in (default.chunk_size_bytes, *_CHUNK_BYTES):
+        matrix = _design(rows, chunk)
+        free = _independent(matrix / measured[:, None])
+        found = _fit(matrix, measured - memory, measured, start, free)
+        fitted = matrix @ found + memory
+        error = float(np.sum(((measured - fitted) / measured) ** 2))
+        if best is None or error < best[0] * (1 - _RANK_TOLERANCE) - _RANK_TOLERANCE:
+            best = (error, chunk, found, free, fitted)
+    assert best is not None
+    _, chunk, found, free, fitted = best
+    wire = float(found[3])
+    options = {
+        "nccl_op_launch_us": float(found[0]),
+        "rtt_us": float(found[1]),
+        "chunk_prep_us": float(found[2]),
+        "nic_speed_gbps": _HEADER_OVERHEAD / (1e3 * wire) if wire else math.inf,
+        "chunk_size_bytes": float(chunk),
+    }
+    if not math.isfinite(options["nic_speed_gbps"]):
+        del options["nic_speed_gbps"]
+    held = tuple(
+        "nic_speed_gbps" if name == "wire_us_per_byte" else name
+        for k, name in enumerate(_PARAMETERS)
+        if k not in free
+    )
+    return Calibration(
+        target.spec, options, held, tuple(rows), tuple(map(float, fitted))
+    )
+
+
+def _design(rows: Sequence[Measurement], chunk_bytes: int) -> np.ndarray:
+    """One row per measurement: what launch, rtt, prep and wire are multiplied with."""
+    return np.array(
+        [
+            [
+                1.0,
+                row.steps,
+                row.steps * math.ceil(row.piece_bytes / chunk_bytes),
+                row.steps * row.piece_bytes,
+            ]
+            for row in rows
+        ]
+    )
+
+
+def _independent(matrix: np.ndarray) -> tuple[int, ...]:
+    """Columns that the rows can tell apart; launch and wire before rtt and prep."""
+    norms = np.linalg.norm(matrix, axis=0)
+    chosen: list[int] = []
+    for column in (0, 3, 1, 2):
+        if not norms[column]:
+            continue
+        trial = [*chosen, column]
+        scaled = matrix[:, trial] / norms[trial]
+        smallest = np.linalg.svd(scaled, compute_uv=False)[-1]
+        if len(matrix) >= len(trial) and smallest > math.sqrt(_RANK_TOLERANCE):
+            chosen = trial
+    return tuple(sorted(chosen))
+
+
+def _fit(
+    matrix: np.ndarray,
+    wanted: np.ndarray,
+    measured: np.ndarray,
+    start: np.ndarray,
+    free: tuple[int, ...],
+) -> np.ndarray:
+    """Non-negative least squares of relative errors: the best of all supports."""
+    held = [k for k in range(len(start)) if k not in free]
+    rest = (wanted - matrix[:, held] @ start[held]) / measured
+    scaled = matrix / measured[:, None]
+    best_error, best = math.inf, start.copy()
+    for size in range(len(free), 0, -1):
+        for support in itertools.combinations(free, size):
+            columns = list(support)
+            norms = np.linalg.norm(scaled[:, columns], axis=0)
+            solution, *_ = np.linalg.lstsq(scaled[:, columns] / norms, rest, rcond=None)
+            if (solution < 0).any():
+                continue
+            values = start.copy()
+            values[list(free)] = 0.0
+            values[columns] = solution / norms
+            error = float(np.sum((scaled[:, columns] @ values[columns] - rest) ** 2))
+            if error < best_error:
+                best_error, best = error, values
+    return best
+
+
+def calibration_text(found: Calibration) -> str:
+    """The fit as a person reads it."""
+    lines = [f"{found.target}: {len(found.rows)} rows", ""]
+    for name, value in found.options.items():
+        held = "  (not determined by these rows)" if name in found.held else ""
+        lines.append(f"  {name:18} {value:14.4f}{held}")
+    lines += ["", "  measured us     fitted us    residual  row"]
+    for row, fitted, residual in zip(
+        found.rows, found.fitted_us, found.residuals_us, strict=True
+    ):
+        lines.append(
+            f"{row.us:13.3f} {fitted:13.3f} {residual:11.3f}  {row.kind} "
+            f"{row.size_bytes} bytes, {row.devices} devices on {row.hosts} hosts"
+        )
+    lines += ["", f"relative residual, root mean square: {found.relative_rms:.2%}"]
+    return "\n".join(lines) + "\n"
+
+
+def target_with_network(name: str, found: Calibration) -> str:
+    """The target's description with the constants found, for `--target=FILE`."""
+    kept = [
+        line
+        for line in target_text(name).splitlines()
+        if not line.startswith(NETWORK_COMMENT)
+    ]
+    values = ",".join(f"{n}={v:.9g}" for n, v in found.options.items())
+    return "\n".join([f"{NETWORK_COMMENT} {values}", *kept]) + "\n"

@@ -1,0 +1,246 @@
+"""The subcommands of this package: `hlo-passes estimate`, `hlo-passes calibrate`.
+
+hlo-passes estimate m.hlo --target=h100_sxm --topology=1x2x8 --json
+hlo-passes estimate m.hlo --compare-targets=h100_sxm,b200 --plot=curves.svg
+hlo-passes calibrate rows.csv --target=h100_sxm -o measured.txtpb
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+from dataclasses import replace
+
+from hlo_passes.cli.command import Command
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.files import read_module, write_bytes, write_text
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+from scheduler.calibration import (
+    calibrate,
+    calibration_text,
+    read_measurements,
+    target_with_network,
+)
+from scheduler.estimate import EstimateReport, estimate
+from scheduler.estimate_table import DEFAULT_ROWS, comparison_text, table_text
+from scheduler.estimators.choice import (
+    ESTIMATOR_NAMES,
+    EstimatorSettings,
+    make_estimator,
+)
+from scheduler.estimators.profile import profile_of
+from scheduler.hardware.target import DEFAULT_TARGET, target, target_names
+from scheduler.hardware.topology import Topology, default_topology
+from scheduler.latency.collective_time import (
+    DEFAULT_XLA_VERSION,
+    XLA_VERSIONS,
+    CollectiveModel,
+)
+from scheduler.latency.options import OPTION_NAMES, LatencyOptions
+from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
+from scheduler.plots import FORMATS, plot_module
+
+
+def _positive(text: str) -> int:
+    value = int(text)
+    if value < 1:
+        msg = f"{text} is not positive"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
+    """What `estimate` and every command that stands on it take."""
+    parser.add_argument(
+        "--target", default=DEFAULT_TARGET,
+        help=f"{', '.join(target_names())}, or a .txtpb file",
+    )  # fmt: skip
+    parser.add_argument(
+        "--topology", default="", metavar="PxHxG",
+        help="partitions x hosts per partition x GPUs per host; default: one host",
+    )  # fmt: skip
+    parser.add_argument(
+        "--devices", type=_positive, help="in place of the module's count"
+    )
+    parser.add_argument(
+        "--estimator", default="",
+        help=f"{', '.join(ESTIMATOR_NAMES)}; several joined by '+'",
+    )  # fmt: skip
+    parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
+    parser.add_argument("--profile", default="", metavar="FILE", help="PGLE profile")
+    parser.add_argument(
+        "--latency-options", default="", metavar="KEY=VALUE,...",
+        help=", ".join(OPTION_NAMES),
+    )  # fmt: skip
+    parser.add_argument(
+        "--extended", action="store_true",
+        help="formulas of ours where XLA's model gives up, marked as such",
+    )  # fmt: skip
+    parser.add_argument(
+        "--every-module", action="store_true",
+        help="price modules that XLA leaves to its coarse estimator (as with "
+        "exec_time_optimization_effort)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--xla-version", default=DEFAULT_XLA_VERSION, choices=XLA_VERSIONS,
+        help="whose behaviour to follow; from 0.12 on the topology sets the partition",
+    )  # fmt: skip
+    parser.add_argument(
+        "--collective-perf-table", default="", metavar="FILE",
+        help="measured collectives in XLA's text form",
+    )  # fmt: skip
+    parser.add_argument(
+        "--matmul-perf-table", default="", metavar="FILE",
+        help="measured GEMMs in XLA's text form",
+    )  # fmt: skip
+
+
+def settings_of(arguments: argparse.Namespace, module: Module) -> EstimatorSettings:
+    """The settings that `add_estimator_arguments` read."""
+    topology = (
+        Topology.parse(arguments.topology)
+        if arguments.topology
+        else default_topology(module, arguments.devices)
+    )
+    part = target(arguments.target)
+    collectives, matmuls = arguments.collective_perf_table, arguments.matmul_perf_table
+    return EstimatorSettings(
+        target=arguments.target,
+        topology=topology,
+        options=LatencyOptions.parse(arguments.latency_options),
+        costs=arguments.costs,
+        profile=arguments.profile,
+        extended=arguments.extended,
+        always=arguments.every_module,
+        xla_version=arguments.xla_version,
+        collective_table=read_collective_table(collectives, part)
+        if collectives
+        else None,
+        matmul_table=read_matmul_table(matmuls, part) if matmuls else None,
+    )
+
+
+def _configure_estimate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="INPUT", help="HLO; '-' for stdin")
+    add_estimator_arguments(parser)
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--rows", type=_positive, default=DEFAULT_ROWS, help="of the table"
+    )
+    parser.add_argument(
+        "--plot", metavar="FILE.png|svg", help="latency against message size"
+    )
+    parser.add_argument(
+        "--compare-targets", default="", metavar="A,B,C", help="side by side"
+    )
+    parser.add_argument(
+        "--write-profile", metavar="FILE",
+        help="the costs as a PGLE profile for XLA; binary when it ends in .pb",
+    )  # fmt: skip
+
+
+def _plot_format(path: str) -> str:
+    suffix = pathlib.PurePath(path).suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise UsageError(
+            f"--plot={path}: cannot draw this kind of file",
+            code="U212",
+            hint=f"a name that ends in .{' or .'.join(FORMATS)}",
+        )
+    return suffix
+
+
+def _run_estimate(arguments: argparse.Namespace) -> int:
+    plot_format = _plot_format(arguments.plot) if arguments.plot else ""
+    names = [n for n in arguments.compare_targets.split(",") if n] or [arguments.target]
+    for name in names:
+        target(name)
+    module = read_module(arguments.input)
+    settings = [replace(settings_of(arguments, module), target=name) for name in names]
+    reports = [_report(module, s, arguments.estimator) for s in settings]
+    if arguments.plot:
+        models = [_model(s) for s in settings]
+        write_bytes(arguments.plot, plot_module(module, models, plot_format))
+    if arguments.write_profile:
+        _write_profile(arguments, module, settings[0])
+    if arguments.json:
+        views = [report.to_json() for report in reports]
+        view = views[0] if len(views) == 1 else {"targets": views}
+        sys.stdout.write(json.dumps(view, indent=1) + "\n")
+    elif len(reports) > 1:
+        sys.stdout.write(comparison_text(reports))
+    else:
+        sys.stdout.write(table_text(reports[0], arguments.rows))
+    return ExitCode.DONE
+
+
+def _report(
+    module: Module, settings: EstimatorSettings, estimator: str
+) -> EstimateReport:
+    return estimate(
+        module,
+        target=settings.target,
+        topology=settings.topology or "",
+        estimator=make_estimator(estimator, settings),
+    )
+
+
+def _model(settings: EstimatorSettings) -> CollectiveModel:
+    return CollectiveModel(
+        target(settings.target),
+        settings.options,
+        settings.topology,
+        settings.xla_version,
+        settings.extended,
+        collective_table=settings.collective_table,
+        matmul_table=settings.matmul_table,
+    )
+
+
+def _write_profile(
+    arguments: argparse.Namespace, module: Module, settings: EstimatorSettings
+) -> None:
+    profile = profile_of(module, make_estimator(arguments.estimator, settings))
+    if arguments.write_profile.endswith(".pb"):
+        write_bytes(arguments.write_profile, profile.to_bytes())
+    else:
+        write_text(arguments.write_profile, profile.to_text())
+
+
+def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "input", metavar="ROWS.csv",
+        help="columns kind, bytes, us, devices, hosts",
+    )  # fmt: skip
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="the GPU measured on")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE.txtpb", help="the target with what was found"
+    )
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def _run_calibrate(arguments: argparse.Namespace) -> int:
+    part = target(arguments.target)
+    found = calibrate(read_measurements(arguments.input), part)
+    if arguments.output:
+        text = target_with_network(arguments.target, found)
+        write_text(arguments.output, text)
+    if arguments.json:
+        sys.stdout.write(json.dumps(found.to_json(), indent=1) + "\n")
+    else:
+        sys.stdout.write(calibration_text(found))
+    return ExitCode.DONE
+
+
+ESTIMATE = Command(
+    "estimate", "what each instruction costs", _configure_estimate, _run_estimate
+)
+CALIBRATE = Command(
+    "calibrate",
+    "fit the latency model to measured rows",
+    _configure_calibrate,
+    _run_calibrate,
+)

@@ -1,0 +1,137 @@
+"""An estimate as a person reads it: dearest first, totals by kind, what is unknown.
+
+node us  latency us  model          instruction
+  1.000     310.200  sol/ring       %all-gather-start (main)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from scheduler.estimate import EstimateReport, EstimateRow
+
+#: Models whose microseconds are abstract constants of XLA.
+_COARSE: Final = ("approximate", "gpu-approximate", "none")
+DEFAULT_ROWS: Final = 20
+
+
+def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
+    """The whole text."""
+    dearest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
+    shown = [row for row in dearest if _weight(row) > 0]
+    parts = [
+        f"{report.target} {report.topology}, estimator {report.estimator}, "
+        f"{len(report.rows)} instructions",
+        "",
+        *_rows_text(shown),
+        "",
+        *_totals_text(report.rows),
+        *_unknown_text(report.rows),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _weight(row: EstimateRow) -> float:
+    return max(row.node_cost_us, row.latency_us or 0.0)
+
+
+def _is_guess(row: EstimateRow) -> bool:
+    return row.model.endswith("/constant") and bool(row.reason)
+
+
+def _us(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"
+
+
+def _columns(lines: Sequence[Sequence[str]], right: int) -> list[str]:
+    """Lines with aligned columns, the first `right` of them flush right."""
+    if not lines:
+        return []
+    widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
+    return [
+        "  ".join(
+            cell.rjust(width) if k < right else cell.ljust(width)
+            for k, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ).rstrip()
+        for line in lines
+    ]
+
+
+def _rows_text(rows: Sequence[EstimateRow]) -> list[str]:
+    lines = [("node us", "latency us", "model", "instruction")]
+    lines += [
+        (
+            _us(row.node_cost_us),
+            _us(row.latency_us),
+            row.model,
+            f"%{row.name} {row.opcode} in %{row.computation}"
+            + (f"  ({row.reason})" if row.reason else ""),
+        )
+        for row in rows
+    ]
+    return _columns(lines, right=2)
+
+
+def _totals_text(rows: Iterable[EstimateRow]) -> list[str]:
+    totals: dict[str, list[float]] = {}
+    for row in rows:
+        total = totals.setdefault(row.opcode, [0, 0.0, 0.0])
+        total[0] += 1
+        total[1] += row.node_cost_us
+        total[2] += row.latency_us or 0.0
+    ranked = sorted(totals.items(), key=lambda item: (-max(item[1][1:]), item[0]))
+    lines = [("count", "node us", "latency us", "kind")]
+    lines += [
+        (str(int(count)), _us(node), _us(latency), opcode)
+        for opcode, (count, node, latency) in ranked
+        if node or latency
+    ]
+    return _columns(lines, right=3)
+
+
+def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
+    priced = [row for row in rows if _weight(row) > 0]
+    unknown = [row for row in priced if row.model in _COARSE or _is_guess(row)]
+    if not unknown:
+        return ["", f"unknown: none of {len(priced)} instructions that cost something"]
+    reasons: dict[str, int] = {}
+    for row in unknown:
+        reason = row.reason or f"{row.model} has abstract constants only"
+        reasons[reason] = reasons.get(reason, 0) + 1
+    share = 100.0 * len(unknown) / len(priced)
+    lines = [
+        "",
+        f"unknown: {len(unknown)} of {len(priced)} ({share:.1f}%); their numbers are "
+        "XLA's abstract constants, not microseconds",
+    ]
+    lines += [f"  {count} x {reason}" for reason, count in sorted(reasons.items())]
+    return lines
+
+
+def comparison_text(reports: Sequence[EstimateReport]) -> str:
+    """Collectives and totals of several targets side by side, us."""
+    names = [report.target for report in reports]
+    lines: list[tuple[str, ...]] = [(*names, "instruction")]
+    for rows in zip(*(report.rows for report in reports), strict=True):
+        if rows[0].latency_us is None:
+            continue
+        lines.append((*(_marked(row) for row in rows), f"%{rows[0].name}"))
+    lines.append(("",) * (len(names) + 1))
+    nodes = [sum(r.node_cost_us for r in report.rows) for report in reports]
+    latencies = [sum(r.latency_us or 0.0 for r in report.rows) for report in reports]
+    lines.append((*map(_us, nodes), "all node costs"))
+    lines.append((*map(_us, latencies), "all latencies"))
+    text = "\n".join(_columns(lines, right=len(names)))
+    return (
+        text + "\n\n* ours, where XLA's model does not apply; ? an abstract constant\n"
+    )
+
+
+def _marked(row: EstimateRow) -> str:
+    mark = ""
+    if row.model.startswith("extended"):
+        mark = "*"
+    elif row.model in _COARSE:
+        mark = "?"
+    return _us(row.latency_us) + mark

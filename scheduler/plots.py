@@ -1,0 +1,239 @@
+"""Latency against message size, drawn: the S-curve of a module's collectives.
+
+Needs matplotlib, the extra `plot`.
+
+Regimes of a ring (see docs/s_curve.md): launch-bound, round-trip-bound up to
+p* = (rtt + prep) / wire, bandwidth-bound beyond.
+"""
+
+from __future__ import annotations
+
+import importlib
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+from scheduler.estimate import priced_computations
+from scheduler.latency.collective_time import CollectiveModel
+from scheduler.latency.collectives import Collective, describe
+from scheduler.latency.durations import TICKS_PER_US
+from scheduler.latency.network import NotEstimated
+
+FORMATS: Final = ("png", "svg")
+_SMALLEST_BYTES: Final = 1 << 10
+_LARGEST_BYTES: Final = 1 << 32
+_STEPS_PER_OCTAVE: Final = 4
+_US_PER_S: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """Latency of one kind of collective on one target.
+
+    Attributes:
+        label: operation, groups, target.
+        sizes_bytes: message sizes, ascending.
+        latencies_us: of each size.
+        points: (size, latency) of the module's own collectives.
+        knee_bytes: message size at which round trips and wire take equal time, None
+            for a collective that stays inside a partition.
+        model: who answered.
+    """
+
+    label: str
+    sizes_bytes: tuple[int, ...]
+    latencies_us: tuple[float, ...]
+    points: tuple[tuple[int, float], ...]
+    knee_bytes: float | None
+    model: str
+
+
+def module_collectives(module: Module) -> list[Collective]:
+    """The collectives of a module, in text order."""
+    found = []
+    for computation in priced_computations(module):
+        for instruction in computation.instructions:
+            collective = describe(instruction)
+            if collective is not None:
+                found.append(collective)
+    return found
+
+
+def sweep_sizes() -> tuple[int, ...]:
+    """1 KiB to 4 GiB, four sizes per octave."""
+    octaves = (_LARGEST_BYTES // _SMALLEST_BYTES).bit_length() - 1
+    return tuple(
+        int(_SMALLEST_BYTES * 2 ** (k / _STEPS_PER_OCTAVE))
+        for k in range(octaves * _STEPS_PER_OCTAVE + 1)
+    )
+
+
+def collective_curves(
+    collectives: Sequence[Collective], models: Sequence[CollectiveModel]
+) -> list[Curve]:
+    """One curve per kind, groups and target; what has no model is left out."""
+    kinds: dict[tuple[str, str, str], list[Collective]] = {}
+    for collective in collectives:
+        groups = collective.groups.to_text() if collective.groups else ""
+        pairs = f"{len(collective.pairs)} pairs" if collective.pairs else ""
+        key = (collective.kind, collective.form, groups or pairs)
+        kinds.setdefault(key, []).append(collective)
+    curves = []
+    for model in models:
+        for (kind, _, groups), members in kinds.items():
+            curve = _curve(model, members)
+            if curve is not None:
+                label = f"{kind} {_short(groups)} {model.target.spec}"
+                curves.append(replace(curve, label=label))
+    return curves
+
+
+def _short(text: str, longest: int = 28) -> str:
+    return text if len(text) <= longest else text[: longest - 3] + "..."
+
+
+def _curve(model: CollectiveModel, members: Sequence[Collective]) -> Curve | None:
+    first = members[0]
+    sizes, latencies = [], []
+    model_name = ""
+    for size in sweep_sizes():
+        try:
+            found = model.estimate(resized(first, size))
+        except NotEstimated:
+            continue
+        sizes.append(size)
+        latencies.append(found.us)
+        model_name = found.model
+    if not sizes:
+        return None
+    points = []
+    for member in members:
+        try:
+            points.append((member.transferred_bytes, model.estimate(member).us))
+        except NotEstimated:
+            continue
+    return Curve(
+        "",
+        tuple(sizes),
+        tuple(latencies),
+        tuple(dict.fromkeys(points)),
+        _knee_bytes(model, first, model_name),
+        model_name,
+    )
+
+
+def resized(collective: Collective, size_bytes: int) -> Collective:
+    """The same collective moving another number of bytes."""
+    before = collective.transferred_bytes
+    scale = collective.accessed_bytes / before if before else 1.0
+    return replace(
+        collective,
+        transferred_bytes=size_bytes,
+        accessed_bytes=int(size_bytes * scale),
+    )
+
+
+def _knee_bytes(
+    model: CollectiveModel, collective: Collective, model_name: str
+) -> float | None:
+    if not model_name.endswith(("/ring", "/all-to-all")):
+        return None
+    config = model.config
+    us_per_byte = 1.025 * _US_PER_S / (1e9 * config.nic_gb_per_s)
+    per_step = (config.rtt_ticks + config.chunk_prep_ticks) / TICKS_PER_US
+    piece = per_step / us_per_byte
+    if collective.kind == "collective-permute":
+        return piece
+    _, members = collective.count_and_size()
+    return piece * (members - 1 if collective.kind == "all-to-all" else members)
+
+
+def plot_module(
+    module: Module, models: Sequence[CollectiveModel], file_format: str
+) -> bytes:
+    """Draw latency and bandwidth of a module's collectives on some targets.
+
+    Args:
+        module: whose collectives are drawn; its own sizes are marked.
+        models: one per target.
+        file_format: of `FORMATS`.
+
+    Raises UsageError U210 (matplotlib is missing), U211 (nothing to draw).
+    """
+    curves = collective_curves(module_collectives(module), models)
+    if not curves:
+        raise UsageError(
+            "the module has no collective that the model can draw",
+            code="U211",
+            hint="--extended answers where XLA's model gives up",
+        )
+    return draw(curves, file_format)
+
+
+def draw(curves: Sequence[Curve], file_format: str) -> bytes:
+    """The picture: latency above, algorithm bandwidth below."""
+    figure_class = _figure_class()
+    figure = figure_class(figsize=(9, 9), layout="constrained")
+    latency, bandwidth = figure.subplots(2, 1, sharex=True)
+    for number, curve in enumerate(curves):
+        color = f"C{number % 10}"
+        latency.plot(
+            curve.sizes_bytes, curve.latencies_us, color=color, label=curve.label
+        )
+        speeds = _gb_per_s(curve.sizes_bytes, curve.latencies_us)
+        bandwidth.plot(curve.sizes_bytes, speeds, color=color, label=curve.label)
+        if curve.points:
+            sizes, times = zip(*curve.points, strict=True)
+            latency.plot(sizes, times, "o", color=color)
+            bandwidth.plot(sizes, _gb_per_s(sizes, times), "o", color=color)
+        if curve.knee_bytes is not None:
+            for axes in (latency, bandwidth):
+                axes.axvline(curve.knee_bytes, color=color, linestyle=":", linewidth=1)
+            latency.annotate(
+                "round trips | bandwidth",
+                (curve.knee_bytes, 1.0),
+                xycoords=("data", "axes fraction"),
+                xytext=(0, -10 - 9 * (number % 6)),
+                textcoords="offset points",
+                ha="center",
+                fontsize=7,
+                color=color,
+            )
+    latency.set(xscale="log", yscale="log", ylabel="latency, us")
+    bandwidth.set(
+        xscale="log", ylabel="message / latency, GB/s", xlabel="message, bytes"
+    )
+    latency.legend(fontsize=7)
+    for axes in (latency, bandwidth):
+        axes.grid(visible=True, which="major", alpha=0.3)
+    buffer = io.BytesIO()
+    # No date and fixed ids: the same module gives the same bytes.
+    metadata = {"Date": None} if file_format == "svg" else {"Software": None}
+    _set_svg_salt()
+    figure.savefig(buffer, format=file_format, metadata=metadata)
+    return buffer.getvalue()
+
+
+def _gb_per_s(sizes: Sequence[int], latencies: Sequence[float]) -> list[float]:
+    return [
+        size / us / 1e3 if us else 0.0
+        for size, us in zip(sizes, latencies, strict=True)
+    ]
+
+
+def _figure_class() -> Any:
+    try:
+        return importlib.import_module("matplotlib.figure").Figure
+    except ImportError as problem:
+        raise UsageError(
+            "drawing needs matplotlib",
+            code="U210",
+            hint="pip install 'hlo-passes[plot]'",
+        ) from problem
+
+
+def _set_svg_salt() -> None:
+    importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = "hlo-passes"
