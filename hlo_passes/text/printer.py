@@ -49,21 +49,20 @@ def header_text(module: Module) -> str:
 
 def _computation_parts(computation: Computation) -> list[str]:
     instructions = computation.instructions
-    if computation.source_joiner == "\n" and computation.root_is_marked:
-        body = "".join(
-            [
-                f"\n{instruction_text(i) if i._text is None else i._text}"
-                for i in instructions
-                if i._text != ""
-            ]
-        )
-    else:
-        body = "".join(
+    joiner = computation.source_joiner
+    shown = None if computation.root_is_marked else computation.root
+    if shown is instructions[-1]:
+        shown = None
+    # An empty text is an instruction that its users spell.
+    body = "".join(
+        [
             f"\n{instruction_text(i)}"
-            if i._text is None or _root_must_show(i)
-            else computation.source_joiner + i._text
+            if i._text is None or i is shown
+            else joiner + i._text
             for i in instructions
-        )
+            if i._text != ""
+        ]
+    )
     foot = computation.source_foot
     if body and not foot[:1].isspace() and instructions[-1]._text is None:
         foot = "\n" + foot
@@ -73,16 +72,6 @@ def _computation_parts(computation: Computation) -> list[str]:
         body,
         foot,
     ]
-
-
-def _root_must_show(instruction: Instruction) -> bool:
-    """A root that was last, hence unmarked, and no longer is."""
-    computation = instruction.computation
-    return (
-        computation.root is instruction
-        and not computation.root_is_marked
-        and computation.instructions[-1] is not instruction
-    )
 
 
 def signature_text(computation: Computation) -> str:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _HEADER = re.compile(r"(ENTRY )?%([A-Za-z_][A-Za-z0-9_.-]*) (?:\(.*\) -> .*[^ ] )?\{")
 #: A header whose signature holds arrays and flat tuples; others go to the parser.
 _TYPE = "(?:" + "|".join(sorted(PRIMITIVE_TYPES, key=len, reverse=True)) + ")"
-_ARRAY = rf"{_TYPE}\[[0-9,]*\]"
+_ARRAY = rf"{_TYPE}\[(?:[0-9]{{1,18}}(?:,[0-9]{{1,18}})*)?\]"
 _TUPLE = rf"\((?:{_ARRAY}(?:, (?:/\*index=[0-9]+\*/)?{_ARRAY})*)?\)"
 _NAMED_SHAPE = rf"[A-Za-z_][A-Za-z0-9_.-]*: (?:{_ARRAY}|{_TUPLE})"
 _PLAIN_SIGNATURE = re.compile(
@@ -45,6 +45,8 @@ _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]{1,18}\*/")
 _CONTROL = re.compile(r"%([A-Za-z_][A-Za-z0-9_.-]*)")
+#: What a line ends with when an attribute goes on in the next.
+_OPEN_ENDS = frozenset(" \t\r,({[=<")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PLAIN_LITERAL = re.compile(r"[A-Za-z0-9_.+, {}-]*")
 #: `%name =`: another instruction on the line.
@@ -250,7 +252,7 @@ def _read_body(
             ):
                 inside, tail = _nested_literal(arguments)
             node.operands = ()
-            node.literal = inside
+            node.literal = inside.strip()
         elif opcode == "parameter" and _NUMBER.fullmatch(inside):
             node.operands = ()
             node.literal = inside
@@ -267,7 +269,8 @@ def _read_body(
                 or tail.count('"') & 1
                 or "/*" in tail
                 or "//" in tail
-                or tail[-1] == " "
+                or tail[-1] in _OPEN_ENDS
+                or tail.count("{") != tail.count("}")
                 or ("%" in tail and _GLUED_NAME.search(tail))
             ):
                 _split_now(node, by_name)
