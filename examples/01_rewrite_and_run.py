@@ -1,6 +1,6 @@
 """Rewrite a jitted function's HLO and prove on eight emulated devices that it is equal.
 
-    python examples/01_rewrite_and_run.py
+python examples/01_rewrite_and_run.py
 """
 
 import runtime
@@ -42,9 +42,10 @@ result = hlo_passes.Pipeline.parse("collective-permute-combiner,hlo-dce").run(af
 for run in result.passes:
     print(f"{run.name}: changed={run.changed} {run.statistics}")
 
-for instruction in after.entry.instructions:
-    if instruction.opcode == "collective-permute":
-        print(f"{instruction.name}: {instruction.shape}")
+for computation in after.computations:
+    for instruction in computation.instructions:
+        if instruction.opcode == "collective-permute":
+            print(f"{instruction.name}: {instruction.shape}")
 
 comparison = runtime.compare(before, after, seed=0)
 print(f"bitwise equal on 8 devices: {comparison.bitwise_equal}")

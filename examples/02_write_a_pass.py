@@ -1,6 +1,6 @@
 """A pass of one's own, in twenty lines.
 
-    python examples/02_write_a_pass.py
+python examples/02_write_a_pass.py
 """
 
 from dataclasses import dataclass
@@ -22,9 +22,12 @@ class RemoveTrivialReshape(hlo_passes.ComputationPass):
     def run_on_computation(self, computation, context, report):
         """Replace each by its operand."""
         for i in computation.instructions:
-            if i.opcode == "reshape" and i.shape == i.operands[0].shape:
-                computation.replace(i, i.operands[0])
+            if i.opcode != "reshape" or i.shape != i.operands[0].shape:
+                continue
+            if computation.replace(i, i.operands[0]):
                 report.count("reshapes-removed")
+            else:
+                report.remark(f"not removed: %{i.name} has control edges")
 
 
 TEXT = """HloModule m

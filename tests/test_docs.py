@@ -190,6 +190,12 @@ json.dump(printed, sys.stdout)
 """
 
 
+def test_the_page_shows_the_pass_of_the_example() -> None:
+    example = (REPOSITORY / "examples/02_write_a_pass.py").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"@dataclass.*?\n\n\n", example, re.DOTALL)
+    assert shown in (DOCS / "writing_a_pass.md").read_text(encoding="utf-8")
+
+
 def pages_with(pattern: re.Pattern[str]) -> list[pathlib.Path]:
     return [page for page in PAGES if pattern.search(page.read_text(encoding="utf-8"))]
 

@@ -7,11 +7,11 @@ is true afterwards and HLO before and after.
     class RemoveTrivialReshape(ComputationPass):
         name: ClassVar[str] = "remove-trivial-reshape"
 
-        def run_on_computation(self, computation, report):
+        def run_on_computation(self, computation, context, report):
             for i in computation.instructions:
                 if i.opcode == "reshape" and i.shape == i.operands[0].shape:
-                    computation.replace(i, i.operands[0])
-                    report.count("reshapes-removed")
+                    if computation.replace(i, i.operands[0]):
+                        report.count("reshapes-removed")
 """
 
 from __future__ import annotations
