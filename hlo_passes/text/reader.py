@@ -64,7 +64,7 @@ class _Heads(dict[str, "tuple[Shape, str]"]):
 
     def __missing__(self, head: str) -> tuple[Shape, str]:
         shape_text, _, opcode = head.rpartition(" ")
-        if not _OPCODE.fullmatch(opcode):
+        if not _OPCODE.fullmatch(opcode) or "//" in head:
             raise _NotPlainError
         try:
             shape = parse_shape(shape_text)

@@ -11,7 +11,8 @@ from hlo_passes.text.reader import parse_completely
 from tests.fuzz.check import structure
 from tests.modules import CORPUS, SHARED, module_files, read_text
 
-CORPUS_FILES = module_files(CORPUS)
+CORPUS_FILES = module_files(CORPUS / "modules", CORPUS / "handwritten")
+GOLDEN_FILES = module_files(CORPUS / "golden")
 SHARED_FILES = module_files(SHARED / "corpus", SHARED / "golden")
 #: Beyond this size the complete parser takes long; small files cover its forms.
 SMALL_BYTES = 400_000
@@ -23,12 +24,21 @@ def test_the_corpus_is_there() -> None:
 
 @pytest.mark.parametrize("file", CORPUS_FILES + SHARED_FILES, ids=lambda f: f.name)
 def test_bytes_come_back(file: pathlib.Path) -> None:
+    _bytes_come_back(file)
+
+
+def test_bytes_of_golden_files_come_back() -> None:
+    for file in GOLDEN_FILES:
+        _bytes_come_back(file)
+
+
+def _bytes_come_back(file: pathlib.Path) -> None:
     text = read_text(file)
     module = hlo_passes.parse(text, filename=file.name)
     assert module.to_text() == text
     # The same again, put together from the pieces instead of the kept source.
     module.version = 1
-    assert module.to_text() == text
+    assert module.to_text() == text, file
 
 
 @pytest.mark.parametrize(
