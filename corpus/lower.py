@@ -34,7 +34,7 @@ Program = Callable[[Any], tuple[Any, tuple[Any, ...]]]
 DEVICES = 8
 TARGET, TOPOLOGY = "h100_sxm", f"1x1x{DEVICES}"
 #: Larger files are packed.
-LARGE_BYTES = 50_000
+LARGE_BYTES = 20_000
 
 
 def functions(file: pathlib.Path) -> dict[str, Program]:
