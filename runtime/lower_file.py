@@ -15,18 +15,16 @@ import pathlib
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any
 
 import jax
 import numpy as np
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.spec import nearest
 from runtime.capture import lower
 from runtime.devices import RuntimeHostError, devices_for, emulate
-
-_TARGETS: Final = pathlib.Path(__file__).resolve().parent / "data" / "gpu_targets"
+from scheduler.hardware.target import target_text
 
 
 class NoGpuCompilerError(RuntimeHostError):
@@ -93,7 +91,7 @@ def _gpu_devices(target: str, topology: str) -> Sequence[Any]:
     jax.config.update("jax_platforms", "cpu")
     try:
         described = topologies.get_topology_desc(
-            platform="cuda", target_config=_target_text(target), topology=topology
+            platform="cuda", target_config=target_text(target), topology=topology
         )
     except (RuntimeError, ValueError, NotImplementedError) as problem:
         first = (str(problem).splitlines() or [type(problem).__name__])[0]
@@ -103,21 +101,6 @@ def _gpu_devices(target: str, topology: str) -> Sequence[Any]:
             f"versions that go with jax {jax.__version__}; no GPU is needed",
         ) from problem
     return described.devices
-
-
-def _target_text(target: str) -> str:
-    """The description of a GPU: a name that comes with the package, or a file."""
-    path = pathlib.Path(target)
-    if path.suffix == ".txtpb" and path.is_file():
-        return path.read_text()
-    known = sorted(p.stem for p in _TARGETS.glob("*.txtpb"))
-    if target not in known:
-        raise UsageError(
-            f"there is no target {target}",
-            code="U027",
-            hint=f"{nearest(target, known) or ''} the targets are {', '.join(known)}",
-        )
-    return (_TARGETS / f"{target}.txtpb").read_text()
 
 
 def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
