@@ -14,6 +14,7 @@ from typing import Final, Protocol
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
 from scheduler.fusions.fused_graph import transpose_is_bitcast
+from scheduler.latency.collectives import wrapped_collective
 from scheduler.latency.estimate import Estimate
 
 #: XLA's abstract costs and latencies; they are compared with microseconds as they are.
@@ -65,10 +66,11 @@ def is_async_collective(instruction: Instruction) -> bool:
         return True
     if not opcode.endswith(("-start", "-done")):
         return False
-    role = instruction.async_role
-    return role in ("start", "done") and (
-        instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-    )
+    if instruction.async_role not in ("start", "done"):
+        return False
+    if opcode in ("async-start", "async-done"):
+        return wrapped_collective(instruction.async_start) is not None
+    return instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
 
 
 def is_start(instruction: Instruction) -> bool:

@@ -129,10 +129,7 @@ class CollectiveTable:
             if key not in self.permutes:
                 raise NotEstimated(f"no measured permute of class {key.value}")
             return _ticks_at(self.permutes[key], size, sent)
-        if collective.form == "sync" or collective.kind in (
-            "reduce-scatter",
-            "all-to-all",
-        ):
+        if collective.form != "start":
             exact = self.exact.get(_exact_key(collective))
             if exact is not None:
                 return _ticks_at(exact, size, sent)

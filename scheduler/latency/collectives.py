@@ -144,10 +144,17 @@ def participant_counts(
 
 
 def wrapped_collective(start: Instruction) -> Instruction | None:
-    """The collective inside an `async-start`; None when it wraps something else."""
+    """The collective inside an `async-start`; None when it wraps something else.
+
+    From XLA 0.12 on a collective kernel is a fusion (`__triton_collective`) whose root
+    is the collective.
+    """
     for callee in start.called_computations:
-        if callee.root.opcode in opcodes.SYNC_COLLECTIVES:
-            return callee.root
+        root = callee.root
+        if root.opcode == "fusion":
+            root = root.called_computations[0].root
+        if root.opcode in opcodes.SYNC_COLLECTIVES:
+            return root
     return None
 
 
@@ -183,8 +190,9 @@ def _describe(
         listed = groups.groups if groups is not None else ()
         ranks = max(1, *participant_counts(listed, mode, replicas, partitions))
     transferred, accessed = _bytes(collective, kind, form, result, ranks)
-    config = _collective_config(start.attributes.get("backend_config", ""), start)
-    strategy = config[0]
+    strategy, is_sync = _collective_config(start)
+    if not strategy and start is not collective:
+        strategy = _collective_config(collective)[0]
     leaves = [leaf for _, leaf in result.leaves()]
     return Collective(
         kind=kind,
@@ -204,12 +212,13 @@ def _describe(
             else ""
         ),
         kernel_strategy=strategy,
-        is_sync=config[1],
+        is_sync=is_sync,
     )
 
 
-def _collective_config(text: str, instruction: Instruction) -> tuple[str, bool]:
-    """(kernel strategy or '', is_sync) of a backend config."""
+def _collective_config(instruction: Instruction) -> tuple[str, bool]:
+    """(kernel strategy or '', is_sync) of an instruction's backend config."""
+    text = instruction.attributes.get("backend_config", "")
     if "collective_backend_config" not in text:
         return "", False
     known = _CONFIGS.get(text)
