@@ -1,1 +1,43 @@
-"""What collectives, GEMMs and fusions cost, and the scheduler that stands on it."""
+"""What collectives, GEMMs and fusions cost, and the scheduler that stands on it.
+
+report = scheduler.estimate(module, target="h100_sxm", topology="1x2x8")
+for row in report.rows: row.name, row.node_cost_us, row.latency_us, row.model
+"""
+
+from scheduler.calibration import Calibration, Measurement, calibrate
+from scheduler.estimators.base import Estimator
+from scheduler.estimators.choice import EstimatorSettings, make_estimator
+from scheduler.estimators.profile import Profile, profile_of, read_profile
+from scheduler.estimators.stack import EstimatorStack
+from scheduler.estimators.table import read_costs
+from scheduler.hardware.target import Target, target, target_names
+from scheduler.hardware.topology import Topology, topology_of_devices
+from scheduler.latency.collective_time import CollectiveModel
+from scheduler.latency.estimate import Estimate
+from scheduler.latency.options import LatencyOptions
+from scheduler.module_costs import EstimateReport, EstimateRow, estimate
+
+__all__ = [
+    "Calibration",
+    "CollectiveModel",
+    "Estimate",
+    "EstimateReport",
+    "EstimateRow",
+    "Estimator",
+    "EstimatorSettings",
+    "EstimatorStack",
+    "LatencyOptions",
+    "Measurement",
+    "Profile",
+    "Target",
+    "Topology",
+    "calibrate",
+    "estimate",
+    "make_estimator",
+    "profile_of",
+    "read_costs",
+    "read_profile",
+    "target",
+    "target_names",
+    "topology_of_devices",
+]

@@ -24,7 +24,6 @@ from scheduler.calibration import (
     read_measurements,
     target_with_network,
 )
-from scheduler.estimate import EstimateReport, estimate
 from scheduler.estimate_table import DEFAULT_ROWS, comparison_text, table_text
 from scheduler.estimators.choice import (
     ESTIMATOR_NAMES,
@@ -41,6 +40,7 @@ from scheduler.latency.collective_time import (
 )
 from scheduler.latency.options import OPTION_NAMES, LatencyOptions
 from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
+from scheduler.module_costs import EstimateReport, estimate
 from scheduler.plots import FORMATS, plot_module
 
 

@@ -16,11 +16,11 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from scheduler.estimate import priced_computations
 from scheduler.latency.collective_time import CollectiveModel
 from scheduler.latency.collectives import Collective, describe
 from scheduler.latency.durations import TICKS_PER_US
 from scheduler.latency.network import NotEstimated
+from scheduler.module_costs import priced_computations
 
 FORMATS: Final = ("png", "svg")
 _SMALLEST_BYTES: Final = 1 << 10

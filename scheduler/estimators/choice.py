@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.passes.spec import nearest
 from scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,
@@ -127,12 +127,9 @@ def make_estimator(
         wanted.append(DEFAULT_ESTIMATOR)
     for name in wanted:
         if name not in _MAKERS:
-            near = difflib.get_close_matches(name, _MAKERS, 1)
             raise UsageError(
                 f"there is no estimator {name}",
                 code="U209",
-                hint=f"did you mean {near[0]}?"
-                if near
-                else f"one of {', '.join(_MAKERS)}",
+                hint=nearest(name, _MAKERS) or f"one of {', '.join(_MAKERS)}",
             )
     return EstimatorStack(tuple(_MAKERS[name](settings) for name in wanted))

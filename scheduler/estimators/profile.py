@@ -121,7 +121,7 @@ def profile_of(module: Module, estimator: Estimator) -> Profile:
     Of every instruction that XLA's scheduler looks at: those outside of fusions and
     reductions. Starts carry their latency, dones nothing.
     """
-    from scheduler.estimate import priced_computations
+    from scheduler.module_costs import priced_computations
 
     costs: dict[str, float] = {}
     for computation in priced_computations(module):

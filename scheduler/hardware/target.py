@@ -14,7 +14,6 @@ Source of the fields: openxla/xla `xla/stream_executor/device_description.proto`
 
 from __future__ import annotations
 
-import difflib
 import functools
 import pathlib
 import re
@@ -24,6 +23,7 @@ from importlib import resources
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.passes.spec import nearest
 from scheduler.hardware.text_proto import (
     Message,
     integer,
@@ -132,13 +132,10 @@ def target_text(name: str) -> str:
     path = pathlib.Path(name)
     if not path.is_file():
         names = target_names()
-        near = difflib.get_close_matches(name, names, 1)
         raise UsageError(
             f"there is no target {name}",
             code="U200",
-            hint=f"did you mean {near[0]}?"
-            if near
-            else f"one of {', '.join(names)}, or a .txtpb file",
+            hint=nearest(name, names) or f"one of {', '.join(names)}, or a .txtpb file",
         )
     try:
         return path.read_text(encoding="utf-8")

@@ -8,13 +8,13 @@ is not positive without a word, here it is a usage error that names the range.
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.passes.spec import nearest
 from scheduler.hardware.target import Target
 from scheduler.latency.data_tables import rows
 from scheduler.latency.durations import ticks_of_us
@@ -52,13 +52,10 @@ class LatencyOptions:
         for item in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = item.partition("=")
             if name not in _LIMITS:
-                near = difflib.get_close_matches(name, _LIMITS, 1)
                 raise UsageError(
                     f"there is no latency option {name}",
                     code="U203",
-                    hint=f"did you mean {near[0]}?"
-                    if near
-                    else f"one of {', '.join(_LIMITS)}",
+                    hint=nearest(name, _LIMITS) or f"one of {', '.join(_LIMITS)}",
                 )
             if not equals:
                 raise UsageError(

@@ -37,7 +37,9 @@ def collective_rows(path: pathlib.Path) -> list[dict[str, str]]:
     return list(csv.DictReader(line for line in lines if not line.startswith("#")))
 
 
-def _write_rows(name: str, rows: list[dict[str, str]], columns: tuple[str, ...]) -> None:
+def _write_rows(
+    name: str, rows: list[dict[str, str]], columns: tuple[str, ...]
+) -> None:
     buffer = io.StringIO()
     buffer.write(_COMMENT)
     writer = csv.DictWriter(buffer, columns, extrasaction="ignore", lineterminator="\n")

@@ -58,7 +58,9 @@ def wrong_collectives(path: pathlib.Path) -> tuple[int, list[str]]:
             row["groups_or_pairs"], num_partitions=int(row["num_partitions"]),
             kernel_strategy="" if strategy == "DEFAULT" else strategy,
         )  # fmt: skip
-        start = next(i for i in module.entry.instructions if i.name in ("start", "sync"))
+        start = next(
+            i for i in module.entry.instructions if i.name in ("start", "sync")
+        )
         sol = estimator(row["target"], row["estimator_options"])
         found = sol.latency(start, module.entry.root)
         coarse = found.model == "gpu-approximate"

@@ -1,0 +1,123 @@
+"""The fit finds the constants that made the rows."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hlo_passes import UsageError
+from scheduler.calibration import (
+    Measurement,
+    calibrate,
+    calibration_text,
+    read_measurements,
+    target_with_network,
+)
+from scheduler.hardware.target import target
+from scheduler.latency.collective_time import CollectiveModel
+from scheduler.latency.collectives import describe
+from scheduler.latency.network import all_to_all_time, ring_time
+from scheduler.latency.options import LatencyOptions, network_config
+from tests.scheduler.single_ops import collective_module
+
+H100 = target("h100_sxm")
+
+
+def rows_of(options: str) -> list[Measurement]:
+    """What XLA's formulas say, HBM included, for constants that are given."""
+    config = network_config(H100, LatencyOptions.parse(options))
+    found = []
+    for kind in ("all-gather", "all-reduce", "all-to-all", "collective-permute"):
+        for hosts in (2, 4, 8):
+            for k in range(10, 31, 2):
+                size, devices = 3 << k, hosts * config.gpus_per_node
+                if kind == "collective-permute":
+                    devices = hosts = 2
+                    wire = ring_time(config, size, 2, "send-recv", 1)
+                elif kind == "all-to-all":
+                    wire = all_to_all_time(config, size, hosts, 1)
+                else:
+                    wire = ring_time(config, size, hosts, kind, 1)
+                row = Measurement(kind, size, 1.0, devices, hosts)
+                memory_us = row.memory_bytes / H100.memory_bandwidth_bytes_per_s * 1e6
+                us = wire.total / 4000 + memory_us
+                found.append(Measurement(kind, size, us, devices, hosts))
+    return found
+
+
+@settings(max_examples=15, deadline=None)
+@given(st.integers(5, 200), st.integers(5, 100), st.integers(1, 40), st.integers(5, 200),
+       st.sampled_from([1 << 18, 1 << 20, 1 << 22]))  # fmt: skip
+def test_the_constants_come_back(launch, rtt, prep, nic, chunk) -> None:
+    rows = rows_of(
+        f"nccl_op_launch_us={launch},rtt_us={rtt},chunk_prep_us={prep},"
+        f"nic_speed_gbps={nic},chunk_size_bytes={chunk}"
+    )
+    found = calibrate(rows, H100)
+    assert found.relative_rms < 1e-4
+    assert found.held == ()
+    wanted = (launch, rtt, prep, nic, chunk)
+    names = (
+        "nccl_op_launch_us",
+        "rtt_us",
+        "chunk_prep_us",
+        "nic_speed_gbps",
+        "chunk_size_bytes",
+    )
+    for name, value in zip(names, wanted, strict=True):
+        assert found.options[name] == pytest.approx(value, rel=0.01, abs=0.05), name
+
+
+def test_what_the_rows_do_not_tell_keeps_its_value() -> None:
+    rows = [r for r in rows_of("") if r.kind == "collective-permute"][:1] * 3
+    found = calibrate(rows, H100)
+    assert "rtt_us" in found.held
+    assert found.options["rtt_us"] == pytest.approx(31.0005)
+    assert "not determined" in calibration_text(found)
+
+
+def test_a_written_target_prices_as_fitted(tmp_path) -> None:
+    rows = rows_of("nccl_op_launch_us=80,rtt_us=20,nic_speed_gbps=40")
+    file = tmp_path / "measured.txtpb"
+    file.write_text(target_with_network("h100_sxm", calibrate(rows, H100)))
+    measured = target(str(file))
+    assert measured.sm_count == H100.sm_count
+    module = collective_module(
+        "all-gather-start",
+        "f32[1048576]",
+        "f32[16777216]",
+        "[1,16]<=[16]",
+        num_partitions=16,
+    )
+    collective = describe(module.entry.instructions[1])
+    by_file = CollectiveModel(measured).estimate(collective).us
+    options = LatencyOptions.parse("nccl_op_launch_us=80,rtt_us=20,nic_speed_gbps=40")
+    assert by_file == pytest.approx(
+        CollectiveModel(H100, options).estimate(collective).us, rel=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("", 1),
+        ("kind,bytes,us\n", 1),
+        ("kind,bytes,us,devices,hosts\n", 1),
+        ("kind,bytes,us,devices,hosts\nall-gather,x,1,16,2\n", 2),
+        (
+            "kind,bytes,us,devices,hosts\n# a comment\nall-gather,8,1,16,2\nsend,8,1,16,2\n",
+            4,
+        ),
+        ("kind,bytes,us,devices,hosts\nall-gather,8,nan,16,2\n", 2),
+        ("kind,bytes,us,devices,hosts\nall-gather,8,1,16,17\n", 2),
+        ("kind,bytes,us,devices,hosts\nall-gather,8\n", 2),
+    ],
+)
+def test_a_bad_file_is_refused_by_line(text, line, tmp_path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError) as refused:
+        read_measurements(str(file))
+    assert refused.value.code == "U214"
+    assert f"rows.csv:{line}:" in refused.value.message
