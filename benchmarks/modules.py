@@ -16,10 +16,19 @@ def read_text(file: pathlib.Path) -> str:
 
 
 def large_modules(minimum_bytes: int) -> list[tuple[str, str]]:
-    """(name, text) of every module at hand above a size, largest first."""
+    """(name, text) of every module at hand above a size, largest first.
+
+    Of XLA's dumps of one module the one that its scheduler read stands for all.
+    """
     found = []
     for root in (SHARED / "corpus", SHARED / "golden", REPOSITORY / "corpus"):
         for file in sorted(root.rglob("*.hlo*")) if root.is_dir() else ():
+            dumped = ".before." in file.name or ".after." in file.name
+            if dumped and file.name.split(".")[:2] != [
+                "latency-hiding-scheduler",
+                "before",
+            ]:
+                continue
             text = read_text(file)
             if len(text) >= minimum_bytes:
                 found.append((str(file.relative_to(root.parent)), text))

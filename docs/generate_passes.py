@@ -17,6 +17,7 @@ import textwrap
 import tomllib
 import typing
 
+from hlo_passes.cli.list_passes import type_text
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import GROUP, PASSES
@@ -56,16 +57,6 @@ def split_docstring(kind: type) -> tuple[str, dict[str, str]]:
         name, _, meaning = entry.partition(": ")
         attributes[name] = " ".join(meaning.split())
     return text.strip(), attributes
-
-
-def type_text(hint: object) -> str:
-    """A field's type as a user writes values of it."""
-    if typing.get_origin(hint) is typing.Literal:
-        return " or ".join(map(str, typing.get_args(hint)))
-    if typing.get_origin(hint) is tuple:
-        return "words"
-    plain = {bool: "true or false", int: "number", float: "number", str: "text"}
-    return plain.get(hint, str(hint).replace("|", "or"))  # type: ignore[call-overload]
 
 
 def value_text(value: object) -> str:

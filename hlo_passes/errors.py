@@ -122,12 +122,6 @@ class PassError(HloError):
     default_code = "E000"
 
 
-class PreconditionError(PassError):
-    """The module is not in the form that the pass requires."""
-
-    default_code = "E001"
-
-
 class PostconditionError(PassError):
     """A pass produced something that the verifier refuses."""
 

@@ -20,6 +20,16 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true")
 
 
+def type_text(hint: object) -> str:
+    """A field's type as a user writes values of it."""
+    if typing.get_origin(hint) is typing.Literal:
+        return " or ".join(map(str, typing.get_args(hint)))
+    if typing.get_origin(hint) is tuple:
+        return "words"
+    plain = {bool: "true or false", int: "number", float: "number", str: "text"}
+    return plain.get(hint, str(hint).replace("|", "or"))  # type: ignore[call-overload]
+
+
 def describe(kind: type[Pass]) -> dict[str, Any]:
     """Name, purpose and options of a pass class."""
     hints = typing.get_type_hints(kind)
@@ -29,7 +39,7 @@ def describe(kind: type[Pass]) -> dict[str, Any]:
         "options": [
             {
                 "name": f.name.replace("_", "-"),
-                "type": getattr(hints[f.name], "__name__", str(hints[f.name])),
+                "type": type_text(hints[f.name]),
                 "default": None if f.default is dataclasses.MISSING else f.default,
             }
             for f in dataclasses.fields(kind)
@@ -48,7 +58,11 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(f"{row['name']}\n    {row['purpose']}\n")
         for option in row["options"]:
             default = option["default"]
-            shown = str(default).lower() if isinstance(default, bool) else default
+            if isinstance(default, bool):
+                default = str(default).lower()
+            elif isinstance(default, tuple):
+                default = " ".join(map(str, default))
+            shown = default
             sys.stdout.write(f"      {option['name']}={shown}\n")
     return ExitCode.DONE
 

@@ -54,13 +54,13 @@ def numpy_dtype(element_type: str) -> np.dtype[Any]:
         return np.dtype(name)
     name = _ML_DTYPES_NAMES.get(element_type)
     if name is None:
-        raise UnsupportedHloError(f"{element_type} has no NumPy form", code="S010")
+        raise UnsupportedHloError(f"{element_type} has no NumPy form", code="S020")
     try:
         return np.dtype(getattr(import_module("ml_dtypes"), name))
     except (ImportError, AttributeError):
         raise UnsupportedHloError(
             f"{element_type} needs ml_dtypes with {name}",
-            code="S010",
+            code="S020",
             hint="pip install --upgrade ml_dtypes",
         ) from None
 
@@ -71,7 +71,7 @@ def element_type_of(dtype: np.dtype[Any]) -> str:
         for element_type, name in table.items():
             if name == dtype.name and element_type not in ("s1", "u1"):
                 return element_type
-    raise UnsupportedHloError(f"{dtype} has no element type", code="S010")
+    raise UnsupportedHloError(f"{dtype} has no element type", code="S020")
 
 
 def significant_digits(element_type: str) -> int:

@@ -81,13 +81,13 @@ class Literal:
         if self.shape.is_tuple:
             raise UnsupportedHloError(
                 "a tuple literal is no single array",
-                code="S012",
+                code="S022",
                 hint="take its elements",
             )
         if self.array is None:
             raise UnsupportedHloError(
                 f"the value of this {self.shape.text} constant was left out ({{...}})",
-                code="S011",
+                code="S021",
                 hint="dump with large constants printed",
             )
         return self.array
