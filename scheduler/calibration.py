@@ -165,10 +165,13 @@ def read_measurements(path: str) -> tuple[Measurement, ...]:
     missing = [c for c in _COLUMNS if c not in (reader.fieldnames or ())]
     if missing:
         raise _refuse(path, 1, f"no column {', '.join(missing)}")
-    found = tuple(
-        _measurement(path, number, row)
-        for (number, _), row in zip(numbered[1:], reader, strict=True)
-    )
+    try:
+        found = tuple(
+            _measurement(path, number, row)
+            for (number, _), row in zip(numbered[1:], reader, strict=False)
+        )
+    except csv.Error as problem:
+        raise _refuse(path, 1, str(problem)) from problem
     if not found:
         raise _refuse(path, 1, "no rows")
     return found

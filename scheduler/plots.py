@@ -56,7 +56,10 @@ def module_collectives(module: Module) -> list[Collective]:
     found = []
     for computation in priced_computations(module):
         for instruction in computation.instructions:
-            collective = describe(instruction)
+            try:
+                collective = describe(instruction)
+            except NotEstimated:
+                continue
             if collective is not None:
                 found.append(collective)
     return found

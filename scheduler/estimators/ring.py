@@ -30,6 +30,7 @@ from scheduler.latency.collectives import Collective, describe, participant_coun
 from scheduler.latency.data_tables import op_cycles
 from scheduler.latency.durations import ticks_of_s, ticks_of_us, us_of_ticks
 from scheduler.latency.estimate import Estimate
+from scheduler.latency.network import NotEstimated
 
 _LAUNCH_TICKS: Final = ticks_of_us(5.0)
 _MOST_CHANNELS: Final = 32
@@ -81,7 +82,11 @@ class RingEstimator:
         return known
 
     def _latency(self, start: Instruction) -> Estimate:
-        collective = describe(start)
+        try:
+            collective = describe(start)
+        except NotEstimated as problem:
+            coarse = self._coarse.latency(start, start.users[0])
+            return Estimate(coarse.us, coarse.model, str(problem))
         if collective is None or collective.kind not in _RING_KINDS:
             us = us_of_ticks(_LAUNCH_TICKS)
             return Estimate(us, "ring/constant", "only the launch is known")

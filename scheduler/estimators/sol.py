@@ -140,14 +140,12 @@ class SolEstimator:
 
     def _kernel_cost(self, instruction: Instruction) -> Estimate | None:
         """Time of a collective kernel that blocks the compute stream, on its start."""
-        collective = describe(instruction)
-        if (
-            collective is None
-            or not collective.is_sync
-            or not collective.kernel_strategy
-        ):
-            return None
         try:
+            collective = describe(instruction)
+            if collective is None or not (
+                collective.is_sync and collective.kernel_strategy
+            ):
+                return None
             return self.model.estimate(collective)
         except NotEstimated:
             return None
@@ -168,15 +166,12 @@ class SolEstimator:
         return known
 
     def _latency(self, start: Instruction, user: Instruction) -> Estimate:
-        collective = describe(start)
-        if collective is None:
-            coarse = self._coarse.latency(start, user)
-            return Estimate(
-                coarse.us, coarse.model, "the model knows no such operation"
-            )
-        if collective.is_sync and collective.kernel_strategy:
-            return Estimate(LOW, "sol/constant")
         try:
+            collective = describe(start)
+            if collective is None:
+                raise NotEstimated("the model knows no such operation")
+            if collective.is_sync and collective.kernel_strategy:
+                return Estimate(LOW, "sol/constant")
             return self.model.estimate(collective)
         except NotEstimated as problem:
             coarse = self._coarse.latency(start, user)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.errors import ParseError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import IotaGroups, ReplicaGroups
@@ -223,7 +224,10 @@ def _collective_config(instruction: Instruction) -> tuple[str, bool]:
         return "", False
     known = _CONFIGS.get(text)
     if known is None:
-        config = collective_config(instruction)
+        try:
+            config = collective_config(instruction)
+        except ParseError:  # other back ends write what is no JSON
+            config = {}
         word = str(config.get("kernel_strategy", ""))
         strategy = next((k for k in _KERNEL_STRATEGIES if word.endswith(k)), "")
         known = strategy, bool(config.get("is_sync", False))

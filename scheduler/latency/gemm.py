@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any, Final
 
+from hlo_passes.errors import ParseError
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 from scheduler.latency.matmul_table import Gemm
@@ -38,11 +39,20 @@ def gemm_of(instruction: Instruction) -> Gemm | None:
 
 def fusion_kind(fusion: Instruction) -> str:
     """`fusion_backend_config.kind`, '' where there is none."""
-    config = fusion.backend_config
-    if config is None or not config.is_json_dict:
-        return ""
-    inner = config.json().get("fusion_backend_config")
+    inner = _config_of(fusion).get("fusion_backend_config")
     return str(inner.get("kind", "")) if isinstance(inner, dict) else ""
+
+
+def _config_of(instruction: Instruction) -> dict[str, Any]:
+    """The backend config; {} for one that is no JSON, as other back ends write."""
+    config = instruction.backend_config
+    if config is None or not config.is_json_dict:
+        return {}
+    try:
+        view = config.json()
+    except ParseError:
+        return {}
+    return view if isinstance(view, dict) else {}
 
 
 def _fused(fusion: Instruction) -> tuple[Instruction, ...]:
@@ -66,9 +76,7 @@ def _of_dot(dot: Instruction, result: Shape) -> Gemm:
 
 
 def _of_custom_call(call: Instruction) -> Gemm | None:
-    config = call.backend_config
-    view: Any = config.json() if config is not None and config.is_json_dict else {}
-    numbers = _numbers(view)
+    numbers = _numbers(_config_of(call))
     if numbers is None:
         return None
 
