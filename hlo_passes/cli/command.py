@@ -10,7 +10,6 @@ import argparse
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from importlib.metadata import entry_points
 
 GROUP = "hlo_passes.commands"
 
@@ -43,6 +42,10 @@ class Command:
 
 def command_targets() -> dict[str, str]:
     """All subcommands by name: 'module:object'; this package's first."""
+    # Reading every installed distribution's metadata takes longer than most
+    # modules take to rewrite: only when a name is not ours.
+    from importlib.metadata import entry_points
+
     targets = dict(COMMANDS)
     for entry in sorted(entry_points(group=GROUP), key=lambda e: e.name):
         targets.setdefault(entry.name, entry.value)

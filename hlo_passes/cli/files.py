@@ -14,7 +14,6 @@ import pathlib
 import sys
 import tempfile
 import zlib
-from importlib.metadata import entry_points
 
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir.module import Module
@@ -77,6 +76,10 @@ def _read_bytes(path: str) -> bytes:
 
 
 def _registered_reader(suffix: str):
+    # Reading every installed distribution's metadata takes longer than most
+    # modules take to rewrite: only when a name is not ours.
+    from importlib.metadata import entry_points
+
     for entry in entry_points(group=READERS, name=suffix):
         module_name, _, attribute = entry.value.partition(":")
         return getattr(importlib.import_module(module_name), attribute)

@@ -7,7 +7,6 @@ entry per pass: its name, and the class.
 from __future__ import annotations
 
 import importlib
-from importlib.metadata import entry_points
 
 from hlo_passes.errors import PipelineSpecError
 from hlo_passes.passes.base import Pass
@@ -52,6 +51,10 @@ def pass_targets() -> dict[str, str]:
 
     Raises PipelineSpecError U014 when two distributions offer one name.
     """
+    # Reading every installed distribution's metadata takes longer than most
+    # modules take to rewrite: only when a name is not ours.
+    from importlib.metadata import entry_points
+
     targets = dict(PASSES)
     owner = dict.fromkeys(PASSES, "hlo-passes")
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):

@@ -204,7 +204,7 @@ def test_start_is_quick(module_file: pathlib.Path) -> None:
 
     def best(*command: str) -> float:
         times = []
-        for _ in range(5):
+        for _ in range(10):
             started = time.perf_counter()
             subprocess.run([sys.executable, *command], check=True, capture_output=True)
             times.append(time.perf_counter() - started)
