@@ -151,6 +151,8 @@ class _Matching:
             alike = [i for i in by_kind.get(kind, ()) if i not in self.taken]
             partner = same_name if same_name in alike else next(iter(alike), None)
             partner = partner or (None if same_name in self.taken else same_name)
+            if partner is None and self._may_be_implied(instruction):
+                continue
             if partner is None:
                 return (
                     f"%{instruction.name} ({instruction.opcode}), "
@@ -163,6 +165,14 @@ class _Matching:
             if instruction not in self.taken:
                 return f"%{instruction.name} ({instruction.opcode}) is missing"
         return ""
+
+    def _may_be_implied(self, mine: Instruction) -> bool:
+        """An element that nothing reads, where the other text spells `%tuple#1`."""
+        return (
+            mine.opcode == "get-tuple-element"
+            and mine.operands[0] in self.matched
+            and bool(self.theirs.spelled_elements)
+        )
 
     def _control_difference(self) -> str:
         for mine, yours in self.matched.items():
@@ -177,7 +187,11 @@ class _Matching:
 
     def _order_difference(self) -> str:
         my_order, your_order = (
-            [i for i in instructions if not (is_implied(i) or is_implied(partner[i]))]
+            [
+                i
+                for i in instructions
+                if i in partner and not (is_implied(i) or is_implied(partner[i]))
+            ]
             for instructions, partner in (
                 (self.ours.instructions, self.matched),
                 (self.theirs.instructions, self.taken),

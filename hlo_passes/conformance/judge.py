@@ -2,7 +2,8 @@
 
     FOLDER/**/PASS.before.hlo[.gz]   in
     FOLDER/**/PASS.after.hlo[.gz]    what XLA made of it
-    FOLDER/**/PASS.options           option text, when it ran with other than defaults
+    FOLDER/**/oracle.json            flags of that compilation; options follow from them
+    FOLDER/**/PASS.options           option text, instead of what would follow
 
 Below a folder whose name has `0.12` in it, passes run as the XLA of jax 0.12 runs them.
 """
@@ -10,30 +11,23 @@ Below a folder whose name has `0.12` in it, passes run as the XLA of jax 0.12 ru
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
 from hlo_passes.cli.files import read_module
 from hlo_passes.conformance.equality import first_difference
+from hlo_passes.conformance.recorded_flags import recorded_options
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext, Report
 from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.spec import option_values, parse_steps
 
 _SUFFIXES = (".hlo", ".hlo.gz")
-#: Options with which the GPU compiler of a jax release runs passes, where they are not
-#: the defaults; those are jax 0.10's.
-RELEASE_OPTIONS: Final[dict[str, dict[str, str]]] = {
-    "0.12": {
-        "async-collective-annotator": "jax-release=0.12",
-        "async-collective-creator": "use-generic-async-start-done=true",
-        "gpu-all-gather-combiner": "jax-release=0.12",
-        "gpu-all-reduce-combiner": "jax-release=0.12",
-        "gpu-convert-async-collectives-to-sync": "jax-release=0.12",
-        "gpu-reduce-scatter-combiner": "jax-release=0.12",
-    }
-}
+#: The option of passes that follow a jax release, and the releases other than the
+#: default, jax 0.10.
+_RELEASE_OPTION: Final = "jax-release"
+_OTHER_RELEASES: Final = ("0.12",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,14 +123,16 @@ def _pass_of(pair: Pair) -> Any:
     options = pair.before.with_name(f"{pair.pass_name}.options")
     if options.is_file():
         text = options.read_text(encoding="utf-8").strip()
-    else:
-        text = _release_options(pair)
-    (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
-    return kind(**option_values(kind, step.name, step.options))
+        (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
+        return kind(**option_values(kind, step.name, step.options))
+    found = recorded_options(pair.before.parent, pair.pass_name)
+    if any(f.name == "jax_release" for f in fields(kind)):
+        found |= _release_options(pair)
+    return kind(**option_values(kind, pair.pass_name, tuple(found.items())))
 
 
-def _release_options(pair: Pair) -> str:
-    for release, options in RELEASE_OPTIONS.items():
+def _release_options(pair: Pair) -> dict[str, str]:
+    for release in _OTHER_RELEASES:
         if any(release in part for part in pair.before.resolve().parts[:-1]):
-            return options.get(pair.pass_name, "")
-    return ""
+            return {_RELEASE_OPTION: release}
+    return {}

@@ -8,7 +8,11 @@
              %s = f32[4] async-done(%b)
 
 all-reduce, all-gather and collective-permute have starts of their own; the others are
-wrapped in a computation.
+wrapped in a computation. In jax 0.12 all are, and fusions around a collective too:
+
+    Before:  %f = f32[8] fusion(%x), kind=kCustom, calls=%fused_all_reduce
+    After:   %a = ((f32[8]), f32[8]) async-start(%x), calls=%async_computation
+             %f = f32[8] async-done(%a)
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from hlo_passes.ir.opcodes import NATIVE_ASYNC, SYNC_COLLECTIVES
 from hlo_passes.ir.shapes import Shape, tuple_shape
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
+from hlo_passes.passes.gpu_backend_config import JaxRelease, is_collective_fusion
 
 #: What both halves take over from the collective, and what a native pair takes besides.
 _DESCRIPTION = ("metadata", "backend_config")
@@ -48,7 +53,10 @@ class AsyncCollectiveCreator(Pass):
     Control predecessors go to the start, successors to the done. Collectives that are
     wrapped already stay.
 
-    Ensures: a second run changes nothing.
+    XLA wraps a copy of a fusion and leaves the fusion's own body in the module, called
+    by nothing; with `xla_quirks` so does this pass.
+
+    Ensures: a second run changes nothing, save in bodies left behind like that.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/hlo/transforms/collectives/async_collective_creator.cc`;
     the defaults are those of its GPU compiler.
@@ -58,6 +66,8 @@ class AsyncCollectiveCreator(Pass):
         all_reduce_min_threshold_in_bytes: smaller results stay synchronous; likewise
             the next two.
         use_generic_async_start_done: wrap every kind in a computation.
+        jax_release: whose XLA is followed; that of 0.12 wraps every kind, and fusions
+            of the kind `__triton_collective`.
     """
 
     name: ClassVar[str] = "async-collective-creator"
@@ -73,6 +83,7 @@ class AsyncCollectiveCreator(Pass):
     all_gather_min_threshold_in_bytes: int = 0
     reduce_scatter_min_threshold_in_bytes: int = 0
     use_generic_async_start_done: bool = False
+    jax_release: JaxRelease = "0.10"
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each computation on its own, fusion and async bodies left out."""
@@ -82,16 +93,18 @@ class AsyncCollectiveCreator(Pass):
             if graph.is_fusion_body(computation) or graph.is_async_body(computation):
                 continue
             for instruction in computation.instructions:
-                if instruction.opcode in SYNC_COLLECTIVES and self._wanted(
-                    instruction, report
-                ):
-                    self._convert(instruction)
+                if self._wanted(instruction, report):
+                    self._convert(instruction, context)
                     report.count(f"{instruction.opcode}-converted")
         return module.version != version
 
     def _wanted(self, collective: Instruction, report: Report) -> bool:
+        if collective.opcode not in SYNC_COLLECTIVES and not (
+            self.jax_release == "0.12" and is_collective_fusion(collective)
+        ):
+            return False
         kind = collective.opcode.replace("-", "_")
-        if not getattr(self, f"convert_{kind}"):
+        if not getattr(self, f"convert_{kind}", True):  # fusions have no option
             report.remark(
                 f"not converted: %{collective.name}, "
                 f"convert-{collective.opcode} is false"
@@ -111,12 +124,12 @@ class AsyncCollectiveCreator(Pass):
             return False
         return True
 
-    def _convert(self, collective: Instruction) -> None:
-        native = collective.opcode in NATIVE_ASYNC
-        if native and not self.use_generic_async_start_done:
+    def _convert(self, collective: Instruction, context: PassContext) -> None:
+        generic = self.use_generic_async_start_done or self.jax_release == "0.12"
+        if collective.opcode in NATIVE_ASYNC and not generic:
             start, done = _native_pair(collective)
         else:
-            start, done = _wrapped_pair(collective)
+            start, done = _wrapped_pair(collective, copying=context.xla_quirks)
         computation = collective.computation
         for predecessor in collective.control_predecessors:
             computation.add_control_edge(predecessor, start)
@@ -177,9 +190,16 @@ def _native_start_shape(collective: Instruction) -> Shape:
     return tuple_shape([given, result])
 
 
-def _wrapped_pair(collective: Instruction) -> tuple[Instruction, Instruction]:
+def _wrapped_pair(
+    collective: Instruction, *, copying: bool
+) -> tuple[Instruction, Instruction]:
+    """`copying`: a fusion's start calls a copy of its body, which stays uncalled."""
     computation, opcode = collective.computation, collective.opcode
     wrapper = _wrap(collective)
+    if opcode == "fusion" and copying:
+        (body,) = collective.called_computations
+        copy = _copied(body, before=wrapper)
+        wrapper.root.set_attribute("calls", f"%{copy.name}")
     operands = tuple_shape([o.shape for o in collective.operands])
     described = _texts(collective, (*_DESCRIPTION, "frontend_attributes"))
     attributes = described | {"calls": f"%{wrapper.name}"}
@@ -226,6 +246,30 @@ def _wrap(collective: Instruction) -> Computation:
         root.frontend_attributes = root.frontend_attributes.without(_COMPUTE_TYPE)
     wrapper.set_root(root)
     return wrapper
+
+
+def _copied(body: Computation, *, before: Computation) -> Computation:
+    """The same computation once more; both call the same ones."""
+    module = body.module
+    copy = Computation(
+        module.fresh_computation_name(f"{body.name}.clone"),
+        execution_thread=body.execution_thread,
+    )
+    module.add_computation(copy, before=before)
+    made: dict[Instruction, Instruction] = {}
+    for instruction in body.instructions:
+        made[instruction] = copy.new(
+            instruction.opcode,
+            instruction.shape,
+            [made[operand] for operand in instruction.operands],
+            {n: t for n, t in instruction.attributes.items() if n != "origin"},
+            name=instruction.name,
+            literal=instruction.literal,
+        )
+        for predecessor in instruction.control_predecessors:
+            copy.add_control_edge(made[predecessor], made[instruction])
+    copy.set_root(made[body.root])
+    return copy
 
 
 def _aliasing(collective: Instruction) -> str:

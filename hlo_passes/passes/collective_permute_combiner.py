@@ -29,13 +29,15 @@ from hlo_passes.passes.combining import (
 )
 from hlo_passes.passes.elements import elements_for
 from hlo_passes.passes.eligibility import unknown_attribute
+from hlo_passes.passes.gpu_backend_config import JaxRelease
 from hlo_passes.passes.merging import merged_attributes
 
 
 class PermuteKey(NamedTuple):
     """What must be equal; the fields are named as in HLO text.
 
-    `channel_id` is only whether there is one, None where that is not looked at.
+    `channel_id` is only whether there is one, None where that is not looked at;
+    `collective_group_key` is '' where it is not.
     """
 
     source_target_pairs: tuple[tuple[int, int], ...]
@@ -65,6 +67,8 @@ class CollectivePermuteCombiner(Pass):
         threshold_count: operands of a combined permute; 0 or less: off.
         past_dependence: step over a permute that depends on the batch, where the
             released rule ends the batch.
+        jax_release: whose XLA is followed; that of 0.12 keeps permutes of different
+            `collective_group_key` apart, that of 0.10 does not look at it.
     """
 
     name: ClassVar[str] = "collective-permute-combiner"
@@ -72,6 +76,7 @@ class CollectivePermuteCombiner(Pass):
     threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     threshold_count: int = DEFAULT_THRESHOLD_COUNT
     past_dependence: bool = False
+    jax_release: JaxRelease = "0.10"
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each computation on its own, fusion bodies left out."""
@@ -89,38 +94,39 @@ class CollectivePermuteCombiner(Pass):
                 instruction: key
                 for instruction in computation.instructions
                 if instruction.opcode == "collective-permute"
-                and (key := _key(instruction, context, report)) is not None
+                and (key := self._key(instruction, context, report)) is not None
             }
             changed |= combine_by_key(computation, dict(keys), _combine, limits, report)
         return changed
 
-
-def _key(
-    permute: Instruction, context: PassContext, report: Report
-) -> PermuteKey | None:
-    attributes = permute.attributes
-    reason = ""
-    if "slice_sizes" in attributes:
-        reason = "is in place"
-    elif unknown := unknown_attribute(permute):
-        reason = f"has the unknown attribute {unknown}"
-    elif has_control_edges(permute):
-        reason = "has control edges"
-    if reason:
-        report.remark(f"not combined: %{permute.name} {reason}")
-        return None
-    pairs = permute.source_target_pairs
-    if pairs is None:
-        return None
-    frontend = (
-        permute.frontend_attributes if "frontend_attributes" in attributes else {}
-    )
-    return PermuteKey(
-        pairs.pairs,
-        frontend.get("combiner_key", ""),
-        frontend.get("collective_group_key", ""),
-        None if context.xla_quirks else "channel_id" in attributes,
-    )
+    def _key(
+        self, permute: Instruction, context: PassContext, report: Report
+    ) -> PermuteKey | None:
+        attributes = permute.attributes
+        reason = ""
+        if "slice_sizes" in attributes:
+            reason = "is in place"
+        elif unknown := unknown_attribute(permute):
+            reason = f"has the unknown attribute {unknown}"
+        elif has_control_edges(permute):
+            reason = "has control edges"
+        if reason:
+            report.remark(f"not combined: %{permute.name} {reason}")
+            return None
+        pairs = permute.source_target_pairs
+        if pairs is None:
+            return None
+        frontend = (
+            permute.frontend_attributes if "frontend_attributes" in attributes else {}
+        )
+        by_group = self.jax_release == "0.12"
+        group = frontend.get("collective_group_key", "") if by_group else ""
+        return PermuteKey(
+            pairs.pairs,
+            frontend.get("combiner_key", ""),
+            group,
+            None if context.xla_quirks else "channel_id" in attributes,
+        )
 
 
 def _combine(batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:

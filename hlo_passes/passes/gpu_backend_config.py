@@ -23,6 +23,10 @@ from hlo_passes.ir.metadata import BackendConfig
 JaxRelease = Literal["0.10", "0.12"]
 
 _COLLECTIVE: Final = "collective_backend_config"
+_FUSION: Final = "fusion_backend_config"
+#: Kind of a fusion whose kernel communicates by itself.
+#: Source: openxla/xla `xla/service/gpu/ir_emission_utils.h`.
+_COLLECTIVE_KERNEL: Final = "__triton_collective"
 #: Fields that are always printed, with their defaults; `None` marks where those go that
 #: are printed only when set.
 _OUTER: Final[dict[str, Any]] = {
@@ -62,6 +66,16 @@ def collective_config(instruction: Instruction) -> Mapping[str, Any]:
     """The `collective_backend_config` as it stands; empty where there is none."""
     found = _outer(instruction).get(_COLLECTIVE, {})
     return found if isinstance(found, dict) else {}
+
+
+def is_collective_fusion(instruction: Instruction) -> bool:
+    """Whether it is a custom fusion around a collective, run as one kernel."""
+    if instruction.opcode != "fusion":
+        return False
+    if instruction.attributes.get("kind") != "kCustom":
+        return False
+    found = _outer(instruction).get(_FUSION, {})
+    return isinstance(found, dict) and found.get("kind") == _COLLECTIVE_KERNEL
 
 
 def set_collective_fields(

@@ -11,7 +11,7 @@ import pytest
 import hlo_passes
 from hlo_passes.cli.main import main
 from hlo_passes.conformance.equality import first_difference
-from tests.modules import CORPUS, SHARED
+from tests.modules import SHARED
 
 _TEXT = """\
 HloModule m, entry_computation_layout={(f32[8]{0}, f32[8]{0})->(f32[8]{0}, f32[8]{0})}
@@ -120,6 +120,13 @@ ENTRY %main (p: (f32[8], f32[8])) -> f32[8] {
     head = explicit[: explicit.index("  %g")]
     compact = head + "  ROOT %r = f32[8]{0} add(%p#0, %p#0)\n}\n"
     assert _difference(explicit, compact) == ""
+    unread = explicit.replace(
+        "  ROOT", "  %u = f32[8]{0} get-tuple-element(%p), index=1\n  ROOT"
+    )
+    assert _difference(unread, compact) == ""
+    assert "which nothing reads" in _difference(unread, explicit)
+    scheduled = [t.replace("m, ", "m, is_scheduled=true, ") for t in (unread, compact)]
+    assert _difference(*scheduled) == ""
     other = head + "  ROOT %r = f32[8]{0} add(%p#0, %p#1)\n}\n"
     assert "index 0, expected 1" in _difference(explicit, other)
 
@@ -156,11 +163,9 @@ def test_command_says_equal_or_where_not(
     assert main(["conformance", str(tmp_path / "none")]) == 2
 
 
-@pytest.mark.parametrize("folder", [SHARED / "golden", CORPUS / "golden"], ids=str)
-def test_xlas_own_results(
-    folder: pathlib.Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Every recorded run of a pass that is here comes out as XLA's."""
+def test_xlas_own_results(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every recorded run beside the checkout comes out as XLA's."""
+    folder = SHARED / "golden"
     if not folder.is_dir():
         pytest.skip("not beside this checkout")
     code = main(["conformance", str(folder)])

@@ -1,0 +1,99 @@
+"""Every pass on every golden pair of the corpus; options from recorded flags."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+
+import pytest
+
+from hlo_passes.conformance.judge import find_pairs, judge
+from hlo_passes.conformance.recorded_flags import FLAG_OPTIONS, recorded_options
+from hlo_passes.errors import UsageError
+from hlo_passes.passes.registry import find_pass
+from hlo_passes.passes.spec import option_values
+from tests.modules import CORPUS
+
+#: Passes of XLA's GPU pipeline that are here.
+_RECORDED = {
+    "async-collective-annotator",
+    "async-collective-creator",
+    "collective-permute-combiner",
+    "gpu-all-gather-combiner",
+    "gpu-all-reduce-combiner",
+    "gpu-convert-async-collectives-to-sync",
+    "gpu-reduce-scatter-combiner",
+}
+
+
+@pytest.mark.parametrize("release", ["0.10.2", "0.12.0.1"])
+def test_every_golden_pair(release: str) -> None:
+    """All pairs of a release come out as XLA's, and no pass changed nothing at all."""
+    pairs, _ = find_pairs(CORPUS / "golden" / release)
+    verdicts = [judge(pair) for pair in pairs]
+    wrong = {str(v.pair.before): v.difference for v in verdicts if not v.is_equal}
+    assert wrong == {}
+    assert {v.pair.pass_name for v in verdicts if v.xla_changed} == _RECORDED
+
+
+def _record(folder: pathlib.Path, *flags: str) -> pathlib.Path:
+    (folder / "oracle.json").write_text(json.dumps({"flags": flags}))
+    return folder
+
+
+def test_flags_steer_their_pass_alone(tmp_path: pathlib.Path) -> None:
+    """A threshold of one combiner, a count of all, a list, a flag of the scheduler."""
+    folder = _record(
+        tmp_path,
+        "xla_gpu_all_gather_combine_threshold_bytes=4096",
+        "xla_gpu_collective_combine_threshold_count=2",
+        "xla_gpu_disable_async_collectives=ALLREDUCE,ALLTOALL",
+        "xla_gpu_experimental_parallel_collective_overlap_limit=4",
+    )
+    found = {name: recorded_options(folder, name) for name in sorted(_RECORDED)}
+    count = {"threshold-count": "2"}
+    assert found == {
+        "async-collective-annotator": {
+            "disable-async-collectives": "ALLREDUCE ALLTOALL"
+        },
+        "async-collective-creator": {},
+        "collective-permute-combiner": count,
+        "gpu-all-gather-combiner": {"threshold-bytes": "4096", **count},
+        "gpu-all-reduce-combiner": count,
+        "gpu-convert-async-collectives-to-sync": {},
+        "gpu-reduce-scatter-combiner": count,
+    }
+
+
+def test_every_flag_names_an_option_that_is_there() -> None:
+    """The table against the passes."""
+    values = {"disable-async-collectives": "ALLREDUCE", "combine-by-dim": "true"}
+    for passes, option in FLAG_OPTIONS.values():
+        for name in passes:
+            text = values.get(option, "2")
+            assert option_values(find_pass(name), name, ((option, text),))
+
+
+@pytest.mark.parametrize("text", ["{", '{"flags": 3}', "[]", '{"flags": [1]}'])
+def test_a_record_that_is_none(tmp_path: pathlib.Path, text: str) -> None:
+    """Refused with U031, not a traceback."""
+    (tmp_path / "oracle.json").write_text(text)
+    with pytest.raises(UsageError) as caught:
+        recorded_options(tmp_path, "hlo-dce")
+    assert caught.value.code == "U031"
+
+
+def test_options_file_wins(tmp_path: pathlib.Path) -> None:
+    """PASS.options replaces what would follow from flags and folder names."""
+    case = CORPUS / "golden" / "0.10.2" / "count_limit.count_2"
+    name = "collective-permute-combiner"
+    for file in case.glob(f"{name}.*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "oracle.json").write_bytes((case / "oracle.json").read_bytes())
+    (pair,), _ = find_pairs(tmp_path)
+    assert judge(pair).is_equal
+    options = tmp_path / f"{name}.options"
+    options.write_text("threshold-count=3\n")
+    assert not judge(pair).is_equal
+    options.write_text("threshold-count=2\n")
+    assert judge(pair).is_equal
