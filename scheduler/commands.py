@@ -18,6 +18,7 @@ from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_bytes, write_text
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.verify.verifier import verify
 from scheduler.calibration import (
     calibrate,
     calibration_text,
@@ -159,6 +160,7 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     for name in names:
         target(name)
     module = read_module(arguments.input)
+    verify(module, allow_unknown=True)
     settings = [replace(settings_of(arguments, module), target=name) for name in names]
     reports = [_report(module, s, arguments.estimator) for s in settings]
     if arguments.plot:

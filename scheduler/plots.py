@@ -2,8 +2,8 @@
 
 Needs matplotlib, the extra `plot`.
 
-Regimes of a ring (see docs/s_curve.md): launch-bound, round-trip-bound up to
-p* = (rtt + prep) / wire, bandwidth-bound beyond.
+Regimes of a ring (see docs/s_curve.md): launch-bound, round-trip-bound,
+bandwidth-bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from scheduler.latency.collective_time import CollectiveModel
 from scheduler.latency.collectives import Collective, describe
-from scheduler.latency.durations import TICKS_PER_US
 from scheduler.latency.network import NotEstimated
 from scheduler.module_costs import priced_computations
 
@@ -26,7 +25,14 @@ FORMATS: Final = ("png", "svg")
 _SMALLEST_BYTES: Final = 1 << 10
 _LARGEST_BYTES: Final = 1 << 32
 _STEPS_PER_OCTAVE: Final = 4
-_US_PER_S: Final = 1e6
+
+
+@dataclass(frozen=True, slots=True)
+class Border:
+    """A message size where one regime ends and the next begins."""
+
+    size_bytes: float
+    label: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +44,7 @@ class Curve:
         sizes_bytes: message sizes, ascending.
         latencies_us: of each size.
         points: (size, latency) of the module's own collectives.
-        knee_bytes: message size at which round trips and wire take equal time, None
-            for a collective that stays inside a partition.
+        regimes: borders between them; () inside a partition, where a table answers.
         model: who answered.
     """
 
@@ -47,7 +52,7 @@ class Curve:
     sizes_bytes: tuple[int, ...]
     latencies_us: tuple[float, ...]
     points: tuple[tuple[int, float], ...]
-    knee_bytes: float | None
+    regimes: tuple[Border, ...]
     model: str
 
 
@@ -123,7 +128,7 @@ def _curve(model: CollectiveModel, members: Sequence[Collective]) -> Curve | Non
         tuple(sizes),
         tuple(latencies),
         tuple(dict.fromkeys(points)),
-        _knee_bytes(model, first, model_name),
+        _regimes(model, first),
         model_name,
     )
 
@@ -139,19 +144,26 @@ def resized(collective: Collective, size_bytes: int) -> Collective:
     )
 
 
-def _knee_bytes(
-    model: CollectiveModel, collective: Collective, model_name: str
-) -> float | None:
-    if not model_name.endswith(("/ring", "/all-to-all")):
-        return None
-    config = model.config
-    us_per_byte = 1.025 * _US_PER_S / (1e9 * config.nic_gb_per_s)
-    per_step = (config.rtt_ticks + config.chunk_prep_ticks) / TICKS_PER_US
-    piece = per_step / us_per_byte
-    if collective.kind == "collective-permute":
-        return piece
-    _, members = collective.count_and_size()
-    return piece * (members - 1 if collective.kind == "all-to-all" else members)
+def _regimes(model: CollectiveModel, collective: Collective) -> tuple[Border, ...]:
+    """Where launch, round trips and bandwidth take over from one another.
+
+    Wire time is linear in the message, launch and round trips do not depend on it, and
+    up to one chunk per step neither does preparation.
+    """
+    size = model.config.chunk_size_bytes
+    try:
+        parts = model.estimate(resized(collective, size)).parts_us
+    except NotEstimated:
+        return ()
+    wire = parts.get("wire", 0.0)
+    if not wire:
+        return ()
+    per_step = parts["rtt"] + parts["preparation"]
+    found = [Border(size * per_step / wire, "round trips | bandwidth")]
+    if parts["launch"] > per_step:
+        launch_bytes = size * (parts["launch"] - per_step) / wire
+        found.insert(0, Border(launch_bytes, "launch | round trips"))
+    return tuple(found)
 
 
 def plot_module(
@@ -192,12 +204,12 @@ def draw(curves: Sequence[Curve], file_format: str) -> bytes:
             sizes, times = zip(*curve.points, strict=True)
             latency.plot(sizes, times, "o", color=color)
             bandwidth.plot(sizes, _gb_per_s(sizes, times), "o", color=color)
-        if curve.knee_bytes is not None:
+        for border in curve.regimes:
             for axes in (latency, bandwidth):
-                axes.axvline(curve.knee_bytes, color=color, linestyle=":", linewidth=1)
+                axes.axvline(border.size_bytes, color=color, linestyle=":", linewidth=1)
             latency.annotate(
-                "round trips | bandwidth",
-                (curve.knee_bytes, 1.0),
+                border.label,
+                (border.size_bytes, 1.0),
                 xycoords=("data", "axes fraction"),
                 xytext=(0, -10 - 9 * (number % 6)),
                 textcoords="offset points",

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import argparse
 import json
+from html import escape
 
 import pytest
 
+import hlo_passes
 from hlo_passes import HloError, UsageError
 from hlo_passes.cli.command import Command
 from scheduler.commands import CALIBRATE, ESTIMATE
 from scheduler.hardware.target import target
 from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
+from tests.modules import REPOSITORY
 from tests.scheduler.test_estimators import TEXT
 
 
@@ -187,3 +190,23 @@ def test_a_table_of_another_part_is_refused(text, code, tmp_path) -> None:
         with pytest.raises(HloError) as refused:
             read(str(file), target("h100_sxm"))
         assert refused.value.code == code
+
+
+def test_the_picture_of_the_page_is_fresh(tmp_path) -> None:
+    pytest.importorskip("matplotlib")
+    from scheduler.latency.collective_time import CollectiveModel
+    from scheduler.plots import collective_curves, module_collectives
+
+    module = hlo_passes.parse((REPOSITORY / "docs/s_curve.hlo").read_text())
+    model = CollectiveModel(target("h100_sxm"))
+    curves = collective_curves(module_collectives(module), [model])
+    picture = (REPOSITORY / "docs/s_curve.svg").read_text()
+    assert len(curves) == 5
+    for curve in curves:
+        assert f"<!-- {escape(curve.label)} -->" in picture
+    borders = {c.label.split()[0]: c.regimes for c in curves if c.regimes}
+    launch, knee = borders["collective-permute"]
+    assert launch.size_bytes == pytest.approx(195_000, rel=0.01)
+    assert knee.size_bytes == pytest.approx(902_597, rel=0.001)
+    (knee,) = borders["all-reduce"]
+    assert knee.size_bytes == pytest.approx(32 * 902_597, rel=0.001)
