@@ -171,6 +171,10 @@ def _is_understood(start: Instruction, report: Report) -> bool:
             f"not converted: %{start.name} has the unknown attribute {unknown}"
         )
         return False
+    if start.opcode == "all-reduce-start" and start.channel_id == 0:
+        # XLA's verifier refuses channel 0 on an all-reduce and lets it pass on a start.
+        report.remark(f"not converted: %{start.name} has channel 0")
+        return False
     if len(start.users) != 1:
         report.remark(f"not converted: %{start.name} has users besides its done")
         return False
