@@ -135,12 +135,20 @@ def target_text(name: str) -> str:
         raise UsageError(
             f"there is no target {name}",
             code="U200",
-            hint=nearest(name, names) or f"one of {', '.join(names)}, or a .txtpb file",
+            hint=_beginning_with(name, names)
+            or nearest(name, names)
+            or f"one of {', '.join(names)}, or a .txtpb file",
         )
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         raise UsageError(f"cannot read {name}: {problem}", code="U001") from problem
+
+
+def _beginning_with(name: str, names: tuple[str, ...]) -> str:
+    """'did you mean h100_pcie or h100_sxm?' for 'h100'."""
+    found = [n for n in names if name and n.startswith(name)]
+    return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def target_names() -> tuple[str, ...]:
