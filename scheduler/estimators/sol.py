@@ -34,7 +34,8 @@ from scheduler.latency.collectives import describe
 from scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
 from scheduler.latency.durations import us_of_ticks
 from scheduler.latency.estimate import Estimate
-from scheduler.latency.gemm import fusion_kind, gemm_of
+from scheduler.latency.gemm import gemm_of
+from scheduler.latency.gpu_config import fusion_kind
 from scheduler.latency.network import NotEstimated
 
 #: Share of the coarse cost that an instruction without a model is given.

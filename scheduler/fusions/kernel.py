@@ -36,9 +36,12 @@ from scheduler.fusions.transpose import (
     transpose_launch,
 )
 from scheduler.hardware.target import Target
+from scheduler.latency.gpu_config import fusion_kind, triton_tiles
 
 _MOST_CONCATENATE_OPERANDS: Final = 4
 _MEMCPY_THREADS: Final = 128
+_TRITON: Final = "__triton"
+_WARP: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +50,32 @@ class Kernel:
 
     Attributes:
         emitter: 'reduction', 'transpose', 'loop', 'concatenate', 'scatter', 'sort',
-            'memcpy' or 'in-place-update'.
+            'memcpy', 'in-place-update' or 'triton'.
         launch: its grid.
     """
 
     emitter: str
     launch: LaunchDimensions
+
+
+def triton_kernel(fusion: Instruction, graph: FusedGraph) -> Kernel | None:
+    """The kernel of a Triton fusion; None for a fusion of another kind."""
+    if not fusion_kind(fusion).startswith(_TRITON):
+        return None
+    tiles = triton_tiles(fusion)
+    if tiles is None:
+        elements = graph.first_result.element_count
+        blocks = max(1, ceil_div(elements, _MEMCPY_THREADS))
+        return Kernel("triton", LaunchDimensions(blocks, _MEMCPY_THREADS))
+    sizes, warps = tiles
+    # A result of higher rank than its tile counts its leading dimensions alone.
+    dimensions = graph.roots[0].shape.dimensions
+    blocks = math.prod(
+        ceil_div(dimension, size)
+        for dimension, size in zip(dimensions, sizes, strict=False)
+        if size > 0
+    )
+    return Kernel("triton", LaunchDimensions(blocks, warps * _WARP))
 
 
 def kernel_of(graph: FusedGraph, target: Target) -> Kernel:

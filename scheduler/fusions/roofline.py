@@ -19,7 +19,12 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import BITS
 from scheduler.fusions.cost_analysis import FusionCost, OpCycles, analyze_fusion
 from scheduler.fusions.fused_graph import FusedGraph
-from scheduler.fusions.kernel import Kernel, is_coalesced, kernel_of
+from scheduler.fusions.kernel import (
+    Kernel,
+    is_coalesced,
+    kernel_of,
+    triton_kernel,
+)
 from scheduler.fusions.launch_dimensions import LaunchDimensions
 from scheduler.hardware.target import (
     DRAM_TRANSACTION_BYTES,
@@ -67,7 +72,7 @@ def fusion_time(fusion: Instruction, target: Target, cycles: OpCycles) -> Fusion
     """Time of a loop or input fusion."""
     graph = FusedGraph.of(fusion)
     cost = analyze_fusion(graph, cycles)
-    kernel = kernel_of(graph, target)
+    kernel = triton_kernel(fusion, graph) or kernel_of(graph, target)
     coalesced = is_coalesced(graph, kernel.emitter)
     compute = compute_ticks(cost.flops, kernel.launch, target)
     read = 0

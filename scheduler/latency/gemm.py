@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any, Final
 
-from hlo_passes.errors import ParseError
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
+from scheduler.latency.gpu_config import fusion_kind, gpu_config
 from scheduler.latency.matmul_table import Gemm
 
 _CUBLAS_LT: Final = frozenset(
@@ -37,24 +37,6 @@ def gemm_of(instruction: Instruction) -> Gemm | None:
     return None
 
 
-def fusion_kind(fusion: Instruction) -> str:
-    """`fusion_backend_config.kind`, '' where there is none."""
-    inner = _config_of(fusion).get("fusion_backend_config")
-    return str(inner.get("kind", "")) if isinstance(inner, dict) else ""
-
-
-def _config_of(instruction: Instruction) -> dict[str, Any]:
-    """The backend config; {} for one that is no JSON, as other back ends write."""
-    config = instruction.backend_config
-    if config is None or not config.is_json_dict:
-        return {}
-    try:
-        view = config.json()
-    except ParseError:
-        return {}
-    return view if isinstance(view, dict) else {}
-
-
 def _fused(fusion: Instruction) -> tuple[Instruction, ...]:
     return fusion.called_computations[0].instructions
 
@@ -76,7 +58,7 @@ def _of_dot(dot: Instruction, result: Shape) -> Gemm:
 
 
 def _of_custom_call(call: Instruction) -> Gemm | None:
-    numbers = _numbers(_config_of(call))
+    numbers = _numbers(gpu_config(call))
     if numbers is None:
         return None
 
