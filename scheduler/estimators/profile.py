@@ -118,13 +118,15 @@ def _names(instruction: Instruction) -> Iterator[str]:
 def profile_of(module: Module, estimator: Estimator) -> Profile:
     """An estimator's costs of a module, as a profile for XLA.
 
-    Of every instruction that XLA's scheduler looks at: those outside of fusions and
-    reductions. Starts carry their latency, dones nothing.
+    Of every instruction that XLA's scheduler looks at: those of computations that hold
+    an async operation. Starts carry their latency, dones nothing.
     """
     from scheduler.module_costs import priced_computations
 
     costs: dict[str, float] = {}
     for computation in priced_computations(module):
+        if not any(map(is_start, computation.instructions)):
+            continue
         for instruction in computation.instructions:
             if is_start(instruction):
                 done = done_of(instruction)

@@ -246,3 +246,48 @@ def test_sixty_thousand_instructions_take_a_second() -> None:
         times.append(time.process_time() - start)
     assert len(report.rows) > 13_000
     assert min(times) < 1.0
+
+
+# -- the legacy estimator --------------------------------------------------------------------
+
+TRITON = """HloModule m
+
+%dot (p: f32[4,16], q: f32[16,32]) -> f32[4,32] {
+  %p = f32[4,16]{1,0} parameter(0)
+  %q = f32[16,32]{1,0} parameter(1)
+  ROOT %d = f32[4,32]{1,0} dot(%p, %q), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+
+ENTRY %main (a: f32[4,16], b: f32[16,32]) -> f32[4,32] {
+  %a = f32[4,16]{1,0} parameter(0)
+  %b = f32[16,32]{1,0} parameter(1)
+  ROOT %f = f32[4,32]{1,0} fusion(%a, %b), kind=kCustom, calls=%dot, backend_config={"fusion_backend_config":{"kind":"__triton_nested_gemm_fusion","block_level_fusion_config":{"num_warps":"2","output_tiles":[{"sizes":["16","8"]}]}}}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("target", "us"), [("h100_sxm", 0.0095), ("a100_sxm_80", 0.01325)]
+)
+def test_ring_sizes_triton_kernels_by_their_tiles(target, us) -> None:
+    """Logged by XLA's legacy estimator (jaxlib 0.10.2)."""
+    found = costs(hlo_passes.parse(TRITON), target=target, estimator="ring")
+    assert found["f"] == (us, None, "ring/roofline")
+
+
+def test_a_profile_names_what_xla_looks_at() -> None:
+    """Computations without async operations are left out, as XLA leaves them."""
+    text = TEXT.replace(
+        "ENTRY %main",
+        "%loop (l: f32[4]) -> f32[4] {\n  %l = f32[4] parameter(0)\n"
+        "  ROOT %neg = f32[4] negate(%l)\n}\n\nENTRY %main",
+    ).replace(
+        "  %f = f32[1024]{0} fusion",
+        "  %four = f32[4] constant({1, 2, 3, 4})\n"
+        "  %called = f32[4] call(%four), to_apply=%loop\n  %f = f32[1024]{0} fusion",
+    )
+    module = hlo_passes.parse(text)
+    assert "neg" in costs(module)
+    profile = profile_of(module, make_estimator("sol"))
+    assert "called" in profile.costs
+    assert "neg" not in profile.costs
