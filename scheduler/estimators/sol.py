@@ -13,7 +13,7 @@ Source: openxla/xla `sol_latency_estimator.cc` (Aug 2026).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.ir import opcodes
@@ -30,7 +30,7 @@ from scheduler.estimators.base import (
 from scheduler.estimators.fingerprint import Fingerprints
 from scheduler.fusions.roofline import fusion_time
 from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.collectives import describe
+from scheduler.latency.collectives import describe, describe_transfer
 from scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
 from scheduler.latency.durations import us_of_ticks
 from scheduler.latency.estimate import Estimate
@@ -170,13 +170,21 @@ class SolEstimator:
         try:
             collective = describe(start)
             if collective is None:
-                raise NotEstimated("the model knows no such operation")
+                return self._transfer(start)
             if collective.is_sync and collective.kernel_strategy:
                 return Estimate(LOW, "sol/constant")
             return self.model.estimate(collective)
         except NotEstimated as problem:
             coarse = self._coarse.latency(start, user)
             return Estimate(coarse.us, coarse.model, str(problem))
+
+    def _transfer(self, start: Instruction) -> Estimate:
+        """A send or recv priced as a permute, where that is asked for."""
+        transfer = describe_transfer(start) if self.model.extended else None
+        if transfer is None:
+            raise NotEstimated("the model knows no such operation")
+        found = self.model.estimate(transfer)
+        return replace(found, model=f"extended/{found.model.partition('/')[2]}")
 
 
 def _described(instruction: Instruction) -> str:

@@ -17,7 +17,11 @@ from typing import Final
 from hlo_passes.errors import ParseError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.replica_groups import IotaGroups, ReplicaGroups
+from hlo_passes.ir.replica_groups import (
+    IotaGroups,
+    ReplicaGroups,
+    parse_source_target_pairs,
+)
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.passes.gpu_backend_config import collective_config
 from scheduler.latency.communication import Groups
@@ -33,6 +37,7 @@ POINTER_BYTES: Final = 8
 _WITHOUT_GLOBAL_IDS: Final = frozenset(
     ("all-to-all", "collective-broadcast", "ragged-all-to-all", "collective-permute")
 )
+_TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 _KERNEL_STRATEGIES: Final = ("TRITON_ONE_SHOT", "TRITON_TWO_SHOT")
 
 
@@ -174,6 +179,37 @@ def describe(instruction: Instruction) -> Collective | None:
     if sugar in opcodes.SYNC_COLLECTIVES and opcode.endswith("-start"):
         return _describe(instruction, sugar, "wrapped", instruction)
     return None
+
+
+def describe_transfer(instruction: Instruction) -> Collective | None:
+    """A send or recv as a permute of its pairs; None without pairs or for other ops.
+
+    The pairs stand in the frontend attribute `_xla_send_recv_source_target_pairs`.
+    """
+    if instruction.opcode not in ("send", "recv"):
+        return None
+    text = instruction.frontend_attributes.get(_TRANSFER_PAIRS, "")
+    data = instruction.shape.elements[0] if instruction.shape.is_tuple else None
+    if not text or data is None:
+        return None
+    module = instruction.computation.module
+    size = leaf_bytes(data)
+    return Collective(
+        kind="collective-permute",
+        form="start",
+        groups=None,
+        pairs=parse_source_target_pairs(text).pairs,
+        group_mode="cross-partition",
+        replica_count=module.replica_count,
+        num_partitions=module.num_partitions,
+        result=data,
+        element_type=data.element_type,
+        transferred_bytes=float32_integer(size),
+        accessed_bytes=float32_integer(2 * size),
+        reduction="",
+        kernel_strategy="",
+        is_sync=False,
+    )
 
 
 def _describe(

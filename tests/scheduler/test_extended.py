@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import hlo_passes
 from scheduler.estimators.base import HIGH
 from scheduler.estimators.sol import SolEstimator
 from scheduler.hardware.target import target
@@ -170,3 +171,30 @@ def test_strict_raises_where_it_has_no_answer() -> None:
         CollectiveModel(target("h100_sxm")).estimate(
             describe(module.entry.instructions[1])
         )
+
+
+SEND = """HloModule m, num_partitions=16
+
+ENTRY %e (a: f32[1048576]) -> token[] {
+  %a = f32[1048576] parameter(0)
+  %t = token[] after-all()
+  %send = (f32[1048576], u32[], token[]) send(%a, %t), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,8},{1,9}}"}
+  ROOT %done = token[] send-done(%send), channel_id=1
+}
+"""
+
+
+def test_sends_are_priced_by_their_pairs_where_asked_for() -> None:
+    entry = hlo_passes.parse(SEND).entry
+    send, done = entry.instructions[2:]
+    strict = SolEstimator(CollectiveModel(target("h100_sxm")))
+    assert strict.latency(send, done).us == HIGH
+    ours = SolEstimator(CollectiveModel(target("h100_sxm"), extended=True))
+    permute = collective_module(
+        "collective-permute", "f32[1048576]", "f32[1048576]", "{{0,8},{1,9}}",
+        num_partitions=16,
+    )  # fmt: skip
+    found = ours.latency(send, done)
+    assert found.model == "extended/ring"
+    wanted = strict.latency(permute.entry.instructions[1], permute.entry.root)
+    assert found.us == wanted.us
