@@ -132,11 +132,15 @@ def topology_of_devices(devices: Sequence[Any]) -> Topology:
 
 
 def partition_indices(devices: Iterable[Any]) -> list[int]:
-    """Per device, the number of its partition, in order of first appearance."""
+    """Per device, the number of its partition, in order of first appearance.
+
+    An index that is the same everywhere says nothing: devices of ahead-of-time
+    compilation all carry 0, whatever their topology.
+    """
     listed = list(devices)
     for attribute in ("partition_index", "slice_index"):
         explicit = [getattr(device, attribute, None) for device in listed]
-        if listed and all(index is not None for index in explicit):
+        if None not in explicit and len(set(explicit)) > 1:
             return _numbered(explicit)
     fabrics = [getattr(device, "fabric_uuid", None) for device in listed]
     if listed and all(fabric and fabric != _NO_FABRIC for fabric in fabrics):

@@ -213,3 +213,15 @@ def test_latency_options_round_trip() -> None:
     text = "nccl_op_launch_us=50,nic_speed_gbps=12.5,partition_size=72"
     assert LatencyOptions.parse(text).to_text() == text
     assert LatencyOptions.parse("") == LatencyOptions()
+
+
+def test_an_index_that_is_everywhere_the_same_says_nothing() -> None:
+    ahead_of_time = [
+        Device(p, fabric_uuid="", partition_index=0, slice_index=0)
+        for p in range(4)
+        for _ in range(4)
+    ]
+    assert topology_of_devices(ahead_of_time).to_text() == "4x1x4"
+    one_rack = [Device(p, "c/1", partition_index=0) for p in range(4) for _ in range(4)]
+    assert topology_of_devices(one_rack).to_text() == "1x4x4"
+    assert topology_of_devices([]).to_text() == "0x0x0"
