@@ -1,9 +1,9 @@
 """XLA's HLO modules in pure Python: read, verify, rewrite, print.
 
-    module = hlo_passes.parse(text, filename="m.hlo")
-    hlo_passes.verify(module)
-    result = hlo_passes.Pipeline.parse("collective-permute-combiner").run(module)
-    print(module.to_text())
+module = hlo_passes.parse(text, filename="m.hlo")
+hlo_passes.verify(module)
+result = hlo_passes.Pipeline.parse("collective-permute-combiner").run(module)
+print(module.to_text())
 """
 
 from hlo_passes.errors import (

@@ -82,6 +82,8 @@ def transpose(query: Query) -> Shape:
     if sorted(order) != list(range(shape.rank)):
         query.fail(f"{{{','.join(map(str, order))}}} is no order of {shape}")
     layout = shape.layout
+    if layout is not None and sorted(layout.minor_to_major) != sorted(order):
+        layout = None  # the operand's own fault, reported there
     if layout is not None:
         minor_to_major = tuple(order.index(d) for d in layout.minor_to_major)
         layout = replace(layout, minor_to_major=minor_to_major)
