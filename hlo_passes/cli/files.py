@@ -17,6 +17,7 @@ import zlib
 
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.spec import nearest
 from hlo_passes.source import Location, SourceText
 from hlo_passes.text.reader import parse
 
@@ -70,9 +71,17 @@ def _read_bytes(path: str) -> bytes:
     try:
         return pathlib.Path(path).read_bytes()
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}", code="U001") from None
+        raise UsageError(
+            f"there is no file {path}", code="U001", hint=_near_file(path)
+        ) from None
     except (OSError, ValueError) as problem:
         raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+
+
+def _near_file(path: str) -> str:
+    folder = pathlib.Path(path).parent
+    names = [f.name for f in folder.iterdir()] if folder.is_dir() else []
+    return nearest(pathlib.Path(path).name, names)
 
 
 def _registered_reader(suffix: str):
@@ -93,8 +102,15 @@ def write_text(path: str | None, text: str) -> None:
     when that cannot be done.
     """
     if path is None or path == STDIN:
-        sys.stdout.buffer.write(text.encode())
-        sys.stdout.flush()
+        try:
+            sys.stdout.buffer.write(text.encode())
+            sys.stdout.flush()
+        except BrokenPipeError:
+            raise
+        except OSError as problem:
+            raise UsageError(
+                f"cannot write to stdout: {problem}", code="U003"
+            ) from problem
         return
     data = text.encode()
     if path.endswith(".gz"):
@@ -119,7 +135,8 @@ def write_bytes(path: str, data: bytes) -> None:
     except OSError as problem:
         if temporary is not None:
             pathlib.Path(temporary).unlink(missing_ok=True)
-        raise UsageError(f"cannot write {path}: {problem}", code="U003") from problem
+        reason = problem.strerror or str(problem)
+        raise UsageError(f"cannot write {path}: {reason}", code="U003") from problem
 
 
 def _umask() -> int:

@@ -58,7 +58,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         near = nearest(name, command_targets())
         sys.stderr.write(f"  help: {near or '`hlo-passes --help` lists them'}\n")
         return ExitCode.USAGE
-    parser = _Parser(prog=f"hlo-passes {name}", description=command.help)
+    parser = _Parser(
+        prog=f"hlo-passes {name}", description=command.help, allow_abbrev=False
+    )
     command.configure(parser)
     try:
         return command.run(parser.parse_args(arguments[1:]))
@@ -71,6 +73,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # Whoever read our output has gone; nothing is wrong here.
         sys.stderr.close()
         return ExitCode.DONE
+    except OSError as problem:
+        # Standard output could not be written (a full device, say).
+        sys.stderr.write(f"hlo-passes: error[U003]: {problem}\n")
+        return ExitCode.USAGE
     except KeyboardInterrupt:
         return 130
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import pathlib
+import re
 import sys
 
 from hlo_passes.cli.command import Command
@@ -13,6 +15,8 @@ from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
+
+_TOPOLOGY = re.compile(r"[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -44,6 +48,14 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if arguments.report and arguments.report == arguments.output:
+        raise UsageError("-o and --report name the same file", code="U005")
+    if arguments.costs and not pathlib.Path(arguments.costs).is_file():
+        raise UsageError(f"there is no file {arguments.costs}", code="U001")
+    if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
+        raise UsageError(
+            f"--topology={arguments.topology} is not of the form PxHxG", code="U202"
+        )
     context = PassContext(
         target=arguments.target,
         topology=arguments.topology,
@@ -69,9 +81,9 @@ def _run(arguments: argparse.Namespace) -> int:
         module, verify_each=arguments.verify_each, after_pass=print_after
     )
     text = module.to_text()
+    write_text(arguments.output, text)
     if arguments.report:
         write_text(arguments.report, json.dumps(result.to_json(), indent=1) + "\n")
-    write_text(arguments.output, text)
     if arguments.timing:
         for run in result.passes:
             sys.stderr.write(f"{run.seconds:9.3f} s  {run.name}\n")
