@@ -145,7 +145,9 @@ class Pipeline:
             PassError: a pass failed.
         """
         verify(module, allow_unknown=True)
-        unknown = tuple(f.render() for f in findings(module))
+        unknown = tuple(
+            f.render().replace(" error[", " remark[", 1) for f in findings(module)
+        )
         before = module.instruction_count
         runs = []
         for each in self.passes:
