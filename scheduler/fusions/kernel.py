@@ -30,6 +30,7 @@ from scheduler.fusions.reduction import (
     reduction_dimensions,
     reduction_launch,
 )
+from scheduler.fusions.scatter import scatter_launch
 from scheduler.fusions.transpose import (
     TiledTranspose,
     tiled_transpose,
@@ -97,8 +98,7 @@ def kernel_of(graph: FusedGraph, target: Target) -> Kernel:
     if len(graph.roots) == 1:
         root, hero = graph.roots[0], heroes[0]
         if root.opcode == "scatter":
-            updates = root.operands[-1].shape.element_count
-            return Kernel("scatter", loop_launch(updates, 1))
+            return Kernel("scatter", scatter_launch(graph, root, target))
         if root.opcode == "sort":
             return Kernel("sort", loop_launch(graph.first_result.element_count, 1))
         if (

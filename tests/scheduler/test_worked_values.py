@@ -296,3 +296,31 @@ def test_legacy_ring_estimator_prices_an_all_reduce() -> None:
         num_partitions=8,
     )
     assert _latency(module, RingEstimator(target("h100_sxm"))).us == 359.81725
+
+
+SCATTER = ADD + (
+    "%body (p: f32[1000003], i: s32[1000,1], u: f32[1000,1]) -> f32[1000003] {\n"
+    "  %p = f32[1000003] parameter(0)\n  %i = s32[1000,1] parameter(1)\n"
+    "  %u = f32[1000,1] parameter(2)\n"
+    "  ROOT %s = f32[1000003] scatter(%p, %i, %u), update_window_dims={1}, "
+    "inserted_window_dims={}, scatter_dims_to_operand_dims={0}, index_vector_dim=1, "
+    "indices_are_sorted=true, to_apply=%add.1\n}"
+)
+
+
+@pytest.mark.parametrize(
+    ("device", "sorted_us", "unsorted_us"),
+    [("h100_sxm", 2.389, 9.101), ("b200", 1.0435, 8.48925)],
+)
+def test_scatter_of_sorted_indices_fills_the_gpu(
+    device, sorted_us, unsorted_us
+) -> None:
+    """Logged by XLA: a warp per index when they are sorted, else one per 32 updates."""
+    for body, blocks, us in (
+        (SCATTER, 250, sorted_us),
+        (SCATTER.replace("indices_are_sorted=true, ", ""), 8, unsorted_us),
+    ):
+        fusion = fusion_module(body, "kInput").entry.root
+        found = fusion_time(fusion, target(device), op_cycles("sm_86"))
+        assert found.kernel.launch.blocks == blocks
+        assert us_of_ticks(found.ticks) == us

@@ -1,0 +1,72 @@
+"""Grid of the scatter kernels.
+
+    f32[1000003] scatter, 1000 sorted indices      one warp per index: 250 blocks
+    f32[4096,256] scatter of f32[50000,256]        one thread per element of the updates
+
+Many sorted indices that may repeat are summed up warp by warp before they are written.
+Source: openxla/xla `codegen/emitters/scatter.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from hlo_passes.ir.instruction import Instruction
+from scheduler.fusions.fused_graph import FusedGraph, bit_width
+from scheduler.fusions.launch_dimensions import (
+    LaunchDimensions,
+    ceil_div,
+    loop_launch,
+    loop_unroll,
+)
+from scheduler.hardware.target import Target
+
+_WARPS: Final = 4
+_THREADS: Final = 32 * _WARPS
+_VECTOR_BITS: Final = 128
+
+
+def scatter_launch(
+    graph: FusedGraph, scatter: Instruction, target: Target
+) -> LaunchDimensions:
+    """Grid of a fusion whose root is a scatter in XLA's simplified form.
+
+    Operands, then indices [slices, index length], then updates [slices, slice ...].
+    """
+    arrays = len(scatter.operands) // 2
+    indices = scatter.operands[arrays].shape
+    updates = scatter.operands[arrays + 1].shape
+    if indices.rank == 2 and updates.rank and _accumulates(scatter):
+        slices = indices.dimensions[0]
+        if slices > _WARPS * target.sm_count:
+            return _by_index(scatter, slices, target)
+    in_slice = math.prod(updates.dimensions[1:])
+    unroll = loop_unroll(graph, updates.element_count, target)
+    return loop_launch(updates.element_count, math.gcd(in_slice, unroll) or 1)
+
+
+def _accumulates(scatter: Instruction) -> bool:
+    """Whether equal indices stand next to one another."""
+    attributes = scatter.attributes
+    return (
+        attributes.get("indices_are_sorted") == "true"
+        and attributes.get("unique_indices") != "true"
+    )
+
+
+def _by_index(scatter: Instruction, slices: int, target: Target) -> LaunchDimensions:
+    arrays = len(scatter.operands) // 2
+    result = scatter.operands[0].shape.dimensions
+    indices = scatter.operands[arrays].shape
+    in_slice = scatter.operands[arrays + 1].shape.dimensions[1:]
+    length = indices.dimensions[1]
+    places = math.prod(
+        whole - part + 1
+        for whole, part in zip(result[:length], in_slice[:length], strict=False)
+    )
+    per_warp = ceil_div(slices, max(_WARPS * target.sm_count, places))
+    vector = _VECTOR_BITS // max(1, bit_width(indices.element_type))
+    if length == 1 and per_warp > vector:
+        per_warp = ceil_div(per_warp, vector) * vector
+    return LaunchDimensions(ceil_div(slices, per_warp * _WARPS), _THREADS)
