@@ -121,6 +121,7 @@ class SolEstimator:
         if (
             instruction.opcode == "fusion"
             and instruction.attributes.get("kind") in _ROOFLINE_KINDS
+            and instruction.called_computations
         ):
             cycles = op_cycles(DEFAULT_OP_PROFILE)
             time = fusion_time(instruction, self.model.target, cycles)

@@ -32,7 +32,7 @@ def instruction_ticks(
     instruction: Instruction, target: Target, cycles: OpCycles
 ) -> int:
     """Time of an instruction, ticks."""
-    if instruction.opcode == "fusion":
+    if instruction.opcode == "fusion" and instruction.called_computations:
         return fusion_time(instruction, target, cycles).ticks
     if instruction.opcode in _FREE:
         return 0

@@ -38,7 +38,7 @@ def gemm_of(instruction: Instruction) -> Gemm | None:
 
 
 def _fused(fusion: Instruction) -> tuple[Instruction, ...]:
-    return fusion.called_computations[0].instructions
+    return tuple(i for body in fusion.called_computations for i in body.instructions)
 
 
 def _of_dot(dot: Instruction, result: Shape) -> Gemm:

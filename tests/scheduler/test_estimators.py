@@ -291,3 +291,9 @@ def test_a_profile_names_what_xla_looks_at() -> None:
     profile = profile_of(module, make_estimator("sol"))
     assert "called" in profile.costs
     assert "neg" not in profile.costs
+
+
+def test_a_fusion_without_a_body_is_no_crash() -> None:
+    text = "ENTRY %e {\n  %p = f32[4] parameter(0)\n  ROOT %f = f32[4] fusion(%p), kind=kLoop\n}\n"
+    for name in ("sol", "ring", "gpu-approximate"):
+        assert costs(hlo_passes.parse(text), estimator=name)["f"][0] >= 0
