@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
+import zlib
 from collections.abc import Sequence
 
 import ml_dtypes  # noqa: F401  (gives NumPy the names of the types it lacks)
@@ -39,29 +40,40 @@ def write_arrays(path: str, arrays: Sequence[np.ndarray]) -> None:
     write_bytes(path, buffer.getvalue())
 
 
-def read_arrays(path: str) -> list[np.ndarray]:
+def read_arrays(path: str, *, name: str | None = None) -> list[np.ndarray]:
     """Read what `write_arrays` wrote; keys must run from 0.
+
+    Args:
+        path: of the file.
+        name: what messages call it, where that is not the path.
 
     Raises:
         UsageError: U001 for no such file, U022 for one that is not of this form.
     """
+    shown = name or path
     try:
+        # By way of the archive: np.load takes a bare array as well.
+        zipfile.ZipFile(path).close()
         with np.load(path, allow_pickle=False) as file:
-            entries = {name: file[name] for name in file.files}
+            entries = {key: file[key] for key in file.files}
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}", code="U001") from None
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as problem:
+        raise UsageError(f"there is no file {shown}", code="U001") from None
+    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+        # What NumPy says here is advice for its own callers (to allow pickles, say).
         raise UsageError(
-            f"{path} is no .npz file of arrays: {problem}", code="U022"
+            f"{shown} is no .npz file of arrays",
+            code="U022",
+            hint="numpy.savez writes one: arrays of numbers by the keys 0, 1, ...",
         ) from problem
-    numbers = sorted(int(name) for name in entries if name.isdecimal())
-    if numbers != list(range(len(numbers))):
+    count = sum(not key.endswith(".dtype") for key in entries)
+    keys = [str(number) for number in range(count)]
+    if entries.keys() - {f"{key}.dtype" for key in keys} != set(keys):
         raise UsageError(
-            f"the keys of {path} are {', '.join(entries)}",
+            f"the keys of {shown} are {', '.join(entries)}",
             code="U022",
             hint="they must be 0, 1, ... in the order of the parameters",
         )
-    return [_array(path, entries, number) for number in numbers]
+    return [_array(shown, entries, number) for number in range(count)]
 
 
 def _array(path: str, entries: dict[str, np.ndarray], number: int) -> np.ndarray:
@@ -76,8 +88,16 @@ def _array(path: str, entries: dict[str, np.ndarray], number: int) -> np.ndarray
         raise UsageError(
             f"{path}: {number}.dtype is {name}, which is no type of HLO", code="U022"
         ) from None
-    if dtype.itemsize == 1:
-        return np.ascontiguousarray(stored).view(dtype)
+    octets = () if dtype.itemsize == 1 else (dtype.itemsize,)
+    if stored.dtype != np.uint8 or stored.shape[stored.ndim - len(octets) :] != octets:
+        raise UsageError(
+            f"{path}: {number} is {stored.dtype}{list(stored.shape)}, which are not "
+            f"the bytes of {dtype.name}",
+            code="U022",
+            hint="uint8, the bytes of an element on a last axis of their own",
+        )
+    if not octets:
+        return np.ascontiguousarray(stored).view(dtype).reshape(stored.shape)
     return np.ascontiguousarray(stored).view(dtype)[..., 0]
 
 

@@ -66,12 +66,16 @@ def run_module(arguments: argparse.Namespace) -> int:
     from runtime.devices import topology_of
     from runtime.memory import bytes_needed, require
     from runtime.plain.legalize import plain_module
+    from runtime.plain.refusals import require_valid
 
     if arguments.seed < 0:
         raise UsageError(f"--seed={arguments.seed} is negative", code="U024")
     module = read_module(arguments.input)
-    topology = topology_of(module, device_count=arguments.devices)
     other = read_module(arguments.against) if arguments.against else None
+    for one in (module, other):
+        if one is not None:
+            require_valid(one)
+    topology = topology_of(module, device_count=arguments.devices)
     collectives = []
     for one in (module, other):
         if one is None:
@@ -80,11 +84,16 @@ def run_module(arguments: argparse.Namespace) -> int:
         count = topology[0] * topology[1]
         require(bytes_needed(plain, device_count=count), one)
         collectives += plain.collectives
-    if other is not None and arguments.devices is None:
-        _require_same_devices(topology, topology_of(other))
+    if other is not None:
+        asked = topology_of(other, device_count=arguments.devices)
+        if arguments.devices is None:
+            _require_same_devices(topology, asked)
     if arguments.inputs and not pathlib.Path(arguments.inputs).is_file():
         raise UsageError(f"there is no file {arguments.inputs}", code="U001")
-    with tempfile.TemporaryDirectory(prefix="hlo-passes-run-") as folder:
+    with (
+        run_process.ended_by_sigterm(),
+        tempfile.TemporaryDirectory(prefix="hlo-passes-run-") as folder,
+    ):
         request = _request(arguments, module, other, topology, pathlib.Path(folder))
         answer = run_process.run(
             request,
@@ -131,6 +140,7 @@ def _request(
         against_name=arguments.against,
         topology=topology,
         inputs=absolute["in"],
+        inputs_name=arguments.inputs,
         seed=arguments.seed,
         outputs=absolute["out"],
         repeat=arguments.repeat,
@@ -151,11 +161,15 @@ def _report(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> str:
     if answer["matches"] is True:
         lines.append(f"{arguments.against}: every bit is the same")
     elif answer["matches"] is False:
-        lines.append(
-            f"{arguments.against}: results differ, largest error "
-            f"{answer['max_abs_error']:g} ({answer['max_ulp_error']:g} ulp)"
-        )
+        lines.append(f"{arguments.against}: results differ, {_largest_error(answer)}")
     return "\n".join(lines) + "\n"
+
+
+def _largest_error(answer: Mapping[str, Any]) -> str:
+    error, ulp = answer["max_abs_error"], answer["max_ulp_error"]
+    if error is None or ulp is None:
+        return "in places one is finite and the other is not"
+    return f"largest error {error:g} ({ulp:g} ulp)"
 
 
 def _configure_lower(parser: argparse.ArgumentParser) -> None:

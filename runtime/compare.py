@@ -21,6 +21,7 @@ from runtime.dtypes import is_native
 from runtime.executable import Executable, load_plain
 from runtime.inputs import inputs_by_shape, seeded_inputs
 from runtime.plain.legalize import plain_module
+from runtime.plain.refusals import require_valid
 
 
 class SignatureError(UsageError):
@@ -76,8 +77,11 @@ def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
 
     Raises:
         SignatureError: U020, parameters, results or devices differ.
-        UnsupportedHloError, DeviceCountError, CompilationError: as `load`.
+        VerificationError, UnsupportedHloError, DeviceCountError, CompilationError: as
+            `load`.
     """
+    for module in (before, after):
+        require_valid(module)
     topology = topology_of(before)
     plain = plain_module(before)
     first = load_plain(plain, before, *topology)

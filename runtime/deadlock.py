@@ -24,12 +24,18 @@ LOG_ENVIRONMENT: Final = {
     "TF_CPP_MIN_LOG_LEVEL": "0",
 }
 
+#: XLA waits so long before it says which rendezvous waits, and only then as long as
+#: it is told to before it ends the process. The words cost nothing.
+_WARN_SECONDS: Final = 1
+
 _KEY = (
     r"RendezvousKey\{run_id=RunId: (?P<run>\d+), "
     r"global_devices=\[(?P<devices>[^\]]*)\],"
     r".*?op_id=(?P<op>-?\d+)\}"
 )
 _ARRIVAL = re.compile(rf"rank=(?P<rank>\d+), key={_KEY}")
+_UNSTUCK = re.compile(rf"is unstuck waiting for `(?P<kind>[a-z -]+?) {_KEY}`")
+_ENDED = re.compile(r"Termination timeout for `")
 _STUCK = re.compile(rf"waiting for `(?P<kind>[a-z -]+?) {_KEY}` for")
 
 
@@ -53,7 +59,7 @@ class Rendezvous:
 def flags(timeout_seconds: int) -> str:
     """XLA flags under which a rendezvous gives up after so many seconds."""
     return (
-        f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={timeout_seconds} "
+        f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={_WARN_SECONDS} "
         f"--xla_cpu_collective_call_terminate_timeout_seconds={timeout_seconds} "
         f"--xla_cpu_collective_timeout_seconds={timeout_seconds}"
     )
@@ -61,7 +67,7 @@ def flags(timeout_seconds: int) -> str:
 
 def is_deadlock(log: str) -> bool:
     """Whether a run ended because devices waited for others."""
-    return _STUCK.search(log) is not None
+    return _ENDED.search(log) is not None
 
 
 def stuck(log: str) -> tuple[Rendezvous, ...]:
@@ -71,9 +77,12 @@ def stuck(log: str) -> tuple[Rendezvous, ...]:
         devices = _numbers(match["devices"])
         device = devices[int(match["rank"])]
         stands_at[device] = (match["run"], match["devices"], match["op"])
+    late = {m.group("kind", "run", "devices", "op") for m in _UNSTUCK.finditer(log)}
     found: dict[tuple[str, str, str, str], Rendezvous] = {}
     for match in _STUCK.finditer(log):
         key = (match["run"], match["devices"], match["op"])
+        if (match["kind"], *key) in late:
+            continue
         devices = _numbers(match["devices"])
         missing = tuple(d for d in devices if stands_at.get(d) != key)
         kind = match["kind"].replace(" ", "-")

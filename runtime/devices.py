@@ -13,7 +13,7 @@ from typing import Any, Final
 import jax
 
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.errors import HloError
+from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
 from runtime import jax_private
 
@@ -77,6 +77,9 @@ def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int
     Its header says; where both are 1, the largest id in its groups and pairs + 1 is
     the number of partitions if its collectives carry channel ids, else of replicas.
     `device_count` overrides: so many partitions or replicas, whichever the module has.
+
+    Raises:
+        UsageError: U027, the groups or pairs name devices beyond `device_count`.
     """
     replicas, partitions = module.replica_count, module.num_partitions
     if device_count is None and replicas * partitions > 1:
@@ -84,6 +87,13 @@ def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int
     if device_count == replicas * partitions:
         return replicas, partitions
     largest, has_channel = _largest_id(module)
+    if device_count is not None and largest >= device_count:
+        raise UsageError(
+            f"{module.name} has collectives of device {largest}, which is not among "
+            f"{device_count} device{'s' * (device_count != 1)}",
+            code="U027",
+            hint=f"--devices={largest + 1} or more, or none: the module says how many",
+        )
     count = device_count if device_count is not None else largest + 1
     in_partitions = partitions > 1 or (replicas == 1 and has_channel)
     return (1, count) if in_partitions else (count, 1)

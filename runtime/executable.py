@@ -27,6 +27,7 @@ from runtime.devices import RuntimeHostError, devices_for, topology_of
 from runtime.dtypes import numpy_dtype
 from runtime.plain.builder import PlainModule
 from runtime.plain.legalize import plain_module
+from runtime.plain.refusals import require_valid
 from runtime.plain.values import array_leaves
 from runtime.restore import restored
 
@@ -184,10 +185,12 @@ def load(module: Module) -> Executable:
             schedule is kept; without one XLA makes one.
 
     Raises:
+        VerificationError: V..., it is no valid HLO.
         UnsupportedHloError: S010, S011: something in it cannot run here, by name.
         DeviceCountError: R002, fewer devices than it asks for.
         CompilationError: R004, XLA refused it.
     """
+    require_valid(module)
     replicas, partitions = topology_of(module)
     return load_plain(plain_module(module), module, replicas, partitions)
 

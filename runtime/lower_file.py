@@ -39,6 +39,27 @@ class UserFunctionError(UsageError):
     default_code = "U025"
 
 
+class _Guarded:
+    """A jitted function of the user's: what its tracing raises is the user's error."""
+
+    def __init__(self, jitted: Any, function: str) -> None:
+        self._jitted = jitted
+        self._function = function
+        self.__name__ = getattr(jitted, "__name__", "function")
+
+    def lower(self, *arguments: Any) -> Any:
+        """As the jitted function's own; UserFunctionError U025 where that raises."""
+        try:
+            return self._jitted.lower(*arguments)
+        except Exception as problem:
+            # The user's code runs here: it may raise anything.
+            first = (str(problem).splitlines() or [""])[0]
+            raise UserFunctionError(
+                f"{self._function} cannot be traced: {type(problem).__name__}: {first}",
+                hint="the arguments it returns must be those the function takes",
+            ) from problem
+
+
 def lower_file(
     function: str, *, stage: str | None, target: str | None, topology: str
 ) -> Module:
@@ -68,6 +89,8 @@ def lower_file(
         devices = _gpu_devices(target, topology)
     jitted, arguments = _call(function, np.array(devices))
     default = "partitioned" if target is None else "gpu-scheduled"
+    if hasattr(jitted, "lower"):
+        jitted = _Guarded(jitted, function)
     return lower(jitted, *arguments, stage=stage or default)
 
 
@@ -138,4 +161,9 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
             hint="it is called with the devices",
         )
     jitted, arguments = result
+    if not isinstance(arguments, tuple | list):
+        raise UserFunctionError(
+            f"{function} returns {type(arguments).__name__} as the arguments",
+            hint="a tuple of them: return jitted, (x,)",
+        )
     return jitted, tuple(arguments)

@@ -6,14 +6,17 @@ then started once more with the log of XLA's collectives on, to learn who is mis
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from hlo_passes.errors import HloError
@@ -24,6 +27,12 @@ from runtime.run_worker import Request
 
 #: Silence on stderr for so long, then a line that says what is going on.
 _PROGRESS_AFTER_SECONDS: Final = 1.0
+
+#: What a shell adds to the number of the signal that ended a process.
+_SIGNAL_EXIT_BASE: Final = 128
+
+#: The second run of a module that hangs is known to hang: a short wait tells where.
+_TRACED_TIMEOUT_SECONDS: Final = 5
 
 
 class DeadlockError(RuntimeHostError):
@@ -49,6 +58,23 @@ class WorkerAnswerError(HloError):
     def render(self) -> str:
         """The worker's own words."""
         return self.message
+
+
+@contextlib.contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Within, SIGTERM unwinds the process, so that worker and folder go with it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, frame: object) -> None:
+        raise SystemExit(_SIGNAL_EXIT_BASE + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def run(
@@ -79,8 +105,15 @@ def run(
             raise WorkerAnswerError(fields["error"], code)
         return fields
     if deadlock.is_deadlock(log):
+        sys.stderr.write(
+            f"{request.name} hangs in a collective; running it once more to find the "
+            "missing devices ...\n"
+        )
         _, log = _start(
-            request, timeout_seconds, time_limit_seconds, deadlock.LOG_ENVIRONMENT
+            request,
+            min(timeout_seconds, _TRACED_TIMEOUT_SECONDS),
+            time_limit_seconds,
+            deadlock.LOG_ENVIRONMENT,
         )
         raise DeadlockError(
             deadlock.describe(deadlock.stuck(log), collectives),
@@ -115,7 +148,8 @@ def _start(
                 "JAX_PLATFORMS": "cpu",
                 "PYTHONPATH": path,
             },
-            stdin=subprocess.DEVNULL,
+            # Nothing is ever written: its end tells the worker that we are gone.
+            stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
         )
@@ -125,6 +159,8 @@ def _start(
             if process.poll() is None:
                 process.kill()
                 process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
     return code, log_path.read_text(errors="replace")
 
 

@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
+import os
 import pathlib
 import sys
+import threading
 import time
 from typing import Any
 
@@ -41,6 +44,7 @@ class Request:
         against_name: its own file.
         topology: (replicas, partitions).
         inputs: `.npz` file, or None for seeded ones.
+        inputs_name: the same as the user gave it, for messages.
         seed: of the inputs.
         outputs: where results go, or None.
         repeat: how often to run.
@@ -53,6 +57,7 @@ class Request:
     against_name: str | None
     topology: tuple[int, int]
     inputs: str | None
+    inputs_name: str | None
     seed: int
     outputs: str | None
     repeat: int
@@ -118,7 +123,7 @@ def _inputs(
     request: Request, plain: PlainModule, executable: Executable
 ) -> list[np.ndarray]:
     if request.inputs is not None:
-        return read_arrays(request.inputs)
+        return read_arrays(request.inputs, name=request.inputs_name)
     source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
     return seeded_inputs(
         plain, source, device_count=executable.device_count, seed=request.seed
@@ -127,7 +132,12 @@ def _inputs(
 
 def _compared(comparison: Comparison | None) -> dict[str, Any]:
     keys = ("matches", "bitwise_equal", "max_abs_error", "max_ulp_error", "pearson")
-    return {k: getattr(comparison, k) if comparison else None for k in keys}
+    return {k: _json(getattr(comparison, k)) if comparison else None for k in keys}
+
+
+def _json(value: Any) -> Any:
+    """JSON knows no infinity and no NaN: null for them."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def main(request_path: str) -> int:
@@ -141,9 +151,17 @@ def main(request_path: str) -> int:
     except HloError as problem:
         answer = {"error": problem.render()}
         code = exit_code_of(problem)
-    pathlib.Path(request.answer).write_text(json.dumps(answer))
+    pathlib.Path(request.answer).write_text(json.dumps(answer, allow_nan=False))
     return code
 
 
+def _end_with_parent() -> None:
+    """Wait for the end of stdin, which comes when the parent is gone, and leave."""
+    while os.read(0, 1):
+        continue
+    os._exit(int(ExitCode.CANNOT_RUN))
+
+
 if __name__ == "__main__":
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     sys.exit(main(sys.argv[1]))

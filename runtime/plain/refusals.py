@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from typing import Final, NoReturn
 
-from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.errors import UnsupportedHloError, VerificationError
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import BITS, Shape
+from hlo_passes.verify.verifier import findings
 
 #: Reasons by opcode (of the wrapped operation, for asynchronous forms).
 REASONS: Final[dict[str, str]] = {
@@ -33,6 +35,26 @@ REASONS: Final[dict[str, str]] = {
 
 #: Element types that StableHLO, the door to XLA's CPU pipeline, does not have.
 _NO_TYPE: Final = frozenset({"s1", "u1", "f6e2m3fn", "f6e3m2fn"} & set(BITS))
+
+
+def require_valid(module: Module) -> None:
+    """Refuse what the verifier refuses, before anything of it is looked at.
+
+    Raises:
+        VerificationError: V..., all findings of an invalid module.
+        UnsupportedHloError: S010, an opcode or attribute that XLA does not know.
+    """
+    found = findings(module)
+    if any(one.severity != "unknown" for one in found):
+        raise VerificationError(found)
+    for one in found:
+        name = f"%{one.instruction}" if one.instruction else module.name
+        raise UnsupportedHloError(
+            f"{name} cannot run here: {one.message}",
+            code="S010",
+            location=one.location,
+            hint=one.hint,
+        )
 
 
 def refuse(instruction: Instruction, reason: str, *, hint: str = "") -> NoReturn:

@@ -4,14 +4,22 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
+import runtime
 from hlo_passes.cli.exit_codes import exit_code_of
-from hlo_passes.errors import HloError
+from hlo_passes.errors import HloError, UsageError, VerificationError
 from hlo_passes.text.reader import parse
+from runtime.arrays_file import read_arrays
 from runtime.commands import LOWER, RUN
+from tests.modules import REPOSITORY
 
 RING = """HloModule ring, num_partitions=4
 
@@ -106,6 +114,34 @@ def test_a_deadlock_is_named(tmp_path, capfd):
     assert "%last (collective-permute) waits for devices 0,1,2 of 0,1,2,3" in said
 
 
+def test_an_invalid_module_is_refused_before_a_start(ring, tmp_path, capfd):
+    bad = tmp_path / "bad.hlo"
+    bad.write_text(RING.replace("s32[]) tuple(%p, %n)", "s32[]) tuple(%p)"))
+    for arguments in ((str(bad),), (ring, f"--against={bad}")):
+        assert call(RUN, *arguments) == 1
+        assert capfd.readouterr().out.startswith(f"{bad}:7:9: error[V")
+    unknown = tmp_path / "unknown.hlo"
+    unknown.write_text(RING.replace(" collective-permute(", " frobnicate("))
+    assert call(RUN, str(unknown)) == 5
+    said = capfd.readouterr().out
+    assert said.startswith(f"{unknown}:6:")
+    assert "error[S010]: %p cannot run here" in said
+    assert "frobnicate" in said
+
+
+def test_load_and_compare_refuse_an_invalid_module():
+    bad = parse(RING.replace("s32[]) tuple(%p, %n)", "s32[]) tuple(%p)"))
+    with pytest.raises(VerificationError):
+        runtime.load(bad)
+    with pytest.raises(VerificationError):
+        runtime.compare(parse(RING), bad)
+
+
+def test_devices_that_the_collectives_lack_are_refused(ring, capfd):
+    assert call(RUN, ring, "--devices=1") == 2
+    assert "error[U027]: ring has collectives of device 3" in capfd.readouterr().out
+
+
 def test_a_loop_without_end_is_ended(tmp_path, capfd):
     path = tmp_path / "loop.hlo"
     path.write_text("""HloModule loop
@@ -138,6 +174,80 @@ def test_wrong_inputs_are_wrong_usage(ring, tmp_path, capfd):
     assert call(RUN, ring, f"--inputs={tmp_path / 'none.npz'}") == 2
 
 
+@pytest.mark.parametrize(
+    "entries",
+    [
+        {"0": np.zeros((4, 3), np.uint8), "0.dtype": np.array("bfloat16")},
+        {"0": np.zeros((4, 4), np.float32), "0.dtype": np.array("bfloat16")},
+        {"1": np.zeros(4, np.int32)},
+        {"00": np.zeros(4, np.int32)},
+        {"0": np.zeros(4, np.int32), "x": np.zeros(4, np.int32)},
+        None,
+    ],
+)
+def test_a_file_that_is_not_of_arrays_is_wrong_usage(entries, tmp_path):
+    path = tmp_path / "in.npz"
+    with path.open("wb") as file:
+        if entries is None:
+            np.save(file, np.zeros(4))
+        else:
+            np.savez(file, **entries)
+    with pytest.raises(UsageError) as caught:
+        read_arrays(str(path), name="in.npz")
+    assert caught.value.code == "U022"
+    assert str(tmp_path) not in str(caught.value)
+    assert "pickle" not in str(caught.value)
+
+
+def test_inputs_are_named_as_given(ring, tmp_path, capfd, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("in.npz").write_bytes(b"no archive")
+    assert call(RUN, ring, "--inputs=in.npz") == 2
+    assert "error[U022]: in.npz is no .npz file" in capfd.readouterr().out
+
+
+def test_errors_without_bound_are_null_in_json(tmp_path, capfd):
+    one, other = tmp_path / "one.hlo", tmp_path / "other.hlo"
+    text = "HloModule m\n\nENTRY %e () -> f32[] {\n  ROOT %c = f32[] constant(1)\n}\n"
+    one.write_text(text)
+    other.write_text(text.replace("(1)", "(inf)"))
+    assert call(RUN, str(one), f"--against={other}", "--json") == 4
+    answer = json.loads(capfd.readouterr().out)
+    assert answer["max_abs_error"] is None
+    assert answer["max_ulp_error"] is None
+    assert call(RUN, str(one), f"--against={other}") == 4
+    assert "one is finite and the other is not" in capfd.readouterr().out
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc").is_dir(), reason="looks into /proc")
+def test_sigterm_ends_the_worker_too(tmp_path):
+    path = tmp_path / "dead.hlo"
+    path.write_text(DEADLOCK)
+    command = [sys.executable, "-m", "hlo_passes", "run", str(path)]
+    environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
+    with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as parent:
+        assert parent.stderr is not None
+        assert b"emulated devices" in parent.stderr.readline()
+        (folder,) = tmp_path.glob("hlo-passes-run-*")
+        assert _processes_with(str(folder))
+        parent.send_signal(signal.SIGTERM)
+        assert parent.wait(20) == 128 + signal.SIGTERM
+    assert not folder.exists()
+    assert not _processes_with(str(folder))
+
+
+def _processes_with(word: str) -> list[str]:
+    found = []
+    for entry in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            text = entry.read_bytes().decode(errors="replace")
+        except OSError:  # it has ended
+            continue
+        if word in text:
+            found.append(text)
+    return found
+
+
 def test_what_cannot_run_gives_5_and_starts_nothing(tmp_path, capfd):
     path = tmp_path / "feed.hlo"
     path.write_text(
@@ -163,6 +273,14 @@ def step(devices):
 
 def broken(devices):
     return 1
+
+
+def bare(devices):
+    return jax.jit(lambda x: x), jnp.ones(4)
+
+
+def too_few(devices):
+    return jax.jit(lambda x, y: x), (jnp.ones(4),)
 """
 
 
@@ -187,6 +305,10 @@ def test_lower_says_what_is_wrong(tmp_path, capfd, host_devices):
     model.write_text(MODEL)
     assert call(LOWER, f"{model}:broken") == 2
     assert "must return (jitted function, arguments)" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:bare") == 2
+    assert "error[U025]" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:too_few") == 2
+    assert "cannot be traced: TypeError" in capfd.readouterr().out
     assert call(LOWER, f"{model}:absent") == 2
     assert "has no function absent" in capfd.readouterr().out
     assert call(LOWER, f"{model}:step", "--target=h100_sx") == 2
