@@ -44,26 +44,54 @@ def channels_carry_meaning(module: Module) -> bool:
     return module.num_partitions == 1
 
 
-def has_side_effect(instruction: Instruction) -> bool:
+def has_side_effect(
+    instruction: Instruction, known: dict[Computation, bool] | None = None
+) -> bool:
     """Whether it, or anything that it calls, acts beyond its result.
 
     An unknown opcode counts as having one. A generic update or done acts if its start
     does: XLA would take a dead done away from a start that it keeps.
+
+    `known` keeps, between calls, which computations act; it holds as long as they do
+    not change.
     """
+    if acts_itself(instruction):
+        return True
     if instruction.opcode.endswith(("-done", "-update")):
+        instruction = instruction.async_start
         if acts_itself(instruction):
             return True
-        instruction = instruction.async_start
-    seen: set[Computation] = set()
-    work = [instruction]
+    known = {} if known is None else known
+    return any(_acts(c, known) for c in called_computations(instruction))
+
+
+def _acts(computation: Computation, known: dict[Computation, bool]) -> bool:
+    """Whether anything in a computation, or in what it calls, acts."""
+    if computation in known:
+        return known[computation]
+    called_by: dict[Computation, Computation | None] = {computation: None}
+    work = [computation]
     while work:
         current = work.pop()
-        if acts_itself(current):
+        callees = dict.fromkeys(
+            callee
+            for instruction in current.instructions
+            for callee in called_computations(instruction)
+        )
+        if any(known.get(callee) for callee in callees) or any(
+            map(acts_itself, current.instructions)
+        ):
+            # So do those that led here; of the others nothing is known.
+            acting: Computation | None = current
+            while acting is not None:
+                known[acting] = True
+                acting = called_by[acting]
             return True
-        for callee in called_computations(current):
-            if callee not in seen:
-                seen.add(callee)
-                work.extend(callee.instructions)
+        for callee in callees:
+            if callee not in called_by and callee not in known:
+                called_by[callee] = current
+                work.append(callee)
+    known.update(dict.fromkeys(called_by, False))
     return False
 
 

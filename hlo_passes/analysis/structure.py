@@ -32,10 +32,14 @@ _SHARDING_ATTRIBUTE: Final = "xla.sdy.sharding"
 _POINT_TO_POINT: Final = frozenset(["send", "send-done", "recv", "recv-done"])
 
 Meaning = tuple[tuple[str, object], ...]
+if TYPE_CHECKING:
+    _Bodies = tuple[Computation, Computation]
 
 
 class Structure:
-    """Answers questions of equality about one module that does not change meanwhile.
+    """Answers questions of equality about what does not change meanwhile.
+
+    Answers about computations are kept.
 
     `layout_sensitive`: shapes must agree in layout too.
     """
@@ -43,7 +47,7 @@ class Structure:
     def __init__(self, *, layout_sensitive: bool) -> None:
         """Nothing is compared before it is asked for."""
         self.layout_sensitive = layout_sensitive
-        self._bodies: dict[tuple[Computation, Computation], bool] = {}
+        self._bodies: dict[_Bodies, bool] = {}
 
     def shape_key(self, instruction: Instruction) -> str:
         """Equal for shapes that count as equal."""
@@ -85,8 +89,12 @@ class Structure:
 
     def equal_apart_from_operands(self, one: Instruction, other: Instruction) -> bool:
         """Whether only what they read could still make a difference."""
-        if one is other:
-            return True
+        return one is other or (
+            self._alike(one, other) and self.callees_agree(one, other)
+        )
+
+    def _alike(self, one: Instruction, other: Instruction) -> bool:
+        """Whether only what they read or call could still make a difference."""
         return (
             one.opcode == other.opcode
             and one.opcode in ARITY
@@ -97,35 +105,63 @@ class Structure:
             and self.shape_key(one) == self.shape_key(other)
             and self.meaning(one) == self.meaning(other)
             and self.shardings_agree(one, other)
-            and self.callees_agree(one, other)
         )
 
     def computations_equal(self, one: Computation, other: Computation) -> bool:
-        """Whether two computations return the same for the same arguments."""
+        """Whether two computations return the same for the same arguments.
+
+        What they call is compared in turn, by a worklist: calls may nest deeply.
+        """
         if one is other:
             return True
-        known = self._bodies.get((one, other))
-        if known is None:
-            known = self._bodies[one, other] = self._compare(one, other)
-        return known
+        start = (one, other)
+        if start in self._bodies:
+            return self._bodies[start]
+        asked_by: dict[_Bodies, _Bodies | None] = {start: None}
+        work = [start]
+        while work:
+            pair = work.pop()
+            called = self._pairs_called(*pair)
+            if called is None or any(self._bodies.get(p) is False for p in called):
+                # So do those differ that led here; of the others nothing is known.
+                unequal: _Bodies | None = pair
+                while unequal is not None:
+                    self._bodies[unequal] = False
+                    unequal = asked_by[unequal]
+                return False
+            for each in called:
+                if each not in asked_by and each not in self._bodies:
+                    asked_by[each] = pair
+                    work.append(each)
+        self._bodies.update(dict.fromkeys(asked_by, True))
+        return True
 
-    def _compare(self, one: Computation, other: Computation) -> bool:
+    def _pairs_called(
+        self, one: Computation, other: Computation
+    ) -> list[_Bodies] | None:
+        """What must be equal for these two to be; None when they differ themselves."""
         if (
             len(one.parameters) != len(other.parameters)
             or one.execution_thread != other.execution_thread
         ):
-            return False
+            return None
+        called: dict[_Bodies, None] = {}
         seen = {(one.root, other.root)}
         work = [(one.root, other.root)]
         while work:
             a, b = work.pop()
-            if not self.equal_apart_from_operands(a, b):
-                return False
+            if a is not b:
+                mine, yours = called_computations(a), called_computations(b)
+                if not self._alike(a, b) or len(mine) != len(yours):
+                    return None
+                for callees in zip(mine, yours, strict=True):
+                    if callees[0] is not callees[1]:
+                        called[callees] = None
             for pair in zip(a.operands, b.operands, strict=True):
                 if pair not in seen:
                     seen.add(pair)
                     work.append(pair)
-        return True
+        return list(called)
 
 
 def is_elided(instruction: Instruction) -> bool:

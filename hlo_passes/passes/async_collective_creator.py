@@ -63,8 +63,8 @@ class AsyncCollectiveCreator(Pass):
 
     Attributes:
         convert_all_reduce: which kinds are converted; likewise the next six.
-        all_reduce_min_threshold_in_bytes: smaller results stay synchronous; likewise
-            the next two.
+        all_reduce_min_threshold_in_bytes: smaller results stay synchronous, 0 or less:
+            none do; likewise the next two.
         use_generic_async_start_done: wrap every kind in a computation.
         jax_release: whose XLA is followed; that of 0.12 wraps every kind, and fusions
             of the kind `__triton_collective`.

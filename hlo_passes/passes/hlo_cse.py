@@ -58,12 +58,13 @@ class HloCse(Pass):
         """Each computation on its own, fusion bodies included."""
         version = module.version
         graph = build_call_graph(module)
+        # Only callees are asked about, and those were visited: they change no more.
+        structure = Structure(layout_sensitive=self.layout_sensitive)
+        acting: dict[Computation, bool] = {}
         for computation in graph.post_order:
             before = module.version
-            # Bodies change as they are visited: what is known of them does not last.
-            structure = Structure(layout_sensitive=self.layout_sensitive)
             _merge_constants(computation, structure, report)
-            _merge_instructions(computation, structure, report)
+            _merge_instructions(computation, structure, acting, report)
             _merge_fusion_outputs(computation, graph, report)
             if module.version != before:
                 restore_text_order(computation)
@@ -87,7 +88,10 @@ def _merge_constants(
 
 
 def _merge_instructions(
-    computation: Computation, structure: Structure, report: Report
+    computation: Computation,
+    structure: Structure,
+    acting: dict[Computation, bool],
+    report: Report,
 ) -> None:
     """Keep the first, in post order, of equal instructions."""
     kept: dict[Hashable, list[Instruction]] = {}
@@ -103,7 +107,7 @@ def _merge_instructions(
             ),
             None,
         )
-        reason = _reason_to_stay(instruction)
+        reason = _reason_to_stay(instruction, acting)
         if reason:
             if first is not None:
                 report.remark(
@@ -129,7 +133,7 @@ def _has_something_to_merge(instruction: Instruction) -> bool:
     )
 
 
-def _reason_to_stay(instruction: Instruction) -> str:
+def _reason_to_stay(instruction: Instruction, acting: dict[Computation, bool]) -> str:
     """Why an instruction is neither merged nor stands for others; '' when it may."""
     if not is_known(instruction.opcode):
         return f"{instruction.opcode} is unknown"
@@ -142,7 +146,7 @@ def _reason_to_stay(instruction: Instruction) -> str:
         return f"is marked {_MUST_FUSE}"
     if not is_safely_removable(instruction):
         return "has control edges"
-    if has_side_effect(instruction):
+    if has_side_effect(instruction, acting):
         return f"{instruction.opcode} has a side effect"
     return ""
 

@@ -85,13 +85,20 @@ class FixedPoint(Pass):
     `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. Not settling is an error.
 
     Attributes:
-        max_iterations: rounds, the last of which must change nothing.
+        max_iterations: rounds, the last of which must change nothing; at least 1.
         passes: what stands in the parentheses.
     """
 
     name: ClassVar[str] = "fixed-point"
     max_iterations: int = 16
     passes: tuple[Pass, ...] = field(default=())
+
+    def __post_init__(self) -> None:
+        """Refuse a loop without rounds (U013 in a pipeline's text)."""
+        if self.max_iterations < 1:
+            raise ValueError(
+                f"max-iterations={self.max_iterations}, but it takes 1 round or more"
+            )
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Run the passes; E004 when they have not settled after max-iterations."""
@@ -185,17 +192,22 @@ class Pipeline:
 
 
 def _build(step: Step) -> Pass:
-    if step.name == FixedPoint.name:
-        if not step.inner:
-            raise PipelineSpecError("fixed-point needs passes, as in fixed-point(a,b)")
-        values = option_values(FixedPoint, step.name, step.options)
-        inner = tuple(_build(s) for s in step.inner)
-        return FixedPoint(passes=inner, **values)  # type: ignore[arg-type]
-    kind = find_pass(step.name)
-    if step.inner:
-        raise PipelineSpecError(f"{step.name} takes no passes in parentheses")
+    kind = _class_of(step)
     values = option_values(kind, step.name, step.options)
+    if step.inner:
+        values["passes"] = tuple(_build(s) for s in step.inner)
     try:
         return kind(**values)
     except ValueError as problem:
         raise PipelineSpecError(f"{step.name}: {problem}", code="U013") from problem
+
+
+def _class_of(step: Step) -> type[Pass]:
+    if step.name == FixedPoint.name:
+        if not step.inner:
+            raise PipelineSpecError("fixed-point needs passes, as in fixed-point(a,b)")
+        return FixedPoint
+    kind = find_pass(step.name)
+    if step.inner:
+        raise PipelineSpecError(f"{step.name} takes no passes in parentheses")
+    return kind
