@@ -5,6 +5,8 @@ pytest tests/passes --update-cases     rewrite what case files expect; review th
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from hypothesis import HealthCheck, settings
 
@@ -20,7 +22,16 @@ settings.register_profile(
 settings.register_profile(
     "campaign", settings.get_profile("suite"), max_examples=1000, derandomize=False
 )
-settings.load_profile("suite")
+#: How the processes of a test on several hosts learn the profile.
+_PROFILE = "HLO_PASSES_HYPOTHESIS_PROFILE"
+settings.load_profile(os.environ.get(_PROFILE, "suite"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Hand the chosen profile on to child processes."""
+    chosen = config.getoption("--hypothesis-profile", None)
+    if chosen:
+        os.environ[_PROFILE] = str(chosen)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

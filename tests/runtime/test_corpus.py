@@ -97,15 +97,20 @@ def test_every_pass_keeps_every_bit_on_two_hosts() -> None:
     import jax
 
     assert jax.process_count() == 2
+    campaign = settings.get_current_profile_name() == "campaign"
     ran = 0
     for file in corpus_modules("partitioned"):
         if file.parent.name != "0.10.2":
             continue
         text = read_text(file)
         before = hlo_passes.parse(text, filename=file.name)
-        for pipeline, after in rewritten(text, pipelines_for(file, 1)).items():
-            if "combiner" in pipeline or "splitter" in pipeline:
+        for pipeline, after in rewritten(
+            text, pipelines_for(file, 3 if campaign else 1)
+        ).items():
+            if campaign or "combiner" in pipeline or "splitter" in pipeline:
                 comparison = runtime.compare(before, after, seed=1)
                 assert comparison.bitwise_equal, f"{file.name}: {pipeline}"
                 ran += 1
-    assert ran > 5
+        if ran > SAMPLE and not campaign:
+            break
+    assert ran >= SAMPLE
