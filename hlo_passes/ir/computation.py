@@ -136,7 +136,7 @@ class Computation:
         instruction.computation = self
         instruction.removed = False
         for operand in instruction.operands:
-            operand._users[instruction] = None
+            operand.user_table()[instruction] = None
         if before is not None:
             self._before.setdefault(before, []).append(instruction)
         elif after is not None:
@@ -163,7 +163,7 @@ class Computation:
             self.touch(instruction)
         self.spelled_elements.pop(instruction, None)
         for operand in instruction.operands:
-            operand._users.pop(instruction, None)
+            operand.user_table().pop(instruction, None)
         if instruction.opcode == "parameter":
             self.source_head = None
         self.module.release_inline_bodies(instruction)
@@ -197,9 +197,9 @@ class Computation:
         if old == new:
             return
         for operand in old:
-            operand._users.pop(instruction, None)
+            operand.user_table().pop(instruction, None)
         for operand in new:
-            operand._users[instruction] = None
+            operand.user_table()[instruction] = None
         instruction.operands = new
         self.touch(instruction)
 

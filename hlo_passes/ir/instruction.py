@@ -71,7 +71,8 @@ class Instruction:
     _attributes: dict[str, str] | None  # None: not split yet, see `_tail`
     _tail: str  # ", name=value, name=value" as read
     _text: str | None  # the source text, None once touched
-    _users: dict[Instruction, None]
+    #: Each user once; a list (small) as read, a table once edges change.
+    _users: list[Instruction] | dict[Instruction, None]
     _control_predecessors: tuple[Instruction, ...]
     _control_successors: tuple[Instruction, ...]
 
@@ -96,7 +97,7 @@ class Instruction:
         self._attributes = dict(attributes or {})
         self._tail = ""
         self._text = None
-        self._users = {}
+        self._users = []
         self._control_predecessors = ()
         self._control_successors = ()
 
@@ -111,6 +112,21 @@ class Instruction:
     def user_count(self) -> int:
         """Number of distinct users."""
         return len(self._users)
+
+    def note_user(self, user: Instruction) -> None:
+        """Note a user while reading: all operands of one user are noted in a row."""
+        users = self._users
+        if isinstance(users, dict):
+            users[user] = None
+        elif not users or users[-1] is not user:
+            users.append(user)
+
+    def user_table(self) -> dict[Instruction, None]:
+        """The users as the table that only `Computation` changes."""
+        users = self._users
+        if isinstance(users, list):
+            users = self._users = dict.fromkeys(users)
+        return users
 
     @property
     def control_predecessors(self) -> tuple[Instruction, ...]:

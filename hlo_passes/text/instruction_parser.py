@@ -132,7 +132,7 @@ class InstructionParser:
         node.computation = self.computation
         node.line = self.source.line_of_offset(at)
         for operand in operands:
-            operand._users[node] = None
+            operand.note_user(node)
         if not named:
             self._unnamed.append(node)
         elif name in self.by_name:

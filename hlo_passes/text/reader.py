@@ -226,7 +226,7 @@ def _read_body(
         node.literal = None
         node._text = line
         node._attributes = None
-        node._users = {}
+        node._users = []
         node._control_predecessors = ()
         node._control_successors = ()
         inside, closed, tail = arguments.partition(")")
@@ -243,7 +243,9 @@ def _read_body(
                 )
             node.operands = operands
             for operand in operands:
-                operand._users[node] = None
+                users: list[Instruction] = operand._users  # pyright: ignore
+                if not users or users[-1] is not node:
+                    users.append(node)
         elif not inside:
             node.operands = ()
         elif opcode == "constant":

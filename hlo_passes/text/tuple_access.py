@@ -40,7 +40,7 @@ class TupleAccess:
         node.computation = self.computation
         node.line = line
         node._text = ""
-        operand._users[node] = None
+        operand.note_user(node)
         self._elements[operand, index] = node
         self.computation.spelled_elements[node] = None
         self.order.append(node)
