@@ -69,12 +69,14 @@ class Job:
         target: a name of scheduler/data/gpu_targets, or a file.
         topology: partitions x hosts per partition x GPUs per host.
         flags: 'name=value' compiler options.
+        device_memory_bytes: in place of the target's own; None for that.
     """
 
     input: str
     target: str = "h100_sxm"
     topology: str = "1x1x8"
     flags: tuple[str, ...] = ()
+    device_memory_bytes: int | None = None
 
     def target_file(self) -> pathlib.Path:
         named = TARGETS / f"{self.target}.txtpb"
@@ -92,8 +94,12 @@ class Job:
             "xla_gpu_enable_latency_hiding_scheduler": True,
         }
         options |= {n: _typed(v) for n, v in (f.split("=", 1) for f in self.flags)}
-        target = str(self.target_file())
-        rest = {"target": target, "topology": self.topology, "options": options}
+        rest = {
+            "target": str(self.target_file()),
+            "device_memory_bytes": self.device_memory_bytes,
+            "topology": self.topology,
+            "options": options,
+        }
         return json.dumps({"input": self.input} | rest)
 
 
@@ -188,6 +194,44 @@ def write_packed(file: pathlib.Path, text: str) -> None:
     file.write_bytes(gzip.compress(text.encode(), compresslevel=9, mtime=0))
 
 
+def recorded_texts(
+    job: Job,
+    recording: Recording,
+    *,
+    passes: tuple[str, ...] = PASSES,
+    decisions: bool = False,
+) -> dict[str, str]:
+    """File name -> text of a folder laid out as this module's docstring says."""
+    texts = {}
+    for name, (before, after) in recording.dumps.items():
+        if name in passes:
+            texts[f"{name}.before.hlo"] = before
+            texts[f"{name}.after.hlo"] = after
+    log = recording.log
+    if SCHEDULER in passes:
+        texts["costs.json"] = json.dumps(log.costs(), indent=1, sort_keys=True)
+        statistics = json.dumps(log.statistics, indent=1, sort_keys=True)
+        texts["statistics.json"] = f"{statistics}\n"
+    if decisions:
+        texts["decisions.tsv"] = "".join("\t".join(r) + "\n" for r in log.decisions)
+    description: dict[str, object] = {
+        "source": pathlib.Path(job.input).name,
+        "target": pathlib.Path(job.target).name,
+        "topology": job.topology,
+        "flags": list(job.flags),
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("jax", "jaxlib", "jax-cuda12-plugin")
+        },
+        "passes": [name for name in PASSES if name in recording.dumps],
+        "outcome": recording.outcome,
+    }
+    if job.device_memory_bytes is not None:
+        description["device_memory_bytes"] = job.device_memory_bytes
+    texts["oracle.json"] = f"{json.dumps(description, indent=1)}\n"
+    return texts
+
+
 def write_recording(
     folder: pathlib.Path,
     job: Job,
@@ -196,36 +240,14 @@ def write_recording(
     passes: tuple[str, ...] = PASSES,
     decisions: bool = False,
 ) -> None:
-    """Write a folder laid out as this module's docstring says."""
+    """Write a folder; what is small and read by hand stays plain, the rest packed."""
     folder.mkdir(parents=True, exist_ok=True)
-    for name, (before, after) in recording.dumps.items():
-        if name in passes:
-            write_packed(folder / f"{name}.before.hlo.gz", before)
-            write_packed(folder / f"{name}.after.hlo.gz", after)
-    log = recording.log
-    if SCHEDULER in passes:
-        costs = json.dumps(log.costs(), indent=1, sort_keys=True)
-        write_packed(folder / "costs.json.gz", costs)
-        statistics = json.dumps(log.statistics, indent=1, sort_keys=True)
-        (folder / "statistics.json").write_text(f"{statistics}\n")
-    if decisions:
-        rows = "".join("\t".join(row) + "\n" for row in log.decisions)
-        write_packed(folder / "decisions.tsv.gz", rows)
-    versions = {
-        name: importlib.metadata.version(name)
-        for name in ("jax", "jaxlib", "jax-cuda12-plugin")
-    }
-    description = {
-        "source": pathlib.Path(job.input).name,
-        "target": pathlib.Path(job.target).name,
-        "topology": job.topology,
-        "flags": list(job.flags),
-        "versions": versions,
-        "passes": [name for name in PASSES if name in recording.dumps],
-        "outcome": recording.outcome,
-    }
-    text = json.dumps(description, indent=1)
-    (folder / "oracle.json").write_text(f"{text}\n")
+    texts = recorded_texts(job, recording, passes=passes, decisions=decisions)
+    for name, text in texts.items():
+        if name in ("statistics.json", "oracle.json"):
+            (folder / name).write_text(text)
+        else:
+            write_packed(folder / f"{name}.gz", text)
 
 
 def main() -> int:

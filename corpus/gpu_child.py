@@ -11,6 +11,7 @@ import gzip
 import json
 import os
 import pathlib
+import re
 import sys
 from typing import Any
 
@@ -62,6 +63,15 @@ def _compile_hlo(file: str, topology: Any, options: dict[str, Any]) -> None:
         )
 
 
+def _target_text(job: dict[str, Any]) -> str:
+    """The description of the target, with the memory that the job asks for."""
+    text = pathlib.Path(job["target"]).read_text()
+    if job["device_memory_bytes"] is None:
+        return text
+    memory = f"device_memory_size: {job['device_memory_bytes']}"
+    return re.sub(r"device_memory_size: \d+", memory, text)
+
+
 def _run(job: dict[str, Any]) -> str:
     """Compile one job; 'compiled', or what XLA says against it."""
     from jax.experimental import topologies
@@ -69,7 +79,7 @@ def _run(job: dict[str, Any]) -> str:
     try:
         topology = topologies.get_topology_desc(
             platform="cuda",
-            target_config=pathlib.Path(job["target"]).read_text(),
+            target_config=_target_text(job),
             topology=job["topology"],
         )
         compile_input = _compile_program if ".py:" in job["input"] else _compile_hlo

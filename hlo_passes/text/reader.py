@@ -84,7 +84,14 @@ def parse(text: str, *, filename: str = "<hlo>") -> Module:
     Raises:
         ParseError: codes P001-P039, with the place. Attribute values are only
             delimited here; `hlo_passes.verify` reads them.
+        TypeError: for bytes; a serialised proto is read by `Module.from_proto`.
     """
+    if not isinstance(text, str):
+        msg = (
+            f"parse() reads HLO text (str), not {type(text).__name__}; a serialised "
+            "proto is read by Module.from_proto"
+        )
+        raise TypeError(msg)
     return _parse(SourceText(text, filename), _read_computations)
 
 

@@ -131,3 +131,9 @@ def test_error_in_a_very_long_line_stays_readable() -> None:
         hlo_passes.parse(text, filename="m.hlo")
     assert "%b is not defined" in caught.value.render()
     assert len(caught.value.render()) < 400
+
+
+@pytest.mark.parametrize("value", [b"HloModule m", None])
+def test_parse_says_what_it_takes(value: object) -> None:
+    with pytest.raises(TypeError, match=r"Module\.from_proto"):
+        hlo_passes.parse(value)  # type: ignore[arg-type]
