@@ -1,0 +1,194 @@
+"""Memory pressure of a schedule, as XLA's latency-hiding scheduler counts it.
+
+    a = f32[256] fusion(p)      placed last:   a dies above (its definition frees it)
+    ROOT r = f32[] reduce(a)    placed first:  a becomes live (its use allocates it)
+
+Counting runs bottom-up: placing an instruction makes the buffers of its operands live
+and ends those that it is the first to define. A computation called by an instruction
+(loop body, branch, wrapped collective, adder) adds its own peak while it runs.
+Buffers of entry parameters never count: the memory limit has them taken off.
+
+Everything is a flat integer table. The index of an instruction is its position in the
+order that its computation had when the `ModuleMemory` was made:
+
+    memory = ModuleMemory(module)
+    c = memory.of(computation)             # callees' peaks as they stand now
+    c.allocs[k], c.frees[k]                # buffer ids, with multiplicity
+    state = PressureState(c); state.place(k); state.usage_bytes
+
+Source: openxla/xla `xla/service/latency_hiding_scheduler.{h,cc}` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+#: An order for some computations; the others keep the one that the text has.
+Orders = Mapping["Computation", Sequence["Instruction"]]
+
+
+@dataclass(frozen=True, slots=True)
+class ComputationMemory:
+    """What placing each instruction of one computation does to memory.
+
+    Attributes:
+        computation: whose tables these are.
+        order: the instructions; position in it is the index into the lists.
+        index: instruction -> its position in `order`.
+        allocs: per instruction, buffers that live once it is placed (bottom-up: those
+            of its operands). An id occurs as often as an operand position holds it.
+        frees: per instruction, buffers that end once it is placed (bottom-up: those
+            that it is the first to define), with multiplicity.
+        inner_peak_bytes: per instruction, the greatest peak of what it calls.
+        initial_live: buffers live below the computation, where it is first called.
+        initial_bytes: their sizes' sum; 0 for the entry.
+        sizes_bytes: bytes by buffer id, of the whole module.
+        is_tracked: False for what the entry never reaches: its tables are empty.
+    """
+
+    computation: Computation
+    order: tuple[Instruction, ...]
+    index: dict[Instruction, int]
+    allocs: list[tuple[int, ...]]
+    frees: list[tuple[int, ...]]
+    inner_peak_bytes: list[int]
+    initial_live: frozenset[int]
+    initial_bytes: int
+    sizes_bytes: list[int]
+    is_tracked: bool = True
+
+    def peak_bytes(self, order: Iterable[Instruction] | None = None) -> int:
+        """Memory pressure peak of an order of this computation, in bytes.
+
+        `initial_bytes` plus the greatest growth over it: the figure that XLA prints as
+        'Memory pressure peak (bytes)'. Without an order, that of `self.order`.
+        """
+        return self.initial_bytes + self.peak_delta_bytes(order)
+
+    def peak_delta_bytes(self, order: Iterable[Instruction] | None = None) -> int:
+        """Like `peak_bytes` without `initial_bytes`: what the caller sees inside."""
+        state = PressureState(self)
+        backwards = (
+            range(len(self.order) - 1, -1, -1)
+            if order is None
+            else [self.index[i] for i in reversed(list(order))]
+        )
+        for k in backwards:
+            state.place(k)
+        return state.peak_delta_bytes
+
+
+class PressureState:
+    """Memory while a computation is placed, one instruction after the other.
+
+    Attributes:
+        live: buffers that live now, those below the computation included.
+        delta_bytes: growth over `initial_bytes`; may be negative.
+        peak_delta_bytes: its greatest value so far, callees included.
+    """
+
+    __slots__ = ("delta_bytes", "live", "memory", "peak_delta_bytes")
+
+    def __init__(self, memory: ComputationMemory) -> None:
+        """Nothing placed yet."""
+        self.memory = memory
+        self.live = set(memory.initial_live)
+        self.delta_bytes = 0
+        self.peak_delta_bytes = 0
+
+    @property
+    def usage_bytes(self) -> int:
+        """Bytes live now."""
+        return self.memory.initial_bytes + self.delta_bytes
+
+    def place(self, k: int) -> None:
+        """Place the instruction of index `k`."""
+        memory, live = self.memory, self.live
+        sizes = memory.sizes_bytes
+        delta = self.delta_bytes
+        peak = max(self.peak_delta_bytes, delta + memory.inner_peak_bytes[k])
+        for b in memory.allocs[k]:
+            if b not in live:
+                live.add(b)
+                delta += sizes[b]
+        self.peak_delta_bytes = max(peak, delta)
+        for b in memory.frees[k]:
+            if b in live:
+                live.remove(b)
+                delta -= sizes[b]
+        self.delta_bytes = delta
+
+    def query(self, k: int) -> tuple[int, int]:
+        """(increase, peak) in bytes of placing `k` now, as XLA estimates it.
+
+        Buffers are summed as often as they stand in the lists: `add(x, x)` with a dead
+        `x` counts `x` twice, though `place` counts it once.
+        """
+        memory, live = self.memory, self.live
+        sizes = memory.sizes_bytes
+        grown = sum(sizes[b] for b in memory.allocs[k] if b not in live)
+        shrunk = sum(sizes[b] for b in memory.frees[k] if b in live)
+        return grown - shrunk, max(grown, memory.inner_peak_bytes[k])
+
+
+class ModuleMemory:
+    """Buffers of a module and the pressure of every computation.
+
+    Attributes:
+        module: whose memory this is.
+        sizes_bytes: bytes by buffer id (GPU sizes: a tuple counts its pointers).
+    """
+
+    module: Module
+    sizes_bytes: list[int]
+
+    def __init__(
+        self, module: Module, orders: Orders | None = None, *, top_down: bool = False
+    ) -> None:
+        """Build the tables and replay the entry.
+
+        Args:
+            module: with every reached computation in a valid order.
+            orders: replaces the text order of some computations.
+            top_down: swap the roles: outputs allocate, last uses free.
+        """
+        raise NotImplementedError
+
+    def of(self, computation: Computation) -> ComputationMemory:
+        """Tables of one computation, with the callees' peaks as stored now."""
+        raise NotImplementedError
+
+    def rescheduled(self, computation: Computation, peak_delta_bytes: int) -> None:
+        """Store the peak of a computation's new order; callers see it from now on."""
+        raise NotImplementedError
+
+    def stored_peak_bytes(self, computation: Computation) -> int:
+        """The stored peak (growth over `initial_bytes`) of a computation."""
+        raise NotImplementedError
+
+    @property
+    def module_peak_bytes(self) -> int:
+        """Greatest stored peak of all reached computations (spec 5.6)."""
+        raise NotImplementedError
+
+    def replayed(self, orders: Orders | None = None) -> ModuleMemory:
+        """The same buffers under other orders: tables and peaks from scratch.
+
+        For reruns (5.7) and for the figures after scheduling.
+        """
+        raise NotImplementedError
+
+    def alias_hazard_uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
+        """Uses of what shares memory with the result of `done`: (user, operand number).
+
+        In XLA's order, inside the computation of `done`, uses by the start of `done`
+        and of tokens included: those and the reachable ones are the caller's to skip.
+        """
+        raise NotImplementedError
