@@ -14,7 +14,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_text
 from hlo_passes.errors import UsageError
@@ -26,14 +26,6 @@ _TIMEOUT_SECONDS: Final = 60
 _TIME_LIMIT_SECONDS: Final = 3600
 
 
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        msg = f"{text} is not positive"
-        raise argparse.ArgumentTypeError(msg)
-    return value
-
-
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT")
     parser.add_argument("--against", metavar="OTHER", help="a module to compare with")
@@ -41,20 +33,20 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     given.add_argument("--inputs", metavar="FILE.npz", help="arrays for the parameters")
     given.add_argument("--seed", type=int, default=0, help="of made-up inputs")
     parser.add_argument("--outputs", metavar="FILE.npz", help="where results go")
-    parser.add_argument("--repeat", type=_positive, default=1)
+    parser.add_argument("--repeat", type=positive, default=1)
     parser.add_argument(
-        "--devices", type=_positive, help="overrides the module's number"
+        "--devices", type=positive, help="overrides the module's number"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
         "--timeout-seconds",
-        type=_positive,
+        type=positive,
         default=_TIMEOUT_SECONDS,
         help="how long a device waits in a collective before that counts as a deadlock",
     )
     parser.add_argument(
         "--time-limit-seconds",
-        type=_positive,
+        type=positive,
         default=_TIME_LIMIT_SECONDS,
         help="for the whole run",
     )

@@ -13,7 +13,7 @@ import pathlib
 import sys
 from dataclasses import replace
 
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_bytes, write_text
 from hlo_passes.errors import UsageError
@@ -29,6 +29,7 @@ from scheduler.estimate_table import DEFAULT_ROWS, comparison_text, table_text
 from scheduler.estimators.choice import (
     ESTIMATOR_NAMES,
     EstimatorSettings,
+    collective_model,
     make_estimator,
 )
 from scheduler.estimators.profile import profile_of
@@ -37,20 +38,11 @@ from scheduler.hardware.topology import Topology, default_topology
 from scheduler.latency.collective_time import (
     DEFAULT_XLA_VERSION,
     XLA_VERSIONS,
-    CollectiveModel,
 )
 from scheduler.latency.options import OPTION_NAMES, LatencyOptions
 from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
 from scheduler.module_costs import EstimateReport, estimate
 from scheduler.plots import FORMATS, plot_module
-
-
-def _positive(text: str) -> int:
-    value = int(text)
-    if value < 1:
-        msg = f"{text} is not positive"
-        raise argparse.ArgumentTypeError(msg)
-    return value
 
 
 def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,7 +56,7 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
         help="partitions x hosts per partition x GPUs per host; default: one host",
     )  # fmt: skip
     parser.add_argument(
-        "--devices", type=_positive, help="in place of the module's count"
+        "--devices", type=positive, help="in place of the module's count"
     )
     parser.add_argument(
         "--estimator", default="",
@@ -129,7 +121,7 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     add_estimator_arguments(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
-        "--rows", type=_positive, default=DEFAULT_ROWS, help="of the table"
+        "--rows", type=positive, default=DEFAULT_ROWS, help="of the table"
     )
     parser.add_argument(
         "--plot", metavar="FILE.png|svg", help="latency against message size"
@@ -164,7 +156,7 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     settings = [replace(settings_of(arguments, module), target=name) for name in names]
     reports = [_report(module, s, arguments.estimator) for s in settings]
     if arguments.plot:
-        models = [_model(s) for s in settings]
+        models = [collective_model(s) for s in settings]
         write_bytes(arguments.plot, plot_module(module, models, plot_format))
     if arguments.write_profile:
         _write_profile(arguments, module, settings[0])
@@ -187,18 +179,6 @@ def _report(
         target=settings.target,
         topology=settings.topology or "",
         estimator=make_estimator(estimator, settings),
-    )
-
-
-def _model(settings: EstimatorSettings) -> CollectiveModel:
-    return CollectiveModel(
-        target(settings.target),
-        settings.options,
-        settings.topology,
-        settings.xla_version,
-        settings.extended,
-        collective_table=settings.collective_table,
-        matmul_table=settings.matmul_table,
     )
 
 

@@ -56,3 +56,12 @@ def load_command(target: str) -> Command:
     """Import a subcommand."""
     module_name, _, attribute = target.partition(":")
     return getattr(importlib.import_module(module_name), attribute)
+
+
+def positive(text: str) -> int:
+    """The type of an argument that counts something: a number from 1 on."""
+    value = int(text)
+    if value < 1:
+        msg = f"{text} is not positive"
+        raise argparse.ArgumentTypeError(msg)
+    return value

@@ -68,7 +68,12 @@ def _sol(settings: EstimatorSettings) -> Estimator:
             code="U207",
             hint=f"one of {', '.join(XLA_VERSIONS)}",
         )
-    model = CollectiveModel(
+    return SolEstimator(collective_model(settings), always=settings.always)
+
+
+def collective_model(settings: EstimatorSettings) -> CollectiveModel:
+    """The analytical model of collectives and GEMMs that the settings describe."""
+    return CollectiveModel(
         target(settings.target),
         settings.options,
         settings.topology,
@@ -77,7 +82,6 @@ def _sol(settings: EstimatorSettings) -> Estimator:
         collective_table=settings.collective_table,
         matmul_table=settings.matmul_table,
     )
-    return SolEstimator(model, always=settings.always)
 
 
 def _profile(settings: EstimatorSettings) -> Estimator:
