@@ -1,0 +1,1 @@
+"""A scheduled module, run on paper: what is exposed, and why."""
