@@ -39,7 +39,7 @@ EXPOSED_SHARE: Final = 0.1
 
 
 def overlap_class(latency_us: float, exposed_us: float) -> OverlapClass:
-    """xprof's word for a collective of which `exposed_us` stay visible."""
+    """The class, as xprof has it, of a collective that stays visible that long."""
     if latency_us <= 0.0:
         return "hidden" if exposed_us <= 0.0 else "exposed"
     overlapped = max(0.0, 1.0 - exposed_us / latency_us)
