@@ -68,6 +68,14 @@ def collective_config(instruction: Instruction) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
+def operation_queue_id(instruction: Instruction) -> int:
+    """The `operation_queue_id` as it stands; 0 (the default queue) without one."""
+    if "operation_queue_id" not in instruction.attributes.get("backend_config", ""):
+        return 0
+    found = _outer(instruction).get("operation_queue_id", 0)
+    return int(found) if str(found).isdecimal() else 0
+
+
 def is_collective_fusion(instruction: Instruction) -> bool:
     """Whether it is a custom fusion around a collective, run as one kernel."""
     if instruction.opcode != "fusion":

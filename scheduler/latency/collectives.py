@@ -220,7 +220,7 @@ def _describe(
     groups = collective.replica_groups
     pairs = collective.source_target_pairs
     result = _result_shape(collective, kind)
-    mode = _group_mode(collective, kind)
+    mode = group_mode(collective, kind)
     replicas, partitions = module.replica_count, module.num_partitions
     ranks = 1
     if kind in ("all-gather", "all-reduce", "reduce-scatter"):
@@ -286,7 +286,11 @@ def _result_shape(collective: Instruction, kind: str) -> Shape:
     return shape
 
 
-def _group_mode(collective: Instruction, kind: str) -> str:
+def group_mode(collective: Instruction, kind: str) -> str:
+    """What the ids in a collective's groups mean; see `Collective.group_mode`.
+
+    `kind` is its synchronous opcode.
+    """
     if collective.channel_id is None:
         return "cross-replica"
     if kind in _WITHOUT_GLOBAL_IDS:

@@ -1,0 +1,199 @@
+"""A stream of the GPU, and where an instruction says which one it is on.
+
+    frontend_attributes={_xla_stream_annotation="2"}     what XLA's runtime obeys
+    backend_config={"operation_queue_id":"6",...}        0 is the default stream
+    backend_config={..."is_sync":true...}                not asynchronous: the default
+    Stream.parse("communication_stream[1]")              XLA's log
+    Stream.parse("P2P1")                                 the kinds of older runtimes
+
+Queue ids: 0, then the compute streams, then the communication streams.
+Source: openxla/xla `xla/backends/gpu/runtime/execution_stream_id.h`,
+`xla/service/gpu/execution_stream_assignment.cc`, `backend_configs.proto` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from hlo_passes.errors import ParseError, PassError
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.passes.gpu_backend_config import (
+    collective_config,
+    operation_queue_id,
+)
+from scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
+
+StreamKind = Literal["default", "compute", "communication"]
+
+#: Frontend attribute with the number of a stream, or the word 'collective'.
+STREAM_ANNOTATION: Final = "_xla_stream_annotation"
+#: Marks an asynchronous call whose collectives are launched as one.
+COLLECTIVES_GROUP: Final = "_collectives_group"
+_COLLECTIVE: Final = "collective"
+#: XLA's numbers of streams; with `collective_multi_streaming` it has two of the second.
+DEFAULT_COMPUTE_STREAMS: Final = 4
+DEFAULT_COMMUNICATION_STREAMS: Final = 1
+#: What a stream annotation may be at most: XLA reads it as a signed 32-bit number.
+_LARGEST_NUMBER: Final = (1 << 31) - 1
+
+#: Older runtimes numbered kinds of streams: number on the communication side.
+_OLD_KINDS: Final = {"collective": 0, "p2p0": 1, "p2p1": 2, "memcpyp2p": 3}
+_OLD_KIND: Final = re.compile(r"(?:k|async_stream_kind_)?(\w+)")
+_NUMBERED: Final = re.compile(
+    r"(?P<kind>comput|communication)(?:e|ation)?(?:[ _]stream)?[ \[]?(?P<n>\d+)\]?"
+)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Stream:
+    """One stream: the default one, or a numbered one beside it."""
+
+    kind: StreamKind
+    number: int = 0
+
+    def __str__(self) -> str:
+        """'default', 'compute 0', 'communication 1'."""
+        return self.kind if self.kind == "default" else f"{self.kind} {self.number}"
+
+    def queue_id(self, compute_streams: int = DEFAULT_COMPUTE_STREAMS) -> int:
+        """The `operation_queue_id`: default 0, compute from 1 on, then communication.
+
+        Explicit numbers may lie above `compute_streams`; the ids of two streams are
+        then the same number, and the stream annotation tells them apart.
+        """
+        if self.kind == "default":
+            return 0
+        first = 1 if self.kind == "compute" else 1 + compute_streams
+        return first + self.number
+
+    @staticmethod
+    def of_queue_id(
+        queue: int, kind: StreamKind, compute_streams: int = DEFAULT_COMPUTE_STREAMS
+    ) -> Stream:
+        """The stream behind an `operation_queue_id` of something of this kind."""
+        first = 1 + compute_streams if kind == "communication" else 1
+        if queue == 0 or kind == "default":
+            return DEFAULT_STREAM
+        return Stream(kind, max(queue - first, 0))
+
+    @staticmethod
+    def parse(text: str) -> Stream:
+        """A stream as printed here, in XLA's log, or by older runtimes' kinds.
+
+        Raises ParseError P270 for anything else.
+        """
+        word = text.strip().lower()
+        if word == "default":
+            return DEFAULT_STREAM
+        numbered = _NUMBERED.fullmatch(word)
+        if numbered:
+            is_compute = numbered["kind"] == "comput"
+            return Stream(
+                "compute" if is_compute else "communication", int(numbered["n"])
+            )
+        old = _OLD_KIND.fullmatch(word)
+        if old and old[1] in _OLD_KINDS:
+            return Stream("communication", _OLD_KINDS[old[1]])
+        raise ParseError(
+            f"{text!r} is no stream",
+            code="P270",
+            hint="as in 'default', 'compute 1', 'communication_stream[0]' or 'P2P1'",
+        )
+
+
+DEFAULT_STREAM: Final = Stream("default")
+
+
+def scope_kind(instruction: Instruction) -> StreamKind | None:
+    """What a start occupies; None for all that starts nothing asynchronous.
+
+    A send or recv that is pipelined through a loop starts nothing itself (see
+    `owner_of_transfer`). Source: as the module.
+    """
+    opcode = instruction.opcode
+    if opcode in ("send", "recv"):
+        owns = owner_of_transfer(instruction) is instruction
+        return "communication" if owns else None
+    if not opcode.endswith("-start") or instruction.async_role != "start":
+        return None
+    if opcode in opcodes.NATIVE_ASYNC_STARTS:
+        return "communication"
+    if opcode == "copy-start":
+        return "compute"
+    communicates = (
+        instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
+        or is_collective_annotation(instruction)
+        or COLLECTIVES_GROUP in instruction.frontend_attributes
+    )
+    return "communication" if communicates else "compute"
+
+
+def is_collective_annotation(instruction: Instruction) -> bool:
+    """Whether its stream annotation is the word 'collective', in any case."""
+    text = instruction.frontend_attributes.get(STREAM_ANNOTATION, "")
+    return text.lower() == _COLLECTIVE
+
+
+def annotated_number(instruction: Instruction) -> int | None:
+    """The number in its stream annotation; None without one, or with 'collective'.
+
+    Raises PassError E020 for anything else (XLA aborts there).
+    """
+    text = instruction.frontend_attributes.get(STREAM_ANNOTATION)
+    if text is None or is_collective_annotation(instruction):
+        return None
+    if not text.strip().isdecimal() or int(text) > _LARGEST_NUMBER:
+        raise PassError(
+            f"%{instruction.name}: {STREAM_ANNOTATION}={text!r} is no stream",
+            code="E020",
+            location=instruction.location,
+            hint="a number from 0 on, or collective",
+        )
+    return int(text)
+
+
+def runs_synchronously(
+    instruction: Instruction, *, parallel_collective_overlap_limit: int = 1
+) -> bool:
+    """Whether XLA emits a start on the default stream after all.
+
+    So it does with collectives marked `is_sync`, unless several may be in flight.
+    """
+    return (
+        parallel_collective_overlap_limit <= 1
+        and collective_config(instruction).get("is_sync") is True
+    )
+
+
+def stream_of(
+    instruction: Instruction, *, compute_streams: int = DEFAULT_COMPUTE_STREAMS
+) -> Stream | None:
+    """The stream written at an instruction (for a done: at its start).
+
+    None where nothing is written; what XLA will choose is then a matter of the whole
+    module, see `scheduler.passes.streams.assign_streams`.
+
+    Raises PassError E020 for a stream annotation that is no stream.
+    """
+    if instruction.opcode in ("send", "recv", "send-done", "recv-done"):
+        start = owner_of_transfer(instruction)
+    else:
+        start = instruction.async_start
+    kind = scope_kind(start)
+    if kind is None:
+        return None
+    if runs_synchronously(start):
+        return DEFAULT_STREAM
+    number = annotated_number(start)
+    if number is not None:
+        return Stream(kind, number)
+    queue = operation_queue_id(start)
+    if queue:
+        return Stream.of_queue_id(queue, kind, compute_streams)
+    if start.frontend_attributes.get("_xla_gpu_collective_stream") == "p2p":
+        second = start.frontend_attributes.get(PIPELINE_ATTRIBUTE) == "1"
+        return Stream.parse("P2P1" if second else "P2P0")
+    return None

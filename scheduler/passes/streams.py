@@ -1,0 +1,228 @@
+"""Which stream of the GPU an asynchronous operation runs on, as XLA's runtime decides.
+
+    assigned = assign_streams(module, communication_streams=2)
+    assigned.of(start)         Stream('communication', 1)
+    assigned.of(its done)      the same; of(an add): DEFAULT_STREAM
+    stream_of(start)           only what is written at the instruction, None if nothing
+
+Starts get streams by turns, compute and communication each on their own, computation
+by computation from the entry on, in post order (not in the order of the schedule).
+Source: openxla/xla `xla/service/gpu/execution_stream_assignment.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from scheduler.passes.send_recv import (
+    PIPELINE_ATTRIBUTE,
+    is_pipelined_transfer,
+    owner_of_transfer,
+)
+from scheduler.passes.stream_guard import Moved, moves_against_cyclic_waits
+from scheduler.passes.stream_values import (
+    DEFAULT_COMMUNICATION_STREAMS,
+    DEFAULT_COMPUTE_STREAMS,
+    DEFAULT_STREAM,
+    Stream,
+    annotated_number,
+    runs_synchronously,
+    scope_kind,
+    stream_of,
+)
+
+__all__ = [
+    "DEFAULT_STREAM",
+    "Stream",
+    "StreamAssignment",
+    "assign_streams",
+    "stream_of",
+]
+
+#: Calls whose computations XLA looks into.
+_ENTERED: Final = ("call", "conditional", "while")
+#: More visits than this (calls of calls of one computation) are not repeated.
+_MOST_VISITS: Final = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class StreamAssignment(Mapping[Instruction, Stream]):
+    """Streams of a module's starts; a mapping from start to stream, in XLA's order.
+
+    Attributes:
+        scopes: start -> stream as XLA numbers them, also for starts that then run
+            synchronously; moves of the guard are in.
+        synchronous: starts that run on the default stream after all.
+        moved: what the guard changed, and why.
+        bodies: computations inside asynchronous ones -> start that runs them.
+    """
+
+    scopes: dict[Instruction, Stream]
+    synchronous: frozenset[Instruction]
+    moved: tuple[Moved, ...]
+    bodies: dict[Computation, Instruction]
+
+    def of(self, instruction: Instruction) -> Stream:
+        """The stream of any instruction.
+
+        Starts, their updates and dones: the start's stream. What stands in the
+        computation of an asynchronous start: that start's. All else: the default one.
+        """
+        if instruction.opcode in ("send", "recv", "send-done", "recv-done"):
+            start = owner_of_transfer(instruction)
+        else:
+            start = instruction.async_start
+        if start not in self.scopes:
+            outer = self.bodies.get(instruction.computation)
+            return DEFAULT_STREAM if outer is None else self.of(outer)
+        return self[start]
+
+    def __getitem__(self, start: Instruction) -> Stream:
+        """The stream of a start; KeyError for what is none, or is never reached."""
+        stream = self.scopes[start]
+        return DEFAULT_STREAM if start in self.synchronous else stream
+
+    def __iter__(self) -> Iterator[Instruction]:
+        """The starts in the order in which XLA comes by."""
+        return iter(self.scopes)
+
+    def __len__(self) -> int:
+        """How many starts there are."""
+        return len(self.scopes)
+
+
+def assign_streams(
+    module: Module,
+    *,
+    communication_streams: int = DEFAULT_COMMUNICATION_STREAMS,
+    compute_streams: int = DEFAULT_COMPUTE_STREAMS,
+    parallel_collective_overlap_limit: int = 1,
+    guard: bool = True,
+) -> StreamAssignment:
+    """The streams XLA's runtime will use; nothing is written.
+
+    Args:
+        module: scheduled or not.
+        communication_streams: at least 1; XLA: 1, with multi-streaming 2.
+        compute_streams: at least 1; XLA: 4.
+        parallel_collective_overlap_limit: above 1, collectives marked `is_sync` keep
+            their streams.
+        guard: keep collectives that could wait for each other in a cycle on one
+            stream (XLA leaves that to its scheduler).
+
+    Raises:
+        PassError: E020, a stream annotation that is no stream.
+        ValueError: a number of streams below 1.
+    """
+    if communication_streams < 1 or compute_streams < 1:
+        msg = "there is at least one stream of each kind"
+        raise ValueError(msg)
+    turns = _Turns(communication_streams, compute_streams)
+    scopes: dict[Instruction, Stream] = {}
+    for start, stream in _in_xla_order(module, turns):
+        scopes.setdefault(start, stream)
+    moved: tuple[Moved, ...] = ()
+    if guard:
+        moved = moves_against_cyclic_waits(module, scopes)
+        scopes |= {m.start: m.stream for m in moved}
+    synchronous = frozenset(
+        start
+        for start in scopes
+        if runs_synchronously(
+            start,
+            parallel_collective_overlap_limit=parallel_collective_overlap_limit,
+        )
+    )
+    return StreamAssignment(scopes, synchronous, moved, _bodies(scopes))
+
+
+@dataclass(slots=True)
+class _Turns:
+    """Whose turn it is among the streams of each kind."""
+
+    communication_streams: int
+    compute_streams: int
+    next_communication: int = 0
+    next_compute: int = 0
+
+    def stream(self, start: Instruction, kind: str) -> Stream:
+        number = annotated_number(start)
+        is_compute = kind == "compute"
+        if number is not None:
+            return Stream("compute" if is_compute else "communication", number)
+        if is_compute:
+            number = self.next_compute
+            self.next_compute = (number + 1) % self.compute_streams
+            return Stream("compute", number)
+        if self.communication_streams > 1 and is_pipelined_transfer(start):
+            second = start.frontend_attributes.get(PIPELINE_ATTRIBUTE) == "1"
+            return Stream("communication", 2 if second else 1)
+        number = self.next_communication
+        self.next_communication = (number + 1) % self.communication_streams
+        return Stream("communication", number)
+
+
+def _in_xla_order(
+    module: Module, turns: _Turns
+) -> Iterator[tuple[Instruction, Stream]]:
+    """Breadth first from the entry; what several call is met, and counted, again."""
+    waiting = deque([module.entry])
+    plans: dict[Computation, _Plan] = {}
+    visits = 0
+    while waiting:
+        computation = waiting.popleft()
+        visits += 1
+        plan = plans.get(computation)
+        if plan is None:
+            plan = plans[computation] = _Plan.of(computation)
+        elif visits > _MOST_VISITS:
+            continue
+        for start, kind in plan.starts:
+            yield start, turns.stream(start, kind)
+        waiting.extend(plan.entered)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """What one computation contributes, in post order."""
+
+    starts: tuple[tuple[Instruction, str], ...]
+    entered: tuple[Computation, ...]
+
+    @staticmethod
+    def of(computation: Computation) -> _Plan:
+        starts: list[tuple[Instruction, str]] = []
+        entered: list[Computation] = []
+        for instruction in post_order(computation):
+            kind = scope_kind(instruction)
+            if kind is not None:
+                starts.append((instruction, kind))
+            elif instruction.opcode in _ENTERED:
+                entered += instruction.called_computations
+        return _Plan(tuple(starts), tuple(entered))
+
+
+def _bodies(scopes: Mapping[Instruction, Stream]) -> dict[Computation, Instruction]:
+    """Computations that asynchronous starts run, nested ones too."""
+    bodies: dict[Computation, Instruction] = {}
+    for start in scopes:
+        if start.opcode in (*opcodes.NATIVE_ASYNC_STARTS, "copy-start"):
+            continue  # what they call is a reduction, if anything
+        stack = [*start.called_computations]
+        while stack:
+            body = stack.pop()
+            if body in bodies:
+                continue
+            bodies[body] = start
+            for instruction in body.instructions:
+                stack += called_computations(instruction)
+    return bodies
