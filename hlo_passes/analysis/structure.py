@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.opcodes import ARITY, CALLEE_ATTRIBUTES
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Structure:
         """Nothing is compared before it is asked for."""
         self.layout_sensitive = layout_sensitive
         self._bodies: dict[_Bodies, bool] = {}
+        self._digests: dict[Computation, int] = {}
 
     def shape_key(self, instruction: Instruction) -> str:
         """Equal for shapes that count as equal."""
@@ -86,6 +88,24 @@ class Structure:
         return len(mine) == len(yours) and all(
             self.computations_equal(a, b) for a, b in zip(mine, yours, strict=True)
         )
+
+    def callees_digest(self, instruction: Instruction) -> tuple[int, ...]:
+        """Equal for instructions that call equal computations, nearly only for them.
+
+        Of use within this process alone. What the callees call in turn is not looked at.
+        """
+        return tuple(map(self._body_digest, called_computations(instruction)))
+
+    def _body_digest(self, computation: Computation) -> int:
+        found = self._digests.get(computation)
+        if found is None:
+            digests: dict[Instruction, int] = {}
+            for i in post_order(computation):
+                operands = tuple([digests[o] for o in i.operands])
+                key = i.opcode, self.shape_key(i), i.literal, self.meaning(i)
+                digests[i] = hash((key, operands))
+            found = self._digests[computation] = digests[computation.root]
+        return found
 
     def equal_apart_from_operands(self, one: Instruction, other: Instruction) -> bool:
         """Whether only what they read could still make a difference."""

@@ -161,6 +161,7 @@ def _key(instruction: Instruction, structure: Structure) -> Hashable:
         structure.shape_key(instruction),
         operands,
         structure.meaning(instruction),
+        structure.callees_digest(instruction),
     )
 
 
