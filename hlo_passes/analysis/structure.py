@@ -92,7 +92,7 @@ class Structure:
     def callees_digest(self, instruction: Instruction) -> tuple[int, ...]:
         """Equal for instructions that call equal computations, nearly only for them.
 
-        Of use within this process alone. What the callees call in turn is not looked at.
+        Of use within this process alone; what the callees call is not looked at.
         """
         return tuple(map(self._body_digest, called_computations(instruction)))
 
