@@ -167,6 +167,7 @@ def skip_group(source: SourceText, at: int) -> int:
     """Past the bracketed group that opens at `at`; P033 when it never closes."""
     text = source.text
     search = _STOP_IN_GROUP.search
+    is_json = text.startswith('{"', at)  # no comments; only its own braces count
     stack: list[tuple[str, int]] = [(_CLOSER[text[at]], at)]
     position = at + 1
     while stack:
@@ -182,13 +183,13 @@ def skip_group(source: SourceText, at: int) -> int:
         elif character in "\"'":
             position = skip_string(source, position)
         elif character == "/":
-            following = skip_trivia(text, position)
+            following = position if is_json else skip_trivia(text, position)
             position = max(following, position + 1)
         elif character == stack[-1][0]:
             stack.pop()
             position += 1
-        elif stack[0][0] == "}" and text.startswith('{"', at):
-            position += 1  # a JSON dict: only its own braces count
+        elif is_json:
+            position += 1
         else:
             closer, opened = stack[-1]
             place = source.location(opened)

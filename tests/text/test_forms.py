@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
+from hlo_passes.text.reader import parse_completely
 
 
 def _names(module: hlo_passes.Module) -> list[str]:
@@ -143,3 +144,16 @@ def test_comments_inside_dimensions_and_signatures_without_colons() -> None:
     module = hlo_passes.parse(text)
     assert module.entry.root.shape.text == "f32[8,4]{1,0}"
     assert module.to_text() == text
+
+
+@pytest.mark.parametrize("config", ['{"a":0/*}', '{"a":/*c*/0}', '{"a":"/*"}'])
+def test_a_json_value_has_no_comments(config: str) -> None:
+    text = (
+        "HloModule m\n\nENTRY %e (a: f32[4]) -> f32[4] {\n"
+        "  %a = f32[4]{0} parameter(0)\n"
+        f"  %b = f32[4]{{0}} negate(%a), backend_config={config}\n"
+        "  ROOT %r = f32[4]{0} add(%b, /*x*/%b)\n}\n"
+    )
+    for read in (hlo_passes.parse, parse_completely):
+        module = read(text)
+        assert module.entry.root.operands[0].attributes["backend_config"] == config
