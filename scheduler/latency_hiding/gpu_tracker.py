@@ -1,0 +1,182 @@
+"""The GPU's tracker: streams in place of kinds, and which halves the GPU overlaps.
+
+    start on the p2p stream                     kGpuAsyncStreamCollectivesP2P
+    send, recv                                  kGpuAsyncStreamSend0 ... Recv1
+    collectives, collective stream, groups      kGpuAsyncStreamCollectives
+    copies inside the GPU by dynamic slice      kGpuAsyncStreamMemcpy
+    all other asynchronous work                 kGpuAsyncStreamComputes
+
+Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, GpuAsyncTracker (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import Shape
+from scheduler.latency_hiding import attributes as attr
+from scheduler.latency_hiding.async_form import (
+    SPELLINGS,
+    inner_opcode,
+    is_generic,
+    wrapped_instruction,
+)
+from scheduler.latency_hiding.resources import Holdings, Resource, Usage
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.latency_hiding.slice_copies import is_slice_copy
+from scheduler.latency_hiding.tracker import AsyncTracker, runs_on_another_thread
+
+_HOST_MEMORY_SPACE: Final = 5
+#: From this release on copies by dynamic slice have a resource of their own.
+_WITHOUT_MEMCPY: Final = ("0.10.2",)
+
+
+def make_tracker(settings: SchedulerSettings) -> AsyncTracker:
+    """The tracker of the settings' flavour."""
+    if settings.flavour == "gpu":
+        return GpuAsyncTracker(settings)
+    return AsyncTracker(settings)
+
+
+class GpuAsyncTracker(AsyncTracker):
+    """Resources are streams; a collective marked synchronous is not supported."""
+
+    def _find_supported(self, instruction: Instruction) -> bool:
+        """Whether the GPU overlaps a half."""
+        spelling = SPELLINGS[instruction.opcode][1]
+        kind = inner_opcode(instruction)
+        if (
+            spelling == "transfer"
+            or kind in opcodes.COLLECTIVES
+            or is_collectives_group(instruction)
+        ):
+            start = instruction
+            if SPELLINGS[instruction.opcode][0] == "done":
+                start = instruction.operands[0]
+            return not attr.is_marked_sync(start)
+        if kind == "copy" and spelling == "native":
+            return True
+        if runs_on_another_thread(instruction):
+            return True
+        return _is_slicing_copy(wrapped_instruction(instruction))
+
+    def _find_resources(self, instruction: Instruction) -> Holdings:
+        half = SPELLINGS[instruction.opcode][0]
+        if not half:
+            return super()._find_resources(instruction)
+        usage = Usage.RELEASE if half == "start" else Usage.OCCUPY
+        if (
+            self.settings.xla_version not in _WITHOUT_MEMCPY
+            and is_generic(instruction)
+            and is_slice_copy(wrapped_instruction(instruction))
+        ):
+            return ((Resource.GPU_MEMCPY, self._usage(half)),)
+        start = instruction if half == "start" else instruction.operands[0]
+        if attr.frontend(start, attr.P2P_STREAM) == "p2p":
+            return ((Resource.GPU_COLLECTIVES_P2P, usage),)
+        kind = inner_opcode(instruction)
+        if kind in ("send", "recv"):
+            return ((_transfer_stream(instruction, kind), usage),)
+        if (
+            kind in opcodes.COLLECTIVES
+            or is_stream_collective(instruction)
+            or is_collectives_group(instruction)
+        ):
+            return ((Resource.GPU_COLLECTIVES, usage),)
+        return ((Resource.GPU_COMPUTES, usage),)
+
+    def instances_needed(self, instruction: Instruction) -> dict[Resource, int]:
+        """As everywhere, but an explicit group of collectives is one launch."""
+        if is_collectives_group(instruction):
+            return self._own_occupations(instruction)
+        return super().instances_needed(instruction)
+
+    def instances_of_one(self, resource: Resource, instruction: Instruction) -> int:
+        """As everywhere, less one for a loop that hands a transfer on to a done."""
+        count = super().instances_of_one(resource, instruction)
+        if (
+            count > 0
+            and instruction.opcode == "while"
+            and Resource.GPU_SEND_0 <= resource <= Resource.GPU_COLLECTIVES
+            and _feeds_done(instruction, resource)
+        ):
+            # XLA's range ends one too far, so collectives fall in here too.
+            return count - 1
+        return count
+
+    def is_selective(self, resource: Resource) -> bool:
+        """Copies inside the GPU, where that is asked for."""
+        return (
+            self.settings.enable_selective_memcpy_overlap
+            and resource is Resource.GPU_MEMCPY
+        )
+
+
+def is_stream_collective(instruction: Instruction) -> bool:
+    """Whether an annotation puts a generic half on the collective stream."""
+    if not is_generic(instruction):
+        return False
+    text = attr.frontend(instruction, attr.STREAM_ANNOTATION)
+    return text is not None and text.lower() == "collective"
+
+
+def is_group_start(instruction: Instruction) -> bool:
+    """Whether it starts an explicit group of collectives."""
+    return (
+        SPELLINGS[instruction.opcode] == ("start", "generic")
+        and attr.frontend(instruction, attr.COLLECTIVES_GROUP) is not None
+    )
+
+
+def is_collectives_group(instruction: Instruction) -> bool:
+    """Whether it is a half of an explicit group of collectives."""
+    if not is_generic(instruction):
+        return False
+    if SPELLINGS[instruction.opcode][0] == "done":
+        return is_group_start(instruction.operands[0])
+    return is_group_start(instruction)
+
+
+def _is_slicing_copy(wrapped: Instruction) -> bool:
+    """Whether a wrapped fusion copies from or to the host, or by dynamic slice."""
+    if wrapped.opcode not in ("fusion", "fusion-start"):
+        return False
+    source = wrapped.operands[0].shape if wrapped.operands else None
+    return (
+        _is_on_host(wrapped.shape)
+        or (source is not None and _is_on_host(source))
+        or is_slice_copy(wrapped)
+    )
+
+
+def _is_on_host(shape: Shape) -> bool:
+    layout = None if shape.is_tuple else shape.layout
+    return layout is not None and layout.memory_space == _HOST_MEMORY_SPACE
+
+
+def _transfer_stream(instruction: Instruction, kind: str) -> Resource:
+    second = attr.frontend(instruction, attr.PIPELINE) == "1"
+    if kind == "send":
+        return Resource.GPU_SEND_1 if second else Resource.GPU_SEND_0
+    return Resource.GPU_RECV_1 if second else Resource.GPU_RECV_0
+
+
+_FED_DONES: Final = {
+    Resource.GPU_SEND_0: ("send-done", False),
+    Resource.GPU_SEND_1: ("send-done", True),
+    Resource.GPU_RECV_0: ("recv-done", False),
+}
+
+
+def _feeds_done(loop: Instruction, resource: Resource) -> bool:
+    """Whether an element of a loop goes to a done of the resource's stream."""
+    opcode, second = _FED_DONES.get(resource, ("recv-done", True))
+    for element in loop.users:
+        if element.opcode != "get-tuple-element":
+            continue
+        for user in element.users:
+            if user.opcode == opcode:
+                return (attr.frontend(user, attr.PIPELINE) == "1") == second
+    return False

@@ -1,0 +1,75 @@
+"""What scheduling a module gives: orders, statistics, and what was decided."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from scheduler.latency_hiding.statistics import Statistics
+
+#: Reason of a scan's first candidate.
+FIRST = "first"
+
+
+class Decision(NamedTuple):
+    """One comparison of the scheduler, as XLA logs it.
+
+    Attributes:
+        chosen: name of the winner.
+        other: name of the loser; '' for the first candidate of a scan.
+        reason: XLA's name of the rule that decided, `first` for a first candidate.
+    """
+
+    chosen: str
+    other: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputationSchedule:
+    """One computation after scheduling.
+
+    Attributes:
+        computation: scheduled.
+        order: its new order.
+        before: statistics of the order it had.
+        after: statistics of the new one.
+        decisions: every comparison, where they were asked for.
+        start_reasons: by start of an asynchronous pair, what decided its place
+            against the next best candidate ('' when there was no other).
+    """
+
+    computation: Computation
+    order: tuple[Instruction, ...]
+    before: Statistics
+    after: Statistics
+    decisions: tuple[Decision, ...] = ()
+    start_reasons: dict[Instruction, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleResult:
+    """A module after scheduling.
+
+    Attributes:
+        module: whose computations have their new orders.
+        computations: those that were scheduled, in the order in which they were.
+        peak_bytes: memory pressure peak of the module, None where not tracked.
+        memory_limit_bytes: the advisory limit of the last round, None for none.
+        reruns: rounds beyond the first.
+    """
+
+    module: Module
+    computations: tuple[ComputationSchedule, ...]
+    peak_bytes: int | None = None
+    memory_limit_bytes: int | None = None
+    reruns: int = 0
+
+    @property
+    def decisions(self) -> Iterable[Decision]:
+        """All comparisons, in the order in which they were made."""
+        return (d for c in self.computations for d in c.decisions)

@@ -1,0 +1,147 @@
+"""What steers the scheduler: XLA's settings by XLA's names, units added.
+
+    SchedulerSettings()                  as XLA's GPU back end sets them
+    SchedulerSettings.generic()          XLA's bare defaults, as its unit tests use them
+
+Source: openxla/xla `latency_hiding_scheduler.h` (SchedulerConfig) and
+`gpu_hlo_schedule.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
+
+#: Whose resources, hints and target rules are used.
+Flavour = Literal["gpu", "generic"]
+#: Rule E2: `flag` as released (flag and overlap limit above 1); `auto` its first form
+#: (limit above 1, no profile); else as said.
+StartDelay = Literal["flag", "auto", "on", "off"]
+#: What becomes of a schedule above `memory_limit_bytes`.
+HardMemoryLimit = Literal["off", "fail", "input-order"]
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """Settings of one run; the defaults are those of XLA's GPU back end.
+
+    Attributes:
+        flavour: `gpu` or `generic` resources and target rules.
+        xla_version: release followed where they differ: before 0.12 a wrapped
+            dynamic-slice copy counts as an asynchronous computation.
+        parallel_collective_overlap_limit: collectives in flight (GPU).
+        parallel_async_compute_limit: asynchronous computations and copies in flight.
+        all_gather_overlap_limit: in flight at once, for the generic flavour; likewise
+            the others by kind.
+        memory_limit_bytes: advisory limit of the memory rules; None for no limit.
+        hard_memory_limit: what becomes of a schedule above that limit.
+        rerun: further rounds, each with 0.9 of the limit, while the peak is above it.
+        estimate_fragmentation_size: count fragmentation in the test for a rerun.
+        start_delay: whether starts yield to compute (rule E2).
+        collective_start_as_early_as_possible: XLA's flag for `start_delay=flag`.
+        enable_collective_multi_streaming: test overlaps in flight, clashes of ranks
+            included, in place of plain counting.
+        enable_selective_memcpy_overlap: copies on the GPU hide behind compute-bound
+            work only.
+        max_hops_to_closest_selective_overlap: how near such a copy must be.
+        enable_pipelined_p2p: receive of a pipelined loop next to its done.
+        pipeline_parallelism: delay sends and receives whose done is elsewhere.
+        aggressive_scheduling_policies: rules of depth, waste and unlocking.
+        prioritize_async_depth_over_stall: kStartAtZeroDepth before kLessStall.
+        enable_release_start_policy: kScheduleStart.
+        enable_schedule_by_structure: kDelayAsyncStartOfSamePreference.
+        depth_based_memory_pressure_reduction: kNoIncreaseMemoryOverLimit and
+            kDepthOverLimit.
+        force_delay_over_memory_pressure: target rules before memory rules.
+        schedule_send_recvs: send and recv count as asynchronous (generic flavour).
+        force_send_recv_to_use_same_resource: host receives count as host sends.
+        track_sync_op_resource_usage: synchronous collectives use their resource.
+        resource_sharing: users of a shareable resource slow each other down.
+        resource_serializing: kLessSerialResourceConflict.
+        deannotate_group_if_blocked: give up a scheduling group that blocks.
+        flexible_scheduling_annotation_scheduling: the last start of a group is free.
+        aggressive_flexible_annotation_scheduling: and delayed as long as possible.
+        top_down_scheduling: place the first instruction first.
+    """
+
+    flavour: Flavour = "gpu"
+    xla_version: str = DEFAULT_XLA_VERSION
+    parallel_collective_overlap_limit: int = 1
+    parallel_async_compute_limit: int = 2
+    all_gather_overlap_limit: int = 1
+    all_reduce_overlap_limit: int = 1
+    all_to_all_overlap_limit: int = 1
+    collective_broadcast_overlap_limit: int = 1
+    collective_permute_overlap_limit: int = 1
+    ragged_all_to_all_overlap_limit: int = 1
+    reduce_scatter_overlap_limit: int = 1
+    copy_overlap_limit: int = 1
+    send_recv_overlap_limit: int = 1
+    send_recv_host_overlap_limit: int = 1
+    memory_limit_bytes: int | None = None
+    hard_memory_limit: HardMemoryLimit = "off"
+    rerun: int = 0
+    estimate_fragmentation_size: bool = False
+    start_delay: StartDelay = "flag"
+    collective_start_as_early_as_possible: bool = False
+    enable_collective_multi_streaming: bool = False
+    enable_selective_memcpy_overlap: bool = False
+    max_hops_to_closest_selective_overlap: int = 1
+    enable_pipelined_p2p: bool = False
+    pipeline_parallelism: bool = False
+    aggressive_scheduling_policies: bool = True
+    prioritize_async_depth_over_stall: bool = False
+    enable_release_start_policy: bool = False
+    enable_schedule_by_structure: bool = False
+    depth_based_memory_pressure_reduction: bool = False
+    force_delay_over_memory_pressure: bool = False
+    schedule_send_recvs: bool = True
+    force_send_recv_to_use_same_resource: bool = False
+    track_sync_op_resource_usage: bool = False
+    resource_sharing: bool = False
+    resource_serializing: bool = False
+    deannotate_group_if_blocked: bool = False
+    flexible_scheduling_annotation_scheduling: bool = False
+    aggressive_flexible_annotation_scheduling: bool = False
+    top_down_scheduling: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse limits below 1 and negative counts (U013 in a pipeline's text)."""
+        for name in self.__dataclass_fields__:
+            is_limit = name.endswith("_limit") and name != "hard_memory_limit"
+            if is_limit and getattr(self, name) < 1:
+                raise ValueError(f"{_kebab(name)} must be 1 or more")
+        if self.rerun < 0 or (self.memory_limit_bytes or 0) < 0:
+            raise ValueError("rerun and memory-limit-bytes must not be negative")
+
+    @classmethod
+    def generic(cls, **changes: Any) -> SchedulerSettings:
+        """XLA's bare defaults: generic resources, no policies beyond the basic ones."""
+        bare: dict[str, Any] = {
+            "flavour": "generic",
+            "aggressive_scheduling_policies": False,
+            "schedule_send_recvs": False,
+            "max_hops_to_closest_selective_overlap": 0,
+        }
+        return cls(**(bare | changes))
+
+    def delays_starts(self, estimator_names: str = "") -> bool:
+        """Whether rule E2 is on.
+
+        Args:
+            estimator_names: of the stack in use, joined by '+': `auto` asks for the
+                default cost model, which a profile is not.
+        """
+        if self.start_delay in ("on", "off"):
+            return self.start_delay == "on"
+        if self.parallel_collective_overlap_limit <= 1:
+            return False
+        if self.start_delay == "auto":
+            return "profile" not in estimator_names.split("+")
+        return self.collective_start_as_early_as_possible
+
+
+def _kebab(name: str) -> str:
+    return name.replace("_", "-")

@@ -1,0 +1,258 @@
+"""Which instructions are asynchronous, and which resources they hold.
+
+    tracker = make_tracker(settings)
+    tracker.is_supported_start(i), tracker.is_supported_done(i)
+    tracker.resources(i)            ((Resource.GPU_COLLECTIVES, Usage.RELEASE),)
+    tracker.instances_needed(i)     {Resource.GPU_COLLECTIVES: 1}, callees included
+
+An unsupported half (a collective marked synchronous) can still hold resources.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, AsyncTracker (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from scheduler.latency_hiding import async_form
+from scheduler.latency_hiding.async_form import SPELLINGS
+from scheduler.latency_hiding.resources import (
+    RESOURCE_OF_KIND,
+    Holdings,
+    Resource,
+    Usage,
+)
+from scheduler.latency_hiding.settings import SchedulerSettings
+
+_SUPPORTED_KINDS: Final = opcodes.SYNC_COLLECTIVES | {"copy"}
+
+
+class AsyncTracker:
+    """The tracker of every back end; the GPU has one that is built on it.
+
+    Attributes:
+        settings: of the run.
+    """
+
+    def __init__(self, settings: SchedulerSettings) -> None:
+        """Nothing is known yet of any instruction."""
+        self.settings = settings
+        swapped = settings.top_down_scheduling
+        self._start_usage = Usage.OCCUPY if swapped else Usage.RELEASE
+        self._done_usage = Usage.RELEASE if swapped else Usage.OCCUPY
+        self._resources: dict[Instruction, Holdings] = {}
+        self._supported: dict[Instruction, bool] = {}
+        self._peak_use: dict[Computation, dict[Resource, int]] = {}
+
+    # -- what is asynchronous -------------------------------------------------
+
+    def is_supported_start(self, instruction: Instruction) -> bool:
+        """Whether it starts something that the scheduler overlaps."""
+        return SPELLINGS[instruction.opcode][0] == "start" and self._is_supported(
+            instruction
+        )
+
+    def is_supported_done(self, instruction: Instruction) -> bool:
+        """Whether it ends something that the scheduler overlaps."""
+        return SPELLINGS[instruction.opcode][0] == "done" and self._is_supported(
+            instruction
+        )
+
+    def _is_supported(self, instruction: Instruction) -> bool:
+        known = self._supported.get(instruction)
+        if known is None:
+            known = self._supported[instruction] = self._find_supported(instruction)
+        return known
+
+    def _find_supported(self, instruction: Instruction) -> bool:
+        """Of a half, whether the scheduler overlaps it."""
+        spelling = SPELLINGS[instruction.opcode][1]
+        if spelling == "transfer":
+            return self.settings.schedule_send_recvs
+        if spelling == "generic" and runs_on_another_thread(instruction):
+            return True
+        return async_form.inner_opcode(instruction) in _SUPPORTED_KINDS
+
+    # -- who holds what -------------------------------------------------------
+
+    def resources(self, instruction: Instruction) -> Holdings:
+        """(resource, usage) entries of an instruction, its own."""
+        known = self._resources.get(instruction)
+        if known is None:
+            known = self._resources[instruction] = self._find_resources(instruction)
+        return known
+
+    def _find_resources(self, instruction: Instruction) -> Holdings:
+        opcode = instruction.opcode
+        half, spelling = SPELLINGS[opcode]
+        if spelling == "transfer":
+            return ((self._transfer_resource(instruction), self._usage(half)),)
+        if half:
+            kind = RESOURCE_OF_KIND.get(async_form.inner_opcode(instruction))
+            return () if kind is None else ((kind, self._usage(half)),)
+        if opcode == "after-all":
+            return ((Resource.SEND_HOST, Usage.NONE),)
+        if opcode == "while":
+            return self._holdings_of_body(instruction)
+        if self.settings.track_sync_op_resource_usage and opcode in RESOURCE_OF_KIND:
+            kind = RESOURCE_OF_KIND[opcode]
+            return ((kind, Usage.OCCUPY), (kind, Usage.RELEASE))
+        return ()
+
+    def _usage(self, half: str) -> Usage:
+        return self._start_usage if half == "start" else self._done_usage
+
+    def _transfer_resource(self, instruction: Instruction) -> Resource:
+        start = instruction
+        if instruction.opcode.endswith("-done"):
+            start = instruction.operands[0]
+        if not is_host_transfer(start):
+            return Resource.SEND_RECV
+        if instruction.opcode.startswith("send"):
+            return Resource.SEND_HOST
+        if self.settings.force_send_recv_to_use_same_resource:
+            return Resource.SEND_HOST
+        return Resource.RECV_HOST
+
+    def _holdings_of_body(self, loop: Instruction) -> Holdings:
+        """Distinct entries of a loop's body, nested loops included."""
+        found: dict[tuple[Resource, Usage], None] = {}
+        for instruction in loop.called_computations[0].instructions:
+            for entry in self.resources(instruction):
+                found[entry] = None
+        return tuple(found)
+
+    def net_resources(self, instruction: Instruction) -> Holdings:
+        """What placing it changes: a loop only what it leaves unbalanced."""
+        entries = self.resources(instruction)
+        if instruction.opcode != "while":
+            return entries
+        occupied = {r for r, usage in entries if usage is Usage.OCCUPY}
+        released = {r for r, usage in entries if usage is Usage.RELEASE}
+        return tuple(
+            (r, usage)
+            for r, usage in entries
+            if (usage is Usage.OCCUPY and r not in released)
+            or (usage is Usage.RELEASE and r not in occupied)
+        )
+
+    # -- how much of it -------------------------------------------------------
+
+    def instances_needed(self, instruction: Instruction) -> dict[Resource, int]:
+        """Instances that must be free to place it, called computations included."""
+        needed: dict[Resource, int] = {}
+        called = async_form.callees(instruction)
+        if not called or async_form.is_generic(instruction):
+            needed = self._own_occupations(instruction)
+        for callee in called:
+            # Callees never run at the same time: the greatest need counts.
+            for resource, count in self.peak_use(callee).items():
+                needed[resource] = max(needed.get(resource, 0), count)
+        return needed
+
+    def instances_of_one(self, resource: Resource, instruction: Instruction) -> int:
+        """Like `instances_needed` for one resource, as the test in flight counts it.
+
+        Generic halves count their own entries only; of several callees the first that
+        uses the resource counts.
+        """
+        called = async_form.callees(instruction)
+        if not called or async_form.is_generic(instruction):
+            return self._own_occupations(instruction).get(resource, 0)
+        for callee in called:
+            count = self.peak_use(callee).get(resource)
+            if count is not None:
+                return count
+        return 0
+
+    def _own_occupations(self, instruction: Instruction) -> dict[Resource, int]:
+        own: dict[Resource, int] = {}
+        for resource, usage in self.resources(instruction):
+            if usage is Usage.OCCUPY:
+                own[resource] = own.get(resource, 0) + 1
+        return own
+
+    def peak_use(self, computation: Computation) -> dict[Resource, int]:
+        """Most instances in use at once inside a computation, by its present order."""
+        known = self._peak_use.get(computation)
+        if known is None:
+            known = self._peak_use[computation] = self._find_peak_use(computation)
+        return known
+
+    def _find_peak_use(self, computation: Computation) -> dict[Resource, int]:
+        live: dict[Resource, int] = {}
+        peak: dict[Resource, int] = {}
+        for instruction in reversed(computation.instructions):
+            if self.is_supported_done(instruction):
+                for resource, _ in self.resources(instruction):
+                    live[resource] = live.get(resource, 0) + 1
+                    peak[resource] = max(peak.get(resource, 0), live[resource])
+            elif self.is_supported_start(instruction):
+                for resource, _ in self.resources(instruction):
+                    live[resource] = live.get(resource, 0) - 1
+            if may_run_async(instruction):
+                for resource, count in self.instances_needed(instruction).items():
+                    used = live.get(resource, 0) + count
+                    peak[resource] = max(peak.get(resource, 0), used)
+        return peak
+
+    def forget_order(self, computation: Computation) -> None:
+        """Drop what was counted along an order that has changed."""
+        self._peak_use.pop(computation, None)
+
+    # -- hints of a back end --------------------------------------------------
+
+    def releases_selectively(self, instruction: Instruction) -> bool:
+        """Whether it starts what only valuable work may hide."""
+        return self._has_selective(instruction, Usage.RELEASE)
+
+    def occupies_selectively(self, instruction: Instruction) -> bool:
+        """Whether it ends what only valuable work may hide."""
+        return self._has_selective(instruction, Usage.OCCUPY)
+
+    def _has_selective(self, instruction: Instruction, usage: Usage) -> bool:
+        return any(
+            u is usage and self.is_selective(r) for r, u in self.resources(instruction)
+        )
+
+    def is_selective(self, resource: Resource) -> bool:
+        """Whether latency on a resource hides behind valuable work only."""
+        del resource
+        return False
+
+
+#: Opcodes whose callees are scheduled computations that may hold asynchronous work.
+_CALLERS: Final = frozenset(("while", "conditional", "call", "custom-call"))
+
+
+def may_run_async(instruction: Instruction) -> bool:
+    """Whether something that it calls may hold asynchronous halves.
+
+    Bodies of fusions, reductions, sorts and the like are single kernels.
+    """
+    opcode = instruction.opcode
+    if opcode == "custom-call":
+        return bool(instruction.called_computations)
+    return opcode in _CALLERS or opcode in ("async-start", "async-done")
+
+
+def is_host_transfer(start: Instruction) -> bool:
+    """Whether a send or recv exchanges with the host."""
+    if start.opcode not in ("send", "recv"):
+        return False
+    return start.attributes.get("is_host_transfer") == "true"
+
+
+def runs_on_another_thread(half: Instruction) -> bool:
+    """Whether a generic half runs its computation on a thread of its own."""
+    start = async_form.start_of(half)
+    thread = start.attributes.get("async_execution_thread")
+    if thread is None:
+        wrapped = async_form.wrapped_computation(start)
+        name = "main" if wrapped is None else wrapped.execution_thread
+    else:
+        name = thread.strip('"')
+    return name != half.computation.execution_thread
