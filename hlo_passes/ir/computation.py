@@ -52,7 +52,7 @@ class Computation:
         # Source text in pieces; None when made here. See text/printer.py.
         self.source_lead: str | None = None
         self.source_head: str | None = None
-        self.source_foot = "\n}"
+        self.source_foot = f"\n{_foot(execution_thread)}"
         self.source_joiner = "\n"
         self.touched = True
         # `token[] after-all()` as an operand: the instruction whose text spells it.
@@ -309,6 +309,15 @@ class Computation:
         for successor in instruction._control_successors:
             self.remove_control_edge(instruction, successor)
 
+    def set_execution_thread(self, thread: str) -> None:
+        """Put the computation itself onto another thread, 'main' or a name."""
+        if self.execution_thread == thread:
+            return
+        self.execution_thread = thread
+        lead = self.source_foot.partition("}")[0]
+        self.source_foot = f"{lead}{_foot(thread)}"
+        self._changed()
+
     # -- order --------------------------------------------------------------
 
     def set_order(self, order: Iterable[Instruction]) -> None:
@@ -392,3 +401,7 @@ class Computation:
         self._order = settled
         self._before, self._after, self._appended = {}, {}, []
         self._has_removed = False
+
+
+def _foot(thread: str) -> str:
+    return "}" if thread == "main" else f'}}, execution_thread="{thread}"'

@@ -23,25 +23,26 @@ from typing import ClassVar
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.frontend_flags import is_flag_set
 from hlo_passes.ir.attribute_values import in_print_order
-from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import NATIVE_ASYNC, SYNC_COLLECTIVES
 from hlo_passes.ir.shapes import Shape, tuple_shape
+from hlo_passes.passes.async_wrapping import (
+    COMPUTE_TYPE,
+    DESCRIPTION,
+    async_pair,
+    replace_by_pair,
+)
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.gpu_backend_config import JaxRelease, is_collective_fusion
 
-#: What both halves take over from the collective, and what a native pair takes besides.
-_DESCRIPTION = ("metadata", "backend_config")
-_NATIVE_DESCRIPTION = (*_DESCRIPTION, "statistics")
+#: What both halves of a native pair take over from the collective.
+_NATIVE_DESCRIPTION = (*DESCRIPTION, "statistics")
 #: What belongs to an instruction rather than to what it does.
 _OF_INSTRUCTION = (
     *_NATIVE_DESCRIPTION, "sharding", "frontend_attributes", "origin",
 )  # fmt: skip
-#: Frontend attribute that is never handed on to a derived instruction.
-#: Source: openxla/xla `xla/side_effect_util.h`.
-_COMPUTE_TYPE = "_xla_compute_type"
 #: Frontend flag of in-place permutes whose reads and writes do not touch.
 _DISJOINT_REGIONS = "disjoint_read_write_regions"
 
@@ -129,14 +130,13 @@ class AsyncCollectiveCreator(Pass):
         if collective.opcode in NATIVE_ASYNC and not generic:
             start, done = _native_pair(collective)
         else:
-            start, done = _wrapped_pair(collective, copying=context.xla_quirks)
-        computation = collective.computation
-        for predecessor in collective.control_predecessors:
-            computation.add_control_edge(predecessor, start)
-        for successor in collective.control_successors:
-            computation.add_control_edge(done, successor)
-        computation.drop_control_edges(collective)
-        computation.replace(collective, done)
+            start, done = async_pair(
+                collective,
+                described=(*DESCRIPTION, "frontend_attributes"),
+                aliasing=_aliasing(collective),
+                copying=context.xla_quirks,
+            )
+        replace_by_pair(collective, start, done)
 
 
 def _texts(collective: Instruction, names: tuple[str, ...]) -> dict[str, str]:
@@ -151,7 +151,7 @@ def _native_pair(collective: Instruction) -> tuple[Instruction, Instruction]:
     }
     opcode = f"{collective.opcode}-start"
     described = _texts(collective, _NATIVE_DESCRIPTION)
-    frontend = collective.frontend_attributes.without(_COMPUTE_TYPE)
+    frontend = collective.frontend_attributes.without(COMPUTE_TYPE)
     if frontend:
         described["frontend_attributes"] = frontend.to_text()
     attributes |= described
@@ -188,88 +188,6 @@ def _native_start_shape(collective: Instruction) -> Shape:
     given = operands[0] if len(operands) == 1 else tuple_shape(operands)
     result = given if collective.opcode == "collective-permute" else collective.shape
     return tuple_shape([given, result])
-
-
-def _wrapped_pair(
-    collective: Instruction, *, copying: bool
-) -> tuple[Instruction, Instruction]:
-    """`copying`: a fusion's start calls a copy of its body, which stays uncalled."""
-    computation, opcode = collective.computation, collective.opcode
-    wrapper = _wrap(collective)
-    if opcode == "fusion" and copying:
-        (body,) = collective.called_computations
-        copy = _copied(body, before=wrapper)
-        wrapper.root.set_attribute("calls", f"%{copy.name}")
-    operands = tuple_shape([o.shape for o in collective.operands])
-    described = _texts(collective, (*_DESCRIPTION, "frontend_attributes"))
-    attributes = described | {"calls": f"%{wrapper.name}"}
-    aliasing = _aliasing(collective)
-    if aliasing:
-        attributes["output_to_operand_aliasing"] = aliasing
-    start = computation.new(
-        "async-start",
-        tuple_shape([operands, collective.shape]),
-        collective.operands,
-        in_print_order(attributes, "async-start"),
-        name=f"{opcode}-start",
-        before=collective,
-    )
-    done = computation.new(
-        "async-done",
-        collective.shape,
-        (start,),
-        in_print_order(described, "async-done"),
-        name=f"{opcode}-done",
-        before=collective,
-    )
-    return start, done
-
-
-def _wrap(collective: Instruction) -> Computation:
-    """A computation of parameters and the collective itself."""
-    owner = collective.computation
-    module = owner.module
-    wrapper = Computation(module.fresh_computation_name("async_computation"))
-    module.add_computation(wrapper, before=owner)
-    parameters = [
-        wrapper.new("parameter", o.shape, literal=str(k), name=f"param_{k}")
-        for k, o in enumerate(collective.operands)
-    ]
-    root = wrapper.new(
-        collective.opcode,
-        collective.shape,
-        parameters,
-        {n: t for n, t in collective.attributes.items() if n != "origin"},
-        name=collective.name,
-    )
-    if _COMPUTE_TYPE in root.frontend_attributes:
-        root.frontend_attributes = root.frontend_attributes.without(_COMPUTE_TYPE)
-    wrapper.set_root(root)
-    return wrapper
-
-
-def _copied(body: Computation, *, before: Computation) -> Computation:
-    """The same computation once more; both call the same ones."""
-    module = body.module
-    copy = Computation(
-        module.fresh_computation_name(f"{body.name}.clone"),
-        execution_thread=body.execution_thread,
-    )
-    module.add_computation(copy, before=before)
-    made: dict[Instruction, Instruction] = {}
-    for instruction in body.instructions:
-        made[instruction] = copy.new(
-            instruction.opcode,
-            instruction.shape,
-            [made[operand] for operand in instruction.operands],
-            {n: t for n, t in instruction.attributes.items() if n != "origin"},
-            name=instruction.name,
-            literal=instruction.literal,
-        )
-        for predecessor in instruction.control_predecessors:
-            copy.add_control_edge(made[predecessor], made[instruction])
-    copy.set_root(made[body.root])
-    return copy
 
 
 def _aliasing(collective: Instruction) -> str:

@@ -27,6 +27,8 @@ _FUSION: Final = "fusion_backend_config"
 #: Kind of a fusion whose kernel communicates by itself.
 #: Source: openxla/xla `xla/service/gpu/ir_emission_utils.h`.
 _COLLECTIVE_KERNEL: Final = "__triton_collective"
+#: Kind of a fusion that cuDNN runs: convolutions. Source: `cublas_cudnn.cc` there.
+_CUDNN_KERNEL: Final = "__cudnn$fusion"
 #: Fields that are always printed, with their defaults; `None` marks where those go that
 #: are printed only when set.
 _OUTER: Final[dict[str, Any]] = {
@@ -76,14 +78,24 @@ def operation_queue_id(instruction: Instruction) -> int:
     return int(found) if str(found).isdecimal() else 0
 
 
+def custom_fusion_kind(instruction: Instruction) -> str:
+    """What a fusion of kind `kCustom` says it is: '__triton_gemm'; '' otherwise."""
+    if instruction.opcode != "fusion":
+        return ""
+    if instruction.attributes.get("kind") != "kCustom":
+        return ""
+    found = _outer(instruction).get(_FUSION, {})
+    return str(found.get("kind", "")) if isinstance(found, dict) else ""
+
+
 def is_collective_fusion(instruction: Instruction) -> bool:
     """Whether it is a custom fusion around a collective, run as one kernel."""
-    if instruction.opcode != "fusion":
-        return False
-    if instruction.attributes.get("kind") != "kCustom":
-        return False
-    found = _outer(instruction).get(_FUSION, {})
-    return isinstance(found, dict) and found.get("kind") == _COLLECTIVE_KERNEL
+    return custom_fusion_kind(instruction) == _COLLECTIVE_KERNEL
+
+
+def is_convolution_fusion(instruction: Instruction) -> bool:
+    """Whether it is a custom fusion that cuDNN runs."""
+    return custom_fusion_kind(instruction) == _CUDNN_KERNEL
 
 
 def set_collective_fields(
@@ -93,10 +105,37 @@ def set_collective_fields(
 
     Without values only the common fields are written. Requires `has_gpu_config`.
     """
-    outer = _outer(instruction)
     if values:
         inner = {**_INNER[release], **collective_config(instruction), **values}
-        outer[_COLLECTIVE] = _sorted(inner) if release == "0.12" else inner
+        _write(
+            instruction,
+            release,
+            {_COLLECTIVE: _sorted(inner) if release == "0.12" else inner},
+        )
+    else:
+        _write(instruction, release, {})
+
+
+def set_operation_queue_id(
+    instruction: Instruction, release: JaxRelease, queue: int
+) -> None:
+    """Set `operation_queue_id`. Requires `has_gpu_config`."""
+    # A 64-bit number in a proto's JSON is a string.
+    _write(instruction, release, {"operation_queue_id": str(queue)})
+
+
+def set_force_earliest_schedule(
+    instruction: Instruction, release: JaxRelease, *, value: bool
+) -> None:
+    """Set `force_earliest_schedule`. Requires `has_gpu_config`."""
+    _write(instruction, release, {"force_earliest_schedule": value})
+
+
+def _write(
+    instruction: Instruction, release: JaxRelease, values: Mapping[str, Any]
+) -> None:
+    """Set fields of the whole config, and print it as XLA prints a message."""
+    outer = {**_outer(instruction), **values}
     written: dict[str, Any] = {}
     for name, default in _OUTER.items():
         if name:

@@ -28,6 +28,9 @@ PASSES: dict[str, str] = {
         "collective-permute-splitter": (
             "collective_permute_splitter:CollectivePermuteSplitter"
         ),
+        "collectives-schedule-linearizer": (
+            "collectives_schedule_linearizer:CollectivesScheduleLinearizer"
+        ),
         "convert-async-collectives-to-sync": (
             "convert_async_collectives_to_sync:ConvertAsyncCollectivesToSync"
         ),

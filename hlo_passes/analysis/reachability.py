@@ -1,0 +1,62 @@
+"""What runs before what: along operands and control edges.
+
+a = negate(p)
+b = add(a, q), control-predecessors={c}
+reaches(a, b), reaches(c, b), reaches(b, b)     True
+reaches(b, a)                                   False
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+
+
+def reaches(first: Instruction, then: Instruction) -> bool:
+    """Whether a path leads from one to the other; every instruction reaches itself.
+
+    Linear in what `then` needs. For many questions about one `then`, or one `first`,
+    ask `ancestors` or `descendants` once.
+    """
+    if first is then:
+        return True
+    seen = {then}
+    stack = [then]
+    while stack:
+        current = stack.pop()
+        for needed in (*current.operands, *current._control_predecessors):
+            if needed is first:
+                return True
+            if needed not in seen:
+                seen.add(needed)
+                stack.append(needed)
+    return False
+
+
+def ancestors(instructions: Iterable[Instruction]) -> set[Instruction]:
+    """All that reaches any of these, themselves included; for membership only."""
+    seen = set(instructions)
+    stack = list(seen)
+    while stack:
+        current = stack.pop()
+        for needed in (*current.operands, *current._control_predecessors):
+            if needed not in seen:
+                seen.add(needed)
+                stack.append(needed)
+    return seen
+
+
+def descendants(instructions: Iterable[Instruction]) -> set[Instruction]:
+    """All that any of these reaches, themselves included; for membership only."""
+    seen = set(instructions)
+    stack = list(seen)
+    while stack:
+        current = stack.pop()
+        for follower in (*current._users, *current._control_successors):
+            if follower not in seen:
+                seen.add(follower)
+                stack.append(follower)
+    return seen

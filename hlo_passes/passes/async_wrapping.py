@@ -1,0 +1,172 @@
+"""An instruction in a computation of its own, started and awaited.
+
+    Before:  %d = f32[8] dot(%x, %y), ...
+    After:   %async_computation { ROOT %d = f32[8] dot(%param_0, %param_1), ... }
+             %dot-start = ((f32[4], f32[4]), f32[8]) async-start(%x, %y),
+                              calls=%async_computation
+             %dot-done = f32[8] async-done(%dot-start)
+
+Source: openxla/xla `xla/hlo/ir/hlo_computation.cc`, CreateAsyncInstructions (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from hlo_passes.ir.attribute_values import in_print_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import tuple_shape
+
+#: What both halves take over from the instruction.
+DESCRIPTION: Final = ("metadata", "backend_config")
+#: Frontend attribute that is never handed on to a derived instruction.
+#: Source: openxla/xla `xla/side_effect_util.h`.
+COMPUTE_TYPE: Final = "_xla_compute_type"
+MAIN_THREAD: Final = "main"
+
+
+def async_pair(
+    instruction: Instruction,
+    *,
+    thread: str = MAIN_THREAD,
+    described: Iterable[str] = DESCRIPTION,
+    aliasing: str = "",
+    copying: bool = False,
+) -> tuple[Instruction, Instruction]:
+    """Start and done in front of an instruction, which stays.
+
+    Args:
+        instruction: what the wrapped computation does.
+        thread: execution thread of the wrapped computation and all that it calls.
+        described: names of the attributes that both halves take over.
+        aliasing: text of the start's `output_to_operand_aliasing`.
+        copying: a fusion's start calls a copy of its body (as XLA does); the body
+            stays, called by the instruction.
+    """
+    wrapper = _wrap(instruction)
+    if instruction.opcode == "fusion" and copying:
+        (body,) = instruction.called_computations
+        copy = copied_computation(body, f"{body.name}.clone", before=wrapper)
+        wrapper.root.set_attribute("calls", f"%{copy.name}")
+    if thread != MAIN_THREAD:
+        _set_thread(wrapper, thread)
+    return started_and_awaited(
+        instruction, wrapper, described=described, aliasing=aliasing
+    )
+
+
+def started_and_awaited(
+    instruction: Instruction,
+    wrapper: Computation,
+    *,
+    described: Iterable[str] = DESCRIPTION,
+    aliasing: str = "",
+) -> tuple[Instruction, Instruction]:
+    """Start and done of a computation that takes an instruction's operands."""
+    computation, opcode = instruction.computation, instruction.opcode
+    operands = tuple_shape([o.shape for o in instruction.operands])
+    described = {
+        n: instruction.attributes[n] for n in described if n in instruction.attributes
+    }
+    attributes = described | {"calls": f"%{wrapper.name}"}
+    if aliasing:
+        attributes["output_to_operand_aliasing"] = aliasing
+    if wrapper.execution_thread != MAIN_THREAD:
+        attributes["async_execution_thread"] = f'"{wrapper.execution_thread}"'
+    start = computation.new(
+        "async-start",
+        tuple_shape([operands, instruction.shape]),
+        instruction.operands,
+        in_print_order(attributes, "async-start"),
+        name=f"{opcode}-start",
+        before=instruction,
+    )
+    done = computation.new(
+        "async-done",
+        instruction.shape,
+        (start,),
+        in_print_order(described, "async-done"),
+        name=f"{opcode}-done",
+        before=instruction,
+    )
+    return start, done
+
+
+def replace_by_pair(
+    instruction: Instruction, start: Instruction, done: Instruction
+) -> None:
+    """Give its control edges to start and done, its users to done; it goes."""
+    computation = instruction.computation
+    for predecessor in instruction.control_predecessors:
+        computation.add_control_edge(predecessor, start)
+    for successor in instruction.control_successors:
+        computation.add_control_edge(done, successor)
+    computation.drop_control_edges(instruction)
+    computation.replace(instruction, done)
+
+
+def copied_computation(
+    body: Computation, name: str, *, before: Computation
+) -> Computation:
+    """The same computation once more; both call the same ones."""
+    module = body.module
+    copy = Computation(
+        module.fresh_computation_name(name), execution_thread=body.execution_thread
+    )
+    module.add_computation(copy, before=before)
+    made: dict[Instruction, Instruction] = {}
+    for instruction in body.instructions:
+        made[instruction] = copy.new(
+            instruction.opcode,
+            instruction.shape,
+            [made[operand] for operand in instruction.operands],
+            {n: t for n, t in instruction.attributes.items() if n != "origin"},
+            name=instruction.name,
+            literal=instruction.literal,
+        )
+        for predecessor in instruction.control_predecessors:
+            copy.add_control_edge(made[predecessor], made[instruction])
+    copy.set_root(made[body.root])
+    return copy
+
+
+def _wrap(instruction: Instruction) -> Computation:
+    """A computation of parameters and the instruction itself."""
+    owner = instruction.computation
+    module = owner.module
+    wrapper = Computation(module.fresh_computation_name("async_computation"))
+    module.add_computation(wrapper, before=owner)
+    parameters = [
+        wrapper.new("parameter", o.shape, literal=str(k), name=f"param_{k}")
+        for k, o in enumerate(instruction.operands)
+    ]
+    root = wrapper.new(
+        instruction.opcode,
+        instruction.shape,
+        parameters,
+        {n: t for n, t in instruction.attributes.items() if n != "origin"},
+        name=instruction.name,
+        literal=instruction.literal,
+    )
+    if COMPUTE_TYPE in root.frontend_attributes:
+        root.frontend_attributes = root.frontend_attributes.without(COMPUTE_TYPE)
+    wrapper.set_root(root)
+    return wrapper
+
+
+def _set_thread(computation: Computation, thread: str) -> None:
+    """Put a computation and all that it calls onto an execution thread."""
+    stack = [computation]
+    seen = {computation}
+    while stack:
+        current = stack.pop()
+        current.set_execution_thread(thread)
+        for instruction in current.instructions:
+            if instruction.opcode == "async-start":
+                instruction.set_attribute("async_execution_thread", f'"{thread}"')
+            for callee in instruction.called_computations:
+                if callee not in seen:
+                    seen.add(callee)
+                    stack.append(callee)
