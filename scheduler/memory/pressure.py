@@ -21,17 +21,19 @@ Source: openxla/xla `xla/service/latency_hiding_scheduler.{h,cc}` (Aug 2026).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from scheduler.memory.alias_hazards import HazardTable
+from scheduler.memory.buffer_table import Orders, build_buffer_table, ordered_blocks
+from scheduler.memory.buffers import Buffers, build_buffers
+from scheduler.memory.replay import Replay
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
-
-#: An order for some computations; the others keep the one that the text has.
-Orders = Mapping["Computation", Sequence["Instruction"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +145,18 @@ class ModuleMemory:
 
     Attributes:
         module: whose memory this is.
+        buffers: its buffers; unchanged by any order.
+        table: where buffers begin and end in the orders given.
         sizes_bytes: bytes by buffer id (GPU sizes: a tuple counts its pointers).
     """
 
-    module: Module
-    sizes_bytes: list[int]
-
     def __init__(
-        self, module: Module, orders: Orders | None = None, *, top_down: bool = False
+        self,
+        module: Module,
+        orders: Orders | None = None,
+        *,
+        top_down: bool = False,
+        buffers: Buffers | None = None,
     ) -> None:
         """Build the tables and replay the entry.
 
@@ -158,37 +164,85 @@ class ModuleMemory:
             module: with every reached computation in a valid order.
             orders: replaces the text order of some computations.
             top_down: swap the roles: outputs allocate, last uses free.
+            buffers: those of the module, where they are known already.
         """
-        raise NotImplementedError
+        self.module = module
+        self.buffers = buffers if buffers is not None else build_buffers(module)
+        self.sizes_bytes = self.buffers.sizes_bytes
+        self._top_down = top_down
+        self._blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
+        self.table = build_buffer_table(self.buffers, self._blocks, top_down=top_down)
+        self._replay = Replay(self.table, self._blocks, top_down=top_down)
+        self._replay.run()
+        self._hazards: HazardTable | None = None
 
     def of(self, computation: Computation) -> ComputationMemory:
         """Tables of one computation, with the callees' peaks as stored now."""
-        raise NotImplementedError
+        reached = self.buffers.flow.reached
+        block = self._blocks.get(computation, ())
+        tracked = computation in self._replay.stored_peaks
+        order = (
+            tuple([reached.instructions[n] for n in block])
+            if computation in self._blocks
+            else computation.instructions
+        )
+        if not tracked:
+            return ComputationMemory(
+                computation=computation,
+                order=order,
+                index={i: k for k, i in enumerate(order)},
+                allocs=[()] * len(order),
+                frees=[()] * len(order),
+                inner_peak_bytes=[0] * len(order),
+                initial_live=frozenset(),
+                initial_bytes=0,
+                sizes_bytes=self.sizes_bytes,
+                is_tracked=False,
+            )
+        allocs, frees = self.table.allocs, self.table.frees
+        inner, callees = self._replay.inner_peak_bytes, reached.callees
+        live = self._replay.initial_live(computation)
+        return ComputationMemory(
+            computation=computation,
+            order=order,
+            index={i: k for k, i in enumerate(order)},
+            allocs=[allocs[n] for n in block],
+            frees=[frees[n] for n in block],
+            inner_peak_bytes=[inner(n) if n in callees else 0 for n in block],
+            initial_live=live,
+            initial_bytes=sum(self.sizes_bytes[b] for b in live),
+            sizes_bytes=self.sizes_bytes,
+        )
 
     def rescheduled(self, computation: Computation, peak_delta_bytes: int) -> None:
         """Store the peak of a computation's new order; callers see it from now on."""
-        raise NotImplementedError
+        self._replay.stored_peaks[computation] = peak_delta_bytes
 
     def stored_peak_bytes(self, computation: Computation) -> int:
         """The stored peak (growth over `initial_bytes`) of a computation."""
-        raise NotImplementedError
+        return self._replay.stored_peaks.get(computation, 0)
 
     @property
     def module_peak_bytes(self) -> int:
-        """Greatest stored peak of all reached computations (spec 5.6)."""
-        raise NotImplementedError
+        """Greatest stored peak of all computations that run: what reruns look at."""
+        return max(self._replay.stored_peaks.values())
 
     def replayed(self, orders: Orders | None = None) -> ModuleMemory:
         """The same buffers under other orders: tables and peaks from scratch.
 
-        For reruns (5.7) and for the figures after scheduling.
+        For reruns and for the figures after scheduling.
         """
-        raise NotImplementedError
+        return ModuleMemory(
+            self.module, orders, top_down=self._top_down, buffers=self.buffers
+        )
 
     def alias_hazard_uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
         """Uses of what shares memory with the result of `done`: (user, operand number).
 
-        In XLA's order, inside the computation of `done`, uses by the start of `done`
-        and of tokens included: those and the reachable ones are the caller's to skip.
+        In XLA's order, inside the computation of `done`; uses by the start of `done`,
+        by what `done` leads to and of tokens are among them: those are the caller's
+        to skip.
         """
-        raise NotImplementedError
+        if self._hazards is None:
+            self._hazards = HazardTable(self.buffers)
+        return self._hazards.uses(done)

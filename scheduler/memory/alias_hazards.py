@@ -1,0 +1,100 @@
+"""Uses of memory that a collective in flight writes.
+
+    g = get-tuple-element(p)         d lives where g lives: whoever reads g must run
+    c = collective-permute-start(g)  before c starts, or after d
+    a = add(g, g)
+    d = collective-permute-done(c)
+
+Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, `xla/service/hlo_value.cc`
+(Aug 2026).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from scheduler.memory.buffers import Buffers
+from scheduler.memory.dataflow import ValueRanks
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+
+#: They read only the table, or the array, at the top of their operand.
+_READ_TOP: Final = frozenset({"get-tuple-element", "copy"})
+#: They hand their operands on unread.
+_READ_NOTHING: Final = frozenset({"tuple", "domain"})
+
+
+class HazardTable:
+    """Positions by buffer, computation by computation, made when first asked for."""
+
+    def __init__(self, buffers: Buffers) -> None:
+        """Nothing made yet."""
+        self._buffers = buffers
+        self._ranks = ValueRanks(buffers.flow)
+        self._positions: dict[Computation, dict[int, list[int]]] = {}
+
+    def uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
+        """(user, operand number) of all that shares memory with the top of `done`."""
+        flow = self._buffers.flow
+        n = flow.reached.number.get(done)
+        if n is None:
+            return []
+        found: list[tuple[Instruction, int]] = []
+        by_buffer = self._by_buffer(done.computation)
+        for b in self._buffers.at(flow.start[n]):
+            by_value: dict[int, list[int]] = {}
+            for position in by_buffer[b]:
+                by_value.setdefault(flow.value[position], []).append(position)
+            if len(by_value) == 1 and next(iter(by_value)) == flow.start[n]:
+                continue
+            for value in sorted(by_value, key=self._ranks):
+                if flow.owner(value) == n:
+                    continue
+                positions = by_value[value]
+                # The defining position comes first wherever it stands.
+                positions.sort(key=lambda p: p != value)
+                found += self._uses_of_value(positions, done.computation.root)
+        return found
+
+    def _by_buffer(self, computation: Computation) -> dict[int, list[int]]:
+        known = self._positions.get(computation)
+        if known is not None:
+            return known
+        buffers = self._buffers
+        flow = buffers.flow
+        block = flow.reached.block[computation]
+        found: dict[int, list[int]] = {}
+        for position in range(flow.start[block.start], flow.start[block.stop]):
+            for b in buffers.at(position):
+                found.setdefault(b, []).append(position)
+        self._positions[computation] = found
+        return found
+
+    def _uses_of_value(
+        self, positions: list[int], root: Instruction
+    ) -> list[tuple[Instruction, int]]:
+        """Uses of one value through the positions that hold it.
+
+        A root that holds the value uses it in any case.
+        """
+        flow = self._buffers.flow
+        instructions = flow.reached.instructions
+        owners = [flow.owner(p) for p in positions]
+        root_holds = flow.reached.number[root] in owners
+        found: list[tuple[Instruction, int]] = []
+        for position, n in zip(positions, owners, strict=True):
+            instruction = instructions[n]
+            is_top = position == flow.start[n]
+            for user in instruction.users:
+                opcode = user.opcode
+                passes = opcode in _READ_NOTHING or (opcode in _READ_TOP and not is_top)
+                if passes and not (root_holds and user is root):
+                    continue
+                found += [
+                    (user, k)
+                    for k, operand in enumerate(user.operands)
+                    if operand is instruction
+                ]
+        return found

@@ -1,0 +1,215 @@
+"""Values across calls: loops, branches, calls, wrapped asynchronous computations.
+
+    w = while(t), body=%body, condition=%cond
+        part k unchanged by the body: w, the parameters and the root all hold t's value
+        part k changed:               w and the parameters hold values of their own
+                                      (phis), which share memory with t's and the root's
+
+Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc`, `hlo_alias_analysis.cc`
+(Aug 2026).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from scheduler.memory.buffer_sizes import parts_of
+from scheduler.memory.value_table import ValueTable
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+
+
+def while_values(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    """Values of a loop; binds and merges those of its body and condition."""
+    body, condition = instruction.called_computations
+    initial = table.of(instruction.operands[0])
+    root = [table.resolve(v) for v in table.of(body.root)]
+    parameter = _first_of_parameter(table, body)
+    tested = _first_of_parameter(table, condition)
+    flattened = table.has_one_caller(body) and table.has_one_caller(condition)
+    kept = _unchanged(initial, root, parameter) if flattened else set()
+    found: list[int] = []
+    for k, value in enumerate(initial):
+        if k in kept:
+            found.append(value)
+            table.bind_value(parameter + k, value)
+            table.bind_value(tested + k, value)
+            continue
+        found.append(base + k)
+        for phi in (base + k, parameter + k, tested + k):
+            table.phis.add(phi)
+            table.merge(base + k, phi)
+        table.merge(base + k, value)
+        table.merge(base + k, root[k])
+    return found
+
+
+def _unchanged(initial: list[int], root: list[int], parameter: int) -> set[int]:
+    """Parts that hold their initial value for ever.
+
+    A part may take another unchanged part's value, as long as both began as one.
+    """
+    count = len(initial)
+    kept = set(range(count))
+    while True:
+        changed = set()
+        for k in kept:
+            source = root[k] - parameter
+            if 0 <= source < count:
+                holds = source in kept and initial[source] == initial[k]
+            else:
+                holds = root[k] == initial[k]
+            if not holds:
+                changed.add(k)
+        if not changed:
+            return kept
+        kept -= changed
+
+
+def conditional_values(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """Values of a conditional; binds the parameters of its branches."""
+    branches = instruction.called_computations
+    for branch, operand in zip(branches, instruction.operands[1:], strict=True):
+        for parameter in branch.parameters:
+            table.bind(parameter, table.of(operand))
+    roots = [[table.resolve(v) for v in table.of(b.root)] for b in branches]
+    found: list[int] = []
+    for k, values in enumerate(zip(*roots, strict=True)):
+        if len(set(values)) == 1:
+            found.append(values[0])
+            continue
+        found.append(base + k)
+        table.phis.add(base + k)
+        for value in values:
+            table.merge(base + k, value)
+    return found
+
+
+def call_values(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    """Values of a call: those of the callee's root."""
+    del base  # defines nothing
+    (callee,) = instruction.called_computations
+    for parameter in callee.parameters:
+        operand = instruction.operands[parameter.parameter_number]
+        table.bind(parameter, table.of(operand))
+    return [table.resolve(v) for v in table.of(callee.root)]
+
+
+def async_start_values(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """Values of a generic start: ((operands), results, contexts...).
+
+    Tables and contexts are its own; {0,k} hold the operands, {1..} what the wrapped
+    computation makes. Sugar (reduce-scatter-start) makes the results itself.
+    """
+    found = list(range(base, base + parts_of(instruction.shape).count))
+    _pass_operands(table, instruction, found, _bound_operands(instruction))
+    wrapped = instruction.called_computations if _is_generic(instruction) else ()
+    for callee in wrapped:
+        operands = _bound_operands(_end_of_chain(instruction))
+        for parameter in callee.parameters:
+            number = parameter.parameter_number
+            if number < len(operands):
+                table.bind(parameter, table.of(operands[number]))
+        if callee.root.opcode == "dynamic-update-slice":
+            # Taken for in place: the result is the operand's own memory.
+            _place(table, instruction, found, (1,), instruction.operands[0], ())
+        else:
+            _place(table, instruction, found, (1,), callee.root, ())
+    return found
+
+
+def async_update_values(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """Values of a step between start and done: tables its own, the rest passed on."""
+    found = list(range(base, base + parts_of(instruction.shape).count))
+    chain = instruction.operands[0]
+    parts = parts_of(instruction.shape)
+    for k in range(1, len(instruction.shape.elements)):
+        if (k,) in parts.offsets:
+            _place(table, instruction, found, (k,), chain, (k,))
+    _pass_operands(table, instruction, found, _bound_operands(instruction))
+    return found
+
+
+def async_done_values(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """Values of a done: tables its own, arrays those of the wrapped computation."""
+    found = list(range(base, base + parts_of(instruction.shape).count))
+    start = instruction.async_start
+    wrapped = start.called_computations if _is_generic(start) else ()
+    if wrapped:
+        _place(table, instruction, found, (), wrapped[0].root, ())
+    else:
+        _place(table, instruction, found, (), instruction.operands[0], (1,))
+    return found
+
+
+def _is_generic(start: Instruction) -> bool:
+    """Whether its computation is the wrapped one (sugar names an adder instead)."""
+    return start.opcode == "async-start"
+
+
+def _first_of_parameter(table: ValueTable, computation: Computation) -> int:
+    return table.first(computation.parameters[0])
+
+
+def _bound_operands(instruction: Instruction) -> list[Instruction]:
+    """Operands bound from the start of the chain up to this step."""
+    steps = [instruction]
+    while steps[-1].async_role in ("update", "done"):
+        steps.append(steps[-1].operands[0])
+    bound = list(steps.pop().operands)
+    for step in reversed(steps):
+        bound += step.operands[1:]
+    return bound
+
+
+def _end_of_chain(start: Instruction) -> Instruction:
+    """The last step that hangs on a start."""
+    step = start
+    while True:
+        following = [u for u in step.users if u.async_role in ("update", "done")]
+        if not following:
+            return step
+        step = following[0]
+
+
+def _pass_operands(
+    table: ValueTable,
+    instruction: Instruction,
+    found: list[int],
+    operands: list[Instruction],
+) -> None:
+    for k, operand in enumerate(operands):
+        _place(table, instruction, found, (0, k), operand, ())
+
+
+def _place(
+    table: ValueTable,
+    target: Instruction,
+    found: list[int],
+    path: tuple[int, ...],
+    source: Instruction,
+    source_path: tuple[int, ...],
+) -> None:
+    """Put the values of a part of `source` at `path`; tuples keep their own tables."""
+    offsets = parts_of(target.shape).offsets
+    source_parts = parts_of(source.shape)
+    if source_path not in source_parts.offsets:
+        return
+    low, high = source_parts.span(source_path)
+    values = table.of(source)
+    for k in range(low, high):
+        if source_parts.is_tuple[k]:
+            continue
+        at = offsets.get((*path, *source_parts.paths[k][len(source_path) :]))
+        if at is not None:
+            found[at] = table.resolve(values[k])

@@ -1,0 +1,279 @@
+"""Which value stands at which position: XLA's dataflow analysis in SSA form.
+
+    t = (f32[4], s32[]) tuple(a, i)       defines its table; parts hold a's and i's value
+    w = while(t), body=%body              the parameter of body holds t's values, or one
+                                          of its own where the body changes them
+    g = f32[4] get-tuple-element(w), 0    defines nothing: holds what w has there
+
+Unlike XLA nothing is iterated: computations are visited once, callees first.
+
+Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.ir.opcodes import async_role, wrapped_opcode
+from scheduler.memory import call_values
+from scheduler.memory.buffer_sizes import Parts, parts_of
+from scheduler.memory.reached import Reached
+from scheduler.memory.value_table import NO_VALUE, ValueTable
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+
+#: Gives the values of all parts of an instruction whose first position is known.
+Rule = Callable[[ValueTable, "Instruction", int], list[int]]
+
+#: Their result is their first operand.
+FORWARDING: Final = frozenset(
+    "bitcast opt-barrier add-dependency domain all-reduce-done".split()
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataflow:
+    """Values of all reached computations.
+
+    Attributes:
+        reached: the computations; their numbering is used throughout.
+        start: number -> first position; one entry more than there are instructions.
+        value: position -> value, or `NO_VALUE`.
+        merged: pairs of values that loops and branches force into one buffer.
+        joined: value -> the values that it stands for, where a computation with several
+            callers gets different ones; such a value has no memory of its own.
+        phis: values that loops and branches define: XLA numbers them last.
+    """
+
+    reached: Reached
+    start: list[int]
+    value: list[int]
+    merged: list[tuple[int, int]]
+    joined: dict[int, list[int]]
+    phis: set[int]
+
+    def parts(self, n: int) -> Parts:
+        """The parts of what instruction `n` produces."""
+        return parts_of(self.reached.instructions[n].shape)
+
+    def position(self, instruction: Instruction, path: tuple[int, ...]) -> int:
+        """The position of a part of an instruction."""
+        offset = parts_of(instruction.shape).offsets[path]
+        return self.start[self.reached.number[instruction]] + offset
+
+    def owner(self, position: int) -> int:
+        """Number of the instruction that a position belongs to."""
+        return bisect_right(self.start, position) - 1
+
+    def part_size_bytes(self, position: int) -> tuple[int, bool]:
+        """(bytes, whether in device memory) of the part at a position."""
+        n = self.owner(position)
+        parts, k = self.parts(n), position - self.start[n]
+        return parts.sizes_bytes[k], parts.is_default_space[k]
+
+
+class ValueRanks:
+    """Sorts values as XLA numbers them.
+
+    By instruction in post order, computations callees first; phis behind all.
+    """
+
+    def __init__(self, flow: Dataflow) -> None:
+        """Post orders are made when first needed."""
+        self._flow = flow
+        self._place: dict[Instruction, int] = {}
+
+    def __call__(self, value: int) -> tuple[int, int]:
+        """The key of one value."""
+        flow = self._flow
+        reached = flow.reached
+        if value in flow.phis:
+            return len(reached.instructions), value
+        n = flow.owner(value)
+        instruction = reached.instructions[n]
+        if instruction not in self._place:
+            computation = instruction.computation
+            first = reached.block[computation].start
+            for k, i in enumerate(post_order(computation)):
+                self._place[i] = first + k
+        return self._place[instruction], value - flow.start[n]
+
+
+def build_dataflow(reached: Reached) -> Dataflow:
+    """Find the values of everything that the entry reaches.
+
+    Raises UnsupportedHloError S301 where a shape does not fit what stands around it.
+    """
+    table = ValueTable(reached)
+    number, start, value = reached.number, table.start, table.value
+    for instruction in reached.instructions:
+        base = len(value)
+        start.append(base)
+        opcode = instruction.opcode
+        if opcode in FORWARDING:
+            source = number[instruction.operands[0]]
+            value += value[start[source] : _end(start, source, base)]
+        elif opcode in _RULES:
+            value += _RULES[opcode](table, instruction, base)
+        elif instruction.shape.element_type == "tuple":
+            rule = _sugar_rule(opcode) or _define_all
+            value += rule(table, instruction, base)
+        else:
+            rule = _sugar_rule(opcode)
+            value += rule(table, instruction, base) if rule else (base,)
+        shape = instruction.shape
+        expected = 1 if not shape.elements else parts_of(shape).count
+        if len(value) != base + expected:
+            raise UnsupportedHloError(
+                f"%{instruction.name}: the shape {shape.text} does not fit the values "
+                f"that {opcode} hands on",
+                code="S301",
+                location=instruction.location,
+                hint="run the verifier on the module",
+            )
+    start.append(len(value))
+    table.settle()
+    return Dataflow(reached, start, table.value, table.merged, table.joined, table.phis)
+
+
+def _end(start: list[int], n: int, end: int) -> int:
+    return start[n + 1] if n + 1 < len(start) else end
+
+
+# -- rules by opcode --------------------------------------------------------
+
+
+def _define_all(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    del table
+    return list(range(base, base + parts_of(instruction.shape).count))
+
+
+def _element(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    del base
+    return table.below(instruction.operands[0], (instruction.tuple_index,))
+
+
+def _tuple(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    found = [base]
+    for operand in instruction.operands:
+        found += table.of(operand)
+    return found
+
+
+def _copy(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    return [base, *table.of(instruction.operands[0])[1:]]
+
+
+def _copy_start(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    found = _define_all(table, instruction, base)
+    found[2] = table.of(instruction.operands[0])[0]
+    return found
+
+
+def _copy_done(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    del base
+    return table.below(instruction.operands[0], (0,))
+
+
+def _send(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    found = _define_all(table, instruction, base)
+    sent = table.of(instruction.operands[0])
+    found[1 : 1 + len(sent)] = sent
+    return found
+
+
+def _recv_done(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    found = _define_all(table, instruction, base)
+    received = table.below(instruction.operands[0], (0,))
+    found[1 : 1 + len(received)] = received
+    return found
+
+
+def _all_gather_start(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    found = _define_all(table, instruction, base)
+    offsets = parts_of(instruction.shape).offsets
+    operands = instruction.operands
+    for k, operand in enumerate(operands):
+        path = (0, k) if len(operands) > 1 else (0,)
+        found[offsets[path]] = table.of(operand)[0]
+    return found
+
+
+def _all_gather_done(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    found = table.below(instruction.operands[0], (1,))
+    for k, is_table in enumerate(parts_of(instruction.shape).is_tuple):
+        if is_table:
+            found[k] = base + k
+    return found
+
+
+def _collective_permute_start(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """((operands), (results), contexts...); XLA gives tables below the top no value,
+    except that of the results."""
+    found = _define_all(table, instruction, base)
+    parts = parts_of(instruction.shape)
+    operands = instruction.operands
+    if (0, 0) in parts.offsets:
+        found[parts.offsets[0,]] = NO_VALUE
+    if len(operands) > 1 and not is_in_place_permute(instruction):
+        for k, operand in enumerate(operands):
+            found[parts.offsets[0, k]] = table.of(operand)[0]
+        return found
+    if not operands[0].shape.is_tuple:
+        found[parts.offsets[0,]] = table.of(operands[0])[0]
+        return found
+    for k in range(len(operands[0].shape.elements)):
+        found[parts.offsets[0, k]] = table.below(operands[0], (k,))[0]
+    return found
+
+
+def is_in_place_permute(instruction: Instruction) -> bool:
+    """Whether a collective-permute writes slices of an operand given for it."""
+    return "slice_sizes" in instruction.attributes
+
+
+_RULES: Final[dict[str, Rule]] = {
+    "get-tuple-element": _element,
+    "tuple": _tuple,
+    "copy": _copy,
+    "copy-start": _copy_start,
+    "copy-done": _copy_done,
+    "send": _send,
+    "recv-done": _recv_done,
+    "all-gather-start": _all_gather_start,
+    "all-gather-done": _all_gather_done,
+    "collective-permute-start": _collective_permute_start,
+    "collective-permute-done": _all_gather_done,
+    "while": call_values.while_values,
+    "conditional": call_values.conditional_values,
+    "call": call_values.call_values,
+    "async-start": call_values.async_start_values,
+    "async-update": call_values.async_update_values,
+    "async-done": call_values.async_done_values,
+}
+
+_SUGAR: Final[dict[str, Rule]] = {
+    "start": call_values.async_start_values,
+    "update": call_values.async_update_values,
+    "done": call_values.async_done_values,
+}
+
+
+def _sugar_rule(opcode: str) -> Rule | None:
+    """The rule of `reduce-scatter-start` and the like; None for all else."""
+    if "-" not in opcode or wrapped_opcode(opcode) is None:
+        return None
+    role = async_role(opcode)
+    return _SUGAR.get(role) if role else None
