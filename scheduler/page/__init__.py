@@ -1,0 +1,1 @@
+"""A timeline as one web page that needs nothing but a browser."""

@@ -1,0 +1,104 @@
+"""What the first screen says in words: the verdict, and exposed time by cause."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from scheduler.page.encoding import sentence
+from scheduler.simulation.timeline import CauseKind, CollectiveRow, Timeline
+
+_LABELS: Final[dict[CauseKind, str]] = {
+    "hidden": "Rests of collectives that are as good as hidden",
+    "synchronous": "Synchronous: the device waits for all of it",
+    "queued": "Queued behind another collective on its stream",
+    "nothing-left": "Nothing is left that could run beside it",
+    "start-waits": "It starts late: its operand is not ready earlier",
+    "done-needed": "Its result is needed at once",
+    "start-and-done": "It starts late and its result is needed at once",
+    "window-short": "Work stands beside it, but not enough",
+}
+_US_PER_MS: Final = 1e3
+_US_PER_S: Final = 1e6
+
+
+def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
+    """Exposed time of a step by cause, the dearest first; causes that cost nothing go."""
+    totals: dict[CauseKind, list[float]] = {}
+    for row in timeline.collectives:
+        if row.total_exposed_us > 0.0:
+            totals.setdefault(row.cause_kind, []).append(row.total_exposed_us)
+    found = [
+        {
+            "kind": kind,
+            "label": _LABELS[kind],
+            "exposed_us": round(sum(parts), 3),
+            "count": len(parts),
+        }
+        for kind, parts in totals.items()
+    ]
+    return sorted(found, key=lambda c: (-c["exposed_us"], c["kind"]))
+
+
+def time_text(us: float) -> str:
+    """A time for a sentence: '12.3 us', '4.56 ms'."""
+    if abs(us) >= _US_PER_S:
+        return f"{us / _US_PER_S:.3f} s"
+    if abs(us) >= _US_PER_MS:
+        return f"{us / _US_PER_MS:.2f} ms"
+    return f"{us:.1f} \N{MICRO SIGN}s"
+
+
+def verdict(timeline: Timeline) -> str:
+    """What a step loses to communication, the dearest case of it, and the bound."""
+    step, exposed = timeline.step_time_us, timeline.exposed_us
+    if not timeline.collectives:
+        return "This module has no collectives; nothing waits for communication."
+    if exposed <= 0.0:
+        return "Every collective ends before its result is needed: nothing is exposed."
+    said = (
+        f"The device waits for communication for {time_text(exposed)} of "
+        f"{time_text(step)} ({100 * exposed / step:.1f} %)."
+    )
+    worst = timeline.worst(1)
+    if worst:
+        said += f" The dearest is {_named(worst[0])}: {sentence(worst[0].cause)}"
+    gap = timeline.times.gap_us
+    return (
+        f"{said} A better order could gain {time_text(gap)} at most "
+        f"(bound by {timeline.times.bound_by})."
+    )
+
+
+def verdict_of_two(before: Timeline, after: Timeline) -> str:
+    """What the step gained, and which collectives gained or lost most."""
+    saved = before.step_time_us - after.step_time_us
+    if round(saved, 3) == 0.0:
+        said = f"Both take {time_text(after.step_time_us)}."
+    else:
+        way = "less" if saved > 0 else "more"
+        said = (
+            f"The step takes {time_text(abs(saved))} {way} "
+            f"({100 * abs(saved) / max(before.step_time_us, 1e-9):.1f} %): exposed "
+            f"communication goes from {time_text(before.exposed_us)} to "
+            f"{time_text(after.exposed_us)}."
+        )
+    old = {(row.computation, row.name): row for row in before.collectives}
+    changes = [
+        (old[key].total_exposed_us - row.total_exposed_us, row)
+        for row in after.collectives
+        if (key := (row.computation, row.name)) in old
+    ]
+    if not changes:
+        return said
+    gained, best = max(changes, key=lambda c: c[0])
+    lost, worst = min(changes, key=lambda c: c[0])
+    if round(gained, 3) > 0.0:
+        said += f" Most gained %{best.name}: {time_text(gained)} less exposed."
+    if round(lost, 3) < 0.0:
+        said += f" Most lost %{worst.name}: {time_text(-lost)} more."
+    return said
+
+
+def _named(row: CollectiveRow) -> str:
+    runs = f" in {row.executions:g} runs" if row.executions > 1 else ""
+    return f"%{row.name}, {time_text(row.total_exposed_us)}{runs}"

@@ -1,0 +1,90 @@
+/* The panel of the selection: what it is, when it ran, and why it is exposed. */
+
+const row = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
+
+function showDetails(app) {
+  const box = byId("details");
+  const { view, span } = app.selection;
+  if (span < 0) {
+    fill(box, make("p", { class: "muted" }, "Click a span, or a row of the table, to see what it is, what it waits for and why."));
+    return;
+  }
+  const { schedule } = view;
+  const found = schedule.collectiveOf.get(span);
+  fill(box, ...(found ? collectiveDetails(app, schedule, found) : spanDetails(app, schedule, span)));
+}
+
+function head(name, opcode, badge) {
+  return make("div", { class: "head" }, make("h3", {}, name), badge, make("span", { class: "muted" }, opcode));
+}
+
+function times(schedule, span) {
+  const start = schedule.starts[span], end = schedule.ends[span];
+  return [
+    ...row("Start", exactTime(start)),
+    ...row("End", exactTime(end)),
+    ...row("Takes", `${exactTime(end - start)} (${shownShare(end - start, schedule.facts.step_time_us)} of ${schedule.facts.is_entry ? "the step" : "one run"})`),
+  ];
+}
+
+function collectiveDetails(app, schedule, found) {
+  const hidden = Math.max(0, found.latency_us - found.exposed_us);
+  const share = found.latency_us > 0 ? hidden / found.latency_us : 1;
+  return [
+    head(found.name, found.opcode, make("span", { class: `badge ${found.class}` }, CLASS_NAMES[found.class])),
+    make("div", { class: "split", role: "img", "aria-label": `${(100 * share).toFixed(0)} % hidden` },
+      make("i", { style: `width: ${100 * share}%; background: var(--hidden)` }),
+      make("i", { style: `width: ${100 - 100 * share}%; background: var(--exposed)` })),
+    make("p", { class: "why" }, make("strong", {}, found.exposed_us > 0 ? "Why exposed: " : "Cause: "), found.cause),
+    make("dl", {},
+      ...row("Exposed", `${exactTime(found.exposed_us)} (${shownShare(found.exposed_us, found.latency_us)})`),
+      ...row("Latency", `${exactTime(found.latency_us)}, by ${found.model}`),
+      ...(found.executions > 1 ? row("In a step", `${shownTime(found.total_us)} in ${shownCount(found.executions)} runs`) : []),
+      ...row("Bytes", found.bytes === null ? "unknown" : `${shownBytes(found.bytes)} (${shownCount(found.bytes)} B)`),
+      ...row("Lane", found.stream),
+      ...(found.queued_us > 0 ? row("Queued", exactTime(found.queued_us)) : []),
+      ...times(schedule, found.span),
+      ...row("Groups", make("span", { class: "mono" }, found.groups || "one group of all devices")),
+      ...(found.done ? row("Done", make("span", { class: "mono" }, found.done)) : []),
+      ...(found.op_name ? row("From", make("span", { class: "mono" }, found.op_name)) : []),
+      ...row(`Operands (${found.operands.length})`, make("ul", { class: "operands" }, ...found.operands.map((text) => operand(app, schedule, text))))),
+    actions(app, schedule, found.span),
+  ];
+}
+
+/* An operand as printed; its name leads to it where it has a span. */
+function operand(app, schedule, text) {
+  const [name, ...rest] = text.split(" ");
+  const span = schedule.find(name.replace(/^%/, ""));
+  const shown = span >= 0 ? make("button", { type: "button", class: "link mono", onclick: () => app.jump(schedule, span) }, name) : name;
+  return make("li", { class: "mono" }, shown, rest.length ? ` ${rest.join(" ")}` : "");
+}
+
+function spanDetails(app, schedule, span) {
+  const kind = schedule.kind(span);
+  if (kind === "wait") return waitDetails(app, schedule, span);
+  const note = schedule.notes[schedule.names[span]];
+  const callees = schedule.callees[schedule.names[span]] ?? [];
+  return [
+    head(schedule.names[span], schedule.opcode(span), null),
+    make("dl", {}, ...times(schedule, span), ...(note ? row("Note", note) : [])),
+    ...callees.map((name) => make("p", {}, make("button", { type: "button", class: "button", onclick: () => app.open(name) }, `Open ${name}`))),
+    actions(app, schedule, span),
+  ];
+}
+
+function waitDetails(app, schedule, span) {
+  const target = schedule.find(schedule.names[span]);
+  return [
+    head("Device waits", "", null),
+    make("dl", {}, ...times(schedule, span)),
+    target >= 0 ? make("p", {}, "For ", make("button", { type: "button", class: "link mono", onclick: () => app.jump(schedule, target) }, schedule.names[span])) : null,
+    actions(app, schedule, span),
+  ].filter((part) => part !== null);
+}
+
+function actions(app, schedule, span) {
+  return make("div", { class: "actions" },
+    make("button", { type: "button", class: "button", onclick: () => app.zoomTo(app.viewOf(schedule), span) }, "Zoom to it"),
+    make("button", { type: "button", class: "button", onclick: () => app.select(null, -1) }, "Close"));
+}

@@ -1,0 +1,69 @@
+/* The first screen: what the step takes, what of it is exposed, how far the bound is. */
+
+const CLASS_NAMES = { hidden: "hidden", partial: "partly hidden", exposed: "exposed" };
+
+function card(name, value, note, { was = null, key = false } = {}) {
+  return make("div", { class: key ? "card key" : "card" },
+    make("div", { class: "name" }, name),
+    make("div", { class: "value" }, value),
+    was && make("div", { class: "was" }, ...was),
+    make("div", { class: "note" }, note));
+}
+
+/* 'was X, change' of a figure that is better when it is lower. */
+function change(before, after, shown) {
+  const text = shownChange(before, after, shown);
+  const tone = text === "same" ? "" : after < before ? "good" : "bad";
+  return [`was ${shown(before)}, `, make("span", { class: tone }, text)];
+}
+
+function showHeadline() {
+  const last = SIDES.at(-1).facts;
+  const first = SIDES.length > 1 ? SIDES[0].facts : null;
+  const was = (key, shown) => (first && first[key] !== null && last[key] !== null ? change(first[key], last[key], shown) : null);
+  const step = last.step_time_us, gap = step - last.lower_bound_us;
+  fill(byId("cards"),
+    card("Step time", shownTime(step), first ? SIDES.at(-1).label : "simulated, one device", { was: was("step_time_us", shownTime) }),
+    card("Exposed communication", shownTime(last.exposed_us), `${shownShare(last.exposed_us, step)} of the step`, { was: was("exposed_us", shownTime), key: true }),
+    card("Gap to the bound", shownTime(gap), `bound ${shownTime(last.lower_bound_us)}; gap ${shownShare(gap, step)}`, {
+      was: first ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
+    card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
+    card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
+    card("Peak memory", shownBytes(last.peak_memory_bytes), last.peak_memory_bytes === null ? "no buffers in the timeline" : "of one device", { was: was("peak_memory_bytes", shownBytes) }));
+  fill(byId("verdict"), DATA.verdict);
+  fill(byId("budget"), budgetOf());
+}
+
+/* A bar a side: what the step's time goes to. */
+function budgetOf() {
+  const longest = Math.max(...SIDES.map((s) => s.facts.step_time_us));
+  const box = make("div", { class: "budget" });
+  if (!(longest > 0)) return box;
+  for (const side of SIDES) {
+    const { step_time_us: step, exposed_us: exposed } = side.facts;
+    const waits = Math.min(exposed, step);
+    const work = step - waits;
+    const part = (us, colour, text) => make("span", {
+      style: `width: ${100 * us / longest}%; background: var(--${colour}); color: var(--${colour}-text)`,
+      title: `${text}: ${shownTime(us)}`,
+    }, us / longest > 0.07 ? `${text} ${shownTime(us)}` : "");
+    box.append(
+      make("span", {}, SIDES.length > 1 ? side.label : "Step"),
+      make("div", { class: "bar", role: "img", "aria-label": `working ${shownTime(work)}, exposed communication ${shownTime(waits)}` },
+        part(work, "compute", "working"), part(waits, "exposed", "exposed")));
+  }
+  return box;
+}
+
+function showLegend() {
+  const entry = (colour, text) => make("span", {}, make("i", { class: "swatch", style: `background: var(--${colour})` }), text);
+  const kinds = new Set(DATA.kinds_used);
+  fill(byId("legend"),
+    kinds.has("compute") ? entry("compute", "compute") : null,
+    kinds.has("loop") ? entry("loop", "loop, call, branch") : null,
+    kinds.has("copy") ? entry("copy", "copy, host transfer") : null,
+    kinds.has("hidden") ? entry("hidden", "collective, hidden (\u2265 90 % covered)") : null,
+    kinds.has("partial") ? entry("partial", "partly hidden") : null,
+    kinds.has("exposed") ? entry("exposed", "exposed (\u2264 10 % covered)") : null,
+    kinds.has("wait") ? make("span", {}, make("i", { class: "swatch hatched" }), "device waits for communication") : null);
+}

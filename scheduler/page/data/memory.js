@@ -1,0 +1,59 @@
+/* The memory curve under the lanes: of each pixel the most that was live in it. */
+
+function memoryScale(view) {
+  const { peak, limit } = view.schedule.memory;
+  const top = Math.max(limit !== null && limit < peak * 1.6 ? limit : 0, peak) * 1.06 || 1;
+  return { top, y: (bytes) => view.memoryY + MEMORY_PX - (bytes / top) * (MEMORY_PX - 8) };
+}
+
+/* Most bytes live between two moments. */
+function memoryBetween(memory, from, to) {
+  const i = Math.max(0, upperBound(memory.times, from) - 1);
+  return memory.maxima.of(i, Math.max(i + 1, upperBound(memory.times, to)));
+}
+
+function drawMemory(view) {
+  const { pen, schedule, viewport } = view;
+  const { memory } = schedule;
+  const { top, y } = memoryScale(view);
+  const floor = view.memoryY + MEMORY_PX;
+  if (memory.times.length) {
+    pen.beginPath();
+    pen.moveTo(view.gutter, floor);
+    const last = Math.min(view.width, view.x(Math.min(viewport.to, schedule.end)));
+    for (let x = view.gutter; x < last; x++) {
+      pen.lineTo(x, y(memoryBetween(memory, view.t(x), view.t(x + 1))));
+    }
+    pen.lineTo(last, floor);
+    pen.closePath();
+    pen.globalAlpha = 0.3;
+    pen.fillStyle = COLOURS.memory;
+    pen.fill();
+    pen.globalAlpha = 1;
+    pen.strokeStyle = COLOURS.memory;
+    pen.lineWidth = 1.2;
+    pen.stroke();
+  }
+  if (memory.limit !== null && memory.limit <= top) {
+    pen.strokeStyle = COLOURS.exposed;
+    pen.setLineDash([5, 4]);
+    pen.beginPath();
+    pen.moveTo(view.gutter, y(memory.limit));
+    pen.lineTo(view.width, y(memory.limit));
+    pen.stroke();
+    pen.setLineDash([]);
+  }
+}
+
+function drawMemoryLabels(view) {
+  const { pen, gutter } = view;
+  const { peak } = view.schedule.memory;
+  const { y } = memoryScale(view);
+  pen.fillStyle = COLOURS.text;
+  pen.fillText(fitted(pen, "Memory", gutter - 14), 8, view.memoryY + 20);
+  pen.fillStyle = COLOURS.muted;
+  pen.fillText(fitted(pen, `peak ${shownBytes(peak)}`, gutter - 14), 8, view.memoryY + 36);
+  pen.fillText("0", gutter - 12, view.memoryY + MEMORY_PX - 4);
+  pen.fillStyle = COLOURS["line-strong"];
+  pen.fillRect(gutter, y(peak), view.width - gutter, 0.5);
+}

@@ -1,0 +1,260 @@
+/* One timeline: overview, axis, a lane per stream, the memory curve, all on one x axis. */
+
+const ROW_PX = 20, LANE_GAP_PX = 9, AXIS_PX = 22, WAIT_PX = 14, MEMORY_PX = 84, OVERVIEW_PX = 34, STRIP_PX = 4;
+/* Spans narrower than this are drawn together, one column of it at a time. */
+const COLUMN_PX = 2;
+const LOWEST = 0.3;
+
+class TimelineView {
+  constructor(side, viewport, actions) {
+    this.side = side;
+    this.viewport = viewport;
+    this.actions = actions;
+    this.schedule = null;
+    this.selected = -1;
+    this.matches = null;
+    this.queued = false;
+    this.overviewStale = true;
+    this.title = make("h3", {});
+    this.overview = make("canvas", { class: "overview", "aria-hidden": "true" });
+    this.canvas = make("canvas", {
+      class: "lanes", tabindex: "0", role: "application", "aria-roledescription": "timeline",
+    });
+    this.scroller = make("div", { class: "scroller" }, this.canvas);
+    this.element = make("div", { class: "view" }, this.title, this.overview, this.scroller);
+    viewport.listeners.push(() => this.queue());
+    new ResizeObserver(() => { this.overviewStale = true; this.queue(); }).observe(this.element);
+  }
+
+  show(schedule) {
+    this.schedule = schedule;
+    this.selected = -1;
+    this.matches = null;
+    this.layOut();
+    this.overviewStale = true;
+    this.queue();
+  }
+
+  /* Where each lane stands: {label, role, y, height, rows}. */
+  layOut() {
+    let y = AXIS_PX + 4;
+    this.bands = (this.schedule?.lanes ?? []).map((lane) => {
+      const high = lane.role === "wait" ? WAIT_PX : ROW_PX;
+      const band = { ...lane, y, high, height: Math.max(1, lane.rows.length) * high };
+      y += band.height + LANE_GAP_PX;
+      return band;
+    });
+    this.memoryY = y;
+    this.height = y + (this.schedule?.memory ? MEMORY_PX + 6 : 0);
+  }
+
+  get gutter() {
+    return this.canvas.clientWidth < 560 ? 74 : 132;
+  }
+
+  x(t) {
+    return this.gutter + (t - this.viewport.from) * this.scale;
+  }
+
+  t(x) {
+    return this.viewport.from + (x - this.gutter) / this.scale;
+  }
+
+  get scale() {
+    return Math.max(1, this.canvas.clientWidth - this.gutter) / this.viewport.length;
+  }
+
+  queue() {
+    if (this.queued) return;
+    this.queued = true;
+    requestAnimationFrame(() => { this.queued = false; this.draw(); });
+  }
+
+  draw() {
+    if (!this.schedule) return;
+    const { pen, width } = prepare(this.canvas, this.height);
+    this.pen = pen;
+    this.width = width;
+    this.nowScale = this.scale;
+    this.drawAxis();
+    this.drawBand();
+    pen.save();
+    pen.beginPath();
+    pen.rect(this.gutter, AXIS_PX, width - this.gutter, this.height);
+    pen.clip();
+    for (const band of this.bands) {
+      band.rows.forEach((row, k) => this.drawRow(row, band, band.y + k * band.high));
+    }
+    if (this.schedule.memory) drawMemory(this);
+    this.drawMatches();
+    this.drawSelected();
+    pen.restore();
+    this.drawLabels();
+    drawOverview(this);
+    document.documentElement.dataset.drawn = "1";
+  }
+
+  drawAxis() {
+    const { pen } = this;
+    for (const tick of axisTicks(this.viewport.from, this.viewport.to, (this.width - this.gutter) / 92)) {
+      const x = Math.round(this.x(tick.at)) + 0.5;
+      pen.fillStyle = COLOURS.line;
+      pen.fillRect(x, AXIS_PX - 5, 1, this.height);
+      pen.fillStyle = COLOURS.muted;
+      if (x + pen.measureText(tick.text).width + 4 < this.width) pen.fillText(tick.text, x + 4, AXIS_PX / 2);
+    }
+  }
+
+  /* The time of the selection, through all lanes: what runs meanwhile. */
+  drawBand() {
+    if (this.selected < 0) return;
+    const from = this.x(this.schedule.starts[this.selected]);
+    const to = this.x(this.schedule.ends[this.selected]);
+    const left = Math.max(this.gutter, from);
+    this.pen.fillStyle = COLOURS.band;
+    this.pen.fillRect(left, AXIS_PX, Math.max(1, to - left), this.height);
+  }
+
+  drawRow(row, band, y) {
+    const { pen, viewport } = this;
+    const high = band.high - 3, scale = this.nowScale, column = COLUMN_PX / scale;
+    let i = row.visibleFrom(viewport.from);
+    while (i < row.count && row.starts[i] < viewport.to) {
+      if (row.length(i) >= column) {
+        this.drawSpan(row, i, band, y, high);
+        i++;
+        continue;
+      }
+      // One column for all that begin in it; a long one at its end stays its own.
+      const until = viewport.from + (Math.floor((row.starts[i] - viewport.from) / column) + 1) * column;
+      let j = Math.max(i + 1, lowerBound(row.starts, until, i, row.count));
+      if (j - 1 > i && row.length(j - 1) >= column) j--;
+      const [kind, busy] = row.busiest(i, j);
+      if (busy > 0) {
+        // How full the column is shows in its height, so that colours keep their meaning.
+        const tall = high * Math.max(LOWEST, Math.min(1, busy / column));
+        pen.fillStyle = COLOURS[KINDS[kind]];
+        pen.fillRect(this.x(until - column), y + high - tall, COLUMN_PX, tall);
+      }
+      i = j;
+    }
+  }
+
+  drawSpan(row, i, band, y, high) {
+    const { pen } = this;
+    const from = Math.max(this.gutter - 2, this.x(row.starts[i]));
+    const to = Math.min(this.width + 2, this.x(row.ends[i]));
+    const wide = Math.max(COLUMN_PX - 0.5, to - from - (to - from > 6 ? 1 : 0));
+    const kind = KINDS[row.kinds[i]];
+    if (band.role === "wait") {
+      pen.fillStyle = HATCH;
+      pen.fillRect(from, y, wide, high);
+      pen.strokeStyle = COLOURS.exposed;
+      pen.strokeRect(from + 0.5, y + 0.5, Math.max(0, wide - 1), high - 1);
+      return;
+    }
+    pen.fillStyle = COLOURS[kind];
+    pen.fillRect(from, y, wide, high);
+    const strip = this.drawExposedPart(row.first + i, y, high);
+    const text = fitted(pen, this.label(row.first + i), wide - 8);
+    if (text) {
+      pen.fillStyle = COLOURS[`${kind}-text`];
+      pen.fillText(text, from + 4, y + (high - strip) / 2 + 0.5);
+    }
+  }
+
+  /* A strip under a collective while the device waits for it; returns its height. */
+  drawExposedPart(span, y, high) {
+    const found = this.schedule.collectiveOf.get(span);
+    if (!found?.waits_us.length) return 0;
+    for (const [start, end] of found.waits_us) {
+      const from = this.x(start), to = this.x(end);
+      if (to < this.gutter || from > this.width) continue;
+      this.pen.fillStyle = COLOURS.panel;
+      this.pen.fillRect(from, y + high - STRIP_PX, to - from, STRIP_PX);
+      this.pen.fillStyle = HATCH;
+      this.pen.fillRect(from, y + high - STRIP_PX + 1, to - from, STRIP_PX - 1);
+    }
+    return STRIP_PX;
+  }
+
+  label(span) {
+    const name = this.schedule.names[span];
+    const note = this.schedule.notes[name];
+    return note ? `${name}  ${note}` : name;
+  }
+
+  drawMatches() {
+    if (!this.matches) return;
+    const { pen, schedule, matches } = this;
+    pen.fillStyle = COLOURS.match;
+    let next = lowerBound(matches.starts, this.viewport.from);
+    while (next < matches.starts.length && matches.starts[next] <= this.viewport.to) {
+      const span = matches.spans[next];
+      const x = this.x(matches.starts[next]);
+      const place = this.placeOf(span);
+      pen.fillRect(x - 1, place.y - 3, Math.max(3, Math.min(9, (schedule.ends[span] - schedule.starts[span]) * this.nowScale)), 3);
+      pen.fillRect(x - 1, AXIS_PX - 4, 2, 6);
+      // The next one that is not on the same pixel.
+      next = lowerBound(matches.starts, this.t(x + 1), next + 1);
+    }
+  }
+
+  placeOf(span) {
+    const row = this.schedule.rows[this.schedule.rowOf[span]];
+    for (const band of this.bands) {
+      const k = band.rows.indexOf(row);
+      if (k >= 0) return { y: band.y + k * band.high, high: band.high - 3, band };
+    }
+    return { y: AXIS_PX, high: ROW_PX, band: null };
+  }
+
+  drawSelected() {
+    if (this.selected < 0) return;
+    const { pen } = this;
+    const place = this.placeOf(this.selected);
+    const from = this.x(this.schedule.starts[this.selected]);
+    const to = this.x(this.schedule.ends[this.selected]);
+    pen.strokeStyle = COLOURS.text;
+    pen.lineWidth = 2;
+    pen.strokeRect(from - 1, place.y - 1, Math.max(3, to - from + 1), place.high + 2);
+    pen.lineWidth = 1;
+    pen.setLineDash([3, 3]);
+    for (const x of [from, to]) {
+      pen.beginPath();
+      pen.moveTo(Math.round(x) + 0.5, AXIS_PX);
+      pen.lineTo(Math.round(x) + 0.5, this.height);
+      pen.stroke();
+    }
+    pen.setLineDash([]);
+  }
+
+  drawLabels() {
+    const { pen, gutter } = this;
+    pen.fillStyle = COLOURS.panel;
+    pen.fillRect(0, 0, gutter, this.height);
+    pen.fillStyle = COLOURS.line;
+    pen.fillRect(gutter - 1, 0, 1, this.height);
+    for (const band of this.bands) {
+      pen.fillStyle = COLOURS.text;
+      pen.fillText(fitted(pen, band.label, gutter - 14), 8, band.y + Math.min(band.height, ROW_PX) / 2 - 1);
+      pen.fillStyle = COLOURS.line;
+      pen.fillRect(0, band.y + band.height + LANE_GAP_PX / 2 - 2, gutter, 1);
+    }
+    if (this.schedule.memory) drawMemoryLabels(this);
+  }
+
+  /* Number of the span at a point of the canvas, or -1. */
+  spanAt(x, y) {
+    const band = this.bands?.find((b) => y >= b.y - 2 && y < b.y + b.height + 2);
+    if (!band || x < this.gutter) return -1;
+    const k = Math.max(0, Math.min(band.rows.length - 1, Math.floor((y - band.y) / band.high)));
+    return band.rows.length ? band.rows[k].at(this.t(x), 3 / this.scale) : -1;
+  }
+
+  setMatches(spans) {
+    this.matches = spans && { spans, starts: Float64Array.from(spans, (s) => this.schedule.starts[s]) };
+    this.overviewStale = true;
+    this.queue();
+  }
+}

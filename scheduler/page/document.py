@@ -1,0 +1,84 @@
+"""The page itself: template, style, scripts and data in one text.
+
+    pathlib.Path("step.html").write_text(render_page(Side(timeline, module=module)))
+
+The page loads nothing: a content security policy in it forbids the browser to try.
+"""
+
+from __future__ import annotations
+
+import html
+import json
+import pathlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from scheduler.page.causes import causes_of, verdict, verdict_of_two
+from scheduler.page.encoding import KINDS, Opcodes, Side, encode_side
+
+_DATA: Final = pathlib.Path(__file__).parent / "data"
+#: In the order in which they use each other.
+_SCRIPTS: Final = (
+    "elements", "numbers", "model", "spans", "viewport", "paint", "view", "memory",
+    "overview", "pointer", "keyboard", "headline", "details", "tables", "app",
+)  # fmt: skip
+
+
+def render_page(side: Side, before: Side | None = None) -> str:
+    """A page of one timeline, or of two side by side.
+
+    Args:
+        side: what is drawn; with `before`, the state afterwards.
+        before: an earlier state of the same module.
+    """
+    sides = [side] if before is None else [before, side]
+    data = _page_data(sides)
+    # '<' would end the element that holds the data, were it to stand in a name.
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
+    text = text.replace("<", "\\u003c").replace("\N{LINE SEPARATOR}", "\\u2028")
+    script = "\n".join((_DATA / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
+    page = (_DATA / "page.html").read_text("utf-8")
+    return (
+        page.replace("@TITLE@", html.escape(data["title"]))
+        .replace("@STYLE@", (_DATA / "page.css").read_text("utf-8"))
+        .replace("@SCRIPT@", script)
+        # Last: names of instructions are nobody's place to be replaced.
+        .replace("@DATA@", text)
+    )
+
+
+def _page_data(sides: Sequence[Side]) -> dict[str, Any]:
+    opcodes = Opcodes()
+    encoded = [encode_side(each, opcodes) for each in sides]
+    for side, view in zip(sides, encoded, strict=True):
+        view["causes"] = causes_of(side.timeline)
+    last = sides[-1].timeline
+    used = {k for v in encoded for c in v["computations"] for k in c["kinds"]}
+    title = last.module if len(sides) == 1 else f"{last.module}: before and after"
+    parts = [last.target, last.topology, f"costs: {last.estimator}"]
+    parts.append(_streams(last.streams))
+    said = (
+        verdict(last)
+        if len(sides) == 1
+        else verdict_of_two(sides[0].timeline, sides[1].timeline)
+    )
+    return {
+        "title": title,
+        "subtitle": " \N{MIDDLE DOT} ".join(part for part in parts if part),
+        "verdict": said,
+        "entry": last.entry,
+        "entry_of": [side.timeline.entry for side in sides],
+        "kinds": list(KINDS),
+        "kinds_used": [kind for k, kind in enumerate(KINDS) if k in used],
+        "opcodes": list(opcodes.numbers),
+        "page_notes": list(last.notes),
+        "sides": encoded,
+        "moves": [],
+        "moves_note": "",
+    }
+
+
+def _streams(streams: int) -> str:
+    if streams == 0:
+        return "nothing queues"
+    return f"{streams} communication stream{'s' if streams > 1 else ''}"

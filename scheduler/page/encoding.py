@@ -1,0 +1,273 @@
+"""A timeline as the columns that the page draws from.
+
+Text and numbers only, each written once: per computation the names of its spans, and
+their times in whole nanoseconds, a start as the distance from the end of the span
+before it in its row. The script `data/model.js` reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+from scheduler.page.lanes import lane_label, lanes_of
+from scheduler.simulation.timeline import CollectiveRow, MemoryPoint, Span, Timeline
+
+#: What the page tells apart by colour; its numbers index this.
+KINDS: Final = ("compute", "loop", "copy", "hidden", "partial", "exposed", "wait")
+_KIND_OF_SPAN: Final = {
+    "compute": "compute",
+    "async": "compute",
+    "loop": "loop",
+    "call": "loop",
+    "conditional": "loop",
+    "copy": "copy",
+    "transfer": "copy",
+    "collective": "exposed",
+    "wait": "wait",
+}
+_NS_PER_US: Final = 1000
+_CONTROL_FLOW: Final = ("while", "conditional", "call")
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A timeline and what the page calls it.
+
+    Attributes:
+        timeline: what is drawn.
+        label: 'before', 'after'; '' where there is one side only.
+        source: where it came from, a file name as a rule.
+        module: what was simulated; it tells what loops run and where collectives come
+            from in the user's program. The page does without.
+    """
+
+    timeline: Timeline
+    label: str = ""
+    source: str = ""
+    module: Module | None = None
+
+
+class Opcodes:
+    """Opcodes by number, shared by all sides."""
+
+    def __init__(self) -> None:
+        """Start with none."""
+        self.numbers: dict[str, int] = {}
+
+    def number(self, opcode: str) -> int:
+        """Its number, a new one if it has none."""
+        return self.numbers.setdefault(opcode, len(self.numbers))
+
+
+def encode_side(side: Side, opcodes: Opcodes) -> dict[str, Any]:
+    """All that the page knows of one side."""
+    timeline = side.timeline
+    spans: dict[str, list[Span]] = {name: [] for name in timeline.computations}
+    for span in timeline.spans:
+        spans[span.computation].append(span)
+    memory: dict[str, list[MemoryPoint]] = {name: [] for name in timeline.computations}
+    for point in timeline.memory:
+        memory[point.computation].append(point)
+    rows: dict[str, list[CollectiveRow]] = {name: [] for name in timeline.computations}
+    for row in timeline.collectives:
+        rows[row.computation].append(row)
+    # The entry first, then what costs a step most.
+    order = sorted(
+        timeline.computations.values(),
+        key=lambda t: (t.name != timeline.entry, -t.step_time_us * t.executions),
+    )
+    return {
+        "label": side.label,
+        "source": side.source,
+        "facts": _facts(side, timeline.entry),
+        "computations": [
+            _computation(
+                side, t.name, spans[t.name], rows[t.name], memory[t.name], opcodes
+            )
+            for t in order
+            if spans[t.name] or t.name == timeline.entry
+        ],
+    }
+
+
+def _facts(side: Side, name: str) -> dict[str, Any]:
+    times = side.timeline.computations[name]
+    computation = side.module.computation(name) if side.module else None
+    return {
+        **times.to_json(),
+        "is_entry": name == side.timeline.entry,
+        "instruction_count": len(computation.instructions) if computation else None,
+    }
+
+
+def _computation(
+    side: Side,
+    name: str,
+    spans: Sequence[Span],
+    collectives: Sequence[CollectiveRow],
+    memory: Sequence[MemoryPoint],
+    opcodes: Opcodes,
+) -> dict[str, Any]:
+    by_name = {row.name: row for row in collectives}
+    lanes = lanes_of(side.timeline, spans)
+    placed = [span for lane in lanes for row in lane.rows for span in row]
+    kinds = [
+        KINDS.index("wait" if lane.role == "wait" else _kind(span, by_name))
+        for lane in lanes
+        for row in lane.rows
+        for span in row
+    ]
+    gaps, durations = _times(row for lane in lanes for row in lane.rows)
+    number = {s.name: k for k, s in enumerate(placed) if KINDS[kinds[k]] != "wait"}
+    waits = _waits(spans)
+    computation = side.module.computation(name) if side.module else None
+    return {
+        "name": name,
+        "facts": _facts(side, name),
+        "lanes": [
+            {
+                "label": lane.label,
+                "role": lane.role,
+                "rows": [len(r) for r in lane.rows],
+            }
+            for lane in lanes
+        ],
+        "names": [span.name for span in placed],
+        "opcodes": [opcodes.number(span.opcode) for span in placed],
+        "kinds": kinds,
+        "gaps_ns": gaps,
+        "durations_ns": durations,
+        "callees": _callees(computation, side.timeline),
+        "notes": _notes(computation, side.timeline),
+        "collectives": [
+            _collective(row, number[row.name], waits, computation)
+            for row in collectives
+            if row.name in number
+        ],
+        "memory": _memory(memory, side.timeline, name),
+    }
+
+
+def _kind(span: Span, collectives: Mapping[str, CollectiveRow]) -> str:
+    row = collectives.get(span.name)
+    return _KIND_OF_SPAN[span.kind] if row is None else row.overlap
+
+
+def _times(rows: Iterable[Sequence[Span]]) -> tuple[list[int], list[int]]:
+    """Gaps before the spans and their durations, in nanoseconds, row after row."""
+    gaps: list[int] = []
+    durations: list[int] = []
+    for row in rows:
+        at = 0
+        for span in row:
+            start = max(at, round(span.start_us * _NS_PER_US))
+            end = max(start, round(span.end_us * _NS_PER_US))
+            gaps.append(start - at)
+            durations.append(end - start)
+            at = end
+    return gaps, durations
+
+
+def _waits(spans: Iterable[Span]) -> dict[str, list[list[float]]]:
+    """When the compute lane waits, by the instruction it stands at."""
+    waits: dict[str, list[list[float]]] = {}
+    for span in spans:
+        if span.kind == "wait":
+            stretch = [_short(span.start_us), _short(span.end_us)]
+            waits.setdefault(span.name, []).append(stretch)
+    return waits
+
+
+def _collective(
+    row: CollectiveRow,
+    span: int,
+    waits: Mapping[str, list[list[float]]],
+    computation: Computation | None,
+) -> dict[str, Any]:
+    instruction = computation.find(row.name) if computation else None
+    return {
+        "span": span,
+        "name": row.name,
+        "done": row.done,
+        "opcode": row.opcode,
+        "stream": "none: synchronous" if row.stream is None else lane_label(row.lane),
+        "bytes": row.bytes,
+        "operands": list(row.operands),
+        "groups": row.groups,
+        "latency_us": _short(row.latency_us),
+        "exposed_us": _short(row.exposed_us),
+        "total_us": _short(row.total_exposed_us),
+        "queued_us": _short(row.begin_us - row.start_us),
+        "executions": row.executions,
+        "class": row.overlap,
+        "cause_kind": row.cause_kind,
+        "cause": sentence(row.cause),
+        "model": row.model,
+        "waits_us": waits.get(row.done, []),
+        "op_name": instruction.metadata.op_name if instruction else "",
+    }
+
+
+def sentence(text: str) -> str:
+    """A clause with a capital and a full stop."""
+    return f"{text[:1].upper()}{text[1:]}." if text else ""
+
+
+def _short(us: float) -> float:
+    """To the nanosecond: nothing smaller can be seen."""
+    return round(us, 3)
+
+
+def _callees(
+    computation: Computation | None, timeline: Timeline
+) -> dict[str, list[str]]:
+    """Computations that the page can open, by the instruction that runs them."""
+    if computation is None:
+        return {}
+    found = {
+        i.name: [
+            c.name for c in i.called_computations if c.name in timeline.computations
+        ]
+        for i in computation.instructions
+        if i.opcode in _CONTROL_FLOW
+    }
+    # The dearest first: of a loop the body, not the condition.
+    times = timeline.computations
+    return {
+        name: sorted(callees, key=lambda c: -times[c].step_time_us)
+        for name, callees in found.items()
+        if callees
+    }
+
+
+def _notes(computation: Computation | None, timeline: Timeline) -> dict[str, str]:
+    """What a span says behind its name: how often a loop runs."""
+    return {
+        name: f"\N{MULTIPLICATION SIGN}{trips:,}"
+        for name, callees in _callees(computation, timeline).items()
+        if (trips := timeline.computations[callees[0]].trip_count) > 1
+    }
+
+
+def _memory(
+    points: Sequence[MemoryPoint], timeline: Timeline, name: str
+) -> dict[str, Any] | None:
+    if not points:
+        return None
+    at = live = 0
+    steps_ns: list[int] = []
+    steps_bytes: list[int] = []
+    for point in points:
+        time_ns = max(at, round(point.time_us * _NS_PER_US))
+        steps_ns.append(time_ns - at)
+        steps_bytes.append(point.bytes - live)
+        at, live = time_ns, point.bytes
+    return {
+        "steps_ns": steps_ns,
+        "steps_bytes": steps_bytes,
+        "peak_bytes": timeline.computations[name].peak_memory_bytes,
+    }

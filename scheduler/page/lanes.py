@@ -1,0 +1,74 @@
+"""Spans of a computation laid out for drawing: lanes of rows that do not overlap.
+
+    compute          [fusion.1][   ][fusion.2]
+    communication 0      [all-gather-start.1 ]
+
+Above the compute lane stands one that shows only when the device waits: a done whose
+collective is not finished, or a synchronous collective.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
+
+#: Of a lane that shows when the device waits, and of any other.
+LaneRole = Literal["wait", "work"]
+_WAIT_LABEL: Final = "Exposed"
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """One lane: rows of spans by start, no two of a row overlap."""
+
+    label: str
+    role: LaneRole
+    rows: tuple[tuple[Span, ...], ...]
+
+
+def lanes_of(timeline: Timeline, spans: Sequence[Span]) -> list[Lane]:
+    """Lanes of one computation from its spans (ascending start)."""
+    by_lane: dict[str, list[Span]] = {}
+    for span in spans:
+        by_lane.setdefault(span.lane, []).append(span)
+    order = timeline.lanes(spans[0].computation) if spans else []
+    lanes: list[Lane] = []
+    for name in order:
+        if name == COMPUTE_LANE:
+            waits = [s for s in by_lane[name] if is_exposed_wait(s)]
+            lanes += [Lane(_WAIT_LABEL, "wait", rows_of(waits))] if waits else []
+        work = [s for s in by_lane[name] if s.kind != "wait"]
+        lanes.append(Lane(lane_label(name), "work", rows_of(work)))
+    return lanes
+
+
+def is_exposed_wait(span: Span) -> bool:
+    """Whether the compute lane does not compute while the span lasts."""
+    return span.lane == COMPUTE_LANE and span.kind in ("wait", "collective", "transfer")
+
+
+def lane_label(lane: str) -> str:
+    """'communication 0' -> 'Communication 0'."""
+    return lane[:1].upper() + lane[1:]
+
+
+def rows_of(spans: Iterable[Span]) -> tuple[tuple[Span, ...], ...]:
+    """Spread spans over as few rows as they need, each into the first that is free."""
+    rows: list[list[Span]] = []
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    for span in spans:
+        while busy and busy[0][0] <= span.start_us:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            number = heapq.heappop(free)
+        else:
+            number = len(rows)
+            rows.append([])
+        rows[number].append(span)
+        heapq.heappush(busy, (span.end_us, number))
+    return tuple(map(tuple, rows))
