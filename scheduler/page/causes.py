@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.page.encoding import sentence
+from scheduler.page.encoding import sentence, time_text
 from scheduler.simulation.timeline import CauseKind, CollectiveRow, Timeline
 
 _LABELS: Final[dict[CauseKind, str]] = {
@@ -17,12 +17,10 @@ _LABELS: Final[dict[CauseKind, str]] = {
     "start-and-done": "It starts late and its result is needed at once",
     "window-short": "Work stands beside it, but not enough",
 }
-_US_PER_MS: Final = 1e3
-_US_PER_S: Final = 1e6
 
 
 def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
-    """Exposed time of a step by cause, the dearest first; causes that cost nothing go."""
+    """Exposed time of a step by cause, the dearest first; nothing of what is free."""
     totals: dict[CauseKind, list[float]] = {}
     for row in timeline.collectives:
         if row.total_exposed_us > 0.0:
@@ -37,15 +35,6 @@ def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
         for kind, parts in totals.items()
     ]
     return sorted(found, key=lambda c: (-c["exposed_us"], c["kind"]))
-
-
-def time_text(us: float) -> str:
-    """A time for a sentence: '12.3 us', '4.56 ms'."""
-    if abs(us) >= _US_PER_S:
-        return f"{us / _US_PER_S:.3f} s"
-    if abs(us) >= _US_PER_MS:
-        return f"{us / _US_PER_MS:.2f} ms"
-    return f"{us:.1f} \N{MICRO SIGN}s"
 
 
 def verdict(timeline: Timeline) -> str:

@@ -14,7 +14,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from scheduler.page.causes import causes_of, verdict, verdict_of_two
-from scheduler.page.encoding import KINDS, Opcodes, Side, encode_side
+from scheduler.page.encoding import KINDS, Opcodes, Side, encode_side, readable
+from scheduler.schedule_moves import TAKES_NO_TIME, Simulated, schedule_moves
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
 #: In the order in which they use each other.
@@ -73,9 +74,27 @@ def _page_data(sides: Sequence[Side]) -> dict[str, Any]:
         "opcodes": list(opcodes.numbers),
         "page_notes": list(last.notes),
         "sides": encoded,
-        "moves": [],
-        "moves_note": "",
+        **_moves(sides),
     }
+
+
+def _moves(sides: Sequence[Side]) -> dict[str, Any]:
+    """What moved from the first side to the last, and how much is left out."""
+    first, last = sides[0], sides[-1]
+    if first is last or first.module is None or last.module is None:
+        return {"moves": [], "moves_note": ""}
+    found = schedule_moves(
+        Simulated(first.module, first.timeline), Simulated(last.module, last.timeline)
+    )
+    told = [
+        {**move.to_json(), "bought": readable(move.bought)}
+        for move in found
+        if move.bought != TAKES_NO_TIME
+    ]
+    note = f"{len(told):,}, the dearest first"
+    if silent := len(found) - len(told):
+        note += f"; {silent:,} more take no time and are left out"
+    return {"moves": told, "moves_note": note}
 
 
 def _streams(streams: int) -> str:

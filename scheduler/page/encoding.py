@@ -7,6 +7,7 @@ before it in its row. The script `data/model.js` reads it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +31,9 @@ _KIND_OF_SPAN: Final = {
     "wait": "wait",
 }
 _NS_PER_US: Final = 1000
+_US_PER_MS: Final = 1e3
+_US_PER_S: Final = 1e6
+_PLAIN_TIME: Final = re.compile(r"(\d+(?:\.\d+)?) us\b")
 _CONTROL_FLOW: Final = ("while", "conditional", "call")
 
 
@@ -125,6 +129,7 @@ def _computation(
     number = {s.name: k for k, s in enumerate(placed) if KINDS[kinds[k]] != "wait"}
     waits = _waits(spans)
     computation = side.module.computation(name) if side.module else None
+    op_names = _op_names(computation, by_name)
     return {
         "name": name,
         "facts": _facts(side, name),
@@ -144,7 +149,7 @@ def _computation(
         "callees": _callees(computation, side.timeline),
         "notes": _notes(computation, side.timeline),
         "collectives": [
-            _collective(row, number[row.name], waits, computation)
+            _collective(row, number[row.name], waits, op_names.get(row.name, ""))
             for row in collectives
             if row.name in number
         ],
@@ -186,9 +191,8 @@ def _collective(
     row: CollectiveRow,
     span: int,
     waits: Mapping[str, list[list[float]]],
-    computation: Computation | None,
+    op_name: str,
 ) -> dict[str, Any]:
-    instruction = computation.find(row.name) if computation else None
     return {
         "span": span,
         "name": row.name,
@@ -208,13 +212,36 @@ def _collective(
         "cause": sentence(row.cause),
         "model": row.model,
         "waits_us": waits.get(row.done, []),
-        "op_name": instruction.metadata.op_name if instruction else "",
+        "op_name": op_name,
     }
 
 
+def _op_names(
+    computation: Computation | None, wanted: Mapping[str, CollectiveRow]
+) -> dict[str, str]:
+    """Where in the user's program collectives come from."""
+    instructions = computation.instructions if computation else ()
+    return {i.name: i.metadata.op_name for i in instructions if i.name in wanted}
+
+
 def sentence(text: str) -> str:
-    """A clause with a capital and a full stop."""
-    return f"{text[:1].upper()}{text[1:]}." if text else ""
+    """A clause with a capital and a full stop, its times in units that suit them."""
+    shown = readable(text)
+    return f"{shown[:1].upper()}{shown[1:]}." if shown else ""
+
+
+def readable(text: str) -> str:
+    """Times told in plain microseconds ('35380.8 us') in units that suit them."""
+    return _PLAIN_TIME.sub(lambda found: time_text(float(found[1])), text)
+
+
+def time_text(us: float) -> str:
+    """A time for a sentence: '12.3 us' with a micro sign, '4.56 ms'."""
+    if abs(us) >= _US_PER_S:
+        return f"{us / _US_PER_S:.3f} s"
+    if abs(us) >= _US_PER_MS:
+        return f"{us / _US_PER_MS:.2f} ms"
+    return f"{us:.1f} \N{MICRO SIGN}s"
 
 
 def _short(us: float) -> float:

@@ -11,7 +11,25 @@ function showDetails(app) {
   }
   const { schedule } = view;
   const found = schedule.collectiveOf.get(span);
-  fill(box, ...(found ? collectiveDetails(app, schedule, found) : spanDetails(app, schedule, span)));
+  fill(box,
+    ...(found ? collectiveDetails(app, schedule, found) : spanDetails(app, schedule, span)),
+    ...otherSides(app, view, span),
+    actions(app, schedule, span));
+}
+
+/* The same instruction in the other schedule, and a way there. */
+function otherSides(app, view, span) {
+  const name = view.schedule.names[span];
+  return app.views.filter((other) => other !== view).map((other) => {
+    const there = other.schedule.find(name);
+    const { label } = SIDES[other.side];
+    if (there < 0) return make("p", { class: "muted" }, `Not in the schedule ${label}.`);
+    const found = other.schedule.collectiveOf.get(there);
+    return make("dl", {},
+      ...row(`Starts ${label}`, exactTime(other.schedule.starts[there])),
+      ...(found ? row(`Exposed ${label}`, exactTime(found.exposed_us)) : []),
+      ...row("", make("button", { type: "button", class: "link", onclick: () => app.jump(other.schedule, there) }, `Show it ${label}`)));
+  });
 }
 
 function head(name, opcode, badge) {
@@ -48,7 +66,6 @@ function collectiveDetails(app, schedule, found) {
       ...(found.done ? row("Done", make("span", { class: "mono" }, found.done)) : []),
       ...(found.op_name ? row("From", make("span", { class: "mono" }, found.op_name)) : []),
       ...row(`Operands (${found.operands.length})`, make("ul", { class: "operands" }, ...found.operands.map((text) => operand(app, schedule, text))))),
-    actions(app, schedule, found.span),
   ];
 }
 
@@ -69,7 +86,6 @@ function spanDetails(app, schedule, span) {
     head(schedule.names[span], schedule.opcode(span), null),
     make("dl", {}, ...times(schedule, span), ...(note ? row("Note", note) : [])),
     ...callees.map((name) => make("p", {}, make("button", { type: "button", class: "button", onclick: () => app.open(name) }, `Open ${name}`))),
-    actions(app, schedule, span),
   ];
 }
 
@@ -79,7 +95,6 @@ function waitDetails(app, schedule, span) {
     head("Device waits", "", null),
     make("dl", {}, ...times(schedule, span)),
     target >= 0 ? make("p", {}, "For ", make("button", { type: "button", class: "link mono", onclick: () => app.jump(schedule, target) }, schedule.names[span])) : null,
-    actions(app, schedule, span),
   ].filter((part) => part !== null);
 }
 

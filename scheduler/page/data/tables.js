@@ -124,17 +124,18 @@ function showMoves(app) {
   box.hidden = false;
   const heading = make("h2", { id: "moves-title" }, "What moved");
   if (!DATA.moves.length) {
-    fill(box, heading, make("p", { class: "empty" }, "Both schedules run the same instructions in the same order."));
+    fill(box, heading, make("p", { class: "empty" }, "Nothing that takes time moved, and no exposure changed."));
     return;
   }
   const signed = (us) => (us === 0 ? "same" : `${shownTime(Math.abs(us))} ${us > 0 ? "earlier" : "later"}`);
   const columns = [
     { title: "Instruction", value: (m) => m.name, class: "name", cell: (m) => make("button", { type: "button", class: "link", title: m.name, onclick: () => app.jumpToName(m.computation, m.name) }, m.name) },
-    { title: "Position", number: true, value: (m) => m.positions_earlier, cell: (m) => `${m.position_before} \u2192 ${m.position_after}` },
+    { title: "Position", number: true, value: (m) => m.positions_earlier, cell: (m) => `${shownCount(m.position_before)} \u2192 ${shownCount(m.position_after)}` },
+    { title: "Done", number: true, value: (m) => m.done_before ?? -1, cell: (m) => (m.done_before === null ? "" : `${shownCount(m.done_before)} \u2192 ${shownCount(m.done_after)}`) },
     { title: "Starts", number: true, value: (m) => m.starts_earlier_us, cell: (m) => signed(m.starts_earlier_us) },
     { title: "Exposed", number: true, value: (m) => m.exposed_saved_us, cell: (m) => (m.exposed_before_us === null ? "" : `${shownTime(m.exposed_before_us)} \u2192 ${shownTime(m.exposed_after_us)}`) },
-    { title: "What it bought", value: (m) => m.worth_us, cell: (m) => m.bought, class: "cause" },
+    { title: "What it bought", value: (m) => Math.abs(m.exposed_saved_us), cell: (m) => m.bought, class: "cause" },
   ];
-  const table = new SortedTable(columns, DATA.moves, { by: 4, caption: "Instructions that moved" });
+  const table = new SortedTable(columns, DATA.moves, { by: 5, caption: "Instructions that moved" });
   fill(box, make("div", { class: "tablehead" }, heading, make("span", { class: "muted" }, DATA.moves_note)), table.element);
 }

@@ -90,6 +90,7 @@ class TimelineView {
     this.drawSelected();
     pen.restore();
     this.drawLabels();
+    this.drawPointer();
     drawOverview(this);
     document.documentElement.dataset.drawn = "1";
   }
@@ -227,6 +228,24 @@ class TimelineView {
       pen.stroke();
     }
     pen.setLineDash([]);
+  }
+
+  /* Where the selection stands when it is out of sight: the other side's, as a rule. */
+  drawPointer() {
+    if (this.selected < 0) return;
+    const start = this.schedule.starts[this.selected], end = this.schedule.ends[this.selected];
+    const { from, to } = this.viewport;
+    if (end >= from && start <= to) return;
+    const { pen } = this, place = this.placeOf(this.selected);
+    const left = end < from;
+    const far = shownTime(left ? from - end : start - to);
+    const text = left ? `\u25c0 ${far} earlier` : `${far} later \u25b6`;
+    const wide = pen.measureText(text).width + 12;
+    const x = left ? this.gutter + 4 : this.width - wide - 4;
+    pen.fillStyle = COLOURS.text;
+    pen.fillRect(x, place.y, wide, place.high);
+    pen.fillStyle = COLOURS.panel;
+    pen.fillText(text, x + 6, place.y + place.high / 2 + 0.5);
   }
 
   drawLabels() {
