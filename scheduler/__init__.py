@@ -5,6 +5,11 @@ for row in report.rows: row.name, row.node_cost_us, row.latency_us, row.model
 """
 
 from scheduler.calibration import Calibration, Measurement, calibrate
+from scheduler.checker.schedule_checker import (
+    IllegalScheduleError,
+    ScheduleChecker,
+    check_schedule,
+)
 from scheduler.estimators.base import Estimator
 from scheduler.estimators.choice import EstimatorSettings, make_estimator
 from scheduler.estimators.profile import Profile, profile_of, read_profile
@@ -26,12 +31,15 @@ __all__ = [
     "Estimator",
     "EstimatorSettings",
     "EstimatorStack",
+    "IllegalScheduleError",
     "LatencyOptions",
     "Measurement",
     "Profile",
+    "ScheduleChecker",
     "Target",
     "Topology",
     "calibrate",
+    "check_schedule",
     "estimate",
     "make_estimator",
     "profile_of",

@@ -70,6 +70,9 @@ class Pass:
     """Rewrites a module in place and says whether it changed anything."""
 
     name: ClassVar[str] = ""
+    #: Names of checking passes that judge the result with `verify_each`; each takes
+    #: the options that it shares with this pass.
+    checked_by: ClassVar[tuple[str, ...]] = ()
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Rewrite `module`; True when anything changed.
@@ -85,6 +88,33 @@ class Pass:
             f.name.replace("_", "-"): getattr(self, f.name)
             for f in dataclasses.fields(self)
         }
+
+
+@dataclass(frozen=True, slots=True)
+class CheckingPass(Pass):
+    """A pass that changes nothing and fails where something is wrong.
+
+    It may stand in a pipeline, and other passes may name it in `checked_by`.
+    """
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Check the module as it stands; never changes it."""
+        self.check(module, None, context, report)
+        return False
+
+    def check(
+        self,
+        module: Module,
+        before: Module | None,
+        context: PassContext,
+        report: Report,
+    ) -> None:
+        """Raise PassError where something is wrong.
+
+        `before` is the module as the pass found it that made `module`, None where
+        nobody knows.
+        """
+        raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ result.changed, result.passes, result.remarks
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,9 +20,10 @@ from hlo_passes.errors import (
     VerificationError,
 )
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.base import CheckingPass, Pass, PassContext, Report
 from hlo_passes.passes.registry import find_pass
 from hlo_passes.passes.spec import Step, option_values, parse_steps
+from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import findings, verify
 
 #: Called after each pass with (name, module).
@@ -143,7 +145,8 @@ class Pipeline:
         """Run the passes on `module`, in place.
 
         The module is verified first, and after every pass that changed it (after
-        every pass with `verify_each`).
+        every pass with `verify_each`, which also asks those that a pass names in
+        `checked_by`).
 
         Raises:
             VerificationError: the input is refused.
@@ -183,12 +186,30 @@ class Pipeline:
                     f"{each.name} made a module that the verifier refuses:\n"
                     f"{refused.render()}"
                 ) from refused
+        if verify_each and each.checked_by:
+            self._judge(each, module, text)
         remarks = list(report.remarks)
         if report.dropped_remarks:
             remarks.append(f"... and {report.dropped_remarks} more remarks")
         return PassRun(
             each.name, changed, seconds, dict(report.statistics), tuple(remarks)
         )
+
+    def _judge(self, each: Pass, module: Module, before: str) -> None:
+        """Put the result of a pass before those that judge it."""
+        filename = module.source.filename if module.source else "<hlo>"
+        for name in each.checked_by:
+            kind = find_pass(name)
+            options = {f.name for f in dataclasses.fields(kind)}
+            own = {f.name: getattr(each, f.name) for f in dataclasses.fields(each)}
+            judge = kind(**{n: own[n] for n in own if n in options})
+            if not isinstance(judge, CheckingPass):
+                raise PipelineSpecError(
+                    f"{name}, which {each.name} names in checked_by, checks nothing"
+                )
+            judge.check(
+                module, parse(before, filename=filename), self.context, Report()
+            )
 
 
 def _build(step: Step) -> Pass:

@@ -1,0 +1,136 @@
+"""Who begins and who ends: the halves of asynchronous operations.
+
+    all-gather-start(...) -> all-gather-done(...)         native and copy pairs
+    async-start -> async-update ... -> async-done         generic, and its sugar
+    send -> send-done, recv -> recv-done                  by operand, or through a loop
+
+Source: openxla/xla `xla/hlo/ir/hlo_opcode.h`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.passes.gpu_backend_config import collective_config
+
+_TRANSFERS: Final = frozenset({"send", "recv"})
+_TRANSFER_DONES: Final = frozenset({"send-done", "recv-done"})
+
+
+def begins(instruction: Instruction) -> bool:
+    """Whether an asynchronous operation begins here."""
+    opcode = instruction.opcode
+    return opcode in _TRANSFERS or (
+        opcode.endswith("-start") and opcodes.async_role(opcode) == "start"
+    )
+
+
+def goes_on(instruction: Instruction) -> bool:
+    """Whether this is an update of an asynchronous operation."""
+    opcode = instruction.opcode
+    return opcode.endswith("-update") and opcodes.async_role(opcode) == "update"
+
+
+def ends(instruction: Instruction) -> bool:
+    """Whether an asynchronous operation ends here."""
+    opcode = instruction.opcode
+    return opcode in _TRANSFER_DONES or (
+        opcode.endswith("-done") and opcodes.async_role(opcode) == "done"
+    )
+
+
+def beginning_of(half: Instruction) -> Instruction | None:
+    """The start of an update or done; None where another computation holds it."""
+    while goes_on(half) or ends(half):
+        if not half.operands:
+            return None
+        half = half.operands[0]
+    return half if begins(half) else None
+
+
+def work_of(half: Instruction) -> str:
+    """The opcode of what is done asynchronously: 'all-gather', 'send', 'fusion'."""
+    opcode = half.opcode
+    if opcode in _TRANSFERS:
+        return opcode
+    if opcode in _TRANSFER_DONES:
+        return opcode[: -len("-done")]
+    if not opcode.startswith("async-"):
+        return opcode[: opcode.rindex("-")]
+    start = beginning_of(half)
+    callees = start.called_computations if start is not None else ()
+    return callees[0].root.opcode if callees else ""
+
+
+def is_marked_synchronous(start: Instruction) -> bool:
+    """Whether the compiler decided that it runs in place of its start."""
+    return (
+        "is_sync" in start.attributes.get("backend_config", "")
+        and collective_config(start).get("is_sync") is True
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Flight:
+    """One asynchronous operation in the order of one computation.
+
+    Attributes:
+        start: None where it began in another computation or trip.
+        done: None where it ends in another one.
+        begin: position of the start, -1 without one.
+        end: position of the done, the number of instructions without one.
+    """
+
+    start: Instruction | None
+    done: Instruction | None
+    begin: int
+    end: int
+
+    @property
+    def half(self) -> Instruction:
+        """The start, or the done where there is no start."""
+        found = self.start or self.done
+        assert found is not None
+        return found
+
+
+def flights(computation: Computation) -> list[Flight]:
+    """The asynchronous operations of a computation, by where they begin."""
+    instructions = computation.instructions
+    opened: dict[Instruction, int] = {}
+    found: list[Flight] = []
+    closed: set[Instruction] = set()
+    for position, instruction in enumerate(instructions):
+        if begins(instruction):
+            opened[instruction] = position
+        elif ends(instruction):
+            start = beginning_of(instruction)
+            closed.add(start) if start is not None else None
+            # A done in front of its start has no extent: that is a finding of its own.
+            begin = opened.get(start, position) if start is not None else -1
+            found.append(Flight(start, instruction, begin, position))
+    found += [
+        Flight(start, None, begin, _leaves(start, instructions, begin))
+        for start, begin in opened.items()
+        if start not in closed
+    ]
+    return sorted(found, key=lambda flight: (flight.begin, flight.end))
+
+
+def _leaves(
+    start: Instruction, instructions: tuple[Instruction, ...], begin: int
+) -> int:
+    """Where an operation that does not end here passes into a loop, or the end."""
+    carriers = {start}
+    for position in range(begin + 1, len(instructions)):
+        instruction = instructions[position]
+        if carriers.isdisjoint(instruction.operands):
+            continue
+        if instruction.opcode == "while":
+            return position
+        carriers.add(instruction)
+    return len(instructions)

@@ -1,0 +1,309 @@
+"""Which parts of which results are one value, and which values share one buffer.
+
+    %t = (f32[8], f32[8]) tuple(%a, %b)          {0} is the value of %a
+    %w = while(%t), body=%body                   its elements share the initial
+                                                 values' buffers, and the body's
+    %u = f32[8] dynamic-update-slice(%a, ...)    a value of its own in %a's buffer
+
+A place is one node of one instruction's shape, and a number here. Two forests of
+numbers: places joined in the first hold one value (it is forwarded from one to the
+other), those joined in the second as well lie in one buffer (loops, branches, what is
+updated in place, parameters given for results).
+
+Source: openxla/xla `hlo_dataflow_analysis.cc`, `hlo_alias_analysis.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.header_values import parse_input_output_alias
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape
+from scheduler.checker.asynchronous import beginning_of, begins, ends, goes_on
+from scheduler.checker.in_place import Path, in_place_pairs
+
+_FORWARDS_OPERAND: Final = frozenset(
+    {"bitcast", "opt-barrier", "add-dependency", "domain"}
+)
+_POINTER_BYTES: Final = 8
+_DYNAMIC_DIMENSION_BYTES: Final = 4
+#: Callers whose callees run in the same memory; a fusion's body is its own affair.
+CALLERS: Final = frozenset({"while", "conditional", "call", "async-start"})
+
+
+def nodes(shape: Shape) -> list[Shape]:
+    """All nodes of a shape, a tuple in front of its elements."""
+    if not shape.is_tuple:
+        return [shape]
+    found = [shape]
+    for element in shape.elements:
+        found += nodes(element)
+    return found
+
+
+def node_count(shape: Shape) -> int:
+    """Number of nodes of a shape."""
+    if not shape.is_tuple:
+        return 1
+    return 1 + sum(map(node_count, shape.elements))
+
+
+def node_at(shape: Shape, path: Path) -> int:
+    """Where the node at an index path stands among all nodes."""
+    at = 0
+    for k in path:
+        at += 1 + sum(map(node_count, shape.elements[:k]))
+        shape = shape.elements[k]
+    return at
+
+
+class _Forest:
+    """Disjoint sets of numbers; the smallest number stands for its set."""
+
+    def __init__(self, parents: list[int]) -> None:
+        self.parents = parents
+
+    def find(self, number: int) -> int:
+        parents = self.parents
+        while parents[number] != number:
+            parents[number] = parents[parents[number]]
+            number = parents[number]
+        return number
+
+    def join(self, one: int, other: int) -> None:
+        one, other = self.find(one), self.find(other)
+        if one != other:
+            self.parents[max(one, other)] = min(one, other)
+
+
+class Buffers:
+    """Values and buffers of the computations that run in the program's memory."""
+
+    def __init__(self, module: Module) -> None:
+        """Walk the computations reachable from the entry, callers first."""
+        self.module = module
+        self.computations = tuple(_reachable(module))
+        self.first: dict[Instruction, int] = {}
+        self._shapes: list[Shape] = []
+        for computation in self.computations:
+            for instruction in computation.instructions:
+                self.first[instruction] = len(self._shapes)
+                self._shapes += nodes(instruction.shape)
+        self._values = _Forest(list(range(len(self._shapes))))
+        self._shared: list[tuple[int, int]] = []
+        self._carried: list[tuple[int, int, int]] = []
+        for computation in self.computations:
+            for instruction in computation.instructions:
+                self._read(instruction)
+        self._settle_loops()
+        self._read_header()
+        joined = _Forest(list(self._values.parents))
+        for one, other in self._shared:
+            joined.join(one, other)
+        self.value_of = [self._values.find(k) for k in range(len(self._shapes))]
+        self.buffer_of = [joined.find(k) for k in range(len(self._shapes))]
+        self._sizes: dict[int, int] = {}
+
+    def places(self, instruction: Instruction) -> range:
+        """Numbers of the places of a result; the first is the whole."""
+        first = self.first[instruction]
+        return range(first, first + node_count(instruction.shape))
+
+    def size_bytes(self, buffer: int) -> int:
+        """Bytes of a buffer: of its first place; 0 outside the default memory space."""
+        known = self._sizes.get(buffer)
+        if known is None:
+            known = self._sizes[buffer] = _bytes(self._shapes[buffer])
+        return known
+
+    # -- reading ----------------------------------------------------------------
+
+    def _read(self, instruction: Instruction) -> None:
+        opcode = instruction.opcode
+        operands = instruction.operands
+        if opcode in _FORWARDS_OPERAND:
+            self._forward(instruction, (), operands[0], ())
+        elif opcode == "get-tuple-element":
+            self._forward(instruction, (), operands[0], (instruction.tuple_index,))
+        elif opcode == "tuple":
+            for k, operand in enumerate(operands):
+                self._forward(instruction, (k,), operand, ())
+        elif opcode == "copy":
+            for k in range(len(instruction.shape.elements)):
+                self._forward(instruction, (k,), operands[0], (k,))
+        elif opcode in CALLERS and not self._owns_callees(instruction):
+            pass  # a body of several callers has memory of its own
+        elif opcode == "while":
+            self._read_loop(instruction)
+        elif opcode == "conditional":
+            for number, branch in enumerate(called_computations(instruction)):
+                self._bind(branch, operands[number + 1 : number + 2])
+                self._share(instruction, (), branch.root, ())
+        elif opcode == "call":
+            (callee, *_) = called_computations(instruction)
+            self._bind(callee, operands)
+            self._forward(instruction, (), callee.root, ())
+        elif begins(instruction) or goes_on(instruction) or ends(instruction):
+            self._read_half(instruction)
+        for operand, source, target in in_place_pairs(instruction):
+            self._share(instruction, target, operands[operand], source)
+
+    def _read_loop(self, loop: Instruction) -> None:
+        """The carried value is one of its own unless the body hands it on unchanged."""
+        body, condition = called_computations(loop)
+        at, start = self.first[loop], self.first[loop.operands[0]]
+        carried, root = self.first[body.parameters[0]], self.first[body.root]
+        tested = self.first[condition.parameters[0]]
+        for k in range(node_count(loop.shape)):
+            self._values.join(at + k, carried + k)
+            self._values.join(at + k, tested + k)
+            self._carried.append((at + k, start + k, root + k))
+
+    def _settle_loops(self) -> None:
+        """Let a carried value be its initial one where the body changes nothing."""
+        find = self._values.find
+        for carried, start, root in reversed(self._carried):
+            if find(root) == find(carried):
+                self._values.join(carried, start)
+            self._shared += ((carried, start), (carried, root))
+
+    def _read_half(self, instruction: Instruction) -> None:
+        opcode, operands = instruction.opcode, instruction.operands
+        shape = instruction.shape
+        if opcode in ("send", "recv-done"):
+            self._forward(
+                instruction, (0,), operands[0], () if opcode == "send" else (0,)
+            )
+        elif opcode == "copy-start":
+            self._forward(instruction, (1,), operands[0], ())
+        elif opcode == "copy-done":
+            self._forward(instruction, (), operands[0], (0,))
+        elif opcode == "all-reduce-done":
+            self._forward(instruction, (), operands[0], ())
+        elif opcode in ("all-gather-start", "collective-permute-start"):
+            for k, operand in enumerate(operands[: _operands_kept(shape)]):
+                path = (0,) if len(operands) == 1 else (0, k)
+                if _fits(shape, path, operand.shape):
+                    self._forward(instruction, path, operand, ())
+        elif opcode in ("all-gather-done", "collective-permute-done"):
+            self._forward_arrays(instruction, operands[0], (1,))
+        elif opcode not in ("all-reduce-start", "recv", "send-done"):
+            self._read_generic(instruction)
+
+    def _read_generic(self, instruction: Instruction) -> None:
+        """async-start, -update, -done and sugar."""
+        operands = instruction.operands
+        if goes_on(instruction):
+            self._forward(instruction, (), operands[0], ())
+            return
+        if begins(instruction):
+            for k, operand in enumerate(operands):
+                if _fits(instruction.shape, (0, k), operand.shape):
+                    self._forward(instruction, (0, k), operand, ())
+            for callee in called_computations(instruction)[:1]:
+                self._bind(callee, operands)
+                if _fits(instruction.shape, (1,), callee.root.shape):
+                    self._forward(instruction, (1,), callee.root, ())
+        elif beginning_of(instruction) is not None:
+            self._forward_arrays(instruction, operands[0], (1,))
+
+    def _read_header(self) -> None:
+        text = self.module.attributes.get("input_output_alias")
+        if not text:
+            return
+        entry = self.module.entry
+        for alias in parse_input_output_alias(text).aliases:
+            self._share(
+                entry.root, alias.output, entry.parameters[alias.parameter], alias.path
+            )
+
+    # -- joining ----------------------------------------------------------------
+
+    def _pairs(
+        self, one: Instruction, path: Path, other: Instruction, other_path: Path
+    ) -> Iterator[tuple[int, int]]:
+        """Numbers of the places under two paths, side by side."""
+        if not _fits(one.shape, path) or not _fits(other.shape, other_path):
+            return
+        a = self.first[one] + node_at(one.shape, path)
+        b = self.first[other] + node_at(other.shape, other_path)
+        count = min(
+            node_count(one.shape.at(path)), node_count(other.shape.at(other_path))
+        )
+        for k in range(count):
+            yield a + k, b + k
+
+    def _forward(
+        self, one: Instruction, path: Path, other: Instruction, other_path: Path
+    ) -> None:
+        for a, b in self._pairs(one, path, other, other_path):
+            self._values.join(a, b)
+
+    def _share(
+        self, one: Instruction, path: Path, other: Instruction, other_path: Path
+    ) -> None:
+        self._shared += self._pairs(one, path, other, other_path)
+
+    def _forward_arrays(self, one: Instruction, other: Instruction, path: Path) -> None:
+        """Forward everything that is no tuple: a done has a tuple of its own."""
+        if not _fits(other.shape, path):
+            return
+        part = other.shape.at(path)
+        for leaf, _ in one.shape.leaves():
+            if _fits(part, leaf):
+                self._forward(one, leaf, other, (*path, *leaf))
+
+    def _bind(self, callee: Computation, operands: Sequence[Instruction]) -> None:
+        for parameter, operand in zip(callee.parameters, operands, strict=False):
+            self._forward(parameter, (), operand, ())
+
+    def _owns_callees(self, caller: Instruction) -> bool:
+        return all(
+            len(self.module.callers(callee)) == 1
+            for callee in called_computations(caller)
+        )
+
+
+def _reachable(module: Module) -> Iterator[Computation]:
+    """The entry and what runs in its memory, callers in front of callees."""
+    seen = {module.entry}
+    work = [module.entry]
+    for computation in work:
+        yield computation
+        for instruction in computation.instructions:
+            if instruction.opcode in CALLERS:
+                for callee in called_computations(instruction):
+                    if callee not in seen:
+                        seen.add(callee)
+                        work.append(callee)
+
+
+def _fits(shape: Shape, path: Path, part: Shape | None = None) -> bool:
+    """Whether there is a node at a path, of the same form as `part`."""
+    for k in path:
+        if not shape.is_tuple or k >= len(shape.elements):
+            return False
+        shape = shape.elements[k]
+    return part is None or node_count(shape) == node_count(part)
+
+
+def _operands_kept(shape: Shape) -> int:
+    """How many operands a native start keeps in element 0 of its shape."""
+    if not shape.is_tuple or not shape.elements:
+        return 0
+    first = shape.elements[0]
+    return len(first.elements) if first.is_tuple else 1
+
+
+def _bytes(shape: Shape) -> int:
+    if shape.is_tuple:
+        return _POINTER_BYTES * len(shape.elements)
+    if shape.layout is not None and shape.layout.memory_space:
+        return 0
+    extra = _DYNAMIC_DIMENSION_BYTES * shape.rank if shape.is_dynamic else 0
+    return shape.byte_size + extra if shape.is_array else 0

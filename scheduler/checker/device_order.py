@@ -1,0 +1,237 @@
+"""Do all devices come to their communications in orders that let every one end?
+
+    device 0: all-reduce A, all-reduce B        C040: device 0 waits for 1 in A,
+    device 1: all-reduce B, all-reduce A              device 1 waits for 0 in B
+
+Every device has its program and one queue per lane. A program begins a communication by
+putting it into its lane's queue and goes on; the head of a queue has arrived, and is
+over once everybody whom it waits for has arrived. A done holds the program until its
+communication is over; one without asynchronous halves runs in the program. When
+nothing moves any more and somebody has not ended, the orders are at fault: the devices
+that wait for one another are followed round (C040), or to one that never comes (C041).
+
+A send waits for its receive and the reverse (as NCCL does beyond small messages).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from scheduler.checker.participants import Machine
+from scheduler.checker.programs import Meeting, ProgramReader, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """A device that stands in a communication for another one."""
+
+    device: int
+    other: int
+    instruction: Instruction
+
+    def __str__(self) -> str:
+        """'device 0 waits for device 1 in %a'."""
+        return (
+            f"device {self.device} waits for device {self.other} in "
+            f"%{self.instruction.name}"
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Standstill:
+    """Why a run cannot end: `waits` leads round in a circle, or to one that is gone."""
+
+    waits: tuple[Wait, ...]
+    is_cycle: bool
+
+    @property
+    def message(self) -> str:
+        """The waits in words."""
+        listed = "; ".join(map(str, self.waits))
+        if self.is_cycle:
+            return f"devices wait for one another in a circle: {listed}"
+        return f"{listed}; it never comes there"
+
+
+@dataclass(slots=True, eq=False)
+class _Occurrence:
+    """The nth time that one side of one device comes to a meeting."""
+
+    device: int
+    meeting: Meeting
+    place: tuple[str, int]  # the meeting's key, and n
+    arrived: bool = False
+    over: bool = False
+
+
+@dataclass(slots=True)
+class _Device:
+    steps: list[Step]
+    at: int = 0
+    queues: dict[str, deque[_Occurrence]] = field(default_factory=dict)
+    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    open: dict[tuple[str, str], list[_Occurrence]] = field(default_factory=dict)
+    waits_for: _Occurrence | None = None
+
+
+def standstill(module: Module, machine: Machine) -> Standstill | None:
+    """Run all devices of one module; None when every one comes to its end."""
+    return standstill_of_modules([module] * machine.devices, machine)
+
+
+def standstill_of_modules(
+    modules: Sequence[Module], machine: Machine
+) -> Standstill | None:
+    """The same where each device has a module of its own (several may share one)."""
+    readers: dict[int, ProgramReader] = {}
+    programs = []
+    for device, module in enumerate(modules):
+        reader = readers.setdefault(id(module), ProgramReader(module, machine))
+        programs.append(reader.steps(device))
+    return _Run(programs).result()
+
+
+#: One side of a device in one meeting: (place, role, device).
+_Side = tuple[tuple[str, int], str, int]
+
+
+class _Run:
+    """All devices, step by step."""
+
+    def __init__(self, programs: Sequence[list[Step]]) -> None:
+        self.devices = [_Device(steps) for steps in programs]
+        self.sides: dict[_Side, _Occurrence] = {}
+        self.arrivals: dict[tuple[tuple[str, int], tuple[int, ...]], int] = {}
+        self.runnable = deque(range(len(programs)))
+
+    def result(self) -> Standstill | None:
+        while self.runnable:
+            self._advance(self.runnable.popleft())
+        stuck = [n for n, d in enumerate(self.devices) if self._stands_in(d)]
+        return self._explain(stuck) if stuck else None
+
+    # -- going on ---------------------------------------------------------------
+
+    def _advance(self, number: int) -> None:
+        """Let a device go on until it waits or ends."""
+        device = self.devices[number]
+        device.waits_for = None
+        while device.at < len(device.steps):
+            step = device.steps[device.at]
+            side = (step.meeting.key, step.meeting.role)
+            if step.waits:
+                # What ended in an earlier trip, or was begun by nobody, holds nobody.
+                pending = [o for o in device.open.get(side, ()) if not o.over]
+                device.open[side] = pending
+                if pending:
+                    device.waits_for = pending[-1]
+                    return
+            else:
+                self._begin(number, device, step.meeting, side)
+            device.at += 1
+
+    def _begin(
+        self, number: int, device: _Device, meeting: Meeting, side: tuple[str, str]
+    ) -> None:
+        if not _takes_part(meeting, number):
+            return
+        count = device.counts.get(side, 0)
+        device.counts[side] = count + 1
+        occurrence = _Occurrence(number, meeting, (meeting.key, count))
+        device.open.setdefault(side, []).append(occurrence)
+        queue = device.queues.setdefault(meeting.lane, deque())
+        queue.append(occurrence)
+        if queue[0] is occurrence:
+            self._arrive(occurrence)
+
+    def _arrive(self, first: _Occurrence) -> None:
+        """The head of a queue has come; end what can end, and what follows from it."""
+        coming = [first]
+        while coming:
+            occurrence = coming.pop()
+            occurrence.arrived = True
+            meeting, place = occurrence.meeting, occurrence.place
+            self.sides[place, meeting.role, occurrence.device] = occurrence
+            for ended in self._ended_by(occurrence):
+                ended.over = True
+                device = self.devices[ended.device]
+                queue = device.queues[ended.meeting.lane]
+                queue.popleft()
+                if queue:
+                    coming.append(queue[0])
+                if device.waits_for is ended:
+                    self.runnable.append(ended.device)
+
+    def _ended_by(self, occurrence: _Occurrence) -> list[_Occurrence]:
+        """Occurrences for which this arrival was the last that they waited for."""
+        meeting, place = occurrence.meeting, occurrence.place
+        if meeting.participants.groups:
+            group = meeting.participants.met_in_group[occurrence.device]
+            count = self.arrivals.get((place, group), 0) + 1
+            self.arrivals[place, group] = count
+            if count < len(group):
+                return []
+            return [self.sides[place, meeting.role, member] for member in group]
+        candidates = [occurrence]
+        for role, other in _awaited(meeting, occurrence.device):
+            found = self.sides.get((place, role, other))
+            if found is not None and not found.over and found is not occurrence:
+                candidates.append(found)
+        return [c for c in candidates if not self._missing(c)]
+
+    def _missing(self, occurrence: _Occurrence) -> list[int]:
+        """Devices that an arrived occurrence still waits for."""
+        return [
+            other
+            for role, other in _awaited(occurrence.meeting, occurrence.device)
+            if (occurrence.place, role, other) not in self.sides
+        ]
+
+    # -- standing still ---------------------------------------------------------
+
+    def _stands_in(self, device: _Device) -> _Occurrence | None:
+        """The arrived communication in which a device stands; None when it is done."""
+        if device.waits_for is not None:
+            return device.queues[device.waits_for.meeting.lane][0]
+        return next((queue[0] for queue in device.queues.values() if queue), None)
+
+    def _explain(self, stuck: list[int]) -> Standstill:
+        """Follow who waits for whom from the first device that stands still."""
+        chain: list[Wait] = []
+        seen: dict[int, int] = {}
+        number = stuck[0]
+        while number not in seen:
+            seen[number] = len(chain)
+            occurrence = self._stands_in(self.devices[number])
+            if occurrence is None:  # it came to its end without coming here
+                return Standstill(tuple(chain[-1:]), is_cycle=False)
+            missing = self._missing(occurrence)
+            waiting = [m for m in missing if self._stands_in(self.devices[m])]
+            other = (waiting or missing)[0]
+            chain.append(Wait(number, other, occurrence.meeting.instruction))
+            number = other
+        return Standstill(tuple(chain[seen[number] :]), is_cycle=True)
+
+
+def _takes_part(meeting: Meeting, device: int) -> bool:
+    if meeting.participants.groups:
+        return device in meeting.participants.met_in_group
+    return bool(_awaited(meeting, device))
+
+
+def _awaited(meeting: Meeting, device: int) -> tuple[tuple[str, int], ...]:
+    """(role, device) of everybody whom a device meets, itself included; () for none."""
+    participants = meeting.participants
+    if meeting.role == "send":
+        return tuple(("recv", b) for b in participants.targets.get(device, ()))
+    if meeting.role == "recv":
+        return tuple(("send", a) for a in participants.sources.get(device, ()))
+    if participants.groups:
+        met = participants.met_in_group
+    else:
+        met = participants.met_in_pairs
+    return tuple((meeting.role, other) for other in met.get(device, ()))

@@ -1,0 +1,181 @@
+"""Is a buffer written again before its last reader has read it?
+
+    %s = collective-permute-start(%x)     writes into the buffer of %g from here on
+    %r = add(%g, %g)                      C060: reads what may be overwritten
+    %d = collective-permute-done(%s)
+
+    %u = dynamic-update-slice(%v, ...)    writes into the buffer of %v
+    %r = add(%v, %v)                      C061: reads the updated value
+
+C060 is asked of asynchronous operations alone, which write from start to done: that is
+what a scheduler must see to. C061 replays every buffer over symbolic values and demands
+that whoever reads a value still finds it; it holds behind copy insertion only.
+
+Source: openxla/xla `latency_hiding_scheduler.cc` (alias hazards of dones).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.verify.finding import Report
+from scheduler.checker.asynchronous import Flight, flights, is_marked_synchronous
+from scheduler.checker.buffers import Buffers
+
+#: They read no array: a tuple only notes where its elements are.
+_NO_READ: Final = frozenset({"tuple", "domain", "parameter"})
+_TOP_LEVEL_ONLY: Final = frozenset({"get-tuple-element", "copy"})
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A place read: by whom, where, which value."""
+
+    position: int
+    user: Instruction
+    value: int
+
+
+@dataclass(slots=True)
+class _Contents:
+    """What happens to one buffer in one computation.
+
+    `written`: (position, writer, value), the writer None for what comes in.
+    """
+
+    written: list[tuple[int, Instruction | None, int]] = field(default_factory=list)
+    uses: list[_Use] = field(default_factory=list)
+
+
+def check_hazards(
+    computation: Computation, buffers: Buffers, report: Report, *, in_place: bool
+) -> None:
+    """Note readers that may find another value than theirs."""
+    if computation not in buffers.computations:
+        return
+    found = _contents(computation, buffers)
+    if in_place:
+        for contents in found.values():
+            _replay(contents, report)
+    else:
+        for flight in flights(computation):
+            if flight.start is not None and flight.done is not None:
+                _check_flight(flight, found, buffers, report)
+
+
+def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents]:
+    """What happens to the buffers that hold more than one value."""
+    instructions = computation.instructions
+    # A done's result is written from its start on.
+    begun = {
+        f.done: f.begin
+        for f in flights(computation)
+        if f.done is not None and f.start is not None
+    }
+    value_of, buffer_of = buffers.value_of, buffers.buffer_of
+    seen: set[int] = set()
+    contents: dict[int, _Contents] = {}
+    for position, instruction in enumerate(instructions):
+        is_parameter = instruction.opcode == "parameter"
+        for place in buffers.places(instruction):
+            value = value_of[place]
+            if value in seen:
+                continue
+            seen.add(value)
+            at = -1 if is_parameter else begun.get(instruction, position)
+            contents.setdefault(buffer_of[place], _Contents()).written.append(
+                (at, None if is_parameter else instruction, value)
+            )
+    several = {b: c for b, c in contents.items() if len(c.written) > 1}
+    for position, user, place in _reads(computation, buffers):
+        found = several.get(buffer_of[place])
+        if found is not None:
+            found.uses.append(_Use(position, user, value_of[place]))
+    return several
+
+
+def _reads(
+    computation: Computation, buffers: Buffers
+) -> Iterator[tuple[int, Instruction, int]]:
+    """(position, user, place) of everything read; the root's result is, at the end."""
+    for position, user in enumerate(computation.instructions):
+        opcode = user.opcode
+        if opcode in _NO_READ:
+            continue
+        for operand in dict.fromkeys(user.operands):
+            places = buffers.places(operand)
+            for place in places[:1] if opcode in _TOP_LEVEL_ONLY else places:
+                yield position, user, place
+    end = len(computation.instructions)
+    for place in buffers.places(computation.root):
+        yield end, computation.root, place
+
+
+def _replay(contents: _Contents, report: Report) -> None:
+    """Walk the writes and reads of one buffer in order: each read finds its value."""
+    writes = sorted(contents.written, key=lambda w: w[0])
+    for use in sorted(contents.uses, key=lambda u: u.position):
+        mine = next((w for w in writes if w[2] == use.value), None)
+        if mine is None:
+            continue
+        for at, writer, value in writes:
+            if writer is None or writer is use.user or value == use.value:
+                continue  # whoever overwrites a value may read it while doing so
+            if mine[0] < at < use.position:
+                report.add(
+                    use.user, "C061",
+                    f"reads what %{writer.name} has overwritten by then: both values "
+                    "share a buffer",
+                )  # fmt: skip
+                break
+
+
+def _check_flight(
+    flight: Flight,
+    found: dict[int, _Contents],
+    buffers: Buffers,
+    report: Report,
+) -> None:
+    start, done = flight.start, flight.done
+    assert start is not None
+    assert done is not None
+    if is_marked_synchronous(start):
+        return
+    place = buffers.first[done]
+    contents = found.get(buffers.buffer_of[place])
+    if contents is None:
+        return
+    mine = buffers.value_of[place]
+    late = [
+        use
+        for use in contents.uses
+        if use.value != mine
+        and use.position > flight.begin
+        and use.user not in (start, done)
+    ]
+    if not late:
+        return
+    behind = _reachable_from(done, start)
+    for use in late:
+        if use.user not in behind:
+            report.add(
+                use.user, "C060",
+                f"reads a buffer into which %{start.name} writes from its start on",
+            )  # fmt: skip
+
+
+def _reachable_from(*sources: Instruction) -> set[Instruction]:
+    """What depends on any of them, by operands and control edges."""
+    seen = set(sources)
+    work = list(sources)
+    while work:
+        current = work.pop()
+        for following in (*current.users, *current.control_successors):
+            if following not in seen:
+                seen.add(following)
+                work.append(following)
+    return seen

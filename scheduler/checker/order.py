@@ -1,0 +1,108 @@
+"""Order within a computation: operands, control edges, pairs, scheduling groups.
+
+C010 an operand behind its user          C020 a done in front of its start
+C011 a control predecessor behind        C021 a start without its one done
+                                         C070 a scheduling group in pieces
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.verify.finding import Report
+from scheduler.checker.asynchronous import begins, ends, goes_on
+
+#: What may stand inside a scheduling group without belonging to it: no work.
+_WEIGHTLESS: Final = frozenset(
+    "get-tuple-element bitcast constant parameter broadcast iota tuple".split()
+)
+_GROUP: Final = "_scheduling_group_id"
+_NO_GROUP: Final = "noop"
+
+
+def check_order(computation: Computation, report: Report) -> None:
+    """Note what stands in front of something that it needs."""
+    position = {i: k for k, i in enumerate(computation.instructions)}
+    for here, instruction in enumerate(computation.instructions):
+        for operand in dict.fromkeys(instruction.operands):
+            there = position.get(operand)
+            if there is None:
+                report.add(
+                    instruction, "C010",
+                    f"its operand %{operand.name} is not in the computation",
+                )  # fmt: skip
+            elif there >= here:
+                _note_late_operand(instruction, operand, report)
+        for predecessor in instruction.control_predecessors:
+            if position.get(predecessor, here) >= here:
+                report.add(
+                    instruction, "C011",
+                    f"its control predecessor %{predecessor.name} stands behind it",
+                )  # fmt: skip
+        if begins(instruction):
+            _check_pair(instruction, report)
+
+
+def _note_late_operand(
+    instruction: Instruction, operand: Instruction, report: Report
+) -> None:
+    if _follows(instruction, operand):
+        report.add(
+            instruction, "C020",
+            f"{instruction.opcode} stands in front of its {operand.opcode} "
+            f"%{operand.name}",
+        )  # fmt: skip
+    else:
+        report.add(instruction, "C010", f"its operand %{operand.name} stands behind it")
+
+
+def _follows(instruction: Instruction, earlier: Instruction) -> bool:
+    """Whether one continues or ends the asynchronous operation of the other."""
+    return (
+        (goes_on(instruction) or ends(instruction))
+        and instruction.operands[:1] == (earlier,)
+        and (begins(earlier) or goes_on(earlier))
+    )
+
+
+def _check_pair(start: Instruction, report: Report) -> None:
+    """Follow a start through its updates to its one done."""
+    half = start
+    while True:
+        following = [u for u in half.users if _follows(u, half)]
+        if len(following) != 1:
+            break
+        half = following[0]
+        if ends(half):
+            return
+    if start.opcode in ("send", "recv") and half.users and not following:
+        return  # its done is in a loop, or in the next trip
+    report.add(
+        start, "C021",
+        f"{start.opcode} has {len(following) or 'no'} ends; it must have one",
+    )  # fmt: skip
+
+
+def check_groups(computation: Computation, report: Report) -> None:
+    """Note scheduling groups whose members do not stand together."""
+    instructions = computation.instructions
+    members: dict[str, list[int]] = {}
+    for position, instruction in enumerate(instructions):
+        if _GROUP not in instruction.attributes.get("frontend_attributes", ""):
+            continue
+        group = instruction.frontend_attributes.get(_GROUP, _NO_GROUP)
+        if group != _NO_GROUP:
+            members.setdefault(group, []).append(position)
+    for group, positions in members.items():
+        inside = set(positions)
+        for position in range(positions[0], positions[-1]):
+            stranger = instructions[position]
+            if position not in inside and stranger.opcode not in _WEIGHTLESS:
+                report.add(
+                    stranger, "C070",
+                    f"stands inside scheduling group {group}, to which it does not "
+                    "belong",
+                )  # fmt: skip
+                break

@@ -1,0 +1,264 @@
+"""What is in flight together: limits by lane, and devices that two collectives share.
+
+    s1 = all-gather-start(a)
+    s2 = all-gather-start(b)     C030: 2 in flight on the lane of collectives, limit 1
+    d1 = all-gather-done(s1)     C031: both bring devices 0 and 1 together
+    d2 = all-gather-done(s2)
+
+A lane is a kind of asynchronous resource of the GPU. What is marked synchronous runs in
+place of its start and is not counted. At a loop or call, what its body has in flight at
+most comes on top. Source: openxla/xla `gpu_latency_hiding_scheduler.h`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.verify.finding import Report
+from scheduler.checker.asynchronous import (
+    beginning_of,
+    begins,
+    ends,
+    flights,
+    is_marked_synchronous,
+    work_of,
+)
+from scheduler.checker.participants import (
+    Machine,
+    Participants,
+    collectives_in,
+    participants_of,
+)
+
+COLLECTIVES: Final = "collectives"
+COMPUTE: Final = "asynchronous compute"
+#: In flight together on each lane of point-to-point transfers.
+#: Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, GetNumAvailableResources.
+_POINT_TO_POINT_LIMIT: Final = 4
+_P2P: Final = "point-to-point collectives"
+_MEMCPY: Final = "memory copies"
+#: Transfers of XLA's generic tracker.
+TRANSFERS: Final = "send and recv"
+HOST_TRANSFERS: Final = ("send of the host", "recv of the host")
+_TRANSFER_LANES: Final = tuple(f"{t} {n}" for t in ("send", "recv") for n in (0, 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How many may be in flight on a lane; a lane without a limit is not counted.
+
+    Attributes:
+        by_lane: lanes of the GPU, or kinds of work where `by_kind`.
+        by_kind: one lane per kind of work, as in XLA's generic tracker.
+    """
+
+    by_lane: Mapping[str, int]
+    by_kind: bool = False
+
+    @staticmethod
+    def of_gpu(collectives: int, compute: int) -> Limits:
+        """Limits of the GPU's lanes; 0 for one that is not asked."""
+        point_to_point = _POINT_TO_POINT_LIMIT if collectives else 0
+        return Limits(
+            {
+                COLLECTIVES: collectives,
+                COMPUTE: compute,
+                **dict.fromkeys((_P2P, *_TRANSFER_LANES), point_to_point),
+            }
+        )
+
+    def lane_of(self, half: Instruction) -> str:
+        """The lane of a start or done."""
+        if not self.by_kind:
+            return lane_of(half)
+        work = work_of(half)
+        if work not in ("send", "recv"):
+            return work
+        host = half.attributes.get("is_host_transfer") == "true"
+        return HOST_TRANSFERS[work == "recv"] if host else TRANSFERS
+
+
+def lane_of(half: Instruction) -> str:
+    """The lane of a start or done on the GPU."""
+    start = beginning_of(half) or half
+    text = start.attributes.get("frontend_attributes", "")
+    frontend: Mapping[str, str] = start.frontend_attributes if text else {}
+    work = work_of(half)
+    if work == "fusion" and _copies_a_slice(start):
+        return _MEMCPY
+    if frontend.get("_xla_gpu_collective_stream") == "p2p":
+        return _P2P
+    if work in ("send", "recv"):
+        own: Mapping[str, str] = half.frontend_attributes if text else {}
+        second = own.get("_xla_send_recv_pipeline") == "1"
+        return f"{work} {int(second)}"
+    if (
+        work in opcodes.SYNC_COLLECTIVES
+        or frontend.get("_xla_stream_annotation", "").lower() == "collective"
+        or "_collectives_group" in frontend
+    ):
+        return COLLECTIVES
+    return COMPUTE
+
+
+def _copies_a_slice(start: Instruction) -> bool:
+    """Whether a generic start wraps a fusion that only moves one slice.
+
+    Such a fusion ends in a dynamic-slice or dynamic-update-slice whose backend config
+    describes the copy. Source: openxla/xla `gpu/ir_emission_utils.h`.
+    """
+    for wrapped in called_computations(start):
+        fusion = wrapped.root
+        config = fusion.attributes.get("backend_config", "")
+        if "dynamic_slice" in config or "dynamic_memcpy" in config:
+            return True
+        for body in called_computations(fusion):
+            root = body.root
+            while root.opcode in ("bitcast", "reshape"):
+                root = root.operands[0]
+            if root.opcode in ("dynamic-slice", "dynamic-update-slice") and (
+                "dynamic_slice_config" in root.attributes.get("backend_config", "")
+            ):
+                return True
+    return False
+
+
+class OverlapCheck:
+    """Counts over one module; computations are asked callees first."""
+
+    def __init__(self, machine: Machine, limits: Limits, *, rank_overlap: bool) -> None:
+        """`rank_overlap`: whether C031 is asked."""
+        self.machine = machine
+        self.limits = limits
+        self.rank_overlap = rank_overlap
+        self._peaks: dict[Computation, dict[str, int]] = {}
+
+    def check(self, computation: Computation, report: Report) -> None:
+        """Note what is too much at once in a computation."""
+        changes = self._changes(computation)
+        flying: dict[str, dict[Instruction, None]] = {}
+        peaks: dict[str, int] = {}
+        for position, instruction in enumerate(computation.instructions):
+            for half in changes.ending.get(position, ()):
+                flying.get(self.limits.lane_of(half), {}).pop(half, None)
+            nested = self._nested(instruction)
+            for lane, number in nested.items():
+                together = len(flying.get(lane, ())) + number
+                peaks[lane] = max(peaks.get(lane, 0), together)
+                self._judge(instruction, lane, flying.get(lane, {}), number, report)
+            for half in changes.beginning.get(position, ()):
+                lane = self.limits.lane_of(half)
+                others = flying.setdefault(lane, {})
+                if self.rank_overlap and lane_of(half) == COLLECTIVES:
+                    self._compare(half, others, report)
+                others[half] = None
+                peaks[lane] = max(peaks.get(lane, 0), len(others))
+                if half is instruction:
+                    self._judge(instruction, lane, others, 0, report)
+        self._peaks[computation] = peaks
+
+    def _changes(self, computation: Computation) -> _Changes:
+        beginning: dict[int, list[Instruction]] = {}
+        ending: dict[int, list[Instruction]] = {}
+        for flight in flights(computation):
+            if is_marked_synchronous(flight.half):
+                continue
+            beginning.setdefault(max(flight.begin, 0), []).append(flight.half)
+            ending.setdefault(flight.end, []).append(flight.half)
+        return _Changes(beginning, ending)
+
+    def _nested(self, instruction: Instruction) -> dict[str, int]:
+        if begins(instruction) or ends(instruction) or instruction.opcode == "fusion":
+            return {}
+        found: dict[str, int] = {}
+        for callee in called_computations(instruction):
+            for lane, number in self._peaks.get(callee, {}).items():
+                found[lane] = max(found.get(lane, 0), number)
+        return found
+
+    def _judge(
+        self,
+        instruction: Instruction,
+        lane: str,
+        flying: Mapping[Instruction, None],
+        nested: int,
+        report: Report,
+    ) -> None:
+        limit = self.limits.by_lane.get(lane)
+        together = len(flying) + nested
+        if limit is None or together <= limit or (nested and not flying):
+            return  # what a body does alone was found in the body
+        names = ", ".join(f"%{i.name}" for i in flying)
+        inside = f" and {nested} inside %{instruction.name}" if nested else ""
+        report.add(
+            instruction, "C030",
+            f"{together} in flight on the lane of {lane}, the limit is {limit}: "
+            f"{names}{inside}",
+        )  # fmt: skip
+
+    def _compare(
+        self, start: Instruction, others: Mapping[Instruction, None], report: Report
+    ) -> None:
+        """Two collectives that share more than one device could wait in a cycle."""
+        for other in others:
+            shared = self._shared(other, start)
+            if shared is None:
+                what = "the devices of one of them are not known"
+            elif shared:
+                listed = ", ".join(map(str, shared))
+                what = f"both bring devices {listed} together"
+            else:
+                continue
+            report.add(
+                start, "C031", f"in flight together with %{other.name}, and {what}"
+            )
+
+    def _shared(self, one: Instruction, other: Instruction) -> tuple[int, ...] | None:
+        """Devices of the first two groups with more than one in common; None: unknown.
+
+        What a stream annotation placed there is nobody's collective.
+        """
+        if any(
+            "_xla_stream_annotation" in i.attributes.get("frontend_attributes", "")
+            for i in (one, other)
+        ):
+            return ()
+        mine, theirs = self._participants(one), self._participants(other)
+        if not mine or not theirs:
+            return None
+        for a in mine:
+            for b in theirs:
+                found = _in_common(a, b)
+                if found:
+                    return found
+        return ()
+
+    def _participants(self, start: Instruction) -> tuple[Participants, ...]:
+        return tuple(
+            participants_of(collective, self.machine)
+            for collective in collectives_in(start)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Changes:
+    """What begins and what ends at a position."""
+
+    beginning: dict[int, list[Instruction]]
+    ending: dict[int, list[Instruction]]
+
+
+@lru_cache(maxsize=4096)
+def _in_common(one: Participants, other: Participants) -> tuple[int, ...]:
+    for mine in one.sets:
+        for theirs in other.sets:
+            if len(mine & theirs) > 1:
+                return tuple(sorted(mine & theirs))
+    return ()

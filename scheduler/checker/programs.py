@@ -1,0 +1,181 @@
+"""What each device does, in order: communications begun and waited for.
+
+    %s = all-gather-start(...)      begin on the lane of collectives
+    %d = all-gather-done(%s)        wait
+    %r = all-reduce(...)            begin on the program's own lane, and wait
+    while(...)                      condition and body twice: a trip meets the next
+    conditional(...)                the device's branch; if it is not known, every
+                                    branch in turn, as all devices take the same
+
+A loop is taken to make equally many trips on all devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from scheduler.checker.asynchronous import (
+    beginning_of,
+    begins,
+    ends,
+    is_marked_synchronous,
+    work_of,
+)
+from scheduler.checker.overlap import lane_of
+from scheduler.checker.participants import (
+    Machine,
+    Participants,
+    collectives_in,
+    kind_of,
+    participants_of,
+    transfer_pairs,
+)
+from scheduler.checker.rank_values import Frame
+
+#: Trips of a loop that are followed: what one trip leaves open meets the next.
+_TRIPS: Final = 2
+_PROGRAM: Final = "program"
+_SEND: Final = "send"
+
+
+@dataclass(frozen=True, slots=True)
+class Meeting:
+    """One communication in the text.
+
+    Attributes:
+        key: equal on the devices that meet: kind and channel, or kind and name.
+        instruction: where it begins.
+        lane: the queue in which it runs.
+        participants: who meets.
+        role: 'all', or 'send' or 'recv' for one side of a transfer.
+    """
+
+    key: str
+    instruction: Instruction
+    lane: str
+    participants: Participants
+    role: str = "all"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Begin a meeting, or wait until it is over."""
+
+    meeting: Meeting
+    waits: bool
+
+
+@dataclass(slots=True)
+class ProgramReader:
+    """Reads the steps of devices from one module."""
+
+    module: Module
+    machine: Machine
+    _meetings: dict[Instruction, tuple[Meeting, ...]] = field(default_factory=dict)
+    _communicates: dict[Computation, bool] = field(default_factory=dict)
+
+    def steps(self, device: int) -> list[Step]:
+        """What a device does."""
+        frame = Frame(*divmod(device, self.machine.partitions))
+        return list(self._computation(self.module.entry, frame))
+
+    def _computation(self, computation: Computation, frame: Frame) -> Iterator[Step]:
+        for instruction in computation.instructions:
+            opcode = instruction.opcode
+            if begins(instruction):
+                for meeting in self.meetings(instruction):
+                    yield Step(meeting, waits=False)
+                    if meeting.lane == _PROGRAM:
+                        yield Step(meeting, waits=True)
+            elif ends(instruction):
+                start = beginning_of(instruction)
+                for meeting in self.meetings(start or instruction):
+                    yield Step(meeting, waits=True)
+            elif opcode in opcodes.SYNC_COLLECTIVES:
+                (meeting,) = self.meetings(instruction)
+                yield Step(meeting, waits=False)
+                yield Step(meeting, waits=True)
+            elif opcode in ("while", "conditional", "call"):
+                yield from self._calls(instruction, frame)
+
+    def _calls(self, instruction: Instruction, frame: Frame) -> Iterator[Step]:
+        callees = called_computations(instruction)
+        if not any(map(self.communicates, callees)):
+            return
+        operands = instruction.operands
+        if instruction.opcode == "call":
+            inner = frame.inside(dict(enumerate(operands)))
+            yield from self._computation(callees[0], inner)
+        elif instruction.opcode == "while":
+            body, condition = callees
+            for _ in range(_TRIPS):
+                # What the loop carries is not known.
+                yield from self._computation(condition, frame.inside({}))
+                yield from self._computation(body, frame.inside({}))
+        else:
+            chosen = _branch(instruction, callees, frame)
+            for number, branch in enumerate(callees):
+                if chosen in (None, number):
+                    given = {0: operands[number + 1]}
+                    yield from self._computation(branch, frame.inside(given))
+
+    def communicates(self, computation: Computation) -> bool:
+        """Whether anything in a computation, or below it, meets other devices."""
+        known = self._communicates.get(computation)
+        if known is None:
+            known = any(
+                begins(i) or ends(i) or kind_of(i) != ""
+                or (i.opcode in ("while", "conditional", "call")
+                    and any(map(self.communicates, called_computations(i))))
+                for i in computation.instructions
+            )  # fmt: skip
+            self._communicates[computation] = known
+        return known
+
+    def meetings(self, instruction: Instruction) -> tuple[Meeting, ...]:
+        """What begins (or, for a done without its start, ends) at an instruction."""
+        found = self._meetings.get(instruction)
+        if found is None:
+            found = tuple(self._read(instruction))
+            self._meetings[instruction] = found
+        return found
+
+    def _read(self, instruction: Instruction) -> Iterator[Meeting]:
+        work = work_of(instruction) if begins(instruction) or ends(instruction) else ""
+        if work in ("send", "recv"):
+            pairs = transfer_pairs(instruction, self.machine)
+            key = f"transfer on channel {instruction.attributes.get('channel_id')}"
+            yield Meeting(key, instruction, lane_of(instruction), pairs, work)
+            return
+        lane = _PROGRAM
+        if begins(instruction) and not is_marked_synchronous(instruction):
+            lane = lane_of(instruction)
+        for collective in collectives_in(instruction):
+            channel = collective.attributes.get("channel_id")
+            named = f"channel {channel}" if channel else f"%{collective.name}"
+            yield Meeting(
+                f"{kind_of(collective)} {named}",
+                instruction,
+                lane,
+                participants_of(collective, self.machine),
+            )
+
+
+def _branch(
+    instruction: Instruction, callees: tuple[Computation, ...], frame: Frame
+) -> int | None:
+    """The branch that the device takes; None where that is not known."""
+    index = frame.scalar(instruction.operands[0])
+    if index is None:
+        return None
+    if instruction.operands[0].shape.element_type == "pred":
+        return 0 if index else 1
+    # An index out of range takes the last branch.
+    return index if 0 <= index < len(callees) else len(callees) - 1

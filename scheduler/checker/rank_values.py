@@ -1,0 +1,180 @@
+"""Scalars that a device can know by itself: what partition-id and replica-id lead to.
+
+    %id = u32[] partition-id()
+    %even = pred[] compare(%and, %zero), direction=EQ     true on 0, 2, ...
+    conditional(%even, ...)                               branches differ by device
+
+Only what follows from the ids and from constants has a value; everything else is
+unknown, which callers take to be equal on all devices.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.ir.instruction import Instruction
+
+_MASK_32: Final = (1 << 32) - 1
+_NUMBER: Final = re.compile(r"-?\d+")
+
+_BINARY: Final[dict[str, Callable[[int, int], int]]] = {
+    "add": lambda a, b: a + b,
+    "subtract": lambda a, b: a - b,
+    "multiply": lambda a, b: a * b,
+    "maximum": max,
+    "minimum": min,
+    "and": lambda a, b: a & b,
+    "or": lambda a, b: a | b,
+    "xor": lambda a, b: a ^ b,
+    "divide": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
+    "remainder": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
+    "shift-left": lambda a, b: a << b,
+    "shift-right-logical": lambda a, b: a >> b,
+}
+_COMPARE: Final[dict[str, Callable[[int, int], bool]]] = {
+    "EQ": lambda a, b: a == b,
+    "NE": lambda a, b: a != b,
+    "LT": lambda a, b: a < b,
+    "LE": lambda a, b: a <= b,
+    "GT": lambda a, b: a > b,
+    "GE": lambda a, b: a >= b,
+}
+_SAME: Final = frozenset(
+    "bitcast broadcast convert copy opt-barrier reshape transpose".split()
+)
+_INTEGERS: Final = ("s", "u", "p")
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """Whose call a computation runs in, for one device.
+
+    Attributes:
+        replica: of the device.
+        partition: of the device.
+        given: the callers' operands by parameter number; absent ones are unknown.
+        outer: the frame of those operands.
+        known: values found so far.
+    """
+
+    replica: int
+    partition: int
+    given: Mapping[int, Instruction] = field(default_factory=dict)
+    outer: Frame | None = None
+    known: dict[Instruction, tuple[int, ...] | None] = field(default_factory=dict)
+
+    def inside(self, given: Mapping[int, Instruction]) -> Frame:
+        """The frame of a computation called with those operands."""
+        return Frame(self.replica, self.partition, given, self)
+
+    def scalar(self, instruction: Instruction) -> int | None:
+        """The value of an integer or predicate of one element; None: unknown."""
+        values = self.values(instruction)
+        return values[0] if values is not None and len(values) == 1 else None
+
+    def values(self, instruction: Instruction) -> tuple[int, ...] | None:
+        """The elements of a small array in order, one for a scalar; None: unknown."""
+        pending = [instruction]
+        while pending:
+            current = pending[-1]
+            if current in self.known:
+                pending.pop()
+                continue
+            # Only small integers are worth following.
+            missing = (
+                [o for o in current.operands if o not in self.known]
+                if _may_be_known(current)
+                else []
+            )
+            if missing:
+                pending += missing
+            else:
+                self.known[current] = (
+                    self._evaluate(current) if _may_be_known(current) else None
+                )
+        return self.known[instruction]
+
+    def _evaluate(self, instruction: Instruction) -> tuple[int, ...] | None:
+        opcode = instruction.opcode
+        if opcode == "partition-id":
+            return (self.partition,)
+        if opcode == "replica-id":
+            return (self.replica,)
+        if opcode == "parameter":
+            outer = self.given.get(instruction.parameter_number)
+            return None if outer is None or self.outer is None else (
+                self.outer.values(outer)
+            )  # fmt: skip
+        if opcode == "constant":
+            return _literal(instruction.literal or "")
+        if opcode == "get-tuple-element":
+            return self._element(instruction)
+        if opcode in ("fusion", "call"):
+            callee = instruction.called_computations[0]
+            frame = self.inside(dict(enumerate(instruction.operands)))
+            return frame.values(callee.root)
+        operands = [self.known[o] for o in instruction.operands]
+        found = [o for o in operands if o is not None]
+        if len(found) != len(operands):
+            return None
+        return _compute(instruction, found)
+
+    def _element(self, instruction: Instruction) -> tuple[int, ...] | None:
+        source = instruction.operands[0]
+        if source.opcode == "tuple":
+            return self.values(source.operands[instruction.tuple_index])
+        if source.opcode == "parameter" and self.outer is not None:
+            outer = self.given.get(source.parameter_number)
+            if outer is not None and outer.opcode == "tuple":
+                return self.outer.values(outer.operands[instruction.tuple_index])
+        return None
+
+
+def _may_be_known(instruction: Instruction) -> bool:
+    """Whether it is of a kind, type and size that is followed."""
+    shape = instruction.shape
+    if not shape.is_array or shape.element_type[0] not in _INTEGERS:
+        return False
+    if instruction.opcode == "constant":
+        return "..." not in (instruction.literal or "")
+    return shape.element_count == 1
+
+
+def _literal(text: str) -> tuple[int, ...] | None:
+    words = text.replace("true", "1").replace("false", "0")
+    found = _NUMBER.findall(words)
+    return tuple(map(int, found)) if found else None
+
+
+def _compute(
+    instruction: Instruction, operands: list[tuple[int, ...]]
+) -> tuple[int, ...] | None:
+    opcode = instruction.opcode
+    if opcode == "dynamic-slice":
+        table, *at = operands
+        if instruction.operands[0].shape.rank != 1:
+            return None
+        return (table[max(0, min(at[0][0], len(table) - 1))],)
+    if any(len(o) != 1 for o in operands):
+        return None
+    scalars = [o[0] for o in operands]
+    if opcode in _SAME:
+        return (scalars[0],)
+    if opcode == "select":
+        return (scalars[1] if scalars[0] else scalars[2],)
+    if opcode == "not":
+        return (
+            (int(not scalars[0]),) if instruction.shape.element_type == "pred" else None
+        )
+    if opcode == "compare":
+        compare = _COMPARE.get(instruction.attributes.get("direction", ""))
+        return None if compare is None else (int(compare(*scalars)),)
+    operation = _BINARY.get(opcode)
+    if operation is None or (opcode in ("divide", "remainder") and not scalars[1]):
+        return None
+    value = operation(*scalars)
+    unsigned = instruction.shape.element_type == "u32"
+    return (value & _MASK_32 if unsigned else value,)

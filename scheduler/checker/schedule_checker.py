@@ -1,0 +1,255 @@
+"""Prove the order of a scheduled module legal, without knowing how it was made.
+
+%d = all-gather-done(%s)       error[C020]: all-gather-done stands in front of its
+%s = all-gather-start(%p)                   all-gather-start %s
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.errors import PassError
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
+from hlo_passes.passes.base import CheckingPass, PassContext
+from hlo_passes.passes.base import Report as PassReport
+from hlo_passes.verify.finding import Finding, Report
+from scheduler.checker.against import compare_with
+from scheduler.checker.buffers import Buffers
+from scheduler.checker.device_order import standstill
+from scheduler.checker.hazards import check_hazards
+from scheduler.checker.memory import peak_memory
+from scheduler.checker.order import check_groups, check_order
+from scheduler.checker.overlap import (
+    HOST_TRANSFERS,
+    TRANSFERS,
+    Limits,
+    OverlapCheck,
+)
+from scheduler.checker.participants import Machine
+from scheduler.hardware.topology import device_count_of
+
+Hazards = Literal["off", "async", "all"]
+
+
+class IllegalScheduleError(PassError):
+    """An order that the checker refuses; `findings` holds everything it found."""
+
+    default_code = "C000"
+
+    def __init__(self, findings: tuple[Finding, ...]) -> None:
+        """`findings`: at least one."""
+        self.findings = findings
+        first = findings[0]
+        super().__init__(
+            first.message, code=first.code, location=first.location, hint=first.hint
+        )
+
+    def render(self) -> str:
+        """All findings, one after another."""
+        return "\n".join(f.render() for f in self.findings)
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleChecker(CheckingPass):
+    """Refuse a schedule that is not legal; nothing is changed.
+
+    ```
+    Refused:  %u = f32[8] negate(%d)                         reads what is not there yet
+              %d = f32[8] all-gather-done(%s)
+              %s = (f32[4], f32[8]) all-gather-start(%p)     stands behind its done
+    ```
+
+    Asked are, in every computation: operands and control predecessors in front; pairs;
+    how much is in flight together; what is written while somebody still reads it; and
+    in the whole module: whether all devices get through their communications in the
+    orders in which they come to them, and how much memory is in use at most. The codes
+    are C001 to C070 in docs/errors.md.
+
+    Behind a scheduler (`opt --verify-each`) it takes the scheduler's limits, and
+    demands that nothing but the order has changed.
+
+    Attributes:
+        flavour: count by the lanes of the GPU, or by kind of operation (`generic`).
+        parallel_collective_overlap_limit: collectives in flight together on the GPU;
+            this limit and those below: 0 for not asked.
+        parallel_async_compute_limit: computations in flight beside the GPU's program.
+        all_gather_overlap_limit: in flight together (generic); likewise the others.
+        enable_collective_multi_streaming: collectives in flight together share one
+            device at most: those that share two could wait in a circle on two streams.
+        device_order: run every device's queues, and report a circle of waits.
+        memory_limit_bytes: of buffers in use together; none: not asked.
+        hard_memory_limit: `off`: the limit was advice; `input-order`: it may be
+            exceeded by the order that was there before.
+        alias_hazards: 'async' for what asynchronous operations write; 'all' for updates
+            in place too (a module behind copy insertion); 'off'.
+        scheduling_groups: members of a scheduling group stand together.
+    """
+
+    name: ClassVar[str] = "schedule-checker"
+    flavour: Literal["gpu", "generic"] = "gpu"
+    parallel_collective_overlap_limit: int = 0
+    parallel_async_compute_limit: int = 0
+    all_gather_overlap_limit: int = 0
+    all_reduce_overlap_limit: int = 0
+    all_to_all_overlap_limit: int = 0
+    collective_broadcast_overlap_limit: int = 0
+    collective_permute_overlap_limit: int = 0
+    ragged_all_to_all_overlap_limit: int = 0
+    reduce_scatter_overlap_limit: int = 0
+    send_recv_overlap_limit: int = 0
+    send_recv_host_overlap_limit: int = 0
+    enable_collective_multi_streaming: bool = False
+    device_order: bool = True
+    memory_limit_bytes: int | None = None
+    hard_memory_limit: Literal["off", "fail", "input-order"] = "fail"
+    alias_hazards: Hazards = "async"
+    scheduling_groups: bool = False
+
+    def check(
+        self,
+        module: Module,
+        before: Module | None,
+        context: PassContext,
+        report: PassReport,
+    ) -> None:
+        """Raise IllegalScheduleError with all findings, if there are any."""
+        found = self.findings(module, before)
+        if found:
+            raise IllegalScheduleError(tuple(found))
+        report.count("computations-checked", len(module.computations))
+
+    def findings(self, module: Module, before: Module | None = None) -> list[Finding]:
+        """Everything that is wrong with a schedule."""
+        found = [] if before is None else compare_with(before, module)
+        if not module.is_scheduled:
+            report = Report()
+            report.add(
+                None, "C001", "the module has no schedule",
+                "a scheduler writes is_scheduled=true into the header",
+            )  # fmt: skip
+            return [*report.findings(module), *found]
+        ordered = self._order(module)
+        if ordered:
+            return [*found, *ordered]  # nothing else means much
+        return [
+            *found,
+            *self._flights(module),
+            *self._device_order(module),
+            *self._memory(module, before),
+        ]
+
+    def _order(self, module: Module) -> list[Finding]:
+        found: list[Finding] = []
+        for computation in module.computations:
+            report = Report(computation)
+            check_order(computation, report)
+            if self.scheduling_groups:
+                check_groups(computation, report)
+            found += report.findings(module)
+        return found
+
+    def _flights(self, module: Module) -> list[Finding]:
+        overlap = OverlapCheck(
+            machine_of(module),
+            self._limits(),
+            rank_overlap=self.enable_collective_multi_streaming,
+        )
+        hazards = self.alias_hazards
+        buffers = Buffers(module) if hazards != "off" else None
+        found: dict[str, list[Finding]] = {}
+        for computation in build_call_graph(module).post_order:
+            report = Report(computation)
+            overlap.check(computation, report)
+            if buffers is not None:
+                check_hazards(computation, buffers, report, in_place=hazards == "all")
+            found[computation.name] = list(report.findings(module))
+        return [f for c in module.computations for f in found[c.name]]
+
+    def _limits(self) -> Limits:
+        if self.flavour == "gpu":
+            limits = Limits.of_gpu(
+                self.parallel_collective_overlap_limit,
+                self.parallel_async_compute_limit,
+            )
+        else:
+            kinds = {
+                kind: getattr(self, f"{kind.replace('-', '_')}_overlap_limit")
+                for kind in SYNC_COLLECTIVES
+            }
+            host = self.send_recv_host_overlap_limit
+            limits = Limits(
+                {
+                    **kinds,
+                    TRANSFERS: self.send_recv_overlap_limit,
+                    **dict.fromkeys(HOST_TRANSFERS, host),
+                },
+                by_kind=True,
+            )
+        asked = {lane: limit for lane, limit in limits.by_lane.items() if limit}
+        return dataclasses.replace(limits, by_lane=asked)
+
+    def _device_order(self, module: Module) -> list[Finding]:
+        stop = standstill(module, machine_of(module)) if self.device_order else None
+        if stop is None:
+            return []
+        first = stop.waits[0].instruction
+        report = Report(first.computation)
+        report.add(first, "C040" if stop.is_cycle else "C041", stop.message)
+        return list(report.findings(module))
+
+    def _memory(self, module: Module, before: Module | None) -> list[Finding]:
+        limit = self.memory_limit_bytes
+        if limit is None or self.hard_memory_limit == "off":
+            return []
+        if self.hard_memory_limit == "input-order" and _same_order(before, module):
+            return []
+        peak = peak_memory(module)
+        if peak.size_bytes <= limit:
+            return []
+        report = Report(module.entry)
+        report.add(
+            peak.instruction, "C050",
+            f"{peak.size_bytes} bytes are in use together, the limit is {limit}",
+        )  # fmt: skip
+        return list(report.findings(module))
+
+
+def _same_order(before: Module | None, module: Module) -> bool:
+    """Whether every computation is in the order that it had."""
+    return before is not None and all(
+        [i.name for i in c.instructions]
+        == [i.name for i in getattr(before.computation(c.name), "instructions", ())]
+        for c in module.computations
+    )
+
+
+def machine_of(module: Module) -> Machine:
+    """The devices that a module asks for."""
+    declared = Machine(module.replica_count, module.num_partitions)
+    count = device_count_of(module)
+    if declared.devices == count:
+        return declared
+    with_channels = any(
+        "channel_id" in i._tail for c in module.computations for i in c.instructions
+    )
+    return Machine(1, count) if with_channels else Machine(count, 1)
+
+
+def check_schedule(
+    module: Module, before: Module | None = None, **options: object
+) -> list[Finding]:
+    """Everything that is wrong with the order of a scheduled module; [] for nothing.
+
+    Args:
+        module: with `is_scheduled=true`.
+        before: the module before scheduling; only the order may differ.
+        options: those of `ScheduleChecker`.
+
+    Raises TypeError for an option that there is not.
+    """
+    checker = dataclasses.replace(ScheduleChecker(), **options)
+    return checker.findings(module, before)
