@@ -5,8 +5,8 @@
     a = add(g, g)
     d = collective-permute-done(c)
 
-Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, `xla/service/hlo_value.cc`
-(Aug 2026).
+Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`,
+`xla/service/hlo_value.cc` (Aug 2026).
 """
 
 from __future__ import annotations

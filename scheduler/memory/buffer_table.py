@@ -272,7 +272,7 @@ class _Lists:
 def _last_uses(
     buffers: Buffers, blocks: Mapping[Computation, Sequence[int]]
 ) -> list[int]:
-    """buffer -> last instruction of the walk that reads it, or first holds it."""
+    """By buffer, the last instruction of the walk that reads it, or first holds it."""
     reached = buffers.flow.reached
     last = [_NOWHERE] * len(buffers.sizes_bytes)
 

@@ -71,7 +71,8 @@ def buffers_of_values(flow: Dataflow) -> Buffers:
     union.spread()
 
     of_value: dict[int, int] = {}
-    members: list[list[int]] = []
+    first_values: list[int] = []
+    members: dict[int, list[int]] = {}
     number_of_leader: dict[int, int] = {}
     value, parent = flow.value, union.parent
     joined = {v for v in flow.joined if v not in parent}
@@ -79,20 +80,17 @@ def buffers_of_values(flow: Dataflow) -> Buffers:
         # A value's own position is the first to hold it, stand-ins excepted.
         if v != position or v in joined:
             continue
-        if v not in parent:
-            of_value[v] = len(members)
-            members.append([v])
-            continue
-        leader = union.find(v)
-        number = number_of_leader.setdefault(leader, len(members))
-        if number == len(members):
-            members.append([])
-        members[number].append(v)
+        number = len(first_values)
+        if v in parent:
+            number = number_of_leader.setdefault(union.find(v), number)
+            members.setdefault(number, []).append(v)
+        if number == len(first_values):
+            first_values.append(v)
         of_value[v] = number
 
     several: list[tuple[int, ...]] = []
     of_position = _buffers_of_positions(flow, of_value, joined, several)
-    sizes_bytes, is_counted = _sizes(flow, members)
+    sizes_bytes, is_counted = _sizes(flow, first_values, members)
     return Buffers(flow, of_position, several, of_value, sizes_bytes, is_counted)
 
 
@@ -149,7 +147,7 @@ class _Union:
         return root
 
     def merge(self, one: int, other: int) -> None:
-        if one == other or one == NO_VALUE or other == NO_VALUE:
+        if one == other or NO_VALUE in (one, other):
             return
         # The lower value leads, whatever the order of merging.
         a, b = self.find(one), self.find(other)
@@ -193,24 +191,19 @@ def _donated_values(flow: Dataflow) -> Iterator[tuple[int, int]]:
         yield flow.value[result], flow.value[donor]
 
 
-def _sizes(flow: Dataflow, members: list[list[int]]) -> tuple[list[int], list[bool]]:
+def _sizes(
+    flow: Dataflow, first_values: list[int], members: dict[int, list[int]]
+) -> tuple[list[int], list[bool]]:
     """Size and space of each buffer: those of its lowest-numbered value."""
-    of_all: dict[int, tuple[int, bool]] = {}
-    position = 0
+    sizes_of: list[int] = []
+    in_default: list[bool] = []
     for instruction in flow.reached.instructions:
         parts = parts_of(instruction.shape)
-        for size, is_default in zip(
-            parts.sizes_bytes, parts.is_default_space, strict=True
-        ):
-            of_all[position] = (size, is_default)
-            position += 1
+        sizes_of += parts.sizes_bytes
+        in_default += parts.is_default_space
     ranks = ValueRanks(flow)
-    sizes: list[int] = []
-    counted: list[bool] = []
-    for values in members:
-        size, is_default = of_all[values[0]]
-        if len(values) > 1 and len({of_all[v] for v in values}) > 1:
-            size, is_default = of_all[min(values, key=ranks)]
-        sizes.append(size)
-        counted.append(is_default)
-    return sizes, counted
+    lowest = list(first_values)
+    for number, values in members.items():
+        if len({(sizes_of[v], in_default[v]) for v in values}) > 1:
+            lowest[number] = min(values, key=ranks)
+    return [sizes_of[v] for v in lowest], [in_default[v] for v in lowest]

@@ -1,9 +1,9 @@
 """Which value stands at which position: XLA's dataflow analysis in SSA form.
 
-    t = (f32[4], s32[]) tuple(a, i)       defines its table; parts hold a's and i's value
-    w = while(t), body=%body              the parameter of body holds t's values, or one
-                                          of its own where the body changes them
-    g = f32[4] get-tuple-element(w), 0    defines nothing: holds what w has there
+    t = (f32[4], s32[]) tuple(a, i)     defines its table; parts hold a's and i's value
+    w = while(t), body=%body            the parameter of body holds t's values, or one
+                                        of its own where the body changes them
+    g = f32[4] get-tuple-element(w)     defines nothing: holds what w has there
 
 Unlike XLA nothing is iterated: computations are visited once, callees first.
 
@@ -22,6 +22,7 @@ from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.opcodes import async_role, wrapped_opcode
 from scheduler.memory import call_values
 from scheduler.memory.buffer_sizes import Parts, parts_of
+from scheduler.memory.plain_attributes import tuple_index
 from scheduler.memory.reached import Reached
 from scheduler.memory.value_table import NO_VALUE, ValueTable
 
@@ -156,7 +157,7 @@ def _define_all(table: ValueTable, instruction: Instruction, base: int) -> list[
 
 def _element(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
     del base
-    return table.below(instruction.operands[0], (instruction.tuple_index,))
+    return table.below(instruction.operands[0], (tuple_index(instruction),))
 
 
 def _tuple(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
@@ -220,8 +221,10 @@ def _all_gather_done(
 def _collective_permute_start(
     table: ValueTable, instruction: Instruction, base: int
 ) -> list[int]:
-    """((operands), (results), contexts...); XLA gives tables below the top no value,
-    except that of the results."""
+    """((operands), (results), contexts...).
+
+    XLA gives tables below the top no value, except that of the results.
+    """
     found = _define_all(table, instruction, base)
     parts = parts_of(instruction.shape)
     operands = instruction.operands

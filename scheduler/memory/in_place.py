@@ -14,9 +14,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir.header_values import parse_output_aliasing
 from scheduler.memory.buffer_sizes import parts_of
+from scheduler.memory.plain_attributes import fused_computation, tuple_index
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
@@ -131,10 +131,10 @@ def _async_pairs(instruction: Instruction) -> list[InPlacePair]:
 
 def _fusion_pairs(fusion: Instruction) -> list[InPlacePair]:
     """Pairs that follow from the fused computation, without annotations."""
-    bodies = called_computations(fusion)
-    if not bodies:
+    body = fused_computation(fusion)
+    if body is None:
         return []
-    root = bodies[0].root
+    root = body.root
     if root.opcode not in _LEADS_ON:
         return []
     parts = parts_of(fusion.shape)
@@ -175,7 +175,7 @@ def _trace(instruction: Instruction, path: Path) -> tuple[Instruction, Path]:
     while instruction.opcode == "get-tuple-element":
         instruction, path = (
             instruction.operands[0],
-            (instruction.tuple_index, *path),
+            (tuple_index(instruction), *path),
         )
     while not path and instruction.opcode in _NO_OPS:
         instruction = instruction.operands[0]

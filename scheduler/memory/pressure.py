@@ -21,6 +21,7 @@ Source: openxla/xla `xla/service/latency_hiding_scheduler.{h,cc}` (Aug 2026).
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -167,14 +168,30 @@ class ModuleMemory:
             buffers: those of the module, where they are known already.
         """
         self.module = module
-        self.buffers = buffers if buffers is not None else build_buffers(module)
-        self.sizes_bytes = self.buffers.sizes_bytes
         self._top_down = top_down
-        self._blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
-        self.table = build_buffer_table(self.buffers, self._blocks, top_down=top_down)
-        self._replay = Replay(self.table, self._blocks, top_down=top_down)
-        self._replay.run()
+        # Nothing made here is garbage, and a look through a big module costs more than
+        # all of it.
+        was_collecting = gc.isenabled()
+        gc.disable()
+        try:
+            self.buffers = buffers if buffers is not None else build_buffers(module)
+            self._blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
+            self.table = build_buffer_table(
+                self.buffers, self._blocks, top_down=top_down
+            )
+            self._replay = Replay(self.table, self._blocks, top_down=top_down)
+            self._replay.run()
+        finally:
+            if was_collecting:
+                gc.enable()
+        self.sizes_bytes = self.buffers.sizes_bytes
         self._hazards: HazardTable | None = None
+
+    @property
+    def computations(self) -> tuple[Computation, ...]:
+        """Computations that run, callees before callers."""
+        peaks = self._replay.stored_peaks
+        return tuple(c for c in self.buffers.flow.reached.computations if c in peaks)
 
     def of(self, computation: Computation) -> ComputationMemory:
         """Tables of one computation, with the callees' peaks as stored now."""

@@ -2,8 +2,8 @@
 
     t = (f32[4], s32[]) tuple(a, i)        positions 7 8 9 hold values 7 a i
 
-A position is a number: `start[n] + k` is part k (pre-order) of instruction n. A value is
-the number of the position that defines it. Parameters of called computations hold
+A position is a number: `start[n] + k` is part k (pre-order) of instruction n. A value
+is the number of the position that defines it. Parameters of called computations hold
 stand-ins (their own positions) until a caller binds them.
 """
 
@@ -73,7 +73,9 @@ class ValueTable:
         """Say what a caller passes for a parameter, part by part."""
         first = self.first(parameter)
         if self.has_one_caller(parameter.computation):
-            self._bound |= dict(zip(range(first, first + len(values)), values))
+            self._bound |= dict(
+                zip(range(first, first + len(values)), values, strict=True)
+            )
         else:
             for k, value in enumerate(values):
                 self.joined.setdefault(first + k, []).append(value)

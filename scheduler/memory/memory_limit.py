@@ -1,0 +1,78 @@
+"""The memory that XLA's GPU scheduler may fill: its limit, before any schedule exists.
+
+    base  = memory of the device * 80 / 100, unless the module's config sets it
+    io    = parameters and result of the entry, what is donated counted once
+    limit = (base - io) * slop / 100          0 where io does not fit into base
+
+Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc`, GetSchedulerMemoryLimit (Aug
+2026).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.ir.header_values import parse_input_output_alias
+from scheduler.memory.buffer_sizes import parts_of
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.module import Module
+    from hlo_passes.ir.shapes import Shape
+
+#: Share of the device's memory that XLA's allocator is taken to have.
+DEVICE_SHARE_PERCENT: Final = 80
+#: `xla_gpu_memory_limit_slop_factor`.
+DEFAULT_SLOP_PERCENT: Final = 95
+
+
+def entry_bytes(module: Module) -> int:
+    """Parameters and result of the entry in device memory; donated results count 0.
+
+    Every part counts: arrays by their elements, tuples by their pointers.
+    """
+    result = module.entry.root.shape
+    total = sum(device_bytes(p.shape) for p in module.entry.parameters)
+    total += device_bytes(result)
+    text = module.attributes.get("input_output_alias")
+    if text is not None:
+        parts = parts_of(result)
+        for alias in parse_input_output_alias(text).aliases:
+            k = parts.offsets[alias.output]
+            if parts.is_default_space[k]:
+                total -= parts.sizes_bytes[k]
+    return total
+
+
+def scheduler_memory_limit_bytes(
+    module: Module,
+    memory_bytes: int,
+    *,
+    slop_percent: int = DEFAULT_SLOP_PERCENT,
+    base_bytes: int = 0,
+) -> int:
+    """The limit for `module`, in bytes.
+
+    Args:
+        module: whose entry's parameters and result are taken off.
+        memory_bytes: of the device (`Target.memory_bytes`).
+        slop_percent: what part of the rest may be filled; above 100 is allowed.
+        base_bytes: the base itself where it is known (`device_memory_size` of XLA's
+            module config), 0 to take it from the device.
+    """
+    base = base_bytes or memory_bytes * DEVICE_SHARE_PERCENT // 100
+    taken = entry_bytes(module)
+    if taken > base:
+        return 0
+    return (base - taken) * slop_percent // 100
+
+
+def device_bytes(shape: Shape) -> int:
+    """Bytes of all parts of a shape in device memory."""
+    parts = parts_of(shape)
+    return sum(
+        size
+        for size, is_default in zip(
+            parts.sizes_bytes, parts.is_default_space, strict=True
+        )
+        if is_default
+    )
