@@ -149,6 +149,7 @@ class ComputationTimes:
         name: of the computation.
         step_time_us: how long it takes.
         exposed_us: how long the compute lane waits, or runs a synchronous collective.
+        other_exposed_us: of that, waits for copies and asynchronous computations.
         compute_us: how long the compute lane computes; `step_time_us - exposed_us`.
         communication_us: latencies of all collectives, sends and receives.
         lower_bound_us: no order of the same instructions is faster.
@@ -162,6 +163,7 @@ class ComputationTimes:
     name: str
     step_time_us: float
     exposed_us: float
+    other_exposed_us: float
     compute_us: float
     communication_us: float
     lower_bound_us: float

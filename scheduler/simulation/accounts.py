@@ -1,0 +1,222 @@
+"""What a run adds up to: exposed, communication, serial time and the lower bound.
+
+    exposed          waits of the compute lane, synchronous collectives included
+    serial           everything one after the other
+    lower bound      the greatest of
+        compute          what the compute lane itself has to run
+        one stream       all that a communication or compute stream has to run
+        critical path    the longest chain of instructions that need each other
+
+Loops count with their trips, and inside the first and the last of these a loop counts
+with the bound of its body. Whatever order the instructions are put into, with the same
+streams and the same choice of synchronous collectives, the step is not shorter.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.ir.instruction import Instruction
+from scheduler.passes.stream_values import Stream
+from scheduler.simulation.engine import Run
+from scheduler.simulation.program import Call, Work
+
+_COMMUNICATION: Final = ("collective", "transfer")
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """One run, what it called included, as one device sees it; us.
+
+    Attributes:
+        step_us: how long it took.
+        compute_us: on the compute lane.
+        exposed_us: the rest of it.
+        other_exposed_us: of that, waits for copies and asynchronous computations.
+        communication_us: latencies of collectives, sends and receives.
+        serial_us: everything one after the other.
+        bound_us: the lower bound.
+        bound_by: what makes it.
+        streams: by stream, what it has to run.
+        is_closed: whether all that is started in it also ends in it.
+    """
+
+    step_us: float
+    compute_us: float
+    exposed_us: float
+    other_exposed_us: float
+    communication_us: float
+    serial_us: float
+    bound_us: float
+    bound_by: str
+    streams: dict[Stream, float]
+    is_closed: bool
+
+
+@dataclass(slots=True)
+class Accounts:
+    """Accounts of runs, each made once.
+
+    Attributes:
+        device: whose clock is read.
+        queueing: whether a stream runs one thing after the other.
+        entry: the run after which nothing is in flight any more.
+    """
+
+    device: int
+    queueing: bool
+    entry: Run
+    _known: dict[Run, Account] = field(default_factory=dict)
+
+    def of(self, run: Run) -> Account:
+        """The account of a run."""
+        if run not in self._known:
+            self._known[run] = self._make(run)
+        return self._known[run]
+
+    def takes_part(self, work: Work) -> bool:
+        """Whether the device is in one of the groups of a work."""
+        return work.groups is None or any(self.device in g for g in work.groups)
+
+    def duration_us(self, run: Run, work: Work) -> float:
+        """How long a work takes by itself on this device."""
+        if not self.takes_part(work):
+            return 0.0
+        body = run.bodies.get(work.number)
+        return work.price.us if body is None else body.elapsed[self.device]
+
+    def _make(self, run: Run) -> Account:
+        device, program = self.device, run.program
+        parts = [
+            (self.of(part), times) for ran in run.called.values() for part, times in ran
+        ]
+        mine: dict[str, float] = dict.fromkeys(("comm", "async", "waits", "other"), 0.0)
+        sync_us = 0.0
+        streams: dict[Stream, float] = {}
+        for work in program.works:
+            duration = self.duration_us(run, work)
+            waited = run.waits.get(work.number, [0.0] * (device + 1))[device]
+            mine["waits"] += waited
+            if work.kind in _COMMUNICATION:
+                mine["comm"] += duration
+            else:
+                mine["other"] += waited
+            if work.stream is None:
+                sync_us += duration
+            else:
+                mine["async"] += duration
+                streams[work.stream] = streams.get(work.stream, 0.0) + duration
+        mine["waits"] += sum(wait[device] for wait in run.outer_waits.values())
+        own_us = sum(program.costs_us)
+        for part, times in parts:
+            for stream, busy in part.streams.items():
+                streams[stream] = streams.get(stream, 0.0) + busy * times
+        waits = mine["waits"] + sum(p.exposed_us * n for p, n in parts)
+        step = run.elapsed[device]
+        if run is self.entry:
+            # What nobody asked for still has to end before the step does.
+            waits += step - run.lane_end[device]
+        closed = not program.hands_over and all(p.is_closed for p, _ in parts)
+        in_order = own_us + sync_us + sum(p.bound_us * n for p, n in parts)
+        bound, by = self._bound(run, in_order, streams, is_whole=closed)
+        return Account(
+            step_us=step,
+            compute_us=run.compute_us,
+            exposed_us=waits,
+            other_exposed_us=mine["other"]
+            + sum(p.other_exposed_us * n for p, n in parts),
+            communication_us=mine["comm"]
+            + sum(p.communication_us * n for p, n in parts),
+            serial_us=own_us
+            + sync_us
+            + mine["async"]
+            + sum(p.serial_us * n for p, n in parts),
+            bound_us=bound,
+            bound_by=by,
+            streams=streams,
+            is_closed=closed,
+        )
+
+    def _bound(
+        self,
+        run: Run,
+        in_order_us: float,
+        streams: dict[Stream, float],
+        *,
+        is_whole: bool,
+    ) -> tuple[float, str]:
+        found = [(in_order_us, "compute"), (self._critical_path(run), "critical path")]
+        certain = all(
+            not item.probabilities
+            for item in run.program.items
+            if isinstance(item, Call)
+        )
+        if self.queueing and certain and (is_whole or run is self.entry):
+            found += [(busy, str(stream)) for stream, busy in sorted(streams.items())]
+        return max(found, key=lambda bound: bound[0])
+
+    def _critical_path(self, run: Run) -> float:
+        """The longest chain through operands and control edges, us."""
+        program = run.program
+        added = dict(zip(program.order, program.costs_us, strict=True))
+        for position, ran in run.called.items():
+            added[program.order[position]] = sum(
+                self.of(part).bound_us * times for part, times in ran
+            )
+        in_flight: dict[Instruction, tuple[Instruction, float]] = {}
+        for work in program.works:
+            duration = self.duration_us(run, work)
+            if work.stream is None:
+                added[work.instruction] = duration
+            elif work.done is not None:
+                in_flight[work.done] = (work.instruction, duration)
+        ends: dict[Instruction, float] = {}
+        for instruction, cost in added.items():
+            begin = 0.0
+            for before in instruction.operands:
+                end = ends[before]
+                if end > begin:
+                    begin = end
+            for before in instruction.control_predecessors:
+                begin = max(begin, ends[before])
+            if instruction in in_flight:
+                start, duration = in_flight[instruction]
+                begin = max(begin, ends[start] + duration)
+            ends[instruction] = begin + cost
+        return max(ends.values(), default=0.0)
+
+
+def executions(entry: Run) -> dict[Run, tuple[float, float]]:
+    """Per run: how often a step runs it, and how often on the compute lane."""
+    counts: dict[Run, tuple[float, float]] = {}
+    for run in _callers_first(entry):
+        often, on_lane = counts.get(run, (1.0, 1.0) if run is entry else (0.0, 0.0))
+        counts[run] = (often, on_lane)
+        for ran in run.called.values():
+            for part, times in ran:
+                had = counts.get(part, (0.0, 0.0))
+                counts[part] = (had[0] + often * times, had[1] + on_lane * times)
+        for body in run.bodies.values():
+            had = counts.get(body, (0.0, 0.0))
+            counts[body] = (had[0] + often, had[1])
+    return counts
+
+
+def _callers_first(entry: Run) -> list[Run]:
+    """All runs, each after every run that called it."""
+    order: list[Run] = []
+    seen: set[Run] = set()
+    stack: list[tuple[Run, bool]] = [(entry, False)]
+    while stack:
+        run, is_left = stack.pop()
+        if is_left:
+            order.append(run)
+            continue
+        if run in seen:
+            continue
+        seen.add(run)
+        stack.append((run, True))
+        inner = [part for ran in run.called.values() for part, _ in ran]
+        stack += [(part, False) for part in (*inner, *run.bodies.values())]
+    return order[::-1]

@@ -1,0 +1,231 @@
+"""Why a collective is exposed, in one word and one sentence.
+
+    synchronous      the compute lane runs it itself
+    queued           most of the wait comes from what its stream runs before it
+    nothing-left     all independent compute already runs beside it
+    start-waits      it starts as soon as its operand is there, no sooner possible
+    done-needed      its result is needed at once
+    start-and-done   both
+    window-short     the order leaves room: it could start sooner or end later
+
+Independent is what neither feeds the start nor needs the done, in the same computation;
+a loop in it counts with all its iterations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from hlo_passes.ir.instruction import Instruction
+from scheduler.simulation.engine import Run
+from scheduler.simulation.placement import Placement
+from scheduler.simulation.program import Work
+from scheduler.simulation.timeline import CauseKind, overlap_class
+
+#: Up to this share of an exposure, a slack or a rest of compute counts as none.
+_NEGLIGIBLE: Final = 0.05
+#: From this share of an exposure on, what one could gain counts as its cause.
+_MAIN_SHARE: Final = 0.5
+_BITS_PER_BYTE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """A word and a sentence."""
+
+    kind: CauseKind
+    text: str
+
+
+@dataclass(slots=True)
+class Causes:
+    """Explains the works of one run."""
+
+    run: Run
+    placement: Placement
+    _independent_us: dict[int, float] = field(default_factory=dict)
+    _positions: dict[Instruction, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Find out what is independent of every exposed work, all in one sweep."""
+        order = self.run.program.order
+        self._positions = {instruction: k for k, instruction in enumerate(order)}
+        exposed = [
+            work
+            for work in self.run.program.works
+            if work.done is not None
+            and work.stream is not None
+            and self.placement.wait_us(work) > 0.0
+        ]
+        if exposed:
+            costs = self.placement.busy_us
+            for work, us in zip(
+                exposed, self._independent(exposed, costs), strict=True
+            ):
+                self._independent_us[work.number] = us
+
+    def of(self, work: Work, latency_us: float) -> Cause:
+        """Why a work is exposed, or that it is not."""
+        wait = self.placement.wait_us(work)
+        if work.stream is None:
+            return Cause("synchronous", _why_synchronous(work, wait))
+        if work.done is None:
+            return Cause("hidden", "another iteration or computation awaits it")
+        if wait <= 0.0 or overlap_class(latency_us, wait) == "hidden":
+            shown = max(0.0, latency_us - wait)
+            return Cause(
+                "hidden", f"{_us(shown)} of {_us(latency_us)} run beside other work"
+            )
+        queued = self.placement.begin_us(work) - self.placement.issue_us(work)
+        if min(queued, wait) >= _MAIN_SHARE * wait:
+            return Cause("queued", self._why_queued(work, queued))
+        beside = self.placement.busy_between(work)
+        left = self._independent_us[work.number] - beside
+        if left <= _NEGLIGIBLE * wait:
+            return Cause("nothing-left", _why_nothing_left(beside, latency_us))
+        return self._window(work, wait, beside, latency_us, queued)
+
+    def _why_queued(self, work: Work, queued: float) -> str:
+        behind = self.run.tickets[work.number].behind
+        if behind is None:
+            return f"waits {_us(queued)} until all devices of its group have come to it"
+        return (
+            f"queued {_us(queued)} behind %{behind.instruction.name} on {work.stream}"
+        )
+
+    def _window(
+        self, work: Work, wait: float, beside: float, latency_us: float, queued: float
+    ) -> Cause:
+        feeder, start_slack = self._start_slack(work)
+        user, done_slack = self._done_slack(work)
+        overlapped = f"overlapped only {_us(beside)} of {_us(latency_us)}"
+        if queued > _NEGLIGIBLE * wait:
+            overlapped += f" after {_us(queued)} in the queue"
+        fed = f"%{feeder.name}" if feeder else "the parameters"
+        needed = f"%{user.name}" if user else "the end of the computation"
+        gain = min(start_slack, wait) + min(done_slack, wait)
+        if gain >= _MAIN_SHARE * wait:
+            room = []
+            if start_slack > _NEGLIGIBLE * wait:
+                room.append(f"it could start {_us(start_slack)} sooner, after {fed}")
+            if done_slack > _NEGLIGIBLE * wait:
+                room.append(f"{needed} needs it only {_us(done_slack)} later")
+            text = f"{overlapped}, though " + ", and ".join(room)
+            return Cause("window-short", text)
+        tight_start = start_slack <= _NEGLIGIBLE * wait
+        tight_done = done_slack <= _NEGLIGIBLE * wait
+        if tight_start and not tight_done:
+            return Cause("start-waits", f"its start waits for {fed}; {overlapped}")
+        if tight_done and not tight_start:
+            return Cause("done-needed", f"{needed} needs it at once; {overlapped}")
+        return Cause(
+            "start-and-done",
+            f"its start waits for {fed} and {needed} needs it at once; {overlapped}",
+        )
+
+    # -- dependences --------------------------------------------------------
+
+    def _independent(
+        self, works: Sequence[Work], costs: Sequence[float]
+    ) -> Sequence[float]:
+        """Time, us, of all that neither feeds nor needs each work."""
+        order, index = self.run.program.order, self._positions
+        needs = [0] * len(order)  # bit w: needs the done of work w
+        feeds = [0] * len(order)  # bit w: feeds the start of work w
+        for bit, work in enumerate(works):
+            feeds[work.position] |= 1 << bit
+            if work.done is not None:
+                needs[index[work.done]] |= 1 << bit
+        for k, instruction in enumerate(order):
+            mask = needs[k]
+            for before in instruction.operands:
+                mask |= needs[index[before]]
+            for before in instruction.control_predecessors:
+                mask |= needs[index[before]]
+            needs[k] = mask
+        for k in range(len(order) - 1, -1, -1):
+            mask = feeds[k]
+            if mask:
+                for before in order[k].operands:
+                    feeds[index[before]] |= mask
+                for before in order[k].control_predecessors:
+                    feeds[index[before]] |= mask
+        size = -(-len(works) // _BITS_PER_BYTE)
+        counted = [k for k, cost in enumerate(costs) if cost > 0.0]
+        packed = b"".join(
+            (needs[k] | feeds[k]).to_bytes(size, "little") for k in counted
+        )
+        bits = np.unpackbits(
+            np.frombuffer(packed, np.uint8).reshape(len(counted), size),
+            axis=1,
+            count=len(works),
+            bitorder="little",
+        )
+        values = np.array([costs[k] for k in counted], np.float64)
+        return (values.sum() - values @ bits).tolist()
+
+    def _start_slack(self, work: Work) -> tuple[Instruction | None, float]:
+        """What a start waits for last, and how long ago that was there."""
+        times, index = self.placement, self._positions
+        seen: set[Instruction] = set()
+        stack = [*work.instruction.operands, *work.instruction.control_predecessors]
+        last, last_end = None, 0.0
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            k = index[node]
+            if times.takes_time(k):
+                if times.end_us(k) > last_end:
+                    last, last_end = node, times.end_us(k)
+            else:
+                stack += (*node.operands, *node.control_predecessors)
+        return last, max(0.0, times.issue_us(work) - last_end)
+
+    def _done_slack(self, work: Work) -> tuple[Instruction | None, float]:
+        """What needs a result first, and how long after the done that comes."""
+        times, index = self.placement, self._positions
+        assert work.done is not None
+        seen: set[Instruction] = set()
+        stack = [*work.done.users, *work.done.control_successors]
+        first, first_start = None, self.run.lane_end[times.device]
+        while stack:
+            node = stack.pop()
+            if node in seen:
+                continue
+            seen.add(node)
+            k = index[node]
+            if times.takes_time(k) or times.hands_over(k):
+                if times.start_us(k) < first_start or first is None:
+                    first, first_start = node, times.start_us(k)
+            else:
+                stack += (*node.users, *node.control_successors)
+        after = times.end_us(index[work.done])
+        return first, max(0.0, first_start - after)
+
+
+def _why_synchronous(work: Work, wait: float) -> str:
+    how = (
+        "has no start and done"
+        if work.instruction.async_role is None
+        else "is marked is_sync"
+    )
+    return f"synchronous: it {how}, so the compute stream runs it for {_us(wait)}"
+
+
+def _why_nothing_left(beside: float, latency_us: float) -> str:
+    if beside <= 0.0:
+        return "nothing to overlap: all compute here feeds it or needs it"
+    return (
+        f"nothing left to overlap: the {_us(beside)} of compute that do not depend on "
+        f"it already run beside its {_us(latency_us)}"
+    )
+
+
+def _us(value: float) -> str:
+    return f"{value:.1f} us"

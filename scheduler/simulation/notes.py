@@ -1,0 +1,48 @@
+"""What a reader of simulated numbers should know about them."""
+
+from __future__ import annotations
+
+from scheduler.simulation.prices import Prices
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.surroundings import Surroundings
+
+
+def notes_of(
+    rules: Rules,
+    prices: Prices,
+    surroundings: Surroundings,
+    *,
+    device: int | None,
+    is_scheduled: bool,
+    is_reordered: bool,
+    is_partial: bool,
+) -> tuple[str, ...]:
+    """Sentences without a full stop; `device` is the one shown where they differ."""
+    notes = ["all times are estimates"]
+    for model, count in sorted(prices.abstract.items()):
+        notes.append(
+            f"{count} operations have no better price than XLA's abstract constants "
+            f"({model}), which are no microseconds"
+        )
+    if not is_scheduled:
+        moved = ", brought into an order that can run" if is_reordered else ""
+        notes.append(f"the module is not scheduled: its text order was taken{moved}")
+    loops = list(dict.fromkeys(surroundings.unknown_trips))
+    if loops:
+        names = ", ".join(f"%{name}" for name in loops)
+        notes.append(f"trip counts are not known, 1 was taken: {names}")
+    if device is not None:
+        notes.append(
+            f"collectives leave devices out, so {surroundings.device_count} devices "
+            f"were simulated; shown is device {device}, the last one to end"
+        )
+    elif is_partial:
+        notes.append(
+            "links are shared, so one device stands for all, though some "
+            "collectives leave devices out"
+        )
+    if rules.share_links:
+        notes.append("collectives in flight on one kind of link share it evenly")
+    if rules.xla_statistic:
+        notes.append("counted as XLA's statistic: loops and calls take their node cost")
+    return tuple(notes)

@@ -1,0 +1,139 @@
+"""When each instruction of one run takes place, on the clock of its computation.
+
+placement.start_us(k), placement.end_us(k)     instruction at position k
+placement.issue_us(work), .begin_us(work), .wait_us(work)
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import Final
+
+from scheduler.simulation.engine import Run
+from scheduler.simulation.program import (
+    Call,
+    Compute,
+    Done,
+    Item,
+    OuterDone,
+    Start,
+    Sync,
+    Work,
+)
+
+_NOTHING: Final = 0.0
+
+
+class Placement:
+    """Times of one run as one device sees them.
+
+    Attributes:
+        run: what ran.
+        device: whose clock is read.
+        starts_us: per position, when the compute lane comes to the instruction.
+        ends_us: per position, when it is through with it.
+        busy_us: per position, how long it computes; calls with all they run.
+    """
+
+    def __init__(self, run: Run, device: int) -> None:
+        """Read the times of all instructions off the items."""
+        self.run = run
+        self.device = device
+        self._origin = run.origin[device]
+        self._handing = {work.position for work in run.program.works}
+        self._done_positions = {
+            item.work.number: item.position
+            for item in run.program.items
+            if isinstance(item, Done)
+        }
+        count = len(run.program.order)
+        self.starts_us = [_NOTHING] * count
+        self.ends_us = [_NOTHING] * count
+        self.busy_us = list(run.program.costs_us)
+        for item, times in zip(run.program.items, run.item_starts, strict=True):
+            self._place(item, times[device] - self._origin)
+        self._busy_before = [0.0, *accumulate(self.busy_us)]
+
+    def _place(self, item: Item, at: float) -> None:
+        starts, ends = self.starts_us, self.ends_us
+        if isinstance(item, Compute):
+            costs = self.run.program.costs_us
+            for k in range(item.first, item.last + 1):
+                starts[k] = at
+                at += costs[k]
+                ends[k] = at
+            return
+        if isinstance(item, Start):
+            k, took = item.work.position, 0.0
+        elif isinstance(item, Done):
+            k, took = item.position, self.wait_us(item.work)
+        elif isinstance(item, OuterDone):
+            k = item.position
+            took = self.run.outer_waits.get(k, self._zeros())[self.device]
+        elif isinstance(item, Sync):
+            k, took = item.work.position, self.wait_us(item.work)
+        else:
+            k, took = item.position, self.called_us(item)
+            self.busy_us[k] = took
+        # Under XLA's rules a start or done has run as compute a moment ago.
+        if ends[k] <= starts[k]:
+            starts[k] = at
+        ends[k] = at + took
+
+    def _zeros(self) -> list[float]:
+        return [0.0] * (self.device + 1)
+
+    def start_us(self, k: int) -> float:
+        """When the compute lane comes to the instruction at position `k`."""
+        return self.starts_us[k]
+
+    def end_us(self, k: int) -> float:
+        """When the compute lane is through with it."""
+        return self.ends_us[k]
+
+    def takes_time(self, k: int) -> bool:
+        """Whether the compute lane spends time on it, or it is a done."""
+        opcode = self.run.program.order[k].opcode
+        return self.ends_us[k] > self.starts_us[k] or opcode.endswith("-done")
+
+    def hands_over(self, k: int) -> bool:
+        """Whether it starts something asynchronous."""
+        return k in self._handing
+
+    def called_us(self, call: Call) -> float:
+        """How long a caller takes with all it runs."""
+        ran = self.run.called.get(call.position, ())
+        return sum(part.elapsed[self.device] * times for part, times in ran)
+
+    def wait_us(self, work: Work) -> float:
+        """How long the compute lane waits for a work, or runs it itself."""
+        return self.run.waits.get(work.number, self._zeros())[self.device]
+
+    def issue_us(self, work: Work) -> float:
+        """When the compute lane hands a work to its stream."""
+        ticket = self.run.tickets[work.number]
+        return ticket.issued[self.device] - self._origin
+
+    def begin_us(self, work: Work) -> float:
+        """When its stream begins to run it."""
+        ticket = self.run.tickets[work.number]
+        return ticket.begin[self.device] - self._origin
+
+    def finish_us(self, work: Work) -> float:
+        """When its stream has run it."""
+        ticket = self.run.tickets[work.number]
+        return ticket.end[self.device] - self._origin
+
+    def asked_us(self, work: Work) -> float:
+        """When the compute lane asks for its result; its end where nobody does."""
+        asked = self.run.done_at.get(work.number)
+        return (
+            self.finish_us(work) if asked is None else asked[self.device] - self._origin
+        )
+
+    def busy_between(self, work: Work) -> float:
+        """Time computed between the start and the done of a work."""
+        if work.done is None:
+            return 0.0
+        done_at = self._done_positions[work.number]
+        return self._busy_before[done_at] - self._busy_before[work.position + 1]

@@ -1,0 +1,296 @@
+"""A computation as the simulator runs it: what takes time, in scheduled order.
+
+    %f = ... fusion(...)             Compute(cost)    whole runs of such are one item
+    %s = ... all-gather-start(...)   Start(work)      the stream gets it
+    %d = ... all-gather-done(%s)     Done(work)       the compute lane waits for it
+    %r = ... all-reduce(...)         Sync(work)       the compute lane runs it
+    %w = ... while(...)              Call(bodies, trip count)
+
+A `Work` is one asynchronous operation or synchronous collective with its price.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from hlo_passes.errors import UsageError
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.base import done_of, is_start
+from scheduler.latency.estimate import Estimate
+from scheduler.passes.send_recv import owner_of_transfer
+from scheduler.passes.stream_values import Stream, runs_synchronously
+from scheduler.simulation.prices import Prices
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.surroundings import Surroundings
+
+WorkKind = Literal["collective", "transfer", "copy", "async"]
+
+_TRANSFERS: Final = ("send", "recv")
+_TRANSFER_DONES: Final = ("send-done", "recv-done")
+#: What runs other computations in place: their items take the time.
+CALLS: Final = ("while", "conditional", "call")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Work:
+    """One asynchronous operation, or a synchronous collective.
+
+    Attributes:
+        number: place among the works of its computation.
+        position: of the start in the computation's order.
+        instruction: the start, or the collective itself.
+        done: its done in the same computation, else None.
+        kind: what it is.
+        opcode: the operation without start and done.
+        stream: where it runs; None on the compute lane.
+        price: how long it takes by itself; of one that runs a computation, see `body`.
+        body: the computation that an asynchronous call runs, else None.
+        groups: devices that work together; None when all take part alike.
+        link: what it shares with others when links are shared, '' for nothing.
+        owner: the send or recv that a pipelined transfer belongs to, else itself.
+    """
+
+    number: int
+    position: int
+    instruction: Instruction
+    done: Instruction | None
+    kind: WorkKind
+    opcode: str
+    stream: Stream | None
+    price: Estimate
+    body: Computation | None
+    groups: tuple[tuple[int, ...], ...] | None
+    link: str
+    owner: Instruction
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    """Instructions `first` to `last` run one after the other on the compute lane."""
+
+    first: int
+    last: int
+    cost_us: float
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """The compute lane hands a work to its stream."""
+
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """The compute lane waits until a work of this computation has run."""
+
+    work: Work
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class OuterDone:
+    """The compute lane waits for what an earlier iteration or the caller started."""
+
+    owner: Instruction
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Sync:
+    """The compute lane runs a collective itself."""
+
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """The compute lane runs computations.
+
+    Attributes:
+        position: of the caller.
+        callees: the loop's body, the branches, the called computation.
+        trip_count: iterations; 1 for what is no loop.
+        probabilities: of the branches; () when the dearest one runs.
+    """
+
+    position: int
+    callees: tuple[Computation, ...]
+    trip_count: int
+    probabilities: tuple[float, ...]
+
+
+Item = Compute | Start | Done | OuterDone | Sync | Call
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A computation, ready to run.
+
+    Attributes:
+        computation: whose program this is.
+        order: its instructions as scheduled.
+        costs_us: per instruction, time on the compute lane; what is called and what
+            is asynchronous counts 0.
+        items: what happens, in order.
+        works: by number.
+        hands_over: whether something is still in flight at the end by design.
+    """
+
+    computation: Computation
+    order: tuple[Instruction, ...]
+    costs_us: list[float]
+    items: list[Item]
+    works: list[Work]
+    hands_over: bool
+
+
+@dataclass(slots=True)
+class ProgramBuilder:
+    """Makes programs of the computations of one module, each once."""
+
+    prices: Prices
+    surroundings: Surroundings
+    rules: Rules
+    _programs: dict[Computation, Program] = field(default_factory=dict)
+
+    def of(self, computation: Computation) -> Program:
+        """The program of a computation."""
+        if computation not in self._programs:
+            self._programs[computation] = self._build(computation)
+        return self._programs[computation]
+
+    def _build(self, computation: Computation) -> Program:
+        order = computation.instructions
+        costs = [0.0] * len(order)
+        items: list[Item] = []
+        works: dict[Instruction, Work] = {}
+        run_from, run_us = 0, 0.0
+        for k, instruction in enumerate(order):
+            item = self._item(k, instruction, works)
+            counts = item is None or self.rules.xla_statistic
+            if counts:
+                costs[k] = self.prices.node(instruction)
+                run_us += costs[k]
+            if item is None or isinstance(item, Compute):
+                continue
+            # Under XLA's rules a start or done costs first, then has its effect.
+            end = k + 1 if counts else k
+            if end > run_from:
+                items.append(Compute(run_from, end - 1, run_us))
+            items.append(item)
+            run_from, run_us = k + 1, 0.0
+        if run_from < len(order):
+            items.append(Compute(run_from, len(order) - 1, run_us))
+        return Program(
+            computation,
+            order,
+            costs,
+            items,
+            list(works.values()),
+            any(w.stream is not None and w.done is None for w in works.values()),
+        )
+
+    def _item(
+        self, k: int, instruction: Instruction, works: dict[Instruction, Work]
+    ) -> Item | None:
+        """What an instruction does besides computing; None for mere compute."""
+        opcode = instruction.opcode
+        if opcode in CALLS:
+            return None if self.rules.xla_statistic else self._call(k, instruction)
+        if opcode in opcodes.SYNC_COLLECTIVES:
+            if self.rules.xla_statistic:
+                return None
+            return self._synchronous(k, instruction, works)
+        if opcode in _TRANSFERS or opcode.endswith("-start"):
+            if not is_start(instruction):
+                return None
+            return self._start(k, instruction, works)
+        if opcode.endswith(("-done", "-update")):
+            return self._done(k, instruction, works)
+        return None
+
+    def _call(self, k: int, instruction: Instruction) -> Call:
+        callees = instruction.called_computations
+        if instruction.opcode == "while":
+            # XLA's order of callees: the body, then the condition, which is not run.
+            trips = self.surroundings.trip_count(instruction)
+            return Call(k, callees[:1], trips, ())
+        shares = self.rules.branch_probabilities.get(instruction.name, ())
+        if shares and len(shares) != len(callees):
+            raise UsageError(
+                f"%{instruction.name} has {len(callees)} branches, not {len(shares)}",
+                code="U221",
+                hint="one probability for each branch",
+            )
+        return Call(k, callees, 1, shares)
+
+    def _synchronous(
+        self, k: int, instruction: Instruction, works: dict[Instruction, Work]
+    ) -> Sync:
+        work = Work(
+            number=len(works),
+            position=k,
+            instruction=instruction,
+            done=None,
+            kind="collective",
+            opcode=instruction.async_wrapped_opcode or instruction.opcode,
+            stream=None,
+            price=self.prices.synchronous(instruction),
+            body=None,
+            groups=self.surroundings.groups(instruction),
+            link=self.surroundings.link(instruction),
+            owner=instruction,
+        )
+        works[instruction] = work
+        return Sync(work)
+
+    def _start(
+        self, k: int, instruction: Instruction, works: dict[Instruction, Work]
+    ) -> Item | None:
+        if runs_synchronously(instruction):
+            if self.rules.xla_statistic:
+                return None
+            return self._synchronous(k, instruction, works)
+        found = done_of(instruction)
+        done = found if found and found.computation is instruction.computation else None
+        kind = self.surroundings.kind(instruction)
+        stream = self.surroundings.stream(instruction)
+        body = self.surroundings.body(instruction)
+        is_network = kind in ("collective", "transfer")
+        work = Work(
+            number=len(works),
+            position=k,
+            instruction=instruction,
+            done=done,
+            kind=kind,
+            opcode=instruction.async_wrapped_opcode or instruction.opcode,
+            stream=stream,
+            price=self.prices.latency(instruction, done or instruction),
+            body=None if self.rules.xla_statistic else body,
+            groups=self.surroundings.groups(instruction) if is_network else None,
+            link=self.surroundings.link(instruction),
+            owner=owner_of_transfer(instruction)
+            if instruction.opcode in _TRANSFERS
+            else instruction,
+        )
+        works[instruction] = work
+        return Start(work)
+
+    def _done(
+        self, k: int, instruction: Instruction, works: Mapping[Instruction, Work]
+    ) -> Item | None:
+        if instruction.opcode in _TRANSFER_DONES:
+            start, owner = instruction.operands[0], owner_of_transfer(instruction)
+        elif instruction.async_role == "done":
+            start = owner = instruction.async_start
+        else:
+            return None
+        work = works.get(start)
+        if work is None:
+            return None if self.rules.xla_statistic else OuterDone(owner, k)
+        return Done(work, k) if work.stream is not None else None

@@ -1,0 +1,263 @@
+"""From a module to its timeline.
+
+    timeline = simulate(module, target="h100_sxm", topology="1x2x8")
+    timeline = simulate(module, costs="costs.json.gz", streams=2)
+
+The order of the text is the schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+from scheduler.estimators.base import Estimator
+from scheduler.estimators.choice import EstimatorSettings, make_estimator
+from scheduler.hardware.topology import Topology, default_topology
+from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
+from scheduler.latency.options import LatencyOptions
+from scheduler.memory.pressure import ModuleMemory
+from scheduler.simulation.accounts import Account, Accounts, executions
+from scheduler.simulation.engine import Engine, Run
+from scheduler.simulation.memory_curve import memory_points
+from scheduler.simulation.notes import notes_of
+from scheduler.simulation.placement import Placement
+from scheduler.simulation.prices import Prices
+from scheduler.simulation.program import CALLS, Program, ProgramBuilder
+from scheduler.simulation.rows import Totals, rows_of
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
+from scheduler.simulation.surroundings import Surroundings
+from scheduler.simulation.timeline import (
+    CollectiveRow,
+    ComputationTimes,
+    MemoryPoint,
+    Span,
+    Timeline,
+)
+
+
+def simulate(
+    module: Module,
+    *,
+    target: str = "h100_sxm",
+    topology: str | Topology = "",
+    estimator: str | Estimator = "",
+    options: LatencyOptions | None = None,
+    costs: str = "",
+    profile: str = "",
+    streams: int | None = None,
+    share_links: bool = False,
+    xla_statistic: bool = False,
+    branch_probabilities: Mapping[str, tuple[float, ...]] | None = None,
+    extended: bool = False,
+    always: bool = False,
+    xla_version: str = DEFAULT_XLA_VERSION,
+    devices: int | None = None,
+) -> Timeline:
+    """Simulate one step of a scheduled module.
+
+    Args:
+        module: its text order is the schedule.
+        target: name of a GPU or a description file.
+        topology: `PxHxG`; one host with the module's devices when empty.
+        estimator: names joined by '+', or an estimator made elsewhere.
+        options: of the analytical model.
+        costs: file of the table estimator.
+        profile: file of the profile estimator.
+        streams: see `Rules`; so are the next three.
+        share_links: see `Rules`.
+        xla_statistic: see `Rules`.
+        branch_probabilities: see `Rules`.
+        extended: answer where XLA's model gives up.
+        always: price modules that XLA leaves to the coarse estimator.
+        xla_version: the release to follow.
+        devices: in place of the number the module asks for.
+
+    Raises UsageError for unknown names and values out of range.
+    """
+    rules = Rules(streams, share_links, xla_statistic, branch_probabilities or {})
+    if isinstance(topology, str):
+        topology = (
+            Topology.parse(topology) if topology else default_topology(module, devices)
+        )
+    if isinstance(estimator, str):
+        settings = EstimatorSettings(
+            target=target,
+            topology=topology,
+            options=options or LatencyOptions(),
+            costs=costs,
+            profile=profile,
+            extended=extended,
+            always=always,
+            xla_version=xla_version,
+        )
+        estimator = make_estimator(estimator, settings)
+    return simulate_with(module, target, topology, estimator, rules)
+
+
+def simulate_with(
+    module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
+) -> Timeline:
+    """Simulate with everything made already; `target` is for the reader only."""
+    module, is_reordered = _in_order(module)
+    prices = Prices(estimator)
+    surroundings = Surroundings(module, topology, rules)
+    builder = ProgramBuilder(prices, surroundings, rules)
+    programs = _programs(builder, module)
+    partial = any(w.groups is not None for p in programs.values() for w in p.works)
+    device_count = surroundings.device_count if partial and not rules.share_links else 1
+    engine = Engine(builder, rules, device_count)
+    entry = engine.entry(module.entry)
+    device = entry.elapsed.index(max(entry.elapsed))
+    step = _Step(
+        engine=engine,
+        accounts=Accounts(device, rules.queueing, entry),
+        counts=executions(entry),
+        memory=ModuleMemory(module),
+        device=device,
+        rules=rules,
+    )
+    parts = [step.part(computation) for computation in programs]
+    return Timeline(
+        module=module.name,
+        target=target,
+        topology=topology.to_text(),
+        estimator=estimator.name,
+        streams=_stream_count(rules, programs),
+        entry=module.entry.name,
+        computations={part.times.name: part.times for part in parts},
+        collectives=tuple(row for part in parts for row in part.rows),
+        spans=tuple(span for part in parts for span in part.spans),
+        memory=tuple(point for part in parts for point in part.memory),
+        notes=notes_of(
+            rules,
+            prices,
+            surroundings,
+            device=device if device_count > 1 else None,
+            is_scheduled=module.is_scheduled,
+            is_reordered=is_reordered,
+            is_partial=partial,
+        ),
+    )
+
+
+def _in_order(module: Module) -> tuple[Module, bool]:
+    """The module with operands before users everywhere, and whether that was new."""
+    if module.is_scheduled:
+        return module, False
+    ordered = module.clone()
+    moved = [restore_text_order(computation) for computation in ordered.computations]
+    return (ordered, True) if any(moved) else (module, False)
+
+
+def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Program]:
+    """Programs of all computations that a step may run, in text order."""
+    programs: dict[Computation, Program] = {}
+    waiting = [module.entry]
+    while waiting:
+        computation = waiting.pop()
+        if computation in programs:
+            continue
+        program = programs[computation] = builder.of(computation)
+        waiting += [work.body for work in program.works if work.body is not None]
+        for instruction in program.order:
+            if instruction.opcode == "while":
+                waiting += instruction.called_computations[:1]  # not the condition
+            elif instruction.opcode in CALLS:
+                waiting += instruction.called_computations
+    return {c: programs[c] for c in module.computations if c in programs}
+
+
+def _stream_count(rules: Rules, programs: Mapping[Computation, Program]) -> int:
+    """Communication streams in use; 0 where nothing queues."""
+    if not rules.queueing:
+        return 0
+    used = {
+        work.stream.number
+        for program in programs.values()
+        for work in program.works
+        if work.stream is not None and work.stream.kind == "communication"
+    }
+    return max(1, len(used))
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """What one computation contributes to a timeline."""
+
+    times: ComputationTimes
+    rows: list[CollectiveRow]
+    spans: list[Span]
+    memory: list[MemoryPoint]
+
+
+@dataclass(slots=True)
+class _Step:
+    """A simulated step, to be read computation by computation."""
+
+    engine: Engine
+    accounts: Accounts
+    counts: dict[Run, tuple[float, float]]
+    memory: ModuleMemory
+    device: int
+    rules: Rules
+
+    def part(self, computation: Computation) -> _Part:
+        """Everything about one computation."""
+        runs = [run for run in self.counts if run.program.computation is computation]
+        often = [self.counts[run][0] for run in runs]
+        # The run that a step makes most; for a branch not taken, one from idle.
+        run = runs[often.index(max(often))] if runs else self.engine.cold(computation)
+        placement = Placement(run, self.device)
+        lanes = (
+            {work.number: lane_of(work) for work in run.program.works}
+            if self.rules.queueing
+            else unqueued_lanes(placement)
+        )
+        exposed_us: dict[int, float] = {}
+        for part in runs:
+            for number, waits in part.waits.items():
+                total = waits[self.device] * self.counts[part][1]
+                exposed_us[number] = exposed_us.get(number, 0.0) + total
+        points, peak = memory_points(self.memory.of(computation), placement)
+        totals = Totals(sum(often), exposed_us)
+        account = self.accounts.of(run)
+        return _Part(
+            _times(computation, account, self._trip_count(computation), peak, totals),
+            rows_of(placement, self.accounts, lanes, totals),
+            spans_of(placement, lanes),
+            points,
+        )
+
+    def _trip_count(self, computation: Computation) -> int:
+        """Trips of the loop whose body it is, else 1."""
+        for caller in computation.module.callers(computation):
+            if (
+                caller.opcode == "while"
+                and caller.called_computations[0] is computation
+            ):
+                return self.engine.builder.surroundings.trip_count(caller)
+        return 1
+
+
+def _times(
+    computation: Computation, account: Account, trips: int, peak: int, totals: Totals
+) -> ComputationTimes:
+    return ComputationTimes(
+        name=computation.name,
+        step_time_us=account.step_us,
+        exposed_us=account.exposed_us,
+        compute_us=account.compute_us,
+        communication_us=account.communication_us,
+        lower_bound_us=account.bound_us,
+        peak_memory_bytes=peak,
+        other_exposed_us=account.other_exposed_us,
+        bound_by=account.bound_by,
+        serial_us=account.serial_us,
+        trip_count=trips,
+        executions=totals.executions,
+    )

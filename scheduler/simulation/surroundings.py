@@ -1,0 +1,156 @@
+"""What the module and the machine say of an operation: stream, devices, link, trips.
+
+surroundings.stream(start)       Stream('communication', 0)
+surroundings.groups(start)       None: all devices take part, so one stands for all
+surroundings.link(start)         'nvlink' or 'network'
+surroundings.trip_count(loop)    its known trip count, else 1
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.errors import ParseError
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.replica_groups import parse_source_target_pairs
+from scheduler.hardware.topology import Topology, device_count_of
+from scheduler.passes.device_groups import DeviceGroups
+from scheduler.passes.stream_values import Stream, scope_kind, stream_of
+from scheduler.passes.streams import assign_streams
+from scheduler.simulation.rules import Rules
+
+#: Frontend attribute with the pairs of a send or recv.
+_TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
+_NVLINK: Final = "nvlink"
+_NETWORK: Final = "network"
+_HOST_LINK: Final = "host link"
+#: How an instruction says where its buffer is when it is the host's.
+_HOST_SPACE: Final = "S(5)"
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(slots=True)
+class Surroundings:
+    """Answers about one module on one machine."""
+
+    module: Module
+    topology: Topology
+    rules: Rules
+    unknown_trips: list[str] = field(default_factory=list)
+    _streams: dict[Instruction, Stream] = field(default_factory=dict)
+    _groups: DeviceGroups | None = None
+    _is_whole: dict[Groups, bool] = field(default_factory=dict)
+    _device_count: int = 0
+
+    def __post_init__(self) -> None:
+        """Ask for the streams of the whole module once."""
+        self._groups = DeviceGroups(self.module)
+        wanted = self.rules.streams
+        assigned = assign_streams(
+            self.module, communication_streams=wanted or 1, guard=False
+        )
+        self._streams = dict(assigned.scopes)
+        if wanted is None:
+            for start in self._streams:
+                written = stream_of(start)
+                if written is not None:
+                    self._streams[start] = written
+
+    @property
+    def device_count(self) -> int:
+        """Devices that run the module."""
+        if self._device_count == 0:
+            self._device_count = device_count_of(self.module)
+        return self._device_count
+
+    def stream(self, start: Instruction) -> Stream:
+        """The stream of an asynchronous start."""
+        known = self._streams.get(start)
+        if known is not None and known.kind != "default":
+            return known
+        kind = scope_kind(start) or "communication"
+        return Stream(kind, 0)
+
+    def kind(self, start: Instruction):
+        """What kind of work a start begins."""
+        if start.opcode in ("send", "recv"):
+            return "transfer"
+        if start.opcode == "copy-start":
+            return "copy"
+        return "collective" if scope_kind(start) == "communication" else "async"
+
+    def body(self, start: Instruction) -> Computation | None:
+        """The computation that an asynchronous call runs; None for one operation."""
+        if start.async_wrapped_opcode != "call":
+            return None
+        return start.called_computations[0]
+
+    def groups(self, instruction: Instruction) -> Groups | None:
+        """Devices that work together; None when every device takes part."""
+        found = self._written_groups(instruction)
+        if found is None:
+            return None
+        whole = self._is_whole.get(found)
+        if whole is None:
+            devices = {d for group in found for d in group}
+            whole = self._is_whole[found] = len(devices) >= self.device_count
+        return None if whole else found
+
+    def _written_groups(self, instruction: Instruction) -> Groups | None:
+        if instruction.opcode in ("send", "recv"):
+            return _transfer_groups(instruction)
+        assert self._groups is not None
+        if instruction.opcode in opcodes.SYNC_COLLECTIVES:
+            return self._groups.of(instruction, instruction.opcode)
+        return self._groups.of_start(instruction)
+
+    def link(self, instruction: Instruction) -> str:
+        """What an operation shares with others in flight; '' when nothing."""
+        if not self.rules.share_links:
+            return ""
+        if instruction.opcode == "copy-start":
+            texts = (instruction.shape.text, instruction.operands[0].shape.text)
+            return _HOST_LINK if any(_HOST_SPACE in t for t in texts) else ""
+        if self._is_local(instruction):
+            return ""
+        groups = self._written_groups(instruction)
+        size = max(1, self.topology.partition_size)
+        if groups is None:
+            return _NETWORK if self.device_count > size else _NVLINK
+        crosses = any(len({d // size for d in group}) > 1 for group in groups)
+        return _NETWORK if crosses else _NVLINK
+
+    def _is_local(self, instruction: Instruction) -> bool:
+        is_collective = instruction.opcode in opcodes.SYNC_COLLECTIVES
+        return not is_collective and scope_kind(instruction) != "communication"
+
+    def trip_count(self, loop: Instruction) -> int:
+        """The loop's known trip count, else 1."""
+        text = loop.attributes.get("backend_config", "")
+        if "known_trip_count" in text:
+            config = loop.backend_config
+            view = config.json() if config and config.is_json_dict else {}
+            known = view.get("known_trip_count")
+            count = known.get("n") if isinstance(known, dict) else known
+            if isinstance(count, int | str) and str(count).isdecimal():
+                return int(count)
+        self.unknown_trips.append(loop.name)
+        return 1
+
+
+def _transfer_groups(instruction: Instruction) -> Groups | None:
+    """Who sends, or receives, each by itself; None when nothing says so."""
+    text = instruction.frontend_attributes.get(_TRANSFER_PAIRS, "")
+    if not text:
+        return None
+    try:
+        pairs = parse_source_target_pairs(text).pairs
+    except ParseError:  # what other tools write there is not ours to refuse
+        return None
+    side = 0 if instruction.opcode == "send" else 1
+    return tuple((pair[side],) for pair in pairs)
