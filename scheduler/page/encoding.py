@@ -147,7 +147,6 @@ def _computation(
         "gaps_ns": gaps,
         "durations_ns": durations,
         "callees": _callees(computation, side.timeline),
-        "notes": _notes(computation, side.timeline),
         "collectives": [
             _collective(row, number[row.name], waits, op_names.get(row.name, ""))
             for row in collectives
@@ -251,33 +250,28 @@ def _short(us: float) -> float:
 
 def _callees(
     computation: Computation | None, timeline: Timeline
-) -> dict[str, list[str]]:
-    """Computations that the page can open, by the instruction that runs them."""
-    if computation is None:
-        return {}
-    found = {
-        i.name: [
-            c.name for c in i.called_computations if c.name in timeline.computations
-        ]
-        for i in computation.instructions
-        if i.opcode in _CONTROL_FLOW
-    }
-    # The dearest first: of a loop the body, not the condition.
+) -> dict[str, dict[str, Any]]:
+    """What control flow runs, by instruction: computations to open, trips, exposure.
+
+    The dearest computation comes first (of a loop the body, not the condition), and
+    trips and exposure are its.
+    """
+    found: dict[str, dict[str, Any]] = {}
     times = timeline.computations
-    return {
-        name: sorted(callees, key=lambda c: -times[c].step_time_us)
-        for name, callees in found.items()
-        if callees
-    }
-
-
-def _notes(computation: Computation | None, timeline: Timeline) -> dict[str, str]:
-    """What a span says behind its name: how often a loop runs."""
-    return {
-        name: f"\N{MULTIPLICATION SIGN}{trips:,}"
-        for name, callees in _callees(computation, timeline).items()
-        if (trips := timeline.computations[callees[0]].trip_count) > 1
-    }
+    for instruction in computation.instructions if computation else ():
+        if instruction.opcode not in _CONTROL_FLOW:
+            continue
+        names = [c.name for c in instruction.called_computations if c.name in times]
+        names.sort(key=lambda name: -times[name].step_time_us)
+        if names:
+            dearest = times[names[0]]
+            found[instruction.name] = {
+                "names": names,
+                "trips": dearest.trip_count,
+                "exposed_us": _short(dearest.exposed_us),
+                "run_us": _short(dearest.step_time_us),
+            }
+    return found
 
 
 def _memory(

@@ -19,6 +19,8 @@ from scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
 #: Of a lane that shows when the device waits, and of any other.
 LaneRole = Literal["wait", "work"]
 _WAIT_LABEL: Final = "Exposed"
+#: Spans that overlap by less follow one another: sums of times are that inexact.
+_TOUCHING_US: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +42,7 @@ def lanes_of(timeline: Timeline, spans: Sequence[Span]) -> list[Lane]:
     for name in order:
         if name == COMPUTE_LANE:
             waits = [s for s in by_lane[name] if is_exposed_wait(s)]
-            lanes += [Lane(_WAIT_LABEL, "wait", rows_of(waits))] if waits else []
+            lanes.append(Lane(_WAIT_LABEL, "wait", rows_of(waits)))
         work = [s for s in by_lane[name] if s.kind != "wait"]
         lanes.append(Lane(lane_label(name), "work", rows_of(work)))
     return lanes
@@ -62,7 +64,7 @@ def rows_of(spans: Iterable[Span]) -> tuple[tuple[Span, ...], ...]:
     free: list[int] = []
     busy: list[tuple[float, int]] = []
     for span in spans:
-        while busy and busy[0][0] <= span.start_us:
+        while busy and busy[0][0] <= span.start_us + _TOUCHING_US:
             heapq.heappush(free, heapq.heappop(busy)[1])
         if free:
             number = heapq.heappop(free)

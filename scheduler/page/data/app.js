@@ -191,8 +191,8 @@ class App {
   enterSelection() {
     const { view, span } = this.selection;
     if (span < 0) return;
-    const callees = view.schedule.callees[view.schedule.names[span]] ?? [];
-    if (callees.length) this.open(callees[0]);
+    const calls = view.schedule.calls(span);
+    if (calls) this.open(calls.names[0]);
     else this.zoomTo(view, span);
   }
 }

@@ -80,12 +80,18 @@ function operand(app, schedule, text) {
 function spanDetails(app, schedule, span) {
   const kind = schedule.kind(span);
   if (kind === "wait") return waitDetails(app, schedule, span);
-  const note = schedule.notes[schedule.names[span]];
-  const callees = schedule.callees[schedule.names[span]] ?? [];
+  const calls = schedule.calls(span);
   return [
     head(schedule.names[span], schedule.opcode(span), null),
-    make("dl", {}, ...times(schedule, span), ...(note ? row("Note", note) : [])),
-    ...callees.map((name) => make("p", {}, make("button", { type: "button", class: "button", onclick: () => app.open(name) }, `Open ${name}`))),
+    make("dl", {}, ...times(schedule, span), ...(calls ? callRows(calls) : [])),
+    ...(calls?.names ?? []).map((name) => make("p", {}, make("button", { type: "button", class: "button", onclick: () => app.open(name) }, `Open ${name}`))),
+  ];
+}
+
+function callRows(calls) {
+  return [
+    ...row("Runs", `${shownCount(calls.trips)}, each ${exactTime(calls.run_us)}`),
+    ...row("Exposed", `${exactTime(calls.exposed_us * calls.trips)} in all (${shownShare(calls.exposed_us, calls.run_us)})`),
   ];
 }
 

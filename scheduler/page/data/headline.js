@@ -65,5 +65,5 @@ function showLegend() {
     kinds.has("hidden") ? entry("hidden", "collective, hidden (\u2265 90 % covered)") : null,
     kinds.has("partial") ? entry("partial", "partly hidden") : null,
     kinds.has("exposed") ? entry("exposed", "exposed (\u2264 10 % covered)") : null,
-    kinds.has("wait") ? make("span", {}, make("i", { class: "swatch hatched" }), "device waits for communication") : null);
+    SIDES.some((side) => side.facts.exposed_us > 0) ? make("span", {}, make("i", { class: "swatch hatched" }), "device waits for communication") : null);
 }

@@ -12,7 +12,6 @@ class Schedule {
     this.callees = raw.callees;
     this.names = raw.names;
     this.opcodes = raw.opcodes;
-    this.notes = raw.notes;
     this.kinds = Uint8Array.from(raw.kinds);
     this.starts = new Float64Array(raw.names.length);
     this.ends = new Float64Array(raw.names.length);
@@ -23,6 +22,8 @@ class Schedule {
     this.collectives = raw.collectives;
     this.collectiveOf = new Map(raw.collectives.map((c) => [c.span, c]));
     this.memory = readMemory(raw.memory);
+    this.loops = Object.keys(raw.callees).map((name) => raw.names.indexOf(name))
+      .filter((span) => span >= 0 && this.exposedShare(span) > 0);
     this.lowered = null;
     this.byName = null;
   }
@@ -54,6 +55,16 @@ class Schedule {
 
   kind(span) {
     return KINDS[this.kinds[span]];
+  }
+
+  /* What a span runs: computations to open, trips, exposure of one trip; or undefined. */
+  calls(span) {
+    return this.callees[this.names[span]];
+  }
+
+  exposedShare(span) {
+    const calls = this.calls(span);
+    return calls && calls.run_us > 0 ? calls.exposed_us / calls.run_us : 0;
   }
 
   /* Spans whose name, done or opcode holds the text, in order of time. */

@@ -44,6 +44,13 @@ function paintOverview(view) {
     }
     y += high;
   }
+  const waits = view.bands.find((band) => band.role === "wait");
+  for (const span of waits ? view.schedule.loops : []) {
+    const { starts, ends } = view.schedule;
+    pen.fillStyle = COLOURS.exposed;
+    const tall = 7 * Math.max(LOWEST, view.schedule.exposedShare(span));
+    pen.fillRect(gutter + starts[span] / step, 10 - tall, (ends[span] - starts[span]) / step, tall);
+  }
   if (view.matches) {
     pen.fillStyle = COLOURS.match;
     let last = -9;

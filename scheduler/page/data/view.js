@@ -84,6 +84,7 @@ class TimelineView {
     pen.clip();
     for (const band of this.bands) {
       band.rows.forEach((row, k) => this.drawRow(row, band, band.y + k * band.high));
+      if (band.role === "wait") this.drawLoops(band);
     }
     if (this.schedule.memory) drawMemory(this);
     this.drawMatches();
@@ -180,9 +181,26 @@ class TimelineView {
   }
 
   label(span) {
-    const name = this.schedule.names[span];
-    const note = this.schedule.notes[name];
-    return note ? `${name}  ${note}` : name;
+    const name = this.schedule.names[span], calls = this.schedule.calls(span);
+    if (!calls) return name;
+    const share = this.schedule.exposedShare(span);
+    return `${name}  \u00d7${shownCount(calls.trips)}${share > 0 ? `, ${(100 * share).toFixed(0)} % exposed` : ""}`;
+  }
+
+  /* Over a loop the exposed lane is as full as its body is exposed. */
+  drawLoops(band) {
+    const { pen, schedule } = this;
+    const high = band.high - 3;
+    for (const span of schedule.loops) {
+      const from = Math.max(this.gutter - 2, this.x(schedule.starts[span]));
+      const to = Math.min(this.width + 2, this.x(schedule.ends[span]));
+      if (to <= from) continue;
+      const tall = high * Math.max(LOWEST, schedule.exposedShare(span));
+      pen.fillStyle = HATCH;
+      pen.fillRect(from, band.y + high - tall, Math.max(1, to - from - 1), tall);
+      pen.fillStyle = COLOURS.exposed;
+      pen.fillRect(from, band.y + high - tall, Math.max(1, to - from - 1), 1);
+    }
   }
 
   drawMatches() {
