@@ -4,9 +4,11 @@
     runtime.lower(jax.jit(f), *args, stage="before-optimizations")
     runtime.lower(jax.jit(f), *args, stage="scheduled")
 
-Arguments are real arrays or `jax.ShapeDtypeStruct`s; where the function was jitted for
-devices of a GPU that is not there, `stage="gpu-scheduled"` gives what XLA's GPU
-compiler makes of it.
+    runtime.lower(jax.jit(f), *args, target="h100_sxm", topology="1x2x8")
+
+Arguments are real arrays or `jax.ShapeDtypeStruct`s. With a target the function is
+compiled for a GPU that is not there, and the default stage is `gpu-scheduled`: what
+XLA's GPU compiler makes of it, in the order of its scheduler.
 """
 
 from __future__ import annotations
@@ -14,24 +16,20 @@ from __future__ import annotations
 import pathlib
 import re
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.text.reader import parse
-from runtime import jax_private
+from runtime import gpu_aot, jax_private
 from runtime.executable import CompilationError
 
 STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-scheduled")
 
 #: XLA's pass behind which a module is one device's program.
 _PARTITIONER: Final = "spmd-partitioning"
-
-#: A GPU that is not there cannot be measured; collectives are to overlap.
-_GPU_OPTIONS: Final[dict[str, Any]] = {
-    "xla_gpu_autotune_level": 0,
-    "xla_gpu_enable_latency_hiding_scheduler": True,
-}
 
 #: How StableHLO and HLO text call the number of replicas and of partitions.
 _COUNTS: Final = (
@@ -41,20 +39,31 @@ _COUNTS: Final = (
 
 
 def lower(
-    function: Any, *args: Any, stage: str = "partitioned", **kwargs: Any
+    function: Any,
+    *args: Any,
+    stage: str | None = None,
+    target: str | None = None,
+    topology: str | None = None,
+    **kwargs: Any,
 ) -> Module:
     """Lower a jitted function.
 
     Args:
-        function: what `jax.jit` gave back.
+        function: what `jax.jit` gave back; jitted for emulated devices, for an
+            abstract mesh, or for the devices of a GPU that is not there.
         args: positional arguments, real or abstract.
-        stage: one of `STAGES`.
+        stage: one of `STAGES`; None for `partitioned`, with a target `gpu-scheduled`.
+        target: a GPU that is not there, such as `h100_sxm`.
+        topology: 'PxHxG', with a target; None for one host of as many as it needs.
         kwargs: keyword arguments of the function.
 
     Raises:
-        UsageError: U021 for an unknown stage or a function that is not jitted.
+        UsageError: U021 for an unknown stage or a function that is not jitted; U026
+            for a topology that does not fit.
+        NoGpuCompilerError: R007, a target and no plug-in for it.
         CompilationError: R004, XLA refused the function or made no such dump.
     """
+    stage = stage or ("partitioned" if target is None else "gpu-scheduled")
     if stage not in STAGES:
         raise UsageError(
             f"there is no stage {stage!r}",
@@ -67,14 +76,44 @@ def lower(
             code="U021",
             hint="wrap it in jax.jit",
         )
-    lowered = function.lower(*args, **kwargs)
     name = getattr(function, "__name__", "function")
+    if target is None:
+        compilation = _Compilation(function.lower(*args, **kwargs), name)
+    else:
+        gpu_aot.require_plug_in(target)
+        lowered = function.trace(*args, **kwargs).lower(
+            lowering_platforms=(gpu_aot.PLATFORM,)
+        )
+        count = jax_private.lowered_device_count(lowered)
+        devices = gpu_aot.gpu_devices(target, topology or f"1x1x{count}")
+        compilation = _Compilation(lowered, name, devices)
     filename = f"<{name}, {stage}>"
     if stage == "before-optimizations":
-        return parse(_before_optimizations(lowered), filename=filename)
+        return parse(_before_optimizations(compilation.lowered), filename=filename)
     if stage == "partitioned":
-        return parse(_partitioned(lowered, name), filename=filename)
-    return parse(_final(lowered, name, stage), filename=filename)
+        return parse(_partitioned(compilation), filename=filename)
+    return parse(_final(compilation, stage), filename=filename)
+
+
+@dataclass(frozen=True, slots=True)
+class _Compilation:
+    """What is compiled: for its own devices, or for GPUs that are not there."""
+
+    lowered: Any
+    name: str
+    gpu_devices: tuple[Any, ...] = ()
+
+    def run(self, options: Mapping[str, Any]) -> None:
+        """Compile; CompilationError R004 where XLA refuses it."""
+        try:
+            if self.gpu_devices:
+                gpu_aot.compile_for(self.lowered, self.gpu_devices, options)
+            else:
+                self.lowered.compile(compiler_options=dict(options))
+        except RuntimeError as problem:
+            raise CompilationError(
+                f"XLA cannot compile {self.name}: {str(problem).splitlines()[0]}"
+            ) from problem
 
 
 def _before_optimizations(lowered: Any) -> str:
@@ -93,16 +132,7 @@ def _before_optimizations(lowered: Any) -> str:
     return f"{header}{counts}{newline}{rest}"
 
 
-def _compiled(lowered: Any, name: str, options: dict[str, Any]) -> Any:
-    try:
-        return lowered.compile(compiler_options=options)
-    except RuntimeError as problem:
-        raise CompilationError(
-            f"XLA cannot compile {name}: {str(problem).splitlines()[0]}"
-        ) from problem
-
-
-def _partitioned(lowered: Any, name: str) -> str:
+def _partitioned(compilation: _Compilation) -> str:
     """The module behind the partitioner; of one partition, as XLA was given it."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
         options = {
@@ -111,12 +141,12 @@ def _partitioned(lowered: Any, name: str) -> str:
             "xla_dump_hlo_pass_re": _PARTITIONER,
             "xla_dump_large_constants": True,
         }
-        _compiled(lowered, name, options)
+        compilation.run(options)
         text = _dump_behind(pathlib.Path(folder), f"after_{_PARTITIONER}")
-    return text if text is not None else _before_optimizations(lowered)
+    return text if text is not None else _before_optimizations(compilation.lowered)
 
 
-def _final(lowered: Any, name: str, stage: str) -> str:
+def _final(compilation: _Compilation, stage: str) -> str:
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
         options = {
             "xla_dump_to": folder,
@@ -125,10 +155,10 @@ def _final(lowered: Any, name: str, stage: str) -> str:
             "xla_dump_hlo_pass_re": "latency-hiding-scheduler",
         }
         if stage == "gpu-scheduled":
-            options |= _GPU_OPTIONS
+            options |= gpu_aot.GPU_OPTIONS
         failure: CompilationError | None = None
         try:
-            _compiled(lowered, name, options)
+            compilation.run(options)
         except CompilationError as problem:
             # A GPU that is not there: XLA may stop behind the scheduler, its dump
             # is complete by then.
@@ -139,7 +169,9 @@ def _final(lowered: Any, name: str, stage: str) -> str:
             text = _dump_behind(place, "after_latency-hiding-scheduler")
     if text is not None:
         return text
-    raise failure or CompilationError(f"XLA made no scheduled dump of {name}")
+    raise failure or CompilationError(
+        f"XLA made no scheduled dump of {compilation.name}"
+    )
 
 
 def _dump_behind(folder: pathlib.Path, mark: str) -> str | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -133,6 +133,47 @@ def compile_stablehlo(
         attributes["mhlo.num_replicas"] = ir.IntegerAttr.get(integer, replica_count)
         client = devices[0].client
         return client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
+
+
+def lowered_device_count(lowered: Any) -> int:
+    """For how many devices a `jax.stages.Lowered` is."""
+    with _expected("Lowered._lowering.compile_args['num_devices']"):
+        arguments = lowered._lowering.compile_args
+    return arguments["num_devices"]
+
+
+def compile_ahead(
+    lowered: Any, devices: Sequence[Any], compiler_options: Mapping[str, Any]
+) -> None:
+    """Compile what `jax.stages.Lowered` holds for other devices than its own.
+
+    Raises RuntimeError where XLA refuses it.
+    """
+    with _expected("jax._src.interpreters.pxla.create_compile_options"):
+        from jax._src.interpreters import pxla
+        from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
+
+        create_options = pxla.create_compile_options
+        propagation_of = pxla.get_prop_to_input_output
+        arguments = lowered._lowering.compile_args
+        module = lowered._lowering.stablehlo()
+    inputs, outputs = propagation_of(
+        arguments["in_shardings"],
+        arguments["out_shardings"],
+        len(arguments["ordered_effects"]),
+    )
+    client = devices[0].client
+    options = create_options(
+        module,
+        arguments["tuple_args"],
+        inputs,
+        outputs,
+        client,
+        np.array(devices),
+        dict(compiler_options),
+    )
+    with module.context:
+        client.compile(module, _jax.DeviceList(tuple(devices)), options)
 
 
 def execute(executable: Any, arguments: Sequence[jax.Array]) -> list[list[jax.Array]]:

@@ -12,25 +12,17 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
-import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-import jax
 import numpy as np
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
 from runtime.capture import lower
-from runtime.devices import RuntimeHostError, devices_for, emulate
-from scheduler.hardware.target import target_text
-
-
-class NoGpuCompilerError(RuntimeHostError):
-    """The deviceless GPU compiler is not installed, or does not know the target."""
-
-    default_code = "R007"
+from runtime.devices import devices_for, emulate
+from runtime.gpu_aot import device_count, gpu_devices
 
 
 class UserFunctionError(UsageError):
@@ -49,8 +41,15 @@ class _Guarded:
 
     def lower(self, *arguments: Any) -> Any:
         """As the jitted function's own; UserFunctionError U025 where that raises."""
+        return self._guarded(self._jitted.lower, arguments)
+
+    def trace(self, *arguments: Any) -> Any:
+        """As the jitted function's own; UserFunctionError U025 where that raises."""
+        return self._guarded(self._jitted.trace, arguments)
+
+    def _guarded(self, step: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         try:
-            return self._jitted.lower(*arguments)
+            return step(*arguments)
         except Exception as problem:
             # The user's code runs here: it may raise anything.
             first = (str(problem).splitlines() or [""])[0]
@@ -75,7 +74,7 @@ def lower_file(
         UserFunctionError: U025, the function cannot be had or does not do its part.
         NoGpuCompilerError: R007.
     """
-    count = _device_count(topology)
+    count = device_count(topology)
     if target is None:
         if stage == "gpu-scheduled":
             raise UsageError(
@@ -86,44 +85,11 @@ def lower_file(
         emulate(count)
         devices: Sequence[Any] = devices_for(count)
     else:
-        devices = _gpu_devices(target, topology)
+        devices = gpu_devices(target, topology)
     jitted, arguments = _call(function, np.array(devices))
-    default = "partitioned" if target is None else "gpu-scheduled"
     if hasattr(jitted, "lower"):
         jitted = _Guarded(jitted, function)
-    return lower(jitted, *arguments, stage=stage or default)
-
-
-def _device_count(topology: str) -> int:
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", topology)
-    if match is None:
-        raise UsageError(
-            f"--topology={topology} is not of the form PxHxG",
-            code="U026",
-            hint="partitions x hosts per partition x devices per host, such as 1x2x8",
-        )
-    return int(match[1]) * int(match[2]) * int(match[3])
-
-
-def _gpu_devices(target: str, topology: str) -> Sequence[Any]:
-    """Devices of a GPU that is not there, to be compiled for."""
-    from jax.experimental import topologies
-
-    # The host's own back end is the CPU: with any other choice the plug-in looks for
-    # CUDA libraries that this does without.
-    jax.config.update("jax_platforms", "cpu")
-    try:
-        described = topologies.get_topology_desc(
-            platform="cuda", target_config=target_text(target), topology=topology
-        )
-    except (RuntimeError, ValueError, NotImplementedError) as problem:
-        first = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise NoGpuCompilerError(
-            f"there is no compiler for --target={target} here: {first}",
-            hint="pip install --no-deps jax-cuda12-plugin jax-cuda12-pjrt, of the "
-            f"versions that go with jax {jax.__version__}; no GPU is needed",
-        ) from problem
-    return described.devices
+    return lower(jitted, *arguments, stage=stage, target=target, topology=topology)
 
 
 def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:

@@ -1,0 +1,141 @@
+"""GPUs that are not there: their devices, and XLA's GPU compiler for them.
+
+    devices = gpu_devices("h100_sxm", "1x2x8")     # sixteen; nothing runs on them
+    compile_for(jitted.trace(x).lower(lowering_platforms=("cuda",)), devices, {})
+
+JAX's CUDA plug-in compiles ahead of time for a GPU that it is given a description of
+(scheduler/data/gpu_targets). No GPU and no CUDA library is needed; the extra `gpu-aot`
+installs the plug-in without them.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import jax
+
+from hlo_passes.errors import UsageError
+from runtime import jax_private
+from runtime.devices import RuntimeHostError
+from scheduler.hardware.target import target_text
+
+PLATFORM: Final = "cuda"
+_PACKAGES: Final = ("jax-cuda12-plugin", "jax-cuda12-pjrt")
+_INSTALL: Final = (
+    "pip install --no-deps "
+    + " ".join(f"{name}=={importlib.metadata.version('jaxlib')}" for name in _PACKAGES)
+    + "; no GPU and no CUDA library is needed"
+)
+
+#: Nothing can be measured on a GPU that is not there; collectives are to overlap.
+GPU_OPTIONS: Final[Mapping[str, Any]] = {
+    "xla_gpu_autotune_level": 0,
+    "xla_gpu_enable_latency_hiding_scheduler": True,
+}
+
+
+class NoGpuCompilerError(RuntimeHostError):
+    """The deviceless GPU compiler is not installed, or does not know the target."""
+
+    default_code = "R007"
+
+
+def device_count(topology: str) -> int:
+    """Devices of 'PxHxG': partitions x hosts per partition x GPUs per host.
+
+    Raises UsageError U026 for another form.
+    """
+    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", topology)
+    if match is None:
+        raise UsageError(
+            f"--topology={topology} is not of the form PxHxG",
+            code="U026",
+            hint="partitions x hosts per partition x devices per host, such as 1x2x8",
+        )
+    return int(match[1]) * int(match[2]) * int(match[3])
+
+
+def gpu_devices(target: str, topology: str) -> tuple[Any, ...]:
+    """Devices of a GPU that is not there, to be compiled for.
+
+    Args:
+        target: a name of scheduler/data/gpu_targets, or a file.
+        topology: 'PxHxG'.
+
+    Raises:
+        UsageError: no such target, or another form of topology.
+        NoGpuCompilerError: R007, no plug-in, or one that refuses the target.
+    """
+    from jax.experimental import topologies
+
+    device_count(topology)
+    description = target_text(target)
+    require_plug_in(target)
+    try:
+        described = topologies.get_topology_desc(
+            platform=PLATFORM, target_config=description, topology=topology
+        )
+    except (RuntimeError, ValueError, NotImplementedError) as problem:
+        first = (str(problem).splitlines() or [type(problem).__name__])[0]
+        raise NoGpuCompilerError(
+            f"JAX's CUDA plug-in does not compile for --target={target}: {first}",
+            hint=_INSTALL,
+        ) from problem
+    return tuple(described.devices)
+
+
+def require_plug_in(target: str) -> None:
+    """Make sure of the plug-in, and that nobody takes it for a GPU.
+
+    To be called before anything is traced. Raises NoGpuCompilerError R007 unless the
+    plug-in is installed in jaxlib's release.
+    """
+    # The host's own back end is the CPU: with any other choice the plug-in looks for
+    # CUDA libraries that this does without.
+    jax.config.update("jax_platforms", "cpu")
+    own = importlib.metadata.version("jaxlib")
+    for name in _PACKAGES:
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError as problem:
+            raise NoGpuCompilerError(
+                f"there is no compiler for --target={target} here: "
+                f"{name} is not installed",
+                hint=_INSTALL,
+            ) from problem
+        if version != own:
+            raise NoGpuCompilerError(
+                f"{name} {version} does not go with jaxlib {own}",
+                hint=_INSTALL,
+            )
+
+
+def compile_for(
+    lowered: Any, devices: Sequence[Any], options: Mapping[str, Any]
+) -> None:
+    """Compile a lowered function for GPUs that are not there.
+
+    Whatever devices the function was jitted for, only their number counts: emulated
+    ones, an abstract mesh, or the GPUs themselves. A function for one device is
+    compiled for the first.
+
+    Args:
+        lowered: of `jitted.trace(...).lower(lowering_platforms=("cuda",))`.
+        devices: of `gpu_devices`.
+        options: XLA's flags by name.
+
+    Raises:
+        UsageError: U026, the function is for another number of devices.
+        RuntimeError: XLA refuses it.
+    """
+    count = jax_private.lowered_device_count(lowered)
+    if count not in (1, len(devices)):
+        raise UsageError(
+            f"the function is for {count} devices, the topology has {len(devices)}",
+            code="U026",
+            hint=f"for example --topology=1x1x{count}",
+        )
+    jax_private.compile_ahead(lowered, devices[:count], options)

@@ -1,0 +1,136 @@
+"""Compiling for GPUs that are not there; most of it needs JAX's CUDA plug-in."""
+
+from __future__ import annotations
+
+import importlib.util
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from runtime.gpu_aot import device_count
+from tests.modules import CORPUS, REPOSITORY
+
+HAS_PLUG_IN = importlib.util.find_spec("jax_cuda12_plugin") is not None
+needs_plug_in = pytest.mark.skipif(not HAS_PLUG_IN, reason="no jax-cuda12-plugin")
+PROGRAM = CORPUS / "programs" / "mixture_of_experts.py"
+
+
+def lower(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """`hlo-passes lower` in a process of its own: it sets JAX's platform."""
+    return subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "lower", f"{PROGRAM}:moe", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+
+
+def script(text: str) -> str:
+    """What a script prints."""
+    run = subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+    )
+    assert run.returncode == 0, run.stderr
+    return run.stdout
+
+
+def test_device_count() -> None:
+    assert device_count("2x3x4") == 24
+
+
+@pytest.mark.skipif(HAS_PLUG_IN, reason="the plug-in is here")
+def test_error_without_plug_in() -> None:
+    run = lower("--target=h100_sxm")
+    assert run.returncode == 5
+    assert run.stderr.startswith(
+        "error[R007]: there is no compiler for --target=h100_sxm here: "
+        "jax-cuda12-plugin is not installed\n  help: pip install --no-deps "
+    )
+
+
+def test_error_unknown_target() -> None:
+    run = lower("--target=h100_sxn")
+    assert run.returncode == 2
+    assert "did you mean h100_sxm" in run.stderr
+
+
+def test_error_topology() -> None:
+    run = lower("--target=h100_sxm", "--topology=2x8")
+    assert run.returncode == 2
+    assert "--topology=2x8 is not of the form PxHxG" in run.stderr
+
+
+@needs_plug_in
+def test_lower_for_two_hosts(tmp_path: pathlib.Path) -> None:
+    out = tmp_path / "moe.hlo"
+    run = lower("--target=h100_sxm", "--topology=1x2x8", f"--output={out}")
+    assert run.returncode == 0, run.stderr
+    header, _, rest = out.read_text().partition("\n")
+    assert "is_scheduled=true" in header
+    assert "num_partitions=16" in header
+    assert "all-to-all" in rest
+
+
+@needs_plug_in
+def test_function_of_emulated_devices() -> None:
+    """The mesh of the function is of this machine; the module is the GPU's."""
+    printed = script(
+        """
+import jax, jax.numpy as jnp, numpy, runtime
+runtime.emulate(4)
+mesh = jax.sharding.Mesh(numpy.array(jax.devices()), ("x",))
+rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=rows)
+total = jax.jit(lambda x: x / jnp.sum(x, axis=0))
+for stage in ("partitioned", None):
+    module = runtime.lower(total, x, target="b200", stage=stage)
+    opcodes = {i.opcode for c in module.computations for i in c.instructions}
+    # What nothing hides is an async pair in jax 0.10, one instruction in 0.12.
+    found = {o.removesuffix("-start").removesuffix("-done") for o in opcodes}
+    print(module.is_scheduled, module.num_partitions, "all-reduce" in found)
+"""
+    )
+    assert printed == "False 4 True\nTrue 4 True\n"
+
+
+@needs_plug_in
+def test_results_stay_split() -> None:
+    """Outputs without a sharding get the partitioner's choice, as in jax.jit."""
+    printed = script(
+        """
+import jax, jax.numpy as jnp, runtime
+mesh = jax.sharding.AbstractMesh((8,), ("x",))
+rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+x = jax.ShapeDtypeStruct((64, 256), jnp.float32, sharding=rows)
+module = runtime.lower(jax.jit(jnp.tanh), x, target="h100_sxm")
+print(module.attributes["entry_computation_layout"])
+"""
+    )
+    assert printed == "{(f32[8,256]{1,0})->f32[8,256]{1,0}}\n"
+
+
+@needs_plug_in
+def test_error_other_number_of_devices() -> None:
+    printed = script(
+        """
+import jax, jax.numpy as jnp, runtime
+from hlo_passes.errors import UsageError
+mesh = jax.sharding.AbstractMesh((8,), ("x",))
+rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
+x = jax.ShapeDtypeStruct((64,), jnp.float32, sharding=rows)
+try:
+    runtime.lower(jax.jit(jnp.tanh), x, target="h100_sxm", topology="1x2x8")
+except UsageError as problem:
+    print(problem)
+"""
+    )
+    assert printed.startswith(
+        "error[U026]: the function is for 8 devices, the topology has 16\n"
+    )
