@@ -91,10 +91,3 @@ def wrapped_instruction(instruction: Instruction) -> Instruction:
     """The instruction that a generic half runs; of sugar, the start itself."""
     computation = wrapped_computation(instruction)
     return start_of(instruction) if computation is None else computation.root
-
-
-def callees(instruction: Instruction) -> tuple[Computation, ...]:
-    """Computations that it calls; of a generic done, those of its start."""
-    if instruction.opcode == "async-done":
-        return start_of(instruction).called_computations
-    return instruction.called_computations

@@ -144,7 +144,7 @@ class AsyncTracker:
     def instances_needed(self, instruction: Instruction) -> dict[Resource, int]:
         """Instances that must be free to place it, called computations included."""
         needed: dict[Resource, int] = {}
-        called = async_form.callees(instruction)
+        called = instruction.called_computations
         if not called or async_form.is_generic(instruction):
             needed = self._own_occupations(instruction)
         for callee in called:
@@ -159,7 +159,7 @@ class AsyncTracker:
         Generic halves count their own entries only; of several callees the first that
         uses the resource counts.
         """
-        called = async_form.callees(instruction)
+        called = instruction.called_computations
         if not called or async_form.is_generic(instruction):
             return self._own_occupations(instruction).get(resource, 0)
         for callee in called:
@@ -223,6 +223,16 @@ class AsyncTracker:
         del resource
         return False
 
+    def is_serial(self, resource: Resource) -> bool:
+        """Whether holders of a resource run one after the other; none here."""
+        del resource
+        return False
+
+    def is_nonextendable(self, resource: Resource) -> bool:
+        """Whether a resource must be released as soon as it is due; none here."""
+        del resource
+        return False
+
 
 #: Opcodes whose callees are scheduled computations that may hold asynchronous work.
 _CALLERS: Final = frozenset(("while", "conditional", "call", "custom-call"))
@@ -236,7 +246,7 @@ def may_run_async(instruction: Instruction) -> bool:
     opcode = instruction.opcode
     if opcode == "custom-call":
         return bool(instruction.called_computations)
-    return opcode in _CALLERS or opcode in ("async-start", "async-done")
+    return opcode in _CALLERS or opcode == "async-start"
 
 
 def is_host_transfer(start: Instruction) -> bool:

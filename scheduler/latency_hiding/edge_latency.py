@@ -1,0 +1,65 @@
+"""Latencies of edges, asked for only where the answer can be other than 1.
+
+fusion -> fusion                   1, nobody is asked
+all-gather-start -> its done       the estimator's answer
+all-gather-start -> anything else  the estimator's answer: the analytical model
+                                   gives every such edge the collective's time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from hlo_passes.ir import opcodes
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.approximate import (
+    ApproximateEstimator,
+    GpuApproximateEstimator,
+)
+from scheduler.estimators.base import LOW, Estimator
+from scheduler.estimators.profile import ProfileEstimator
+from scheduler.estimators.ring import RingEstimator
+from scheduler.estimators.sol import SolEstimator
+from scheduler.estimators.stack import EstimatorStack
+from scheduler.estimators.table import TableEstimator
+from scheduler.latency_hiding.async_form import SPELLINGS
+
+#: Latency of an edge that nobody estimates.
+PLAIN_LATENCY_US: Final = LOW
+
+#: Estimators whose answer differs from 1 for starts and synchronous collectives only.
+_STARTS_ONLY: Final = (
+    ApproximateEstimator,
+    GpuApproximateEstimator,
+    RingEstimator,
+    SolEstimator,
+)
+
+
+def delays(estimator: Estimator) -> Callable[[Instruction], bool]:
+    """Whether an edge out of an instruction can have a latency other than 1.
+
+    An estimator that is not ours is asked about every edge.
+    """
+    parts = (
+        estimator.estimators if isinstance(estimator, EstimatorStack) else (estimator,)
+    )
+    names: set[str] = set()
+    for part in parts:
+        if isinstance(part, TableEstimator):
+            names.update(part.latencies)
+        elif isinstance(part, ProfileEstimator):
+            names.update(source for source, _ in part.profile.latencies)
+        elif not isinstance(part, _STARTS_ONLY):
+            return lambda _: True
+
+    def is_delaying(instruction: Instruction) -> bool:
+        opcode = instruction.opcode
+        return (
+            SPELLINGS[opcode][0] == "start"
+            or opcode in opcodes.SYNC_COLLECTIVES
+            or instruction.name in names
+        )
+
+    return is_delaying

@@ -1,0 +1,133 @@
+"""Edges of the dependence graph: data, control, and what asynchronous halves add.
+
+    u reads buffer B;  d = done writes B          u -> start of d
+    recv-done -> send-done (control), while       send-done -> while
+
+The first kind keeps readers of a buffer out of the window in which a done's result is
+in flux; the second keeps transfers from stretching over a loop that depends on them.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from scheduler.latency_hiding.edge_latency import delays
+from scheduler.latency_hiding.graph import HazardUses, ScheduleGraph
+
+
+def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> None:
+    """Add all edges, in one walk along the base order.
+
+    Args:
+        graph: without edges so far.
+        hazard_uses: of a done, the uses that share memory with its result; None to
+            leave hazards out.
+    """
+    index, instructions = graph.index, graph.instructions
+    is_delaying = delays(graph.estimator)
+    preds, pred_us, all_succs = graph.preds, graph.pred_us, graph.succs
+    is_done = graph.is_done
+    top_down = graph.tracker.settings.top_down_scheduling
+    for n, instruction in enumerate(instructions):
+        targets = [index[u] for u in instruction.users]
+        if instruction.control_successors:
+            targets += [index[c] for c in instruction.control_successors]
+        if is_delaying(instruction):
+            for target in targets:
+                graph.connect_estimated(n, target)
+        elif not all_succs[n]:
+            # The common case of `connect`, spelt out: every latency is 1.
+            all_succs[n] = targets
+            for target in targets:
+                preds[target].append(n)
+                if pred_us[target] is not None:
+                    pred_us[target].append(1.0)  # type: ignore[union-attr]
+        else:
+            for target in targets:
+                graph.connect(n, target)
+        if is_done[n] and hazard_uses is not None:
+            _connect_hazards(graph, n, hazard_uses)
+        if instruction.opcode == "send-done":
+            _connect_send_done(graph, n)
+            if top_down:
+                _connect_receives_after_loops(graph, n)
+
+
+def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
+    """What may still touch the memory of a done's result goes before its start."""
+    instruction = graph.instructions[done]
+    start_instruction = instruction.operands[0]
+    start = graph.index[start_instruction]
+    for user, operand in uses(instruction):
+        node = graph.index.get(user)
+        if node is None or node == start or reaches(graph, done, node):
+            continue
+        if user.operands[operand].shape.is_token:
+            continue
+        if not is_below(graph, node, start):
+            graph.connect(node, start)
+
+
+def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:
+    """Whether operand and control edges of the computation lead there; itself too.
+
+    These edges never go against the base order, which bounds the search.
+    """
+    if source == target:
+        return True
+    index, instructions = graph.index, graph.instructions
+    seen = {source}
+    work = [source]
+    while work:
+        instruction = instructions[work.pop()]
+        for follower in (*instruction.users, *instruction.control_successors):
+            n = index[follower]
+            if n == target:
+                return True
+            if n < target and n not in seen:
+                seen.add(n)
+                work.append(n)
+    return False
+
+
+def is_below(graph: ScheduleGraph, node: int, ancestor: int) -> bool:
+    """Whether the graph as built so far leads from `ancestor` to `node`."""
+    bounded = not graph.runs_backwards
+    preds = graph.preds
+    seen = {node}
+    work = [node]
+    while work:
+        n = work.pop()
+        if n == ancestor:
+            return True
+        for p in preds[n]:
+            if p not in seen and (p >= ancestor or not bounded):
+                seen.add(p)
+                work.append(p)
+    return False
+
+
+def _loops(graph: ScheduleGraph) -> list[int]:
+    return [n for n, i in enumerate(graph.instructions) if i.opcode == "while"]
+
+
+def _connect_send_done(graph: ScheduleGraph, send_done: int) -> None:
+    """A send is done before the first loop that depends on its receive."""
+    for predecessor in graph.instructions[send_done].control_predecessors:
+        if predecessor.opcode == "recv-done":
+            recv_done = graph.index[predecessor]
+            for loop in _loops(graph):
+                if loop > recv_done and reaches(graph, recv_done, loop):
+                    graph.connect(send_done, loop)
+                    break
+            return
+
+
+def _connect_receives_after_loops(graph: ScheduleGraph, send_done: int) -> None:
+    """Top-down: a receive that a later send orders stays behind the loop."""
+    for loop in _loops(graph):
+        if loop >= send_done or not reaches(graph, loop, send_done):
+            continue
+        for successor in graph.instructions[send_done].control_successors:
+            if successor.opcode == "recv-done":
+                graph.connect(loop, graph.index[successor.operands[0]])

@@ -1,0 +1,190 @@
+"""The dependence graph of one computation: nodes are integers, their data flat lists.
+
+    node n is the instruction at position n of the base order
+    preds[n], succs[n]      neighbours, duplicates kept: degrees count edges
+    pred_us[n], succ_us[n]  latencies beside them, None where all of them are 1
+
+Order of `preds[n]`: by position of the predecessor, data before control, with a hazard
+edge standing where the done that causes it was visited. The order decides in which
+order released nodes become candidates, hence it is part of the behaviour.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.base import Estimator
+from scheduler.fusions.fused_graph import transpose_is_bitcast
+from scheduler.latency_hiding import hints
+from scheduler.latency_hiding.async_form import SPELLINGS
+from scheduler.latency_hiding.edge_latency import PLAIN_LATENCY_US
+from scheduler.latency_hiding.resources import Holdings, Resource, Usage
+from scheduler.latency_hiding.statistics import latency_us, node_cost_us
+from scheduler.latency_hiding.tracker import AsyncTracker, may_run_async
+
+#: What goes through the stack of no-ops instead of being compared.
+_NO_OPS: Final = frozenset(
+    "get-tuple-element bitcast constant parameter broadcast iota".split()
+)
+#: (user, operand number) pairs that touch the memory of a done's result.
+HazardUses = Callable[[Instruction], Sequence[tuple[Instruction, int]]]
+
+
+class ScheduleGraph:
+    """Nodes and edges of a computation; index of a node is its base position.
+
+    Attributes:
+        computation: whose graph this is.
+        instructions: by node.
+        index: node by instruction.
+        cost: of each node, us.
+        preds, succs: neighbours.
+        pred_us, succ_us: latencies of those edges, None for 1 each.
+        is_start, is_done: supported halves.
+        occupies, releases: whether any resource entry has that usage.
+        operand_is_done, user_is_start: whether a neighbour is a supported half.
+        is_noop: placed without comparison.
+        force_early, force_delay: hints; `delay_priority` by node, 0 where absent.
+        not_valuable: cannot hide copies inside the GPU.
+        resources, net, needs: entries by node, for those that have any.
+        runs_backwards: an edge goes against the base order.
+    """
+
+    def __init__(
+        self,
+        computation: Computation,
+        instructions: Sequence[Instruction],
+        estimator: Estimator,
+        tracker: AsyncTracker,
+    ) -> None:
+        """Nodes without edges; `edges.connect_all` adds those."""
+        self.computation = computation
+        self.instructions = tuple(instructions)
+        count = len(self.instructions)
+        self.index = {i: n for n, i in enumerate(self.instructions)}
+        self.estimator = estimator
+        self.tracker = tracker
+        self.cost = [node_cost_us(estimator, i) for i in self.instructions]
+        self.preds: list[list[int]] = [[] for _ in range(count)]
+        self.succs: list[list[int]] = [[] for _ in range(count)]
+        self.pred_us: list[list[float] | None] = [None] * count
+        self.succ_us: list[list[float] | None] = [None] * count
+        self.is_start = bytearray(count)
+        self.is_done = bytearray(count)
+        self.occupies = bytearray(count)
+        self.releases = bytearray(count)
+        self.operand_is_done = bytearray(count)
+        self.user_is_start = bytearray(count)
+        self.is_noop = bytearray(count)
+        self.force_early = bytearray(count)
+        self.force_delay = bytearray(count)
+        self.delay_priority: dict[int, int] = {}
+        self.not_valuable = bytearray(count)
+        self.resources: dict[int, Holdings] = {}
+        self.net: dict[int, Holdings] = {}
+        self.needs: dict[int, tuple[tuple[Resource, int], ...]] = {}
+        self.runs_backwards = False
+        self._fill_nodes()
+
+    def __len__(self) -> int:
+        """Number of nodes."""
+        return len(self.instructions)
+
+    def _fill_nodes(self) -> None:
+        tracker = self.tracker
+        tracks_sync = tracker.settings.track_sync_op_resource_usage
+        for n, instruction in enumerate(self.instructions):
+            opcode = instruction.opcode
+            if opcode in _NO_OPS or _is_other_noop(instruction, opcode):
+                self.is_noop[n] = 1
+            half = SPELLINGS[opcode][0]
+            if half:
+                self._note_half(n, instruction)
+            if half or opcode == "while" or opcode == "after-all" or tracks_sync:
+                self._note_resources(n, instruction)
+            elif may_run_async(instruction):
+                self._note_needs(n, instruction)
+            hints.note(self, n, instruction)
+
+    def _note_half(self, n: int, instruction: Instruction) -> None:
+        index = self.index
+        if self.tracker.is_supported_start(instruction):
+            self.is_start[n] = 1
+            for operand in instruction.operands:
+                self.user_is_start[index[operand]] = 1
+        elif self.tracker.is_supported_done(instruction):
+            self.is_done[n] = 1
+            for user in instruction.users:
+                self.operand_is_done[index[user]] = 1
+
+    def _note_resources(self, n: int, instruction: Instruction) -> None:
+        entries = self.tracker.resources(instruction)
+        if entries:
+            self.resources[n] = entries
+            usages = [usage for _, usage in entries]
+            self.occupies[n] = Usage.OCCUPY in usages
+            self.releases[n] = Usage.RELEASE in usages
+            self.net[n] = self.tracker.net_resources(instruction)
+        self._note_needs(n, instruction)
+
+    def _note_needs(self, n: int, instruction: Instruction) -> None:
+        needed = self.tracker.instances_needed(instruction)
+        if needed:
+            self.needs[n] = tuple(needed.items())
+
+    # -- edges ----------------------------------------------------------------
+
+    def connect(self, first: int, then: int, us: float = PLAIN_LATENCY_US) -> None:
+        """Add an edge; `then` comes after `first`."""
+        succs, preds = self.succs[first], self.preds[then]
+        succ_us, pred_us = self.succ_us[first], self.pred_us[then]
+        if us != PLAIN_LATENCY_US:
+            if succ_us is None:
+                succ_us = self.succ_us[first] = [PLAIN_LATENCY_US] * len(succs)
+            if pred_us is None:
+                pred_us = self.pred_us[then] = [PLAIN_LATENCY_US] * len(preds)
+        if succ_us is not None:
+            succ_us.append(us)
+        if pred_us is not None:
+            pred_us.append(us)
+        succs.append(then)
+        preds.append(first)
+        if first > then:
+            self.runs_backwards = True
+
+    def connect_estimated(self, first: int, then: int) -> None:
+        """Add an edge whose latency the estimator tells."""
+        us = latency_us(
+            self.estimator, self.instructions[first], self.instructions[then]
+        )
+        self.connect(first, then, us)
+
+    def latency_us(self, first: int, then: int) -> float:
+        """Latency of the first edge between two nodes; KeyError when there is none."""
+        latencies = self.succ_us[first]
+        for k, n in enumerate(self.succs[first]):
+            if n == then:
+                return PLAIN_LATENCY_US if latencies is None else latencies[k]
+        raise KeyError((first, then))
+
+    def name(self, n: int) -> str:
+        """Name of a node's instruction."""
+        return self.instructions[n].name
+
+    def start_of(self, done: int) -> int | None:
+        """Node that a done's first operand is; None when it has none."""
+        operands = self.instructions[done].operands
+        return self.index.get(operands[0]) if operands else None
+
+
+def _is_other_noop(instruction: Instruction, opcode: str) -> bool:
+    if opcode == "transpose":
+        return transpose_is_bitcast(instruction)
+    if opcode == "tuple" and instruction.user_count == 1:
+        return instruction.users[0].opcode == "while"
+    return False

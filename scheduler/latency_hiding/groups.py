@@ -1,0 +1,266 @@
+"""Scheduling groups: annotated instructions that are placed one after the other.
+
+    frontend_attributes={_scheduling_group_id="3"}
+
+A group is tried before every single pick once all that reads its members is placed. It
+goes as soon as its need fits: first counted as if its dones all overlapped, and when
+nothing else can be placed, as if they did not.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, AnnotationTracker and
+TryScheduleOneAnnotationGroup (Aug 2026).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.errors import PassError
+from scheduler.latency_hiding import attributes as attr
+from scheduler.latency_hiding.group_rules import GROUP_RULES
+from scheduler.latency_hiding.resources import RESOURCE_NAMES, Resource
+from scheduler.latency_hiding.scan import Watcher
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+    from scheduler.latency_hiding.graph import ScheduleGraph
+    from scheduler.latency_hiding.state import SchedulingState
+
+_LEADING_NUMBER: Final = re.compile(r"\s*(-?[0-9]+)")
+_NONE: Final = -1
+
+
+def annotated_group(instruction: Instruction) -> int | None:
+    """The group that an instruction is annotated with; None for none."""
+    text = attr.frontend(instruction, attr.GROUP_ID)
+    found = _LEADING_NUMBER.match(text or "")
+    return int(found[1]) if found else None
+
+
+def find_groups(graph: ScheduleGraph) -> dict[int, list[int]]:
+    """Members by group, both in the order of the instruction list."""
+    found: dict[int, list[int]] = {}
+    for n, instruction in enumerate(graph.instructions):
+        group = annotated_group(instruction)
+        if group is not None and group != _NONE:
+            found.setdefault(group, []).append(n)
+    return found
+
+
+class GroupState:
+    """Groups of one computation while it is placed."""
+
+    def __init__(
+        self,
+        state: SchedulingState,
+        members: dict[int, list[int]],
+        watcher: Watcher | None,
+    ) -> None:
+        """All groups are whole; those that nothing reads are ready."""
+        self._members = members
+        self._watcher = watcher
+        self._group_of: dict[int, int] = {
+            n: group for group, nodes in members.items() for n in nodes
+        }
+        self._total: dict[int, int] = {}
+        self._placed = dict.fromkeys(members, 0)
+        self._ready: list[int] = []
+        self._holders: set[int] = set()
+        self._ongoing = _NONE
+        self._candidates: list[int] = []
+        for group, nodes in members.items():
+            inside = set(nodes)
+            outside = {s for n in nodes for s in state.below[n] if s not in inside}
+            self._total[group] = len(outside)
+            if not outside:
+                self._ready.append(group)
+
+    def group_of(self, n: int) -> int:
+        """The group that a node belongs to now, -1 for none."""
+        return self._group_of.get(n, _NONE)
+
+    def note_placed(self, state: SchedulingState, n: int) -> None:
+        """Count a placed node as one that read members of groups."""
+        self._holders.discard(n)
+        own = self.group_of(n)
+        seen: dict[int, None] = {}
+        for p in state.above[n]:
+            group = self.group_of(p)
+            if group != own and group != _NONE:
+                seen[group] = None
+        for group in seen:
+            self._placed[group] += 1
+            if self._placed[group] == self._total[group]:
+                self._ready.append(group)
+
+    def note_available(self, n: int, group: int) -> None:
+        """A member of the group being placed became a candidate."""
+        if group == self._ongoing:
+            self._candidates.append(n)
+
+    # -- placing a group ------------------------------------------------------
+
+    def start(self, state: SchedulingState, *, pessimistic: bool) -> bool:
+        """Place the first ready group that fits; False when there is none."""
+        if not self._ready or self._holders:
+            return False
+        for k, group in enumerate(self._ready):
+            need = self.need(state, group, pessimistic=pessimistic)
+            if all(count <= state.free[r] for r, count in need.items()):
+                self._ready[k] = self._ready[-1]
+                self._ready.pop()
+                self._ongoing = group
+                self._place_members(state, group)
+                self._ongoing = _NONE
+                return True
+        return False
+
+    def need(
+        self, state: SchedulingState, group: int, *, pessimistic: bool
+    ) -> dict[Resource, int]:
+        """Instances that a group needs."""
+        graph = state.graph
+        members = self._members[group]
+        if _keeps_order(graph, members[0]):
+            return _need_in_order(state, members)
+        inside = set(members)
+        need: dict[Resource, int] = {}
+        for n in members:
+            start = graph.start_of(n)
+            adds_up = graph.instructions[n].opcode == "async-done" and (
+                pessimistic or start not in inside
+            )
+            for resource, count in graph.needs.get(n, ()):
+                known = need.get(resource, 0)
+                need[resource] = known + count if adds_up else max(known, count)
+        return need
+
+    def _place_members(self, state: SchedulingState, group: int) -> None:
+        settings, graph = state.settings, state.graph
+        self._candidates = [n for n in state.ready if self.group_of(n) == group]
+        size, done, handed_back = len(self._members[group]), 0, 0
+        while self._candidates:
+            n = self._pick(state, group)
+            is_last = done == size - 1
+            if (
+                settings.flexible_scheduling_annotation_scheduling
+                and is_last
+                and graph.is_start[n]
+            ):
+                handed_back += 1
+                self._group_of.pop(n, None)
+                if settings.aggressive_flexible_annotation_scheduling:
+                    state.delay_after_target.add(n)
+                self._holders.add(n)
+                continue
+            state.take(state.ready.index(n))
+            state.place(n)
+            done += 1
+        if done < size - handed_back:
+            self._let_go(state, group)
+
+    def _pick(self, state: SchedulingState, group: int) -> int:
+        """The member to be placed next: scanned like all candidates, other rules."""
+        best_slot = -1
+        best = -1
+        watcher = self._watcher
+        for slot, n in enumerate(self._candidates):
+            if not state.fits(n):
+                continue
+            if best_slot < 0:
+                best_slot, best = slot, n
+                if watcher is not None:
+                    watcher(n, None, None)
+                continue
+            rule, verdict = next(
+                (r, v) for r in GROUP_RULES if (v := r.compare(state, n, best))
+            )
+            loser = n
+            if verdict > 0:
+                loser = best
+                best_slot, best = slot, n
+            if watcher is not None:
+                watcher(best, loser, rule)
+        if best_slot < 0:
+            raise PassError(
+                f"no member of scheduling group {group} fits the overlap limits",
+                code="E031",
+            )
+        self._candidates[best_slot] = self._candidates[-1]
+        self._candidates.pop()
+        return best
+
+    def _let_go(self, state: SchedulingState, group: int) -> None:
+        """Members that were not available: free, but other groups wait for them."""
+        graph = state.graph
+        for n in self._members[group]:
+            if state.placed[n]:
+                continue
+            if not (graph.is_start[n] or graph.is_done[n]):
+                raise PassError(
+                    f"%{graph.name(n)} of scheduling group {group} could not be placed "
+                    "with its group",
+                    code="E031",
+                    hint="only starts and dones may be left over",
+                    location=graph.instructions[n].location,
+                )
+            self._group_of.pop(n, None)
+            self._holders.add(n)
+
+    # -- when nothing fits ----------------------------------------------------
+
+    def give_up_smallest(self, state: SchedulingState) -> bool:
+        """Dissolve the smallest group that waits; False when there is none."""
+        found = [g for g in map(self.group_of, state.ready) if g != _NONE]
+        if not found:
+            return False
+        group = min(found, key=lambda g: len(self._members[g]))
+        for n in self._members[group]:
+            self._group_of.pop(n, None)
+        if group in self._ready:
+            self._ready.remove(group)
+        if self._ongoing == group:
+            self._ongoing = _NONE
+        return True
+
+    def explain_block(self, state: SchedulingState) -> str:
+        """What the first ready group needs; '' when none is ready."""
+        if not self._ready:
+            return ""
+        group = self._ready[0]
+        need = self.need(state, group, pessimistic=False)
+        parts = [
+            f"{count} of {RESOURCE_NAMES[r]}, of which {state.free[r]} are free"
+            for r, count in sorted(need.items())
+            if count > state.free[r]
+        ]
+        return f"scheduling group {group} needs {', '.join(parts) or 'other groups'}"
+
+
+def _keeps_order(graph: ScheduleGraph, n: int) -> bool:
+    return attr.frontend(graph.instructions[n], attr.KEEP_ORDER) == "true"
+
+
+def _need_in_order(state: SchedulingState, members: list[int]) -> dict[Resource, int]:
+    """Need of members that keep the order they have."""
+    graph = state.graph
+    now: dict[Resource, int] = {}
+    most: dict[Resource, int] = {}
+    sign = -1 if state.top_down else 1
+    for n in sorted(members, reverse=True):
+        if not _keeps_order(graph, n):
+            raise PassError(
+                f"%{graph.name(n)} has no {attr.KEEP_ORDER}, others of its group do",
+                code="E031",
+                location=graph.instructions[n].location,
+            )
+        if graph.is_start[n]:
+            for user in graph.instructions[n].users:
+                for resource, count in graph.needs.get(graph.index[user], ()):
+                    now[resource] = now.get(resource, 0) - sign * count
+            continue
+        for resource, count in graph.needs.get(n, ()):
+            now[resource] = now.get(resource, 0) + sign * count
+        for resource, count in now.items():
+            most[resource] = max(most.get(resource, 0), count)
+    return most

@@ -1,0 +1,98 @@
+"""Hints that put an instruction early or late whatever else speaks for it.
+
+    scheduler_hint="force_early"         custom-call: as low as can be
+    scheduler_hint="force_delay"         custom-call, async half: as far up as can be
+    scheduler_hint="force_delay_async"   start far up, done low
+    "force_earliest_schedule":true       in the GPU's backend config: far up
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, `gpu_latency_hiding_scheduler.cc`
+(graph post-processing), Aug 2026.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.errors import PassError
+from hlo_passes.ir.instruction import Instruction
+from scheduler.latency_hiding import attributes as attr
+from scheduler.latency_hiding.memory_bound import is_memory_bound
+
+if TYPE_CHECKING:
+    from scheduler.latency_hiding.graph import ScheduleGraph
+
+_DELAYED_OPCODES: Final = ("custom-call", "async-start", "async-done")
+_TRANSFERS: Final = ("send", "recv")
+_TRANSFER_DONES: Final = ("send-done", "recv-done")
+_EARLIEST: Final = "force_earliest_schedule"
+
+
+def is_delayed_by_hint(instruction: Instruction) -> bool:
+    """Whether `force_delay` stands on an opcode that heeds it."""
+    if instruction.opcode not in _DELAYED_OPCODES:
+        return False
+    return attr.frontend(instruction, attr.HINT) == "force_delay"
+
+
+def note(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
+    """Set what an instruction's hints ask for."""
+    if attr.mentions(instruction, attr.HINT):
+        _note_frontend_hint(graph, n, instruction)
+    settings = graph.tracker.settings
+    if settings.flavour != "gpu":
+        return
+    opcode = instruction.opcode
+    if settings.pipeline_parallelism:
+        _note_half_pipelined(graph, n, instruction)
+    if (
+        settings.enable_pipelined_p2p
+        and opcode == "recv"
+        and attr.frontend(instruction, attr.PIPELINE) is not None
+    ):
+        graph.force_early[n] = 1
+    if attr.mentions(instruction, f'"{_EARLIEST}":true') or graph.force_delay[n]:
+        # XLA assigns the field of any config it can read, so it also clears a hint.
+        config = attr.scheduling_config(instruction)
+        if config:
+            graph.force_delay[n] = bool(config.get(_EARLIEST, False))
+    if settings.enable_selective_memcpy_overlap:
+        graph.not_valuable[n] = is_memory_bound(instruction, graph.tracker)
+
+
+def _note_frontend_hint(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
+    hint = attr.frontend(instruction, attr.HINT)
+    if hint == "force_early" and instruction.opcode == "custom-call":
+        graph.force_early[n] = 1
+    if is_delayed_by_hint(instruction):
+        graph.force_delay[n] = 1
+        graph.delay_priority[n] = _priority(instruction)
+    if hint == "force_delay_async":
+        if graph.is_start[n]:
+            graph.force_delay[n] = 1
+            graph.delay_priority[n] = _priority(instruction)
+        if graph.is_done[n]:
+            graph.force_early[n] = 1
+
+
+def _priority(instruction: Instruction) -> int:
+    text = attr.frontend(instruction, attr.DELAY_PRIORITY)
+    try:
+        return int(text or "0")
+    except ValueError as problem:
+        raise PassError(
+            f"%{instruction.name}: {attr.DELAY_PRIORITY}={text} is no whole number",
+            code="E034",
+            location=instruction.location,
+        ) from problem
+
+
+def _note_half_pipelined(
+    graph: ScheduleGraph, n: int, instruction: Instruction
+) -> None:
+    """A transfer whose other half stands in another round of the loop."""
+    opcode = instruction.opcode
+    if opcode in _TRANSFERS and instruction.user_count == 1:
+        if instruction.users[0].opcode not in _TRANSFER_DONES:
+            graph.force_delay[n] = 1
+    elif opcode in _TRANSFER_DONES and instruction.operands[0].opcode not in _TRANSFERS:
+        graph.force_early[n] = 1

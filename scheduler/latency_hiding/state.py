@@ -1,0 +1,271 @@
+"""The state of a computation while it is being placed: flat lists by node.
+
+Bottom-up the last instruction is placed first and time runs backwards from the end: a
+start is free of stalls once `now` has passed its done by the latency. Top-down is the
+mirror image. What is placed next is not decided here.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, ScheduleNode (Aug 2026).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from scheduler.latency_hiding.graph import ScheduleGraph
+from scheduler.latency_hiding.in_flight import InFlight
+from scheduler.latency_hiding.metrics import (
+    async_depths,
+    async_heights,
+    depths,
+    graph_depths,
+    hops,
+    topological_order,
+)
+from scheduler.latency_hiding.pressure_track import PressureTrack
+from scheduler.latency_hiding.resources import Usage, limits
+from scheduler.latency_hiding.waiting_times import (
+    StaleHeap,
+    WaitingQueue,
+    WaitingTimes,
+)
+
+if TYPE_CHECKING:
+    from scheduler.latency_hiding.groups import GroupState
+    from scheduler.memory.pressure import ComputationMemory
+
+
+class SchedulingState:
+    """One attempt at one computation.
+
+    Attributes:
+        graph: what is scheduled.
+        now: time reached, us.
+        ready: candidates; removal swaps with the last one, and the order matters.
+        noops: placed before any candidate, last in first out.
+        order: nodes placed so far.
+        placed: by node.
+        ready_at: time from which a node causes no stall, inf while not available;
+            once placed, the time it was placed.
+        free: instances left, by resource; `waiting`: available nodes that want one.
+        unlocks: nodes that become available when a node is placed.
+        queue: ready times of candidates that are not ready yet.
+        memory: pressure, None where it is not tracked.
+        memory_limit_bytes: of the memory rules, None for no limit.
+        groups: scheduling groups, None where there are none.
+        in_flight: None where nobody asks for it.
+        selective_releasers: available starts of copies inside the GPU.
+        delays_starts: rule E2 is on.
+        preference: numbers of a search procedure, by node, or empty.
+        delay_after_target: set by flexible groups.
+    """
+
+    def __init__(
+        self,
+        graph: ScheduleGraph,
+        *,
+        memory: ComputationMemory | None = None,
+        memory_limit_bytes: int | None = None,
+        delays_starts: bool = False,
+    ) -> None:
+        """Nothing placed; the roots are candidates after `seed`."""
+        settings = graph.tracker.settings
+        count = len(graph)
+        self.graph = graph
+        self.settings = settings
+        self.top_down = settings.top_down_scheduling
+        self.delays_starts = delays_starts
+        # Bottom-up a placed node releases its predecessors.
+        below, above = graph.succs, graph.preds
+        below_us, above_us = graph.succ_us, graph.pred_us
+        if self.top_down:
+            below, above, below_us, above_us = above, below, above_us, below_us
+        self.below, self.above = below, above
+        self.below_us, self.above_us = below_us, above_us
+        self.now = 0.0
+        self.ready: list[int] = []
+        self.noops: list[int] = []
+        self.order: list[int] = []
+        self.placed = bytearray(count)
+        self.ready_at = [math.inf] * count
+        self._earliest = [0.0] * count
+        self._left = [len(edges) for edges in below]
+        self.unlocks = [0] * count
+        for edges in below:
+            if len(edges) == 1:
+                self.unlocks[edges[0]] += 1
+        self.limits = limits(settings)
+        self.free = list(self.limits)
+        self.waiting = [0] * len(self.free)
+        self.is_selective = settings.enable_selective_memcpy_overlap
+        self.selective_releasers: list[int] = []
+        self.queue: WaitingQueue = (
+            StaleHeap(self.ready_at)
+            if self.is_selective
+            else WaitingTimes(self.ready_at)
+        )
+        self.memory = None if memory is None else PressureTrack(memory)
+        self.memory_limit_bytes = memory_limit_bytes
+        self.groups: GroupState | None = None
+        self.in_flight: InFlight | None = None
+        if settings.enable_collective_multi_streaming or settings.resource_serializing:
+            self.in_flight = InFlight(graph)
+        self._tests_in_flight = settings.enable_collective_multi_streaming
+        self.preference: dict[int, float] = {}
+        self.delay_after_target: set[int] = set()
+        self._measure()
+
+    def _measure(self) -> None:
+        """The metrics that some rule of these settings reads."""
+        graph, settings = self.graph, self.settings
+        way = topological_order(graph)
+        aggressive = settings.aggressive_scheduling_policies
+        self.async_depth = async_depths(graph, way) if aggressive else []
+        self.async_height = async_heights(graph, way) if self.top_down else []
+        self.depth = depths(graph, way) if self.delays_starts else []
+        self.graph_depth = (
+            graph_depths(graph, way)
+            if settings.depth_based_memory_pressure_reduction
+            else []
+        )
+        self.hops = hops(graph, way) if self.is_selective else []
+
+    def seed(self) -> None:
+        """Make candidates of the nodes that nothing holds back, in base order."""
+        is_noop, preference = self.graph.is_noop, self.preference
+        for n, edges in enumerate(self.below):
+            if not edges:
+                self.ready_at[n] = 0.0
+                if is_noop[n] and n not in preference:
+                    self.noops.append(n)
+                else:
+                    self.ready.append(n)
+
+    # -- placing --------------------------------------------------------------
+
+    def take(self, slot: int) -> int:
+        """Remove the candidate in a slot; the last one takes its place."""
+        ready = self.ready
+        n = ready[slot]
+        ready[slot] = ready[-1]
+        ready.pop()
+        return n
+
+    def place(self, n: int) -> None:
+        """Place a node that was taken; its neighbours may become candidates."""
+        graph = self.graph
+        self.order.append(n)
+        self.placed[n] = 1
+        if self.groups is not None:
+            self.groups.note_placed(self, n)
+        if self.is_selective:
+            self._note_selective(n)
+        for resource, usage in graph.net.get(n, ()):
+            if usage is Usage.RELEASE:
+                self.free[resource] += 1
+            elif usage is Usage.OCCUPY:
+                self.free[resource] -= 1
+                self.waiting[resource] -= 1
+        earliest = self._earliest[n]
+        time = earliest if earliest > self.now else self.now
+        self.ready_at[n] = time
+        later = time + graph.cost[n]
+        self.queue.drop_before(later)
+        self._release_neighbours(n, time, later)
+        if self.in_flight is not None:
+            self.in_flight.note(n)
+        if self.memory is not None:
+            self.memory.place(n)
+        self.now = later
+
+    def _release_neighbours(self, n: int, time: float, later: float) -> None:
+        left, earliest = self._left, self._earliest
+        latencies = self.above_us[n]
+        plain = time + 1.0
+        for k, p in enumerate(self.above[n]):
+            reach = plain if latencies is None else time + latencies[k]
+            if reach > earliest[p]:
+                earliest[p] = reach
+            remaining = left[p] - 1
+            left[p] = remaining
+            if not remaining:
+                self._make_available(p, later)
+            elif remaining == 1:
+                # One unplaced neighbour is left: placing that one would release p.
+                placed = self.placed
+                for s in self.below[p]:
+                    if not placed[s]:
+                        self.unlocks[s] += 1
+                        break
+
+    def _make_available(self, p: int, later: float) -> None:
+        graph = self.graph
+        reach = self._earliest[p]
+        ready_at = reach if reach > later else later
+        self.ready_at[p] = ready_at
+        entries = graph.resources.get(p)
+        if entries is not None:
+            for resource, usage in entries:
+                if usage is Usage.OCCUPY:
+                    self.waiting[resource] += 1
+        group = -1 if self.groups is None else self.groups.group_of(p)
+        if graph.is_noop[p] and group == -1 and p not in self.preference:
+            self.noops.append(p)
+            return
+        self.ready.append(p)
+        if group != -1 and self.groups is not None:
+            self.groups.note_available(p, group)
+        if ready_at > later:
+            self.queue.push(p)
+        if self.is_selective and graph.releases[p] and self._releases_selectively(p):
+            self.selective_releasers.append(p)
+
+    def _releases_selectively(self, n: int) -> bool:
+        graph = self.graph
+        return graph.tracker.releases_selectively(graph.instructions[n])
+
+    def _note_selective(self, n: int) -> None:
+        """Work that hides no copy pushes the copies' starts further out."""
+        graph, releasers = self.graph, self.selective_releasers
+        if graph.releases[n] and n in releasers:
+            releasers.remove(n)
+        if graph.not_valuable[n]:
+            for start in releasers:
+                self.ready_at[start] += graph.cost[n]
+
+    # -- what rules ask -------------------------------------------------------
+
+    def fits(self, n: int) -> bool:
+        """Whether the resources that a node needs are free."""
+        if self._tests_in_flight and self.in_flight is not None:
+            return self.in_flight.fits(n, self.free)
+        free = self.free
+        return all(count <= free[r] for r, count in self.graph.needs.get(n, ()))
+
+    def is_constrained(self, n: int) -> bool:
+        """Whether it holds an exhausted resource that somebody available wants."""
+        free, waiting = self.free, self.waiting
+        return any(
+            free[r] == 0 and waiting[r] > 0 for r, _ in self.graph.resources.get(n, ())
+        )
+
+    def is_memory_tight(self) -> bool:
+        """Whether the memory rules have a say: usage above half the limit."""
+        limit = self.memory_limit_bytes
+        return (
+            limit is not None
+            and self.memory is not None
+            and self.memory.usage_bytes > limit // 2
+        )
+
+    def memory_change(self, n: int) -> tuple[int, int]:
+        """(increase, peak) of placing a node; a done is taken with its start, bytes."""
+        assert self.memory is not None
+        increase, peak = self.memory.query(n)
+        graph = self.graph
+        if graph.is_done[n] and not self.top_down:
+            above = graph.preds[n]
+            if above and graph.is_start[above[0]]:
+                start_increase, start_peak = self.memory.query(above[0])
+                return min(increase, start_increase), max(peak, start_peak)
+        return increase, peak
