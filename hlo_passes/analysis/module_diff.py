@@ -12,7 +12,7 @@ appeared are one renamed when they are equal and read the same.
 from __future__ import annotations
 
 from bisect import bisect_left
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_passes.ir.computation import Computation
@@ -85,8 +85,13 @@ class ModuleDiff:
         """Whether nothing happened."""
         return not self.header and not self.computations
 
-    def to_text(self) -> str:
-        """For a reader; 'no differences' when there are none."""
+    def to_text(self, *, moves: bool = True) -> str:
+        """For a reader; 'no differences' when there are none.
+
+        Args:
+            moves: tell what moved too; off where somebody else does, which may leave
+                nothing to say: ''.
+        """
         if self.is_empty:
             return "no differences\n"
         lines = [
@@ -94,8 +99,10 @@ class ModuleDiff:
             for name, old, new in self.header
         ]
         for computation in self.computations:
-            lines += _computation_lines(computation)
-        return "\n".join(lines) + "\n"
+            told = computation if moves else replace(computation, moved=())
+            if not told.is_empty:
+                lines += _computation_lines(told)
+        return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
         """Keys: equal, header, computations (name, status, moved, merged, ...)."""

@@ -2,18 +2,63 @@
 
 %main
 merged    %a, %b -> %collective-permute
+
+Where both modules are scheduled and their orders differ, a package that can price
+instructions tells the moves in its own way: it offers a `ScheduleView` in the
+entry-point group `hlo_passes.schedule_views`.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
+from typing import Any, Protocol
 
 from hlo_passes.analysis.module_diff import diff_modules
 from hlo_passes.cli.command import Command
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module
+from hlo_passes.ir.module import Module
+
+SCHEDULE_VIEWS = "hlo_passes.schedule_views"
+
+
+class ScheduleReport(Protocol):
+    """What became of a schedule."""
+
+    def to_text(self) -> str:
+        """For a reader; ends with a line feed."""
+        ...
+
+    def to_json(self) -> dict[str, Any]:
+        """The value of the key 'schedule' in `diff --json`."""
+        ...
+
+
+class ScheduleView(Protocol):
+    """Compares the schedules of two states of a module."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Add arguments to those of `diff`."""
+        ...
+
+    def compare(
+        self, before: Module, after: Module, arguments: argparse.Namespace
+    ) -> ScheduleReport:
+        """Compare two scheduled modules."""
+        ...
+
+
+def _schedule_view() -> ScheduleView | None:
+    """The installed view, the first by name; None without one."""
+    from importlib.metadata import entry_points
+
+    for entry in sorted(entry_points(group=SCHEDULE_VIEWS), key=lambda e: e.name):
+        module_name, _, attribute = entry.value.partition(":")
+        return getattr(importlib.import_module(module_name), attribute)
+    return None
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -23,12 +68,26 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--exit-code", action="store_true", help="exit 4 when the modules differ"
     )
+    view = _schedule_view()
+    if view is not None:
+        view.configure(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    found = diff_modules(read_module(arguments.before), read_module(arguments.after))
+    before, after = read_module(arguments.before), read_module(arguments.after)
+    found = diff_modules(before, after)
+    view = _schedule_view()
+    reordered = any(computation.moved for computation in found.computations)
+    report = None
+    if view and reordered and before.is_scheduled and after.is_scheduled:
+        report = view.compare(before, after, arguments)
     if arguments.json:
-        sys.stdout.write(json.dumps(found.to_json(), indent=1) + "\n")
+        told = found.to_json()
+        if report is not None:
+            told["schedule"] = report.to_json()
+        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+    elif report is not None:
+        sys.stdout.write(found.to_text(moves=False) + report.to_text())
     else:
         sys.stdout.write(found.to_text())
     if arguments.exit_code and not found.is_empty:

@@ -14,7 +14,14 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from scheduler.page.causes import causes_of, verdict, verdict_of_two
-from scheduler.page.encoding import KINDS, Opcodes, Side, encode_side, readable
+from scheduler.page.encoding import (
+    KINDS,
+    Opcodes,
+    Side,
+    encode_side,
+    readable,
+    sentence,
+)
 from scheduler.schedule_moves import TAKES_NO_TIME, Simulated, schedule_moves
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
@@ -72,7 +79,7 @@ def _page_data(sides: Sequence[Side]) -> dict[str, Any]:
         "kinds": list(KINDS),
         "kinds_used": [kind for k, kind in enumerate(KINDS) if k in used],
         "opcodes": list(opcodes.numbers),
-        "page_notes": list(last.notes),
+        "page_notes": [sentence(note) for note in last.notes],
         "sides": encoded,
         **_moves(sides),
     }

@@ -18,6 +18,7 @@ class App {
     this.startTheme();
     showHeadline();
     showLegend();
+    showNotes();
     fill(byId("views"), ...this.views.map((view) => view.element));
     this.views.forEach(followPointer);
     this.startToolbar();

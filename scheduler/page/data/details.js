@@ -1,5 +1,7 @@
 /* The panel of the selection: what it is, when it ran, and why it is exposed. */
 
+const LONGEST_TEXT = 96;
+
 const row = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
 
 function showDetails(app) {
@@ -62,11 +64,17 @@ function collectiveDetails(app, schedule, found) {
       ...row("Lane", found.stream),
       ...(found.queued_us > 0 ? row("Queued", exactTime(found.queued_us)) : []),
       ...times(schedule, found.span),
-      ...row("Groups", make("span", { class: "mono" }, found.groups || "one group of all devices")),
+      ...row("Groups", folded(found.groups || "one group of all devices")),
       ...(found.done ? row("Done", make("span", { class: "mono" }, found.done)) : []),
       ...(found.op_name ? row("From", make("span", { class: "mono" }, found.op_name)) : []),
       ...row(`Operands (${found.operands.length})`, make("ul", { class: "operands" }, ...found.operands.map((text) => operand(app, schedule, text))))),
   ];
+}
+
+/* A long text in one line that opens on demand. */
+function folded(text) {
+  if (text.length <= LONGEST_TEXT) return make("span", { class: "mono" }, text);
+  return make("details", { class: "mono" }, make("summary", {}, `${text.slice(0, LONGEST_TEXT)}\u2026`), text);
 }
 
 /* An operand as printed; its name leads to it where it has a span. */

@@ -34,6 +34,11 @@ function showHeadline() {
   fill(byId("budget"), budgetOf());
 }
 
+/* What a reader should know about the numbers. */
+function showNotes() {
+  fill(byId("notes"), ...DATA.page_notes.map((note) => make("p", {}, note)));
+}
+
 /* A bar a side: what the step's time goes to. */
 function budgetOf() {
   const longest = Math.max(...SIDES.map((s) => s.facts.step_time_us));

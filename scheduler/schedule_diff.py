@@ -1,0 +1,128 @@
+"""The part of `hlo-passes diff` that tells schedule changes as moves, with their price.
+
+schedule: step 140.0 us -> 100.0 us (40.0 us less), exposed 40.0 us -> 0.0 us
+%main
+  %all-gather-start (all-gather): start 3 -> 1, 40.0 us earlier; done 4 -> 4
+    40.0 us less exposed: now beside it %dot
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import Any
+
+from hlo_passes.ir.module import Module
+from scheduler.commands import add_estimator_arguments, settings_of
+from scheduler.estimators.choice import make_estimator
+from scheduler.hardware.topology import default_topology
+from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.simulate import simulate_with
+
+_DEFAULT_ROWS = 20
+_SAME_US = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDiff:
+    """What became of a schedule: moves, what matters most to the step first.
+
+    `rows` is how many of them the text tells.
+    """
+
+    before: Simulated
+    after: Simulated
+    moves: tuple[Move, ...]
+    rows: int
+
+    def to_text(self) -> str:
+        """For a reader: step and exposure, then the moves of each computation."""
+        old, new = self.before.timeline, self.after.timeline
+        lines = [
+            f"schedule: step {_changed(old.step_time_us, new.step_time_us)}, "
+            f"exposed {_changed(old.exposed_us, new.exposed_us)}"
+        ]
+        timely = [move for move in self.moves if move.bought != TAKES_NO_TIME]
+        told = timely[: self.rows]
+        for computation in dict.fromkeys(move.computation for move in told):
+            lines.append(f"%{computation}")
+            for move in told:
+                if move.computation == computation:
+                    lines += _move_lines(move)
+        if more := len(timely) - len(told):
+            lines.append(f"... {more} more; --rows={len(timely)} shows them")
+        if silent := len(self.moves) - len(timely):
+            lines.append(f"{silent} that take no time moved too; --json tells them")
+        return "".join(f"{line}\n" for line in lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """Keys: step_time_us, exposed_us (before, after), moves."""
+        old, new = self.before.timeline, self.after.timeline
+        return {
+            "step_time_us": {"before": old.step_time_us, "after": new.step_time_us},
+            "exposed_us": {"before": old.exposed_us, "after": new.exposed_us},
+            "moves": [move.to_json() for move in self.moves],
+        }
+
+
+def _changed(before: float, after: float) -> str:
+    change = after - before
+    if abs(change) < _SAME_US:
+        return f"{after:.1f} us as before"
+    way = "less" if change < 0 else "more"
+    return f"{before:.1f} us -> {after:.1f} us ({abs(change):.1f} us {way})"
+
+
+def _move_lines(move: Move) -> list[str]:
+    what = "start" if move.done_before is not None else "place"
+    earlier = move.starts_earlier_us
+    if abs(earlier) < _SAME_US:
+        when = "at the same time"
+    else:
+        when = f"{abs(earlier):.1f} us {'earlier' if earlier > 0 else 'later'}"
+    done = ""
+    if move.done_before is not None:
+        done = f"; done {move.done_before} -> {move.done_after}"
+    return [
+        f"  %{move.name} ({move.opcode}): {what} {move.position_before} -> "
+        f"{move.position_after}, {when}{done}",
+        f"    {move.bought}",
+    ]
+
+
+class _View:
+    """What `hlo-passes diff` finds in the group `hlo_passes.schedule_views`."""
+
+    def configure(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments that say what instructions cost."""
+        add_estimator_arguments(parser)
+        parser.add_argument(
+            "--streams", type=int, metavar="N",
+            help="communication streams; 0: nothing queues; default: the module's",
+        )  # fmt: skip
+        parser.add_argument(
+            "--rows", type=int, default=_DEFAULT_ROWS, help="moves that the text tells"
+        )
+
+    def compare(
+        self, before: Module, after: Module, arguments: argparse.Namespace
+    ) -> ScheduleDiff:
+        """Simulate both modules and compare."""
+        old, new = (_simulated(module, arguments) for module in (before, after))
+        return ScheduleDiff(old, new, schedule_moves(old, new), arguments.rows)
+
+
+def _simulated(module: Module, arguments: argparse.Namespace) -> Simulated:
+    settings = settings_of(arguments, module)
+    timeline = simulate_with(
+        module,
+        arguments.target,
+        settings.topology or default_topology(module),
+        make_estimator(arguments.estimator, settings),
+        Rules(arguments.streams),
+    )
+    return Simulated(module, timeline)
+
+
+VIEW = _View()
