@@ -1,0 +1,209 @@
+"""Our scheduler on a recording, and where it parts from XLA's.
+
+Compared are: the order of every computation, every comparison line by line, XLA's
+statistics before and after, the memory pressure peaks. The first comparison that
+differs is shown with its step, since everything behind it follows from it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby, zip_longest
+
+from hlo_passes.ir.module import Module
+from scheduler.latency_hiding.driver import schedule_module
+from scheduler.latency_hiding.result import ComputationSchedule, ScheduleResult
+from tests.scheduler.conformance.recordings import Recording
+from tests.scheduler.conformance.setting import setting_of
+
+Row = tuple[str, str, str]
+#: XLA prints six digits, of sums of what it printed with six.
+TOLERANCE = 1e-3
+_PEAK = "memory pressure peak (bytes)"
+#: How many rows of a step are shown.
+_MOST_ROWS = 12
+
+
+@dataclass(frozen=True)
+class Difference:
+    """One thing that is not as XLA had it.
+
+    Attributes:
+        part: `order`, `decision`, `statistic`, `peak` or `computations`.
+        computation: where.
+        text: what, ours and XLA's.
+    """
+
+    part: str
+    computation: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"{self.part} of {self.computation}: {self.text}"
+
+
+@dataclass
+class Verdict:
+    """How our scheduler did on one recording.
+
+    Attributes:
+        name: of the recording.
+        estimator_name: of the estimator used.
+        scheduled: computations that XLA's scheduler looked at.
+        in_order: of them, those in XLA's order.
+        moved: of them, those that XLA's scheduler changed.
+        decisions: comparisons that XLA made.
+        equal_decisions: of them, those before the first difference of a computation.
+        differences: all of them, first things first.
+        seconds: of our scheduler.
+    """
+
+    name: str
+    estimator_name: str
+    scheduled: int = 0
+    in_order: int = 0
+    moved: int = 0
+    decisions: int = 0
+    equal_decisions: int = 0
+    differences: list[Difference] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+def judge(
+    recording: Recording, *, estimator_name: str = "", figures: bool = True
+) -> Verdict:
+    """Schedule what XLA scheduled and compare.
+
+    Args:
+        recording: of XLA.
+        estimator_name: as for `setting_of`.
+        figures: compare statistics and peaks (of no use with other costs than XLA's).
+    """
+    setting = setting_of(recording, estimator_name=estimator_name)
+    begun = time.perf_counter()
+    result = schedule_module(
+        setting.module, setting.estimator, setting.settings, log_decisions=True
+    )
+    verdict = Verdict(recording.name, setting.estimator_name)
+    verdict.seconds = time.perf_counter() - begun
+    _compare_decisions(recording, result, verdict)
+    _compare_orders(recording, setting.module, verdict)
+    if figures:
+        _compare_figures(recording, result, verdict)
+    return verdict
+
+
+def _compare_orders(recording: Recording, module: Module, verdict: Verdict) -> None:
+    scheduled = recording.statistics["before"]
+    for computation in module.computations:
+        wanted = recording.orders.get(computation.name)
+        if wanted is None:
+            continue
+        names = [i.name for i in computation.instructions]
+        if computation.name in scheduled:
+            verdict.scheduled += 1
+            verdict.in_order += names == wanted
+        if names != wanted:
+            at = next(k for k, n in enumerate(names) if n != wanted[k])
+            text = f"at {at} of {len(names)}: ours {names[at]}, XLA's {wanted[at]}"
+            verdict.differences.append(Difference("order", computation.name, text))
+
+
+def _compare_decisions(
+    recording: Recording, result: ScheduleResult, verdict: Verdict
+) -> None:
+    if recording.decisions is None:
+        return
+    verdict.decisions = len(recording.decisions)
+    home = {
+        instruction.name: computation.name
+        for computation in result.module.computations
+        for instruction in computation.instructions
+    }
+    theirs: list[tuple[str, list[Row]]] = [
+        (name, list(rows))
+        for name, rows in groupby(recording.decisions, lambda row: home[row[0]])
+    ]
+    ours = [c for c in result.computations if c.decisions]
+    for own, other in zip_longest(ours, theirs):
+        own_name = own.computation.name if own else "none"
+        other_name = other[0] if other else "none"
+        if own is None or other is None or own_name != other_name:
+            text = f"next in line are ours {own_name}, XLA's {other_name}"
+            verdict.differences.append(Difference("computations", own_name, text))
+            return
+        own_rows = [tuple(d) for d in own.decisions]
+        at = first_difference(own_rows, other[1])
+        if at is None:
+            verdict.equal_decisions += len(other[1])
+        else:
+            verdict.equal_decisions += at
+            text = _shown_step(own_rows, other[1], at)
+            verdict.differences.append(Difference("decision", own_name, text))
+
+
+def first_difference(
+    ours: Sequence[tuple[str, ...]], theirs: Sequence[Row]
+) -> int | None:
+    """Index of the first row that differs; None where all are equal."""
+    for at, (own, other) in enumerate(zip_longest(ours, theirs)):
+        if own != other:
+            return at
+    return None
+
+
+def _shown_step(ours: Sequence[tuple[str, ...]], theirs: Sequence[Row], at: int) -> str:
+    """The step of row `at` on both sides, from its first candidate on."""
+    begin = at
+    while begin > 0 and (begin >= len(theirs) or theirs[begin][1]):
+        begin -= 1
+    step = theirs[begin : at + 1]
+    lines = [f"row {at} of {len(theirs)}, after {_placed(theirs, begin)}"]
+    lines += (f"    both   {_row(r)}" for r in step[:-1][-_MOST_ROWS:])
+    lines.append(f"    XLA    {_row(theirs[at]) if at < len(theirs) else 'ends'}")
+    lines.append(f"    ours   {_row(ours[at]) if at < len(ours) else 'ends'}")
+    return "\n".join(lines)
+
+
+def _placed(rows: Sequence[Row], begin: int) -> str:
+    return f"{rows[begin - 1][0]} was placed" if begin else "the start"
+
+
+def _row(row: Iterable[str]) -> str:
+    chosen, other, reason = row
+    return f"{chosen} over {other or 'nothing'}: {reason}"
+
+
+def _compare_figures(
+    recording: Recording, result: ScheduleResult, verdict: Verdict
+) -> None:
+    scheduled = {c.computation.name: c for c in result.computations}
+    for phase, table in recording.statistics.items():
+        for name, wanted in table.items():
+            own = scheduled.get(name)
+            if own is None:
+                text = f"{phase}: XLA has statistics, ours was not scheduled"
+                verdict.differences.append(Difference("statistic", name, text))
+                continue
+            verdict.differences += _figures(own, phase, wanted)
+
+
+def _figures(
+    own: ComputationSchedule, phase: str, wanted: dict[str, float]
+) -> Iterable[Difference]:
+    figures = (own.before if phase == "before" else own.after).to_json()
+    for key, value in wanted.items():
+        found = figures.get(key)
+        is_peak = key == _PEAK
+        close = found is not None and (
+            found == value
+            if is_peak
+            else math.isclose(found, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+        )
+        if not close:
+            part = "peak" if is_peak else "statistic"
+            text = f"{key} {phase}: ours {found}, XLA's {value}"
+            yield Difference(part, own.computation.name, text)

@@ -1,0 +1,118 @@
+"""From a recording to what our scheduler is given: module, estimator, settings."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import pathlib
+import re
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import hlo_passes
+from scheduler import EstimatorSettings, EstimatorStack, Topology, make_estimator
+from scheduler import target as read_target
+from scheduler.hardware.target import target_text
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.memory.memory_limit import (
+    DEFAULT_SLOP_PERCENT,
+    scheduler_memory_limit_bytes,
+)
+from tests.scheduler.conformance.recordings import Recording
+
+#: Flag without its prefixes -> setting that it is.
+_NUMBERS = ("parallel_collective_overlap_limit", "parallel_async_compute_limit")
+_SWITCHES = (
+    "collective_start_as_early_as_possible",
+    "enable_collective_multi_streaming",
+    "enable_selective_memcpy_overlap",
+    "enable_pipelined_p2p",
+)
+_SLOP = "memory_limit_slop_factor"
+_ANALYTICAL = "enable_analytical_sol_latency_estimator"
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What `schedule_module` is given.
+
+    Attributes:
+        module: as XLA had it before its scheduler.
+        estimator: of costs and latencies.
+        settings: as the recorded flags set them.
+        estimator_name: for messages.
+    """
+
+    module: hlo_passes.Module
+    estimator: EstimatorStack
+    settings: SchedulerSettings
+    estimator_name: str
+
+
+def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
+    """Read a recording.
+
+    Args:
+        recording: of XLA.
+        estimator_name: the estimator; by default XLA's own costs where its analytical
+            estimator answered, else `gpu-approximate`.
+    """
+    module = hlo_passes.parse(recording.before, filename=recording.name)
+    flags = {
+        name.removeprefix("xla_gpu_").removeprefix("experimental_"): value
+        for name, value in recording.flags.items()
+    }
+    analytical = flags.pop(_ANALYTICAL, "true") == "true"
+    if not analytical:
+        name = "gpu-approximate"
+    elif not estimator_name:
+        name = "table" if recording.is_priced else "gpu-approximate"
+    else:
+        name = estimator_name
+    with _files(recording) as (target, costs):
+        estimator = make_estimator(
+            name,
+            EstimatorSettings(
+                target=target,
+                topology=Topology.parse(recording.topology),
+                costs=costs if name == "table" else "",
+                xla_version=xla_version(recording),
+            ),
+        )
+        limit = scheduler_memory_limit_bytes(
+            module,
+            read_target(target).memory_bytes,
+            slop_percent=int(flags.pop(_SLOP, DEFAULT_SLOP_PERCENT)),
+        )
+    changes = {f: int(flags.pop(f)) for f in _NUMBERS if f in flags}
+    changes |= {f: flags.pop(f) == "true" for f in _SWITCHES if f in flags}
+    settings = SchedulerSettings(
+        xla_version=xla_version(recording), memory_limit_bytes=limit, **changes
+    )
+    return Setting(module, estimator, settings, name)
+
+
+def xla_version(recording: Recording) -> str:
+    """The release of XLA's behaviour, as estimators and settings name it."""
+    return "0.12" if recording.release.startswith("0.12") else "0.10.2"
+
+
+@contextlib.contextmanager
+def _files(recording: Recording) -> Iterator[tuple[str, str]]:
+    """(target, costs file): files where the recording has its own."""
+    with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
+        place = pathlib.Path(folder)
+        target = recording.target
+        memory = recording.device_memory_bytes
+        if memory is not None:
+            text = re.sub(
+                r"device_memory_size: \d+",
+                f"device_memory_size: {memory}",
+                target_text(target),
+            )
+            target = str(place / "target.txtpb")
+            (place / "target.txtpb").write_text(text)
+        costs = json.loads(recording.texts.get("costs.json", "{}"))
+        (place / "costs.json").write_text(json.dumps(costs))
+        yield target, str(place / "costs.json")
