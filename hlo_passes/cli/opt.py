@@ -11,10 +11,12 @@ import sys
 from hlo_passes.cli.command import Command
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.cli.progress import show_progress
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.pipeline import Pipeline, PipelineResult
+from hlo_passes.passes.spec import nearest
 
 _TOPOLOGY = re.compile(r"[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*")
 
@@ -42,6 +44,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--remarks", action="store_true", help="what was not done, and why, on stderr"
     )
     parser.add_argument(
+        "--explain", default="", metavar="NAME",
+        help="why an instruction stands where it stands, on stderr",
+    )  # fmt: skip
+    parser.add_argument(
         "--no-xla-quirks", action="store_true",
         help="the safe thing where XLA's behaviour is surprising",
     )  # fmt: skip
@@ -61,6 +67,8 @@ def _run(arguments: argparse.Namespace) -> int:
         topology=arguments.topology,
         costs=arguments.costs,
         xla_quirks=not arguments.no_xla_quirks,
+        explain=arguments.explain.removeprefix("%"),
+        progress=show_progress,
     )
     pipeline = Pipeline.parse(arguments.passes, context)
     names = {p.name for p in pipeline.passes}
@@ -84,6 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
     write_text(arguments.output, text)
     if arguments.report:
         write_text(arguments.report, json.dumps(result.to_json(), indent=1) + "\n")
+    _write_explanations(arguments.explain, module, result)
     if arguments.timing:
         for run in result.passes:
             sys.stderr.write(f"{run.seconds:9.3f} s  {run.name}\n")
@@ -94,6 +103,23 @@ def _run(arguments: argparse.Namespace) -> int:
     for unknown in result.unknown:
         sys.stderr.write(unknown + "\n")
     return ExitCode.DONE
+
+
+def _write_explanations(wanted: str, module: Module, result: PipelineResult) -> None:
+    if not wanted:
+        return
+    told = [text for run in result.passes for text in run.explanations]
+    if told:
+        sys.stderr.write("\n".join(told) + "\n")
+        return
+    names = [i.name for c in module.computations for i in c.instructions]
+    if wanted.removeprefix("%") not in names:
+        raise UsageError(
+            f"--explain={wanted}: there is no such instruction",
+            code="U006",
+            hint=nearest(wanted.removeprefix("%"), names),
+        )
+    sys.stderr.write(f"no pass of the pipeline has anything to say about {wanted}\n")
 
 
 COMMAND = Command("opt", "rewrite a module with passes", _configure, _run)

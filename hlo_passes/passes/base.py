@@ -17,8 +17,9 @@ is true afterwards and HLO before and after.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
@@ -29,11 +30,21 @@ MAXIMUM_REMARKS = 1000
 
 @dataclass(slots=True)
 class Report:
-    """What a pass tells about its run: counts, and why something was not done."""
+    """What a pass tells about its run: counts, and why something was not done.
+
+    Attributes:
+        statistics: counts by name (kebab-case).
+        remarks: what was not done, and why.
+        dropped_remarks: how many more there were.
+        details: whatever else goes into the report, by name; JSON values.
+        explanations: answers to `PassContext.explain`.
+    """
 
     statistics: dict[str, int] = field(default_factory=dict)
     remarks: list[str] = field(default_factory=list)
     dropped_remarks: int = 0
+    details: dict[str, Any] = field(default_factory=dict)
+    explanations: list[str] = field(default_factory=list)
 
     def count(self, what: str, number: int = 1) -> None:
         """Add to a statistic (kebab-case)."""
@@ -46,6 +57,10 @@ class Report:
         else:
             self.dropped_remarks += 1
 
+    def explain(self, text: str) -> None:
+        """Say why the instruction that `--explain` names stands where it stands."""
+        self.explanations.append(text)
+
 
 @dataclass(frozen=True, slots=True)
 class PassContext:
@@ -57,19 +72,31 @@ class PassContext:
         costs: file of measured costs, '' for none.
         xla_quirks: do what XLA does where that is surprising (passes.md section 13);
             off, the safe thing is done instead.
+        explain: an instruction whose place passes shall explain (`Report.explain`),
+            '' for none.
+        progress: takes one line now and then from what takes more than a second.
     """
 
     target: str = "h100_sxm"
     topology: str = ""
     costs: str = ""
     xla_quirks: bool = True
+    explain: str = ""
+    progress: Callable[[str], None] | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Rewrites a module in place and says whether it changed anything."""
+    """Rewrites a module in place and says whether it changed anything.
+
+    Attributes:
+        name: kebab-case, as in a pipeline's text.
+        needs_collectives: what holds no collective, no send or recv and nothing
+            asynchronous is left as it is, so nobody need read it for this pass.
+    """
 
     name: ClassVar[str] = ""
+    needs_collectives: ClassVar[bool] = False
     #: Names of checking passes that judge the result with `verify_each`; each takes
     #: the options that it shares with this pass.
     checked_by: ClassVar[tuple[str, ...]] = ()

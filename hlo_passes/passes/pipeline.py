@@ -39,6 +39,8 @@ class PassRun:
     seconds: float
     statistics: dict[str, int]
     remarks: tuple[str, ...]
+    details: dict[str, Any] = field(default_factory=dict)
+    explanations: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """The keys of `opt --report`."""
@@ -48,6 +50,7 @@ class PassRun:
             "seconds": self.seconds,
             "statistics": self.statistics,
             "remarks": list(self.remarks),
+            **({"details": self.details} if self.details else {}),
         }
 
 
@@ -192,7 +195,13 @@ class Pipeline:
         if report.dropped_remarks:
             remarks.append(f"... and {report.dropped_remarks} more remarks")
         return PassRun(
-            each.name, changed, seconds, dict(report.statistics), tuple(remarks)
+            each.name,
+            changed,
+            seconds,
+            dict(report.statistics),
+            tuple(remarks),
+            dict(report.details),
+            tuple(report.explanations),
         )
 
     def _judge(self, each: Pass, module: Module, before: str) -> None:
