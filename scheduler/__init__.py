@@ -21,6 +21,9 @@ from scheduler.latency.collective_time import CollectiveModel
 from scheduler.latency.estimate import Estimate
 from scheduler.latency.options import LatencyOptions
 from scheduler.module_costs import EstimateReport, EstimateRow, estimate
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.simulate import simulate
+from scheduler.simulation.timeline import Timeline
 
 __all__ = [
     "Calibration",
@@ -35,8 +38,10 @@ __all__ = [
     "LatencyOptions",
     "Measurement",
     "Profile",
+    "Rules",
     "ScheduleChecker",
     "Target",
+    "Timeline",
     "Topology",
     "calibrate",
     "check_schedule",
@@ -45,6 +50,7 @@ __all__ = [
     "profile_of",
     "read_costs",
     "read_profile",
+    "simulate",
     "target",
     "target_names",
     "topology_of_devices",

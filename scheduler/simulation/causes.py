@@ -83,7 +83,7 @@ class Causes:
         queued = self.placement.begin_us(work) - self.placement.issue_us(work)
         if min(queued, wait) >= _MAIN_SHARE * wait:
             return Cause("queued", self._why_queued(work, queued))
-        beside = self.placement.busy_between(work)
+        beside = self.placement.busy_beside(work)
         left = self._independent_us[work.number] - beside
         if left <= _NEGLIGIBLE * wait:
             return Cause("nothing-left", _why_nothing_left(beside, latency_us))
@@ -111,9 +111,14 @@ class Causes:
         if gain >= _MAIN_SHARE * wait:
             room = []
             if start_slack > _NEGLIGIBLE * wait:
-                room.append(f"it could start {_us(start_slack)} sooner, after {fed}")
+                room.append(
+                    f"{_us(start_slack)} of compute stand between {fed} and its start"
+                )
             if done_slack > _NEGLIGIBLE * wait:
-                room.append(f"{needed} needs it only {_us(done_slack)} later")
+                room.append(
+                    f"{_us(done_slack)} stand between its done and {needed}"
+                    + self._next_in_line(work)
+                )
             text = f"{overlapped}, though " + ", and ".join(room)
             return Cause("window-short", text)
         tight_start = start_slack <= _NEGLIGIBLE * wait
@@ -126,6 +131,22 @@ class Causes:
             "start-and-done",
             f"its start waits for {fed} and {needed} needs it at once; {overlapped}",
         )
+
+    def _next_in_line(self, work: Work) -> str:
+        """The collective that starts as soon as this one is done, if one does.
+
+        A scheduler that lets few of them fly at once asks for one to start the next.
+        """
+        assert work.done is not None
+        done_at = self._positions[work.done]
+        following = next(
+            (w for w in self.run.program.works if w.position > done_at), None
+        )
+        if following is None or (
+            self.placement.busy_between(done_at, following.position) > 0.0
+        ):
+            return ""
+        return f" (%{following.instruction.name} starts right after its done)"
 
     # -- dependences --------------------------------------------------------
 
@@ -169,11 +190,11 @@ class Causes:
         return (values.sum() - values @ bits).tolist()
 
     def _start_slack(self, work: Work) -> tuple[Instruction | None, float]:
-        """What a start waits for last, and how long ago that was there."""
+        """What a start waits for last, and the compute between the two, us."""
         times, index = self.placement, self._positions
         seen: set[Instruction] = set()
         stack = [*work.instruction.operands, *work.instruction.control_predecessors]
-        last, last_end = None, 0.0
+        last = -1
         while stack:
             node = stack.pop()
             if node in seen:
@@ -181,19 +202,20 @@ class Causes:
             seen.add(node)
             k = index[node]
             if times.takes_time(k):
-                if times.end_us(k) > last_end:
-                    last, last_end = node, times.end_us(k)
+                last = max(last, k)
             else:
                 stack += (*node.operands, *node.control_predecessors)
-        return last, max(0.0, times.issue_us(work) - last_end)
+        feeder = self.run.program.order[last] if last >= 0 else None
+        return feeder, times.busy_between(last, work.position)
 
     def _done_slack(self, work: Work) -> tuple[Instruction | None, float]:
-        """What needs a result first, and how long after the done that comes."""
+        """What needs a result first, and the compute before it, us."""
         times, index = self.placement, self._positions
         assert work.done is not None
+        order = self.run.program.order
         seen: set[Instruction] = set()
         stack = [*work.done.users, *work.done.control_successors]
-        first, first_start = None, self.run.lane_end[times.device]
+        first = len(order)
         while stack:
             node = stack.pop()
             if node in seen:
@@ -201,12 +223,11 @@ class Causes:
             seen.add(node)
             k = index[node]
             if times.takes_time(k) or times.hands_over(k):
-                if times.start_us(k) < first_start or first is None:
-                    first, first_start = node, times.start_us(k)
+                first = min(first, k)
             else:
                 stack += (*node.users, *node.control_successors)
-        after = times.end_us(index[work.done])
-        return first, max(0.0, first_start - after)
+        user = order[first] if first < len(order) else None
+        return user, times.busy_between(index[work.done], first)
 
 
 def _why_synchronous(work: Work, wait: float) -> str:

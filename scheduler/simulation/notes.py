@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from scheduler.simulation.prices import Prices
 from scheduler.simulation.rules import Rules
 from scheduler.simulation.surroundings import Surroundings
+
+ESTIMATES: Final = "all times are estimates"
 
 
 def notes_of(
@@ -18,7 +22,7 @@ def notes_of(
     is_partial: bool,
 ) -> tuple[str, ...]:
     """Sentences without a full stop; `device` is the one shown where they differ."""
-    notes = ["all times are estimates"]
+    notes = [ESTIMATES]
     for model, count in sorted(prices.abstract.items()):
         notes.append(
             f"{count} operations have no better price than XLA's abstract constants "

@@ -131,9 +131,11 @@ class Placement:
             self.finish_us(work) if asked is None else asked[self.device] - self._origin
         )
 
-    def busy_between(self, work: Work) -> float:
+    def busy_beside(self, work: Work) -> float:
         """Time computed between the start and the done of a work."""
-        if work.done is None:
-            return 0.0
-        done_at = self._done_positions[work.number]
-        return self._busy_before[done_at] - self._busy_before[work.position + 1]
+        done_at = self._done_positions.get(work.number)
+        return 0.0 if done_at is None else self.busy_between(work.position, done_at)
+
+    def busy_between(self, first: int, last: int) -> float:
+        """Time computed by the instructions strictly between two positions."""
+        return max(0.0, self._busy_before[last] - self._busy_before[first + 1])

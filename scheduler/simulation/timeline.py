@@ -15,7 +15,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.module import Module
 
 #: What a span shows. `wait` is the compute lane standing still at a done.
 SpanKind = Literal[
@@ -262,6 +265,25 @@ class Timeline:
         """Lanes that a computation uses: compute first, then by name and number."""
         found = {span.lane for span in self.spans if span.computation == computation}
         return sorted(found, key=_lane_order)
+
+    def to_text(self) -> str:
+        """Headline, worst collectives and lanes, for a terminal."""
+        from scheduler.simulation.report import report_text
+
+        return report_text(self)
+
+    def to_perfetto(self) -> dict[str, Any]:
+        """The trace, as Perfetto and Chrome read it from JSON."""
+        from scheduler.simulation.trace import trace_of
+
+        return trace_of(self)
+
+    def to_html(self, module: Module | None = None) -> str:
+        """A page of its own; with the simulated module it knows more names."""
+        from scheduler.page.document import render_page
+        from scheduler.page.encoding import Side
+
+        return render_page(Side(self, module=module))
 
     def to_json(self) -> dict[str, Any]:
         """What `simulate --json` prints."""

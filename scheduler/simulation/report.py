@@ -1,0 +1,127 @@
+"""The first screen in a terminal: what is exposed, where, and why.
+
+step 1.52 ms = compute 1.21 ms + exposed 0.31 ms (20.4%)
+...
+1. 180.2 us  %all-gather-start.3  hidden 12%
+   queued 150.0 us behind %all-reduce-start on communication 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from scheduler.simulation.lane_text import lanes_text
+from scheduler.simulation.notes import ESTIMATES
+from scheduler.simulation.timeline import CollectiveRow, ComputationTimes, Timeline
+from scheduler.simulation.units import bytes_text, readable, share_text, time_text
+
+DEFAULT_ROWS: Final = 10
+#: Computations whose lanes are drawn beside the entry's.
+_MOST_LANES: Final = 2
+_CLASSES: Final = ("exposed", "partial", "hidden")
+
+
+def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -> str:
+    """The whole text.
+
+    Args:
+        timeline: what was simulated.
+        rows: collectives to list at most.
+        width: characters of a line of lanes.
+    """
+    notes = [note for note in timeline.notes if note != ESTIMATES]
+    parts = [
+        *_headline(timeline),
+        "",
+        *_collectives(timeline, rows),
+        "",
+        *_lanes(timeline, width),
+        *(f"note: {note}" for note in notes),
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _headline(timeline: Timeline) -> list[str]:
+    times = timeline.times
+    streams = (
+        f"{timeline.streams} communication stream" + "s" * (timeline.streams != 1)
+        if timeline.streams
+        else "no queueing"
+    )
+    step = times.step_time_us
+    gap = times.gap_us
+    lines = [
+        f"{timeline.module} on {timeline.target} {timeline.topology}, "
+        f"costs: {timeline.estimator}, {streams}; all times are estimates",
+        "",
+        f"step     {time_text(step)} = compute {time_text(times.compute_us)} + exposed "
+        f"{time_text(times.exposed_us)} ({share_text(times.exposed_us, step)})",
+        f"bound    {time_text(times.lower_bound_us)} ({times.bound_by}): no order is "
+        f"faster; the gap is {time_text(gap)} ({share_text(gap, step)})",
+        f"network  {time_text(times.communication_us)} of communication, "
+        f"{_hidden_share(times)} of it hidden",
+        f"memory   {bytes_text(times.peak_memory_bytes)} at the peak, parameters apart",
+    ]
+    if times.other_exposed_us > 0.0:
+        lines.append(
+            f"other    {time_text(times.other_exposed_us)} of what is exposed waits "
+            "for copies and asynchronous computations"
+        )
+    return lines
+
+
+def _hidden_share(times: ComputationTimes) -> str:
+    exposed = times.exposed_us - times.other_exposed_us
+    hidden = max(0.0, times.communication_us - exposed)
+    return share_text(hidden, times.communication_us)
+
+
+def _collectives(timeline: Timeline, rows: int) -> list[str]:
+    counts = dict.fromkeys(_CLASSES, 0)
+    for row in timeline.collectives:
+        counts[row.overlap] += 1
+    if not timeline.collectives:
+        return ["no collectives"]
+    counted = ", ".join(f"{n} {name}" for name, n in counts.items() if n)
+    worst = timeline.worst(rows)
+    if not worst:
+        return [f"{len(timeline.collectives)} collectives ({counted}): none is exposed"]
+    lines = [
+        f"{len(timeline.collectives)} collectives: {counted}. "
+        f"What costs the step most, and why:"
+    ]
+    for place, row in enumerate(worst, 1):
+        lines += _collective(timeline, place, row)
+    return lines
+
+
+def _collective(timeline: Timeline, place: int, row: CollectiveRow) -> list[str]:
+    where = "" if row.computation == timeline.entry else f" in %{row.computation}"
+    times = f", {row.executions:g} times" if row.executions != 1.0 else ""
+    each = f" ({time_text(row.exposed_us)}{times})" if times else ""
+    return [
+        f"{place:3d}. {time_text(row.total_exposed_us)}{each}  %{row.name}{where}  "
+        f"{row.opcode} of {bytes_text(row.bytes)}, {row.overlap}",
+        f"     {readable(row.cause)}",
+    ]
+
+
+def _lanes(timeline: Timeline, width: int) -> list[str]:
+    """The entry's lanes, and those of the bodies that are exposed most."""
+    totals: dict[str, float] = {}
+    for row in timeline.collectives:
+        totals[row.computation] = (
+            totals.get(row.computation, 0.0) + row.total_exposed_us
+        )
+    ranked: Sequence[str] = sorted(totals, key=lambda name: -totals[name])
+    bodies = [n for n in ranked if n != timeline.entry and totals[n] > 0.0]
+    lines: list[str] = []
+    for name in (timeline.entry, *bodies[:_MOST_LANES]):
+        times = timeline.computations[name]
+        if times.step_time_us > 0.0:
+            often = f", {times.executions:g} times" if times.executions != 1.0 else ""
+            lines.append(f"%{name}: {time_text(times.step_time_us)}{often}")
+            lines += lanes_text(timeline, name, width)
+            lines.append("")
+    return lines
