@@ -1,0 +1,96 @@
+"""The order that latency hiding starts from: the memory scheduler's.
+
+    three orders of the whole module       list, depth first, post order
+    each adjusted, each simulated          the one that needs the least memory wins,
+                                           in doubt the one named first
+
+Source: openxla/xla `hlo/transforms/simplifiers/hlo_memory_scheduler.cc`,
+`xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.analysis.post_order import post_order
+from scheduler.memory.buffer_table import ordered_blocks
+from scheduler.memory.buffers import Buffers, build_buffers
+from scheduler.memory.depth_first_order import depth_first_order
+from scheduler.memory.heap_simulation import HeapSimulation
+from scheduler.memory.list_order import list_order
+from scheduler.memory.order_adjustments import adjusted
+from scheduler.memory.value_sizes import ValueSizes
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+Order = list["Instruction"]
+
+
+def _post_order(computation: Computation, sizes: ValueSizes) -> Order:
+    del sizes
+    return list(post_order(computation))
+
+
+#: The schedulers by name, in the order that decides between equals.
+SCHEDULERS: Final[dict[str, Callable[[Computation, ValueSizes], Order]]] = {
+    "list": list_order,
+    "dfs": depth_first_order,
+    "post-order": _post_order,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class BaseOrder:
+    """Orders of all computations that get a schedule.
+
+    Attributes:
+        scheduler: 'list', 'dfs' or 'post-order'.
+        orders: by computation, callees first.
+        minimum_bytes: what the module needs at least in these orders, its entry's
+            parameters included.
+        considered_bytes: the same by scheduler.
+    """
+
+    scheduler: str
+    orders: dict[Computation, Order]
+    minimum_bytes: int
+    considered_bytes: dict[str, int]
+
+
+def base_order(
+    module: Module, *, scheduler: str = "", buffers: Buffers | None = None
+) -> BaseOrder:
+    """The order that XLA's GPU back end gives a module before latency hiding.
+
+    Args:
+        module: scheduled or not; its orders break ties as XLA's lists do.
+        scheduler: a name of `SCHEDULERS`, '' for the best of them.
+        buffers: those of the module, where they are known already.
+    """
+    buffers = buffers if buffers is not None else build_buffers(module)
+    sizes = ValueSizes(buffers.flow)
+    names = [scheduler] if scheduler else list(SCHEDULERS)
+    found: dict[str, dict[Computation, Order]] = {}
+    needed: dict[str, int] = {}
+    for name in names:
+        orders = _orders(buffers, sizes, name)
+        blocks = ordered_blocks(buffers.flow.reached, orders)
+        found[name] = orders
+        needed[name] = HeapSimulation(buffers, blocks, sizes.bytes_of).minimum_bytes
+    best = min(names, key=needed.__getitem__)
+    return BaseOrder(best, found[best], needed[best], needed)
+
+
+def _orders(buffers: Buffers, sizes: ValueSizes, name: str) -> dict[Computation, Order]:
+    reached = buffers.flow.reached
+    make = SCHEDULERS[name]
+    return {
+        computation: adjusted(make(computation, sizes))
+        for computation in reached.computations
+        if reached.runs_on(computation)
+    }

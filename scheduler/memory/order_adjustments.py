@@ -1,0 +1,126 @@
+"""What XLA's GPU back end does to every order of a memory scheduler.
+
+    s x y d      s marked synchronous:            x y s d
+    a x s d y    s an asynchronous start of a:    a s x y d, as far as users let it
+
+Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.ir.opcodes import NATIVE_ASYNC_DONES, NATIVE_ASYNC_STARTS
+from hlo_passes.passes.gpu_backend_config import collective_config
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+
+_TRANSFER_OF: Final = {"send-done": "send", "recv-done": "recv"}
+
+
+def adjusted(order: Sequence[Instruction]) -> list[Instruction]:
+    """The order with synchronous pairs together, starts early and dones late."""
+    together = _synchronous_together(order)
+    early = _pulled(
+        together,
+        _is_early,
+        lambda i: (i._users, i.control_successors),
+        lambda i: (i.operands, i.control_predecessors),
+    )
+    late = _pulled(
+        reversed(early),
+        _is_late,
+        lambda i: (i.operands, i.control_predecessors),
+        lambda i: (i._users, i.control_successors),
+    )
+    return late[::-1]
+
+
+def _pulled(
+    order: Iterable[Instruction],
+    is_pulled: Callable[[Instruction], bool],
+    following: Callable[[Instruction], tuple[Iterable[Instruction], ...]],
+    needed: Callable[[Instruction], tuple[Iterable[Instruction], ...]],
+) -> list[Instruction]:
+    """Each instruction, and right behind it whatever it makes ready to be pulled."""
+    found: list[Instruction] = []
+    placed: set[Instruction] = set()
+    for instruction in order:
+        if instruction in placed:
+            continue
+        placed.add(instruction)
+        found.append(instruction)
+        for candidates in following(instruction):
+            for candidate in candidates:
+                if (
+                    candidate not in placed
+                    and is_pulled(candidate)
+                    and all(i in placed for group in needed(candidate) for i in group)
+                ):
+                    placed.add(candidate)
+                    found.append(candidate)
+    return found
+
+
+def _is_early(instruction: Instruction) -> bool:
+    opcode = instruction.opcode
+    if opcode in NATIVE_ASYNC_STARTS:
+        return not is_synchronous(instruction)
+    if opcode == "custom-call":
+        return instruction.attributes.get("schedule") == "SCHEDULE_EARLIEST"
+    return opcode == "async-start" or _is_sugar(instruction, "start")
+
+
+def _is_late(instruction: Instruction) -> bool:
+    opcode = instruction.opcode
+    if opcode in NATIVE_ASYNC_DONES:
+        return _is_early(instruction.operands[0])
+    if opcode == "custom-call":
+        return instruction.attributes.get("schedule") == "SCHEDULE_LATEST"
+    return opcode == "async-done" or _is_sugar(instruction, "done")
+
+
+def _is_sugar(instruction: Instruction, role: str) -> bool:
+    """Whether it is `reduce-scatter-start` and the like: async-start in other words."""
+    return (
+        instruction.async_role == role
+        and not instruction.opcode.startswith(("copy-", "async-"))
+        and instruction.opcode not in NATIVE_ASYNC_STARTS
+        and instruction.opcode not in NATIVE_ASYNC_DONES
+    )
+
+
+def is_synchronous(start: Instruction) -> bool:
+    """Whether a start is marked to run like a synchronous collective."""
+    return collective_config(start).get("is_sync") is True
+
+
+def _synchronous_together(order: Iterable[Instruction]) -> list[Instruction]:
+    """Move starts marked synchronous directly in front of their dones."""
+    found: list[Instruction] = []
+    for instruction in order:
+        if _is_collective_start(instruction) and is_synchronous(instruction):
+            continue
+        if _is_collective_done(instruction):
+            start = instruction.operands[0]
+            if _is_collective_start(start) and is_synchronous(start):
+                found.append(start)
+        found.append(instruction)
+    return found
+
+
+def _is_collective_start(instruction: Instruction) -> bool:
+    return (
+        instruction.opcode in ("send", "recv") or instruction.is_async_collective_start
+    )
+
+
+def _is_collective_done(instruction: Instruction) -> bool:
+    opcode = instruction.opcode
+    if opcode in _TRANSFER_OF:
+        return instruction.operands[0].opcode == _TRANSFER_OF[opcode]
+    return instruction.async_role == "done" and _is_collective_start(
+        instruction.operands[0]
+    )

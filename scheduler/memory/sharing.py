@@ -1,0 +1,203 @@
+"""Whether a result may take over the memory of an operand that dies there.
+
+    y = f32[64] exponential(x)      y may: elementwise, same shape
+    f = fusion(x), kind=kLoop       f may where x is read in the order f is written
+
+What must share memory is in `in_place`; those values are one buffer from the start.
+
+Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc`
+(CanShareOperandBufferWithUser), `xla/service/gpu/alias_info.cc`,
+`xla/service/gpu/nvptx_alias_info.cc` (Aug 2026).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from hlo_passes.ir.shapes import BITS, Shape
+from scheduler.fusions.fused_graph import FusedGraph, is_elementwise
+from scheduler.fusions.heroes import find_hero
+from scheduler.fusions.kernel import reduction_hero
+from scheduler.latency.gpu_config import fusion_kind
+from scheduler.memory.buffer_sizes import parts_of
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.instruction import Instruction
+
+Path = tuple[int, ...]
+
+_CUBLAS_LT_MATMUL: Final = "__cublas$lt$matmul"
+#: Operand C in D = alpha * A * B + beta * C.
+_MATMUL_BIAS: Final = 2
+#: Fusions of these kinds have emitters of their own: no reduction kernel.
+_OWN_EMITTERS: Final = (
+    "__custom_fusion", "__triton", "__cudnn$fusion",
+)  # fmt: skip
+
+
+def may_share(operand: Instruction, user: Instruction, path: Path) -> bool:
+    """Whether part `path` of `user` may lie where `operand` lay."""
+    if operand.opcode == "constant":
+        return False
+    opcode = user.opcode
+    if opcode == "fusion":
+        return _fusion_may_share(operand, user, path)
+    if opcode in ("all-reduce", "collective-broadcast"):
+        return len(user.operands) == 1 or (
+            len(path) == 1 and user.operands[path[0]] is operand
+        )
+    if opcode == "custom-call":
+        return _is_matmul_bias(operand, user, path)
+    if operand.shape != user.shape.at(path):
+        return False
+    return _same_shape_may_share(operand, user, path)
+
+
+def _same_shape_may_share(operand: Instruction, user: Instruction, path: Path) -> bool:
+    opcode = user.opcode
+    if opcode in ("while", "conditional"):
+        return True
+    places = [k for k, o in enumerate(user.operands) if o is operand]
+    if opcode in ("dynamic-update-slice", "scatter", "set-dimension-size"):
+        return places == [0]
+    if opcode == "triangular-solve":
+        return places == [1]
+    if opcode == "sort":
+        if operand.user_count != 1:
+            return False
+        return len(user.operands) == 1 or places == [path[0]]
+    return is_elementwise(user)
+
+
+def _is_matmul_bias(operand: Instruction, user: Instruction, path: Path) -> bool:
+    """Whether a library GEMM may overwrite the matrix that it adds to."""
+    if user.attributes.get("custom_call_target", "").strip('"') != _CUBLAS_LT_MATMUL:
+        return False
+    config = user.backend_config
+    view: Any = config.json() if config is not None and config.is_json_dict else {}
+    beta = view.get("gemm_backend_config", {}).get("beta", 0)
+    return (
+        beta != 0
+        and len(user.operands) > _MATMUL_BIAS
+        and user.operands[_MATMUL_BIAS] is operand
+        and sum(o is operand for o in user.operands) == 1
+        and path == (0,)
+    )
+
+
+# -- fusions ----------------------------------------------------------------
+
+
+def _fusion_may_share(operand: Instruction, fusion: Instruction, path: Path) -> bool:
+    """Whether a fusion reads an operand in the order in which it writes a result."""
+    result = fusion.shape.at(path)
+    if operand.shape != result and not _same_extent(operand.shape, result):
+        return False
+    graph = FusedGraph.of(fusion)
+    hero = None
+    if not fusion_kind(fusion).startswith(_OWN_EMITTERS):
+        hero = reduction_hero(graph)
+    walk = _Walk(graph, path, hero)
+    parameter = graph.parameters[fusion.operands.index(operand)]
+    if not walk.run(parameter):
+        return False
+    if len(parts_of(fusion.shape).shapes) > 1 and not walk.others_agree():
+        return False
+    return walk.reached_output
+
+
+def _same_extent(operand: Shape, result: Shape) -> bool:
+    """Whether two arrays take the same room, element by element."""
+    return (
+        operand.is_array
+        and result.is_array
+        and operand.element_count == result.element_count
+        and BITS[operand.element_type] == BITS[result.element_type]
+    )
+
+
+class _Walk:
+    """From a parameter of a fusion to all that uses it."""
+
+    def __init__(self, graph: FusedGraph, path: Path, hero: Instruction | None) -> None:
+        self.graph = graph
+        self.path = path
+        self.hero = hero
+        output = graph.root
+        for k in path:
+            if output.opcode != "tuple":
+                break
+            output = output.operands[k]
+        self.output = output
+        #: The op behind the result, a bitcast taken off.
+        self.writer = output.operands[0] if output.opcode == "bitcast" else output
+        self.seen: dict[Instruction, None] = {}
+        self.reached_output = False
+
+    def run(self, parameter: Instruction) -> bool:
+        """False where something on the way reads in another order."""
+        self.seen = {parameter: None}
+        queue = [parameter]
+        for current in queue:
+            self.reached_output |= current is self.output
+            if current is self.hero:
+                # The reduction is done before anything else is written.
+                continue
+            for user in current.users:
+                if user not in self.seen:
+                    self.seen[user] = None
+                    queue.append(user)
+                if not self._keeps_order(current, user):
+                    return False
+        return True
+
+    def _keeps_order(self, operand: Instruction, user: Instruction) -> bool:
+        writer = self.writer
+        places = [k for k, o in enumerate(user.operands) if o is operand]
+        if user is writer and len(places) == 1:
+            if user.opcode == "scatter":
+                inputs = len(user.shape.elements) if user.shape.is_tuple else 1
+                if places[0] < inputs:
+                    return True
+            if user.opcode == "sort":
+                return self.path == (places[0],)
+        if (
+            writer.opcode == "dynamic-update-slice"
+            and user.opcode == "dynamic-slice"
+            and writer.operands[0] is user.operands[0]
+            and user.shape == writer.operands[1].shape
+        ):
+            return _reads_what_is_written(user, writer)
+        if user.opcode in ("bitcast", "tuple") or user is self.hero:
+            return True
+        if user.opcode != "copy" and _is_elementwise_on(user, places[0]):
+            return True
+        return (
+            user is writer and user.opcode == "dynamic-update-slice" and places[0] == 1
+        )
+
+    def others_agree(self) -> bool:
+        """Whether results that the walk met besides this one go in its order."""
+        met = [root for root in self.graph.roots if root in self.seen]
+        if all(root is self.output for root in met):
+            return True
+        turned = any(
+            find_hero(root, self.graph).opcode in ("transpose", "copy") for root in met
+        )
+        return is_elementwise(self.writer) and not turned
+
+
+def _is_elementwise_on(user: Instruction, place: int) -> bool:
+    if user.opcode == "dynamic-update-slice":
+        return place == 0
+    return is_elementwise(user)
+
+
+def _reads_what_is_written(read: Instruction, write: Instruction) -> bool:
+    """Whether a dynamic-slice reads the very slice that an update writes."""
+    if all(d == 1 for d in read.shape.dimensions):
+        return True
+    return all(
+        start is other
+        for start, other in zip(read.operands[1:], write.operands[2:], strict=True)
+    )
