@@ -110,6 +110,18 @@ def kernel_of(graph: FusedGraph, target: Target) -> Kernel:
     return _loop_kernel(graph, target)
 
 
+def reduction_hero(graph: FusedGraph) -> Instruction | None:
+    """The reduction that the kernel is built around; None for any other kernel."""
+    heroes = [find_hero(root, graph) for root in graph.roots]
+    real = [
+        is_real_reduction(root, hero)
+        for root, hero in zip(graph.roots, heroes, strict=True)
+    ]
+    if any(real) and _fit_together(graph, heroes, real):
+        return heroes[real.index(True)]
+    return None
+
+
 def _fit_together(
     graph: FusedGraph, heroes: list[Instruction], real: list[bool]
 ) -> bool:
