@@ -24,10 +24,10 @@ from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.spec import option_values, parse_steps
 
 _SUFFIXES = (".hlo", ".hlo.gz")
-#: The option of passes that follow a jax release, and the releases other than the
-#: default, jax 0.10.
+#: The option of passes that follow a jax release, and the releases that a folder's name
+#: may tell.
 _RELEASE_OPTION: Final = "jax-release"
-_OTHER_RELEASES: Final = ("0.12",)
+_RELEASES: Final = ("0.10", "0.12")
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,7 @@ def _pass_of(pair: Pair) -> Any:
 
 
 def _release_options(pair: Pair) -> dict[str, str]:
-    for release in _OTHER_RELEASES:
+    for release in _RELEASES:
         if any(release in part for part in pair.before.resolve().parts[:-1]):
             return {_RELEASE_OPTION: release}
     return {}

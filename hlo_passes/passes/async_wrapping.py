@@ -11,7 +11,8 @@ Source: openxla/xla `xla/hlo/ir/hlo_computation.cc`, CreateAsyncInstructions (Au
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from hlo_passes.ir.attribute_values import in_print_order
@@ -25,6 +26,8 @@ DESCRIPTION: Final = ("metadata", "backend_config")
 #: Source: openxla/xla `xla/side_effect_util.h`.
 COMPUTE_TYPE: Final = "_xla_compute_type"
 MAIN_THREAD: Final = "main"
+#: Whose callees belong to them alone, so that a copy gets its own.
+_COPY_CALLEES: Final = ("fusion", "async-start", "custom-call")
 
 
 def async_pair(
@@ -48,7 +51,7 @@ def async_pair(
     wrapper = _wrap(instruction)
     if instruction.opcode == "fusion" and copying:
         (body,) = instruction.called_computations
-        copy = copied_computation(body, f"{body.name}.clone", before=wrapper)
+        copy = copied_computation(body, "clone", before=wrapper)
         wrapper.root.set_attribute("calls", f"%{copy.name}")
     if thread != MAIN_THREAD:
         _set_thread(wrapper, thread)
@@ -65,7 +68,7 @@ def started_and_awaited(
     aliasing: str = "",
 ) -> tuple[Instruction, Instruction]:
     """Start and done of a computation that takes an instruction's operands."""
-    computation, opcode = instruction.computation, instruction.opcode
+    computation, opcode = instruction.computation, wrapper.root.opcode
     operands = tuple_shape([o.shape for o in instruction.operands])
     described = {
         n: instruction.attributes[n] for n in described if n in instruction.attributes
@@ -108,28 +111,95 @@ def replace_by_pair(
 
 
 def copied_computation(
-    body: Computation, name: str, *, before: Computation
+    body: Computation, suffix: str, *, before: Computation
 ) -> Computation:
-    """The same computation once more; both call the same ones."""
+    """The same computation once more, as `NAME.SUFFIX`.
+
+    What fusions, asynchronous starts and custom calls in it call is copied, too; other
+    callees (reductions, loop bodies) are shared.
+    """
     module = body.module
-    copy = Computation(
-        module.fresh_computation_name(name), execution_thread=body.execution_thread
-    )
-    module.add_computation(copy, before=before)
-    made: dict[Instruction, Instruction] = {}
-    for instruction in body.instructions:
-        made[instruction] = copy.new(
-            instruction.opcode,
-            instruction.shape,
-            [made[operand] for operand in instruction.operands],
-            {n: t for n, t in instruction.attributes.items() if n != "origin"},
-            name=instruction.name,
-            literal=instruction.literal,
+    copies: dict[Computation, Computation] = {}
+    for original in _with_copied_callees(body):
+        copy = Computation(
+            module.fresh_computation_name(f"{original.name}.{suffix}"),
+            execution_thread=original.execution_thread,
         )
-        for predecessor in instruction.control_predecessors:
-            copy.add_control_edge(made[predecessor], made[instruction])
-    copy.set_root(made[body.root])
-    return copy
+        module.add_computation(copy, before=before)
+        copies[original] = copy
+        made: dict[Instruction, Instruction] = {}
+        for instruction in original.instructions:
+            made[instruction] = clone = copy.new(
+                instruction.opcode,
+                instruction.shape,
+                [made[operand] for operand in instruction.operands],
+                {n: t for n, t in instruction.attributes.items() if n != "origin"},
+                name=instruction.name,
+                literal=instruction.literal,
+            )
+            _call_copies(clone, copies)
+            for predecessor in instruction.control_predecessors:
+                copy.add_control_edge(made[predecessor], clone)
+        copy.set_root(made[original.root])
+    return copies[body]
+
+
+def _with_copied_callees(body: Computation) -> list[Computation]:
+    """What is copied along with a computation, callees first, itself last."""
+    found: dict[Computation, None] = {}
+    stack: list[tuple[Computation, bool]] = [(body, False)]
+    while stack:
+        current, is_open = stack.pop()
+        if current in found:
+            continue
+        if is_open:
+            found[current] = None
+            continue
+        stack.append((current, True))
+        callees = [
+            callee
+            for instruction in current.instructions
+            if instruction.opcode in _COPY_CALLEES
+            for callee in instruction.called_computations
+        ]
+        stack += [(callee, False) for callee in reversed(callees)]
+    return list(found)
+
+
+def _call_copies(clone: Instruction, copies: Mapping[Computation, Computation]) -> None:
+    if clone.opcode not in _COPY_CALLEES:
+        return
+    for name in ("calls", "called_computations"):
+        text = clone.attributes.get(name)
+        if text is None:
+            continue
+        for callee in clone.called_computations:
+            text = re.sub(
+                rf"(?<![\w.\-%])%?{re.escape(callee.name)}(?![\w.\-])",
+                f"%{copies[callee].name}",
+                text,
+            )
+        clone.set_attribute(name, text)
+
+
+def body_instruction(instruction: Instruction, body: Computation) -> Instruction:
+    """The instruction once more in a new body, on parameters for what it reads.
+
+    An operand that it reads twice is one parameter.
+    """
+    parameters: dict[Instruction, Instruction] = {}
+    for k, operand in enumerate(dict.fromkeys(instruction.operands)):
+        parameters[operand] = body.new(
+            "parameter", operand.shape, literal=str(k), name=f"param_{k}"
+        )
+    return body.new(
+        instruction.opcode,
+        instruction.shape,
+        [parameters[operand] for operand in instruction.operands],
+        {n: t for n, t in instruction.attributes.items() if n != "origin"},
+        name=instruction.name,
+        literal=instruction.literal,
+    )
 
 
 def _wrap(instruction: Instruction) -> Computation:

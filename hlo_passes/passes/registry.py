@@ -34,6 +34,14 @@ PASSES: dict[str, str] = {
         "convert-async-collectives-to-sync": (
             "convert_async_collectives_to_sync:ConvertAsyncCollectivesToSync"
         ),
+        "explicit-collectives-group-async-wrapper": (
+            "explicit_collectives_group_async_wrapper:"
+            "ExplicitCollectivesGroupAsyncWrapper"
+        ),
+        "explicit-stream-annotation-async-wrapper": (
+            "explicit_stream_annotation_async_wrapper:"
+            "ExplicitStreamAnnotationAsyncWrapper"
+        ),
         "gpu-all-gather-combiner": "gpu_all_gather_combiner:GpuAllGatherCombiner",
         "gpu-all-reduce-combiner": "gpu_all_reduce_combiner:GpuAllReduceCombiner",
         "gpu-convert-async-collectives-to-sync": (
@@ -44,6 +52,18 @@ PASSES: dict[str, str] = {
         ),
         "hlo-cse": "hlo_cse:HloCse",
         "hlo-dce": "hlo_dce:HloDce",
+        "legalize-scheduling-annotations": (
+            "legalize_scheduling_annotations:LegalizeSchedulingAnnotations"
+        ),
+        "scheduling-instruction-annotator": (
+            "scheduling_instruction_annotator:SchedulingInstructionAnnotator"
+        ),
+        "stream-attribute-annotator": (
+            "stream_attribute_annotator:StreamAttributeAnnotator"
+        ),
+        "stream-attribute-async-wrapper": (
+            "stream_attribute_async_wrapper:StreamAttributeAsyncWrapper"
+        ),
         "tuple-simplifier": "tuple_simplifier:TupleSimplifier",
     }.items()
 }
