@@ -6,10 +6,13 @@ data = module_to_proto(module)
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from hlo_passes.errors import ParseError, UnsupportedHloError
 from hlo_passes.ir.module import Module
+from hlo_passes.proto_edit import edited
+from hlo_passes.proto_messages import device_counts, without_sugar
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
 
@@ -30,19 +33,28 @@ def _jaxlib_hlo() -> Any:
 
 def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
     """HLO text of a serialised HloModuleProto, constants in full; P042 if none."""
+    return _read(data, filename=filename, large_constants=True)[1]
+
+
+def _read(data: bytes, *, filename: str, large_constants: bool) -> tuple[bytes, str]:
+    """The HloModuleProto itself, and its text."""
     hlo = _jaxlib_hlo()
     reason = "it is empty"
     for candidate in (data, _unwrapped(data)):
         if candidate is None:
             continue
         try:
-            module = hlo.HloModule.from_serialized_hlo_module_proto(candidate)
+            printed, stopper = without_sugar(candidate)
+            module = hlo.HloModule.from_serialized_hlo_module_proto(printed)
         except Exception as problem:
             reason = str(problem).splitlines()[0] if str(problem) else "unreadable"
             continue
         options = hlo.HloPrintOptions()
-        options.print_large_constants = True
-        return module.to_string(options)
+        options.print_large_constants = large_constants
+        text = module.to_string(options)
+        if stopper:
+            text = re.sub(rf"^.*%{stopper}.*\n", "", text, flags=re.MULTILINE)
+        return candidate, text
     raise ParseError(
         f"this is no serialised HloModuleProto or HloProto: {reason}",
         code="P042",
@@ -50,14 +62,57 @@ def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
     )
 
 
-def module_from_proto(data: bytes, *, filename: str = "<proto>") -> Module:
-    """Read a serialised HloModuleProto or HloProto."""
-    return parse(module_text_from_proto(data, filename=filename), filename=filename)
+def module_from_proto(
+    data: bytes, *, filename: str = "<proto>", large_constants: bool = True
+) -> Module:
+    """Read a serialised HloModuleProto or HloProto.
+
+    Args:
+        data: the bytes; the module keeps them, `module_to_proto` needs them.
+        filename: for messages.
+        large_constants: give constants of more than ten elements in full; else they
+            read `{...}`, and keep their value in the proto.
+
+    Raises:
+        ParseError: P042, it is neither of the two.
+        UnsupportedHloError: S001, jaxlib cannot read protos.
+    """
+    proto, text = _read(data, filename=filename, large_constants=large_constants)
+    # Text has no place for what the compilation fixed: the header tells passes.
+    header, newline, rest = text.partition("\n")
+    counts = zip(("replica_count", "num_partitions"), device_counts(proto), strict=True)
+    for name, count in counts:
+        if count > 1 and f", {name}=" not in header:
+            header += f", {name}={count}"
+    module = parse(f"{header}{newline}{rest}", filename=filename)
+    module.proto = proto
+    return module
 
 
 def module_to_proto(module: Module) -> bytes:
-    """The serialised HloModuleProto of a module, through jaxlib's parser."""
-    parsed = _jaxlib_hlo().hlo_module_from_text(module.to_text())
+    """The serialised HloModuleProto of a module.
+
+    For one that came from a proto it is that proto, changed where the module was
+    changed (see proto_edit.py); else XLA's reading of its text.
+
+    Raises:
+        UnsupportedHloError: S015, a new constant without its value; S001.
+        ParseError: P043, XLA cannot read the module's text.
+    """
+    if module.proto is None:
+        return _proto_of_text(module.to_text())
+    return edited(module, module.proto, _proto_of_text)
+
+
+def _proto_of_text(text: str) -> bytes:
+    try:
+        parsed = _jaxlib_hlo().hlo_module_from_text(text)
+    except Exception as problem:
+        raise ParseError(
+            f"XLA cannot read the module: {problem}",
+            code="P043",
+            location=Location("<module>", 1, 1),
+        ) from problem
     return parsed.as_serialized_hlo_module_proto()
 
 

@@ -18,18 +18,21 @@ from runtime.compare import (
 )
 from runtime.devices import DeviceCountError, RuntimeHostError, emulate
 from runtime.executable import CompilationError, Executable, load
+from runtime.installation.install import Installation, install
 
 __all__ = [
     "Comparison",
     "CompilationError",
     "DeviceCountError",
     "Executable",
+    "Installation",
     "NumericsMismatchError",
     "RuntimeHostError",
     "SignatureError",
     "compare",
     "compare_outputs",
     "emulate",
+    "install",
     "load",
     "lower",
 ]

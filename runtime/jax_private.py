@@ -192,25 +192,83 @@ def backend_is_up() -> bool:
         return xla_bridge.backends_are_initialized()
 
 
+def register_transformation(
+    callback: Callable[[bytes], bytes | None],
+    *,
+    name: str,
+    stage: str,
+    platform: str,
+) -> None:
+    """Let `callback` see every module that is compiled for a platform from now on.
+
+    It gets a serialised HloModuleProto and returns another, or None for no change; an
+    exception fails the compilation. It may be called from several threads at once, and
+    from threads other than the one that compiles (jax 0.10.2).
+
+    Args:
+        callback: see above.
+        name: what `clear_transformation` knows it by.
+        stage: "pre-scheduler" or "post-scheduler".
+        platform: "cpu", or that of a PJRT plug-in ("cuda").
+
+    Raises:
+        ValueError: there is no such platform in this process.
+    """
+    with _expected("jax.extend.xla.register_hlo_module_transformation"):
+        from jax.extend.xla import PipelineStage, register_hlo_module_transformation
+
+        at = PipelineStage[stage.upper().replace("-", "_")]
+    try:
+        register_hlo_module_transformation(
+            callback, name=name, stage=at, platforms=platform
+        )
+    except RuntimeError as problem:
+        raise ValueError(str(problem)) from problem
+
+
+def clear_transformation(*, name: str, stage: str, platform: str) -> None:
+    """Take back what `register_transformation` registered."""
+    with _expected("jax.extend.xla.clear_hlo_module_transformation"):
+        from jax.extend.xla import PipelineStage, clear_hlo_module_transformation
+
+        at = PipelineStage[stage.upper().replace("-", "_")]
+    clear_hlo_module_transformation(name, at, platform)
+
+
 @contextlib.contextmanager
 def transformation(callback: Callable[[bytes], bytes | None]) -> Iterator[None]:
     """Let `callback` rewrite every module compiled for CPUs inside, after scheduling.
 
     Compilations of other threads reach the callback too: tell modules by their name.
     """
-    with _expected("jax.extend.xla.register_hlo_module_transformation"):
-        from jax.extend.xla import (
-            PipelineStage,
-            clear_hlo_module_transformation,
-            register_hlo_module_transformation,
-        )
-
-        stage = PipelineStage.POST_SCHEDULER
     name = f"hlo-passes-runtime-{next(_TRANSFORMATION_NUMBERS)}"
-    register_hlo_module_transformation(
-        callback, name=name, stage=stage, platforms="cpu"
-    )
+    place = {"name": name, "stage": "post-scheduler", "platform": "cpu"}
+    register_transformation(callback, **place)
     try:
         yield
     finally:
-        clear_hlo_module_transformation(name, stage, "cpu")
+        clear_transformation(**place)
+
+
+def cache_key_hook() -> Callable[[], str]:
+    """What JAX asks for a word to put into the keys of its compilation cache."""
+    with _expected("jax._src.cache_key.custom_hook"):
+        from jax._src import cache_key
+
+        return cache_key.custom_hook
+
+
+def set_cache_key_hook(hook: Callable[[], str]) -> None:
+    """Put another hook in its place."""
+    with _expected("jax._src.cache_key.custom_hook"):
+        from jax._src import cache_key
+
+        cache_key.custom_hook = hook
+
+
+def key_value_store() -> Any:
+    """The client of jax.distributed's key-value store; None in a job of one process."""
+    with _expected("jax._src.distributed.global_state.client"):
+        from jax._src import distributed
+
+        return distributed.global_state.client

@@ -24,7 +24,7 @@ NAMES = {
         UnsupportedHloError PassError
     """,
     "runtime": """
-        emulate lower load compare
+        emulate lower load compare install Installation
         Executable Comparison compare_outputs
         DeviceCountError CompilationError SignatureError NumericsMismatchError
         RuntimeHostError

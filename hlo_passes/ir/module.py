@@ -30,6 +30,7 @@ class Module:
         tables: the stack-frame tables, verbatim ('' when there are none).
         version: grows with every change, 0 as read.
         single_instruction: read from text that is one instruction.
+        proto: the serialised HloModuleProto it was read from, None when it was not.
     """
 
     def __init__(self, name: str, source: SourceText | None = None) -> None:
@@ -41,6 +42,7 @@ class Module:
         self.version = 0
         self.header_touched = source is None
         self.single_instruction = False
+        self.proto: bytes | None = None
         # Source text in pieces, see text/printer.py.
         self.source_prologue = ""
         self.source_epilogue = ""
@@ -71,13 +73,20 @@ class Module:
         return MappingProxyType(self._attributes)
 
     def set_attribute(self, name: str, text: str | None) -> None:
-        """Write the text of a header attribute; None removes it."""
+        """Write the text of a header attribute; None removes it.
+
+        A new attribute is printed where XLA prints it.
+        """
         if self._attributes.get(name) == text:
             return
         if text is None:
             del self._attributes[name]
-        else:
+        elif name in self._attributes:
             self._attributes[name] = text
+        else:
+            from hlo_passes.ir.attribute_values import header_in_print_order
+
+            self._attributes = header_in_print_order(self._attributes | {name: text})
         self.header_touched = True
         self.version += 1
 
@@ -211,7 +220,23 @@ class Module:
             }
         return self._names
 
-    # -- text ---------------------------------------------------------------
+    # -- protos and text ----------------------------------------------------
+
+    @classmethod
+    def from_proto(cls, data: bytes, *, filename: str = "<proto>") -> Module:
+        """Read a serialised HloModuleProto or HloProto, through jaxlib; P042, S001."""
+        from hlo_passes.proto import module_from_proto
+
+        return module_from_proto(data, filename=filename)
+
+    def to_proto(self) -> bytes:
+        """The serialised HloModuleProto, through jaxlib; see hlo_passes/proto.py.
+
+        What came from a proto and was not changed is the same bytes.
+        """
+        from hlo_passes.proto import module_to_proto
+
+        return module_to_proto(self)
 
     def to_text(self) -> str:
         """HLO text. Whatever nobody touched is its own source bytes."""

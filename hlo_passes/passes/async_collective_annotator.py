@@ -43,6 +43,7 @@ class AsyncCollectiveAnnotator(Pass):
     """
 
     name: ClassVar[str] = "async-collective-annotator"
+    needs_collectives: ClassVar[bool] = True
 
     disable_async_collectives: tuple[str, ...] = ()
     jax_release: JaxRelease = "0.10"

@@ -72,6 +72,7 @@ class AsyncCollectiveCreator(Pass):
     """
 
     name: ClassVar[str] = "async-collective-creator"
+    needs_collectives: ClassVar[bool] = True
 
     convert_all_reduce: bool = True
     convert_all_gather: bool = True

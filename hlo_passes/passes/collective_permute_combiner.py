@@ -72,6 +72,7 @@ class CollectivePermuteCombiner(Pass):
     """
 
     name: ClassVar[str] = "collective-permute-combiner"
+    needs_collectives: ClassVar[bool] = True
 
     threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     threshold_count: int = DEFAULT_THRESHOLD_COUNT

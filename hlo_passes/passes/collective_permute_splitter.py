@@ -41,6 +41,7 @@ class CollectivePermuteSplitter(Pass):
     """
 
     name: ClassVar[str] = "collective-permute-splitter"
+    needs_collectives: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """All computations; what an async-start wraps stays one operation."""

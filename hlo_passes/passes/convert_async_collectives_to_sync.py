@@ -60,6 +60,7 @@ class ConvertAsyncCollectivesToSync(Pass):
     """
 
     name: ClassVar[str] = "convert-async-collectives-to-sync"
+    needs_collectives: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each scheduled computation on its own."""
@@ -95,6 +96,7 @@ class GpuConvertAsyncCollectivesToSync(Pass):
     """
 
     name: ClassVar[str] = "gpu-convert-async-collectives-to-sync"
+    needs_collectives: ClassVar[bool] = True
 
     jax_release: JaxRelease = "0.10"
 

@@ -37,6 +37,7 @@ class GpuAllGatherCombiner(GpuCombiner):
     """
 
     name: ClassVar[str] = "gpu-all-gather-combiner"
+    needs_collectives: ClassVar[bool] = True
     opcode: ClassVar[str] = "all-gather"
 
     combine_by_dim: bool = False

@@ -38,6 +38,7 @@ class GpuAllReduceCombiner(GpuCombiner):
     """
 
     name: ClassVar[str] = "gpu-all-reduce-combiner"
+    needs_collectives: ClassVar[bool] = True
     opcode: ClassVar[str] = "all-reduce"
 
     def base_key(self, collective: Instruction) -> CollectiveKey | str:

@@ -43,6 +43,7 @@ class GpuReduceScatterCombiner(GpuCombiner):
     """
 
     name: ClassVar[str] = "gpu-reduce-scatter-combiner"
+    needs_collectives: ClassVar[bool] = True
     opcode: ClassVar[str] = "reduce-scatter"
 
     combine_by_dim: bool = False

@@ -1,0 +1,429 @@
+"""The proto a module came from, changed where the module was changed.
+
+    proto ------------------------> text -> Module -> passes -> Module'
+      |                                                            |
+      `--- bytes of all that is as it was, new bytes for the rest -'---> proto'
+
+HLO text does not hold all of an HloModuleProto: shardings of parameters and results,
+the device assignment, profiles, payloads, NaN bits and the ids of instructions are
+lost on the way through it, large constants are left out of it. So nothing that a pass
+left alone is written anew: an untouched module gives its own bytes, a computation that
+was only put into another order a new schedule and nothing else, and an instruction
+whose text changed keeps every field in which XLA's protos of its old and its new text
+agree. Ids of what stays stay; new instructions and computations get the next free ones.
+
+A `reduce-scatter-start` in the text of a changed module is read by XLA as an
+async-start with a computation that has no text: such a one is called hidden here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import cached_property
+from typing import Final
+
+from hlo_passes import proto_messages as messages
+from hlo_passes import proto_wire as wire
+from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.proto_messages import ComputationProto, InstructionProto, ModuleProto
+
+#: Fields of an instruction that are written from the IR, or by rules of their own.
+_REBUILT: Final = frozenset(
+    (
+        messages.NAME,
+        messages.METADATA,
+        messages.ID,
+        messages.OPERANDS,
+        messages.CONTROL,
+        messages.CALLED,
+    )
+)
+
+#: Fields of a module that the IR answers for, not its header.
+_NOT_HEADER: Final = frozenset(
+    (
+        messages.MODULE_NAME,
+        messages.ENTRY_NAME,
+        messages.COMPUTATIONS,
+        messages.ENTRY_ID,
+        messages.SCHEDULE,
+        messages.MODULE_ID,
+        messages.STACK_FRAMES,
+    )
+)
+
+#: An instruction's id carries its computation's in the upper half.
+_COMPUTATION_SHIFT: Final = 32
+
+#: How HLO text spells a constant whose value it leaves out.
+_LEFT_OUT: Final = "{...}"
+
+#: HLO text -> serialised HloModuleProto, through XLA's parser.
+TextToProto = Callable[[str], bytes]
+
+
+def edited(module: Module, data: bytes, text_to_proto: TextToProto) -> bytes:
+    """What the module's proto is now.
+
+    Args:
+        module: read from the text of `data`, then changed.
+        data: the serialised HloModuleProto that it was read from.
+        text_to_proto: asked for the fields of what is new.
+
+    Raises:
+        UnsupportedHloError: S015, a new constant whose value the text leaves out.
+    """
+    if module.version == 0:
+        return data
+    return _Editor(module, data, text_to_proto).module()
+
+
+class _Editor:
+    """Puts the bytes of one changed module together."""
+
+    def __init__(self, module: Module, data: bytes, text_to_proto: TextToProto) -> None:
+        assert module.source is not None
+        self.now = module
+        self.old = ModuleProto(data)
+        self._source_text = module.source.text
+        self._text_to_proto = text_to_proto
+        self._ids = {name: c.id for name, c in self.old.computations.items()}
+        self._shown = dict.fromkeys(c.name for c in module.computations)
+        for name in self._shown:
+            self._new_id(name)
+        self._instruction_ids: dict[Computation, dict[Instruction, int]] = {}
+        self._computations: list[bytes] = []
+        self._sequences: list[bytes] = []
+
+    def module(self) -> bytes:
+        """The whole proto."""
+        for computation in self.now.computations:
+            self._add(computation)
+        schedule = b""
+        if self.now.is_scheduled:
+            schedule = wire.bytes_field(messages.SCHEDULE, b"".join(self._sequences))
+        entry = self.now.entry.name
+        return b"".join(
+            (
+                wire.bytes_field(messages.MODULE_NAME, self.now.name.encode()),
+                wire.bytes_field(messages.ENTRY_NAME, entry.encode()),
+                *self._computations,
+                self.old.bytes_of(messages.MODULE_ID),
+                wire.varint_field(messages.ENTRY_ID, self._ids[entry]),
+                schedule,
+                *self._header_fields(),
+                self.old.bytes_of(messages.STACK_FRAMES),
+            )
+        )
+
+    # -- the module's text, old and new, as XLA reads it ---------------------
+
+    @cached_property
+    def _written(self) -> ModuleProto:
+        return ModuleProto(self._text_to_proto(self.now.to_text()))
+
+    @cached_property
+    def _read(self) -> ModuleProto:
+        return ModuleProto(self._text_to_proto(self._source_text))
+
+    @cached_property
+    def _written_instructions(self) -> dict[Instruction, InstructionProto]:
+        """XLA's protos of the instructions as they are now.
+
+        XLA's parser numbers instructions in the order of the text. It renames some
+        (those whose name a hidden computation took first), so names do not tell.
+        """
+        table = {}
+        for computation in self.now.computations:
+            if computation.touched:
+                protos = _in_text_order(self._written.computations[computation.name])
+                table.update(zip(computation.instructions, protos, strict=True))
+        return table
+
+    @cached_property
+    def _read_instructions(self) -> dict[tuple[str, str], InstructionProto]:
+        """XLA's protos of the instructions as they were, by computation and name."""
+        table = {}
+        for computation in self.now.computations:
+            old = self.old.computations.get(computation.name)
+            if computation.touched and old is not None:
+                protos = _in_text_order(self._read.computations[old.name])
+                names = (i.name for i in self.old.sequence(old))
+                for name, proto in zip(names, protos, strict=True):
+                    table[old.name, name] = proto
+        return table
+
+    # -- header -------------------------------------------------------------
+
+    def _header_fields(self) -> list[bytes]:
+        present = [n for n in self.old.fields if n not in _NOT_HEADER]
+        if not self.now.header_touched:
+            return [self.old.bytes_of(number) for number in present]
+        before, after = self._read, self._written
+        kept = []
+        for number in dict.fromkeys((*present, *before.fields, *after.fields)):
+            if number in _NOT_HEADER:
+                continue
+            new = after.bytes_of(number)
+            same = new == before.bytes_of(number)
+            kept.append(self.old.bytes_of(number) if same else new)
+        return kept
+
+    # -- computations -------------------------------------------------------
+
+    def _new_id(self, name: str) -> int:
+        """The id of a computation; the next free one for a name that is new."""
+        if name not in self._ids:
+            self._ids[name] = max(self._ids.values(), default=0) + 1
+        return self._ids[name]
+
+    def _add(self, computation: Computation) -> None:
+        """Add a computation and its sequence, hidden ones that it calls in front."""
+        name = computation.name
+        old = self.old.computations.get(name)
+        if old is not None and (
+            not computation.touched or _is_only_reordered(computation, old)
+        ):
+            self._computations.append(old.whole)
+        else:
+            self._computations.append(self._rewritten(computation, old))
+        if not self.now.is_scheduled:
+            return
+        sequence = self.old.sequences.get(self._ids[name])
+        if sequence is not None and not computation.touched:
+            self._sequences.append(self.old.data[sequence.start : sequence.end])
+        elif sequence is not None or self._is_newly_scheduled(computation):
+            ids = self._ids_of_instructions(computation)
+            order = [ids[i] for i in computation.instructions]
+            self._sequences.append(_sequence(self._ids[name], order))
+
+    def _rewritten(
+        self, computation: Computation, old: ComputationProto | None
+    ) -> bytes:
+        ids = self._ids_of_instructions(computation)
+        instructions = [
+            self._instruction(i, old, ids) for i in computation.instructions
+        ]
+        signed = old
+        if old is None or computation.source_head is None:
+            signed = self._written.computations[computation.name]
+        assert signed is not None
+        return _computation(
+            computation.name,
+            instructions,
+            number=self._ids[computation.name],
+            root=ids[computation.root],
+            signed=signed,
+            other_fields=old or signed,
+        )
+
+    def _ids_of_instructions(self, computation: Computation) -> dict[Instruction, int]:
+        known = self._instruction_ids.get(computation)
+        if known is not None:
+            return known
+        old = self.old.computations.get(computation.name)
+        given = {n: p.id for n, p in old.instructions.items()} if old else {}
+        first = self._ids[computation.name] << _COMPUTATION_SHIFT
+        largest = max(given.values(), default=first - 1)
+        ids: dict[Instruction, int] = {}
+        for instruction in computation.instructions:
+            number = given.get(instruction.name)
+            if number is None:
+                largest += 1
+                number = largest
+            ids[instruction] = number
+        self._instruction_ids[computation] = ids
+        return ids
+
+    def _is_newly_scheduled(self, computation: Computation) -> bool:
+        if self.old.sequences and computation.name in self.old.computations:
+            return False
+        written = self._written
+        return written.computations[computation.name].id in written.sequences
+
+    # -- hidden computations ------------------------------------------------
+
+    def _add_hidden(self, hidden: ComputationProto) -> int:
+        """Add a hidden computation that XLA's parser made; its id here."""
+        name = _fresh(hidden.name, self._ids)
+        number = self._new_id(name)
+        first = number << _COMPUTATION_SHIFT
+        ids = {p.id: first + k for k, p in enumerate(hidden.instructions.values())}
+        instructions = [
+            wire.bytes_field(
+                messages.INSTRUCTIONS,
+                b"".join(
+                    (
+                        self._name_field(self._hidden_name(proto.name)),
+                        *_but_rebuilt(proto),
+                        self._written.metadata_of(proto, self.old),
+                        wire.varint_field(messages.ID, ids[proto.id]),
+                        wire.packed_field(
+                            messages.OPERANDS, [ids[o] for o in proto.operands]
+                        ),
+                        wire.packed_field(messages.CALLED, self._called_ids(proto)),
+                    )
+                ),
+            )
+            for proto in hidden.instructions.values()
+        ]
+        self._computations.append(
+            _computation(
+                name,
+                instructions,
+                number=number,
+                root=ids[hidden.root_id],
+                signed=hidden,
+                other_fields=hidden,
+            )
+        )
+        if hidden.id in self._written.sequences:
+            self._sequences.append(_sequence(number, list(ids.values())))
+        return number
+
+    @cached_property
+    def _names_taken(self) -> dict[str, None]:
+        """Names of all instructions, given to hidden ones included."""
+        names = (i.name for c in self.now.computations for i in c.instructions)
+        return dict.fromkeys(names)
+
+    def _hidden_name(self, stem: str) -> str:
+        name = _fresh(stem, self._names_taken)
+        self._names_taken[name] = None
+        return name
+
+    def _name_field(self, name: str) -> bytes:
+        return wire.bytes_field(messages.NAME, name.encode())
+
+    # -- instructions -------------------------------------------------------
+
+    def _instruction(
+        self,
+        instruction: Instruction,
+        old_computation: ComputationProto | None,
+        ids: dict[Instruction, int],
+    ) -> bytes:
+        name = instruction.name
+        old = old_computation and old_computation.instructions.get(name)
+        if old is not None and instruction._text is not None:
+            return old.whole
+        new = self._written_instructions[instruction]
+        metadata = self._written.metadata_of(new, self.old)
+        if old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(
+            messages.OPCODE
+        ):
+            before = self._read_instructions[instruction.computation.name, name]
+            content = _merged(old, before, new)
+            if metadata == self._read.metadata_of(before, self.old):
+                metadata = old.bytes_of(messages.METADATA)
+        else:
+            _require_value(instruction)
+            content = _but_rebuilt(new)
+        control = [ids[p] for p in instruction.control_predecessors]
+        content += [
+            self._name_field(name),
+            metadata,
+            wire.varint_field(messages.ID, ids[instruction]),
+            wire.packed_field(
+                messages.OPERANDS, [ids[o] for o in instruction.operands]
+            ),
+            wire.packed_field(messages.CONTROL, control),
+            wire.packed_field(messages.CALLED, self._called_ids(new)),
+        ]
+        return wire.bytes_field(messages.INSTRUCTIONS, b"".join(content))
+
+    def _called_ids(self, written: InstructionProto) -> list[int]:
+        """Ids here of what a written instruction calls, in XLA's order."""
+        numbers = []
+        for called in written.called:
+            callee = self._written.computations_by_id[called]
+            if callee.name in self._shown:
+                numbers.append(self._ids[callee.name])
+            else:
+                numbers.append(self._add_hidden(callee))
+        return numbers
+
+
+def _computation(
+    name: str,
+    instructions: Sequence[bytes],
+    *,
+    number: int,
+    root: int,
+    signed: ComputationProto,
+    other_fields: ComputationProto,
+) -> bytes:
+    body = [
+        wire.bytes_field(messages.COMPUTATION_NAME, name.encode()),
+        *instructions,
+        signed.bytes_of(messages.SHAPE),
+        wire.varint_field(messages.COMPUTATION_ID, number),
+        wire.varint_field(messages.ROOT_ID, root),
+        other_fields.bytes_of(messages.IS_FUSION),
+        other_fields.bytes_of(messages.THREAD),
+    ]
+    return wire.bytes_field(messages.COMPUTATIONS, b"".join(body))
+
+
+def _sequence(computation_id: int, order: Sequence[int]) -> bytes:
+    """An entry of the schedule."""
+    entry = wire.varint_field(messages.KEY, computation_id)
+    ids = wire.packed_field(messages.INSTRUCTION_IDS, order)
+    entry += wire.bytes_field(messages.VALUE, ids)
+    return wire.bytes_field(messages.SEQUENCES, entry)
+
+
+def _in_text_order(computation: ComputationProto) -> list[InstructionProto]:
+    """Instructions of a computation that XLA's parser made, as its text had them."""
+    return sorted(computation.instructions.values(), key=lambda i: i.id)
+
+
+def _fresh(stem: str, taken: Iterable[str]) -> str:
+    name, number = stem, 0
+    while name in taken:
+        number += 1
+        name = f"{stem}.{number}"
+    return name
+
+
+def _require_value(instruction: Instruction) -> None:
+    if instruction.opcode == "constant" and _LEFT_OUT in (instruction.literal or ""):
+        raise UnsupportedHloError(
+            f"%{instruction.name} is new and its value is not written out",
+            code="S015",
+            hint="a pass must keep the constants it was given",
+        )
+
+
+def _but_rebuilt(proto: InstructionProto) -> list[bytes]:
+    return [proto.bytes_of(n) for n in sorted(proto.fields) if n not in _REBUILT]
+
+
+def _is_only_reordered(computation: Computation, old: ComputationProto) -> bool:
+    """Whether the same untouched instructions stand there, in whatever order."""
+    instructions = computation.instructions
+    known = old.instructions
+    return len(instructions) == len(known) and all(
+        i._text is not None and i.name in known for i in instructions
+    )
+
+
+def _merged(
+    old: InstructionProto, before: InstructionProto, new: InstructionProto
+) -> list[bytes]:
+    """Fields of `old`; of `new` those in which it differs from `before`."""
+    config = messages.BACKEND_CONFIG
+    configured = before.bytes_of(config) != new.bytes_of(config)
+    content = []
+    for number in sorted(dict.fromkeys((*old.fields, *before.fields, *new.fields))):
+        if number in _REBUILT:
+            continue
+        value = new.bytes_of(number)
+        same = value == before.bytes_of(number)
+        if number == messages.BACKEND_CONFIG_PAYLOAD:
+            same = not configured
+        content.append(old.bytes_of(number) if same else value)
+    return content

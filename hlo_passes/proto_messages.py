@@ -1,0 +1,368 @@
+"""HloModuleProto as bytes: where its computations, instructions and frames stand.
+
+    module = ModuleProto(data)
+    module.computations["main"].instructions["add.1"].bytes_of(OPERANDS)
+
+Only what proto_edit.py asks for is decoded; field values stay the bytes they were.
+
+Source: openxla/xla `xla/service/hlo.proto` (field numbers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from hlo_passes import proto_wire as wire
+from hlo_passes.proto_wire import Field
+
+# HloModuleProto
+MODULE_NAME, ENTRY_NAME, COMPUTATIONS, MODULE_ID, ENTRY_ID, SCHEDULE = 1, 2, 3, 5, 6, 7
+DEVICE_ASSIGNMENT, STACK_FRAMES = 15, 17
+# HloComputationProto
+COMPUTATION_NAME, INSTRUCTIONS, SHAPE, COMPUTATION_ID, ROOT_ID = 1, 2, 4, 5, 6
+IS_FUSION, THREAD = 7, 8
+# HloInstructionProto
+NAME, OPCODE, METADATA, ID, OPERANDS, CONTROL, CALLED = 1, 2, 7, 35, 36, 37, 38
+BACKEND_CONFIG, BACKEND_CONFIG_PAYLOAD = 43, 99
+# HloScheduleProto, its map of computation id -> InstructionSequence
+SEQUENCES, KEY, VALUE, INSTRUCTION_IDS = 1, 1, 2, 1
+# DeviceAssignmentProto
+_REPLICA_COUNT, _COMPUTATION_COUNT, _COMPUTATION_DEVICES = 1, 2, 3
+_REPLICA_DEVICE_IDS = 1
+# OpMetadata
+_STACK_FRAME_ID = 15
+# StackFrameIndexProto, its FileLocation and StackFrame
+_FILE_NAMES, _FUNCTION_NAMES, _FILE_LOCATIONS, _FRAMES = 1, 2, 3, 4
+_LOCATION_FILE, _LOCATION_FUNCTION, _LOCATION_PLACE = 1, 2, (3, 4, 5, 6)
+_FRAME_LOCATION, _FRAME_PARENT = 1, 2
+
+#: The opcode field of a generic async-start, whole.
+_ASYNC_START = wire.bytes_field(OPCODE, b"async-start")
+
+#: An instruction that keeps XLA's printer from leaving out its computation: its name,
+#: and its shape, a ShapeProto with the element type TOKEN.
+_STOPPER = "hlo_passes_printed"
+_RESULT = 3
+_TOKEN = wire.varint_field(2, 17)
+
+#: A frame by what it says: file, function, lines and columns, the frame around it.
+Frame = tuple[object, ...]
+
+
+def by_number(found: Sequence[Field]) -> dict[int, list[Field]]:
+    """Fields by their number, in order."""
+    table: dict[int, list[Field]] = {}
+    for field in found:
+        table.setdefault(field.number, []).append(field)
+    return table
+
+
+def _number(data: bytes, table: dict[int, list[Field]], number: int) -> int:
+    """An integer field; 0 where it is not there."""
+    return (wire.numbers(data, table.get(number, ())) or [0])[0]
+
+
+def device_counts(data: bytes) -> tuple[int, int]:
+    """Replicas and partitions of a module's device assignment; (1, 1) without one."""
+    table = _device_assignment(data)
+    replicas = _number(data, table, _REPLICA_COUNT)
+    return replicas or 1, _number(data, table, _COMPUTATION_COUNT) or 1
+
+
+def device_ids(data: bytes) -> list[int]:
+    """Ids of the devices that a module runs on; none without a device assignment."""
+    ids = []
+    for partition in _device_assignment(data).get(_COMPUTATION_DEVICES, ()):
+        table = by_number(wire.fields(data, partition.value, partition.end))
+        ids += wire.numbers(data, table.get(_REPLICA_DEVICE_IDS, ()))
+    return ids
+
+
+def _device_assignment(data: bytes) -> dict[int, list[Field]]:
+    for field in wire.fields(data):
+        if field.number == DEVICE_ASSIGNMENT:
+            return by_number(wire.fields(data, field.value, field.end))
+    return {}
+
+
+def without_sugar(data: bytes) -> tuple[bytes, str]:
+    """A module that XLA prints with all its computations, and a name to strip.
+
+    XLA's printer writes an async-start whose computation is one instruction as
+    `all-to-all-start`, leaves the computation out, and cannot be told not to: text
+    that may mean two protos. A second instruction in the computation stops it; the
+    lines that have the name in them are to be taken out of the text again. The name
+    is '' where there was nothing to do.
+    """
+    if _ASYNC_START not in data:
+        return data, ""
+    module = ModuleProto(data)
+    called = {
+        number: None
+        for computation in module.computations.values()
+        for instruction in computation.instructions.values()
+        if instruction.bytes_of(OPCODE) == _ASYNC_START
+        for number in instruction.called
+    }
+    name = _STOPPER
+    while name.encode() in data:
+        name += "_"
+    numbers = {
+        number: 1 + max(i.id for i in computation.instructions.values())
+        for number, computation in module.computations_by_id.items()
+        if number in called
+    }
+    parts = []
+    for field in (f for fields in module.fields.values() for f in fields):
+        if field.number == COMPUTATIONS:
+            parts.append(_with_stopper(ComputationProto(data, field), numbers, name))
+        elif field.number == SCHEDULE:
+            parts.append(_with_scheduled_stoppers(data, field, numbers))
+        else:
+            parts.append(data[field.start : field.end])
+    return b"".join(parts), name
+
+
+def _with_stopper(
+    computation: ComputationProto, numbers: dict[int, int], name: str
+) -> bytes:
+    """A computation, with its stopper if it is to get one; `numbers` by its id."""
+    number = numbers.get(computation.id)
+    if number is None:
+        return computation.whole
+    stopper = b"".join(
+        (
+            wire.bytes_field(NAME, f"{name}.{computation.id}".encode()),
+            wire.bytes_field(OPCODE, b"after-all"),
+            wire.bytes_field(_RESULT, _TOKEN),
+            wire.varint_field(ID, number),
+        )
+    )
+    content = computation.data[computation.place.value : computation.place.end]
+    content += wire.bytes_field(INSTRUCTIONS, stopper)
+    return wire.bytes_field(COMPUTATIONS, content)
+
+
+def _with_scheduled_stoppers(
+    data: bytes, schedule: Field, numbers: dict[int, int]
+) -> bytes:
+    """The schedule, the stoppers at the end of their computations."""
+    entries = b""
+    for entry in wire.fields(data, schedule.value, schedule.end):
+        parts = by_number(wire.fields(data, entry.value, entry.end))
+        key = _number(data, parts, KEY)
+        if key not in numbers:
+            entries += data[entry.start : entry.end]
+            continue
+        sequence = b"".join(data[f.value : f.end] for f in parts.get(VALUE, ()))
+        sequence += wire.packed_field(INSTRUCTION_IDS, [numbers[key]])
+        content = wire.varint_field(KEY, key) + wire.bytes_field(VALUE, sequence)
+        entries += wire.bytes_field(SEQUENCES, content)
+    return wire.bytes_field(SCHEDULE, entries)
+
+
+@dataclass(frozen=True)
+class InstructionProto:
+    """One instruction: its fields, cut but not read."""
+
+    data: bytes
+    place: Field
+
+    @cached_property
+    def fields(self) -> dict[int, list[Field]]:
+        """Fields by number."""
+        return by_number(wire.fields(self.data, self.place.value, self.place.end))
+
+    @property
+    def whole(self) -> bytes:
+        """As it stands in its computation, key included."""
+        return self.data[self.place.start : self.place.end]
+
+    @property
+    def name(self) -> str:
+        """Its name, without `%`."""
+        place = self.fields[NAME][0]
+        return self.data[place.value : place.end].decode()
+
+    @property
+    def id(self) -> int:
+        """Unique in the module."""
+        return _number(self.data, self.fields, ID)
+
+    @property
+    def operands(self) -> list[int]:
+        """Ids of the operands."""
+        return wire.numbers(self.data, self.fields.get(OPERANDS, ()))
+
+    @property
+    def called(self) -> list[int]:
+        """Ids of the computations that it calls."""
+        return wire.numbers(self.data, self.fields.get(CALLED, ()))
+
+    def bytes_of(self, number: int) -> bytes:
+        """All occurrences of a field, keys included; b'' when it is not there."""
+        places = self.fields.get(number, ())
+        return b"".join(self.data[f.start : f.end] for f in places)
+
+
+@dataclass(frozen=True)
+class ComputationProto:
+    """One computation: its fields, cut but not read."""
+
+    data: bytes
+    place: Field
+
+    @cached_property
+    def fields(self) -> dict[int, list[Field]]:
+        """Fields by number."""
+        return by_number(wire.fields(self.data, self.place.value, self.place.end))
+
+    @property
+    def whole(self) -> bytes:
+        """As it stands in the module, key included."""
+        return self.data[self.place.start : self.place.end]
+
+    @cached_property
+    def name(self) -> str:
+        """Its name, without `%`."""
+        place = self.fields[COMPUTATION_NAME][0]
+        return self.data[place.value : place.end].decode()
+
+    @cached_property
+    def id(self) -> int:
+        """Unique in the module."""
+        return _number(self.data, self.fields, COMPUTATION_ID)
+
+    @property
+    def root_id(self) -> int:
+        """Id of the instruction that is the result."""
+        return _number(self.data, self.fields, ROOT_ID)
+
+    @cached_property
+    def instructions(self) -> dict[str, InstructionProto]:
+        """Instructions by name, in the proto's order."""
+        found = [
+            InstructionProto(self.data, f) for f in self.fields.get(INSTRUCTIONS, ())
+        ]
+        return {i.name: i for i in found}
+
+    def bytes_of(self, number: int) -> bytes:
+        """All occurrences of a field, keys included; b'' when it is not there."""
+        places = self.fields.get(number, ())
+        return b"".join(self.data[f.start : f.end] for f in places)
+
+
+class ModuleProto:
+    """A serialised HloModuleProto, cut into computations."""
+
+    def __init__(self, data: bytes) -> None:
+        """Cut `data`; P042 when it is no message."""
+        self.data = data
+        self.fields = by_number(wire.fields(data))
+
+    def bytes_of(self, number: int) -> bytes:
+        """All occurrences of a field, keys included; b'' when it is not there."""
+        return b"".join(self.data[f.start : f.end] for f in self.fields.get(number, ()))
+
+    @cached_property
+    def computations(self) -> dict[str, ComputationProto]:
+        """Computations by name, in the proto's order."""
+        found = [
+            ComputationProto(self.data, f) for f in self.fields.get(COMPUTATIONS, ())
+        ]
+        return {c.name: c for c in found}
+
+    @cached_property
+    def computations_by_id(self) -> dict[int, ComputationProto]:
+        """Computations by id."""
+        return {c.id: c for c in self.computations.values()}
+
+    @cached_property
+    def sequences(self) -> dict[int, Field]:
+        """The schedule: where its entries stand, by computation id."""
+        table: dict[int, Field] = {}
+        for schedule in self.fields.get(SCHEDULE, ()):
+            for entry in wire.fields(self.data, schedule.value, schedule.end):
+                parts = by_number(wire.fields(self.data, entry.value, entry.end))
+                table[_number(self.data, parts, KEY)] = entry
+        return table
+
+    def sequence(self, computation: ComputationProto) -> list[InstructionProto]:
+        """Instructions as text has them: in the schedule's order, else the proto's."""
+        entry = self.sequences.get(computation.id)
+        if entry is None:
+            return list(computation.instructions.values())
+        by_id = {i.id: i for i in computation.instructions.values()}
+        ids: list[int] = []
+        for part in wire.fields(self.data, entry.value, entry.end):
+            if part.number == VALUE:
+                found = wire.fields(self.data, part.value, part.end)
+                ids += wire.numbers(
+                    self.data, [f for f in found if f.number == INSTRUCTION_IDS]
+                )
+        return [by_id[number] for number in ids]
+
+    # -- stack frames -------------------------------------------------------
+
+    @cached_property
+    def frames(self) -> list[Frame]:
+        """Stack frames by what they say; the frame of id n stands at n - 1."""
+        tables: dict[int, list[Field]] = {}
+        for index in self.fields.get(STACK_FRAMES, ()):
+            tables = by_number(wire.fields(self.data, index.value, index.end))
+        files = self._strings(tables.get(_FILE_NAMES, ()))
+        functions = self._strings(tables.get(_FUNCTION_NAMES, ()))
+        locations: list[Frame] = []
+        for field in tables.get(_FILE_LOCATIONS, ()):
+            parts = by_number(wire.fields(self.data, field.value, field.end))
+            place = (_number(self.data, parts, n) for n in _LOCATION_PLACE)
+            file = _number(self.data, parts, _LOCATION_FILE)
+            function = _number(self.data, parts, _LOCATION_FUNCTION)
+            locations.append((files[file - 1], functions[function - 1], *place))
+        parts_of = [
+            by_number(wire.fields(self.data, f.value, f.end))
+            for f in tables.get(_FRAMES, ())
+        ]
+        found: dict[int, Frame] = {0: ()}
+        for number in range(1, len(parts_of) + 1):
+            # Parents may stand behind their children: walk up to what is known.
+            path = [number]
+            while path[-1] not in found:
+                path.append(_number(self.data, parts_of[path[-1] - 1], _FRAME_PARENT))
+            for inner in reversed(path[:-1]):
+                parts = parts_of[inner - 1]
+                location = locations[_number(self.data, parts, _FRAME_LOCATION) - 1]
+                around = found[_number(self.data, parts, _FRAME_PARENT)]
+                found[inner] = (location, around)
+        return [found[number] for number in range(1, len(parts_of) + 1)]
+
+    @cached_property
+    def frame_ids(self) -> dict[Frame, int]:
+        """The id of a frame by what it says."""
+        return {frame: k for k, frame in reversed([*enumerate(self.frames, 1)])}
+
+    def _strings(self, found: Sequence[Field]) -> list[bytes]:
+        return [self.data[f.value : f.end] for f in found]
+
+    def metadata_of(self, proto: InstructionProto, target: ModuleProto) -> bytes:
+        """The metadata of an instruction of this module, with `target`'s frame ids.
+
+        XLA numbers frames anew whenever it reads a module. A frame that `target` does
+        not have is left out.
+        """
+        written = b""
+        for place in proto.fields.get(METADATA, ()):
+            content = b""
+            for field in wire.fields(self.data, place.value, place.end):
+                if field.number != _STACK_FRAME_ID:
+                    content += self.data[field.start : field.end]
+                    continue
+                number = wire.numbers(self.data, [field])[0]
+                known = 0
+                if 0 < number <= len(self.frames):
+                    known = target.frame_ids.get(self.frames[number - 1], 0)
+                content += wire.varint_field(_STACK_FRAME_ID, known)
+            written += wire.bytes_field(METADATA, content)
+        return written

@@ -1,0 +1,132 @@
+"""The wire format of protocol buffers: fields cut out of bytes, and put together.
+
+    08 96 01        field 1, a varint: 150
+    12 03 61 62 63  field 2, three bytes: 'abc'
+
+Nothing here knows what a field means; `proto_edit.py` does. Reading cuts, it copies no
+value that nobody asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from hlo_passes.errors import ParseError
+from hlo_passes.source import Location
+
+VARINT: Final = 0
+_FIXED_64, LENGTH_DELIMITED, _FIXED_32 = 1, 2, 5
+_FIXED_BYTES: Final = {_FIXED_64: 8, _FIXED_32: 4}
+_UINT64: Final = (1 << 64) - 1
+
+
+class Field(NamedTuple):
+    """Where a field stands: its number, its wire type, and offsets into the bytes.
+
+    `start` is the offset of its key, `value` that of what it holds (behind the length,
+    where there is one), `end` that of the next field.
+    """
+
+    number: int
+    wire_type: int
+    start: int
+    value: int
+    end: int
+
+
+def _broken(at: int) -> ParseError:
+    return ParseError(
+        f"broken protocol buffer at byte {at}",
+        code="P042",
+        location=Location("<proto>", 1, 1),
+    )
+
+
+def fields(data: bytes, start: int = 0, end: int | None = None) -> list[Field]:
+    """The fields of the message in data[start:end], in order; P042 if it is none."""
+    stop = len(data) if end is None else end
+    found: list[Field] = []
+    at = start
+    try:
+        while at < stop:
+            first = at
+            key = data[at]
+            at += 1
+            if key & 0x80:
+                key, at = varint(data, first)
+            wire_type = key & 7
+            if wire_type == LENGTH_DELIMITED:
+                length = data[at]
+                at += 1
+                if length & 0x80:
+                    length, at = varint(data, at - 1)
+                value, at = at, at + length
+            elif wire_type == VARINT:
+                value = at
+                while data[at] & 0x80:
+                    at += 1
+                at += 1
+            elif wire_type in _FIXED_BYTES:
+                value, at = at, at + _FIXED_BYTES[wire_type]
+            else:
+                raise _broken(first)
+            found.append(Field(key >> 3, wire_type, first, value, at))
+    except IndexError:
+        raise _broken(at) from None
+    if at != stop:
+        raise _broken(at)
+    return found
+
+
+def varint(data: bytes, at: int) -> tuple[int, int]:
+    """The unsigned number at an offset, and the offset behind it."""
+    number = shift = 0
+    while True:
+        byte = data[at]
+        at += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return number, at
+        shift += 7
+
+
+def numbers(data: bytes, found: Iterable[Field]) -> list[int]:
+    """The values of a repeated integer field, packed or not."""
+    values: list[int] = []
+    for field in found:
+        at = field.value
+        while at < field.end:
+            value, at = varint(data, at)
+            values.append(value)
+    return values
+
+
+def encoded_varint(number: int) -> bytes:
+    """An integer as a varint; negative ones as 64-bit two's complement."""
+    rest = number & _UINT64
+    encoded = bytearray()
+    while rest > 0x7F:
+        encoded.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    encoded.append(rest)
+    return bytes(encoded)
+
+
+def varint_field(number: int, value: int) -> bytes:
+    """A field that holds an integer; nothing for 0, as proto3 writes it."""
+    if value == 0:
+        return b""
+    return encoded_varint(number << 3 | VARINT) + encoded_varint(value)
+
+
+def bytes_field(number: int, value: bytes) -> bytes:
+    """A field that holds bytes, a string or a message."""
+    key = encoded_varint(number << 3 | LENGTH_DELIMITED)
+    return key + encoded_varint(len(value)) + value
+
+
+def packed_field(number: int, values: Iterable[int]) -> bytes:
+    """A repeated integer field; nothing when there are none."""
+    packed = b"".join(encoded_varint(v) for v in values)
+    return bytes_field(number, packed) if packed else b""

@@ -1,0 +1,1 @@
+"""Passes inside XLA's own compilations: installing, filtering, caching, removing."""

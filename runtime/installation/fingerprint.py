@@ -1,0 +1,117 @@
+"""What tells one installation from another in the key of a compiled program.
+
+    pipeline, options, stage, filters, sources of the passes -> 64 hexadecimal digits
+
+JAX keeps compiled programs on disk under a key that knows nothing of passes. The
+fingerprint goes into that key, and so covers everything that decides what the passes
+do: their options, and their code, since a pass that is being written changes from one
+run to the next under the same name. Where code cannot be read (typed in at a prompt)
+a random word stands for it, so that no other process finds what it compiled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import inspect
+import pathlib
+import secrets
+import sys
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Any, Final
+
+import jax
+
+import hlo_passes
+import runtime
+import scheduler
+from hlo_passes.passes.base import Pass
+from hlo_passes.passes.pipeline import Pipeline
+
+_PACKAGES: Final = (hlo_passes, scheduler, runtime)
+
+#: Kept by the interpreter, changed by every run.
+_NOT_SOURCE: Final = "__pycache__"
+
+
+def fingerprint(pipeline: Pipeline, *settings: Any) -> str:
+    """64 hexadecimal digits; the same in every process with the same code.
+
+    Args:
+        pipeline: the passes and their context.
+        settings: what else decides: values whose `repr` says it all, or functions.
+    """
+    digest = hashlib.sha256()
+    for part in _parts(pipeline, settings):
+        digest.update(f"{len(part)}:{part}".encode())
+    return digest.hexdigest()
+
+
+def _parts(pipeline: Pipeline, settings: Iterable[Any]) -> Iterable[str]:
+    yield jax.__version__
+    yield own_sources()
+    for each in pipeline.passes:
+        yield from _pass_parts(each)
+    context = pipeline.context
+    for field in dataclasses.fields(context):
+        value = getattr(context, field.name)
+        yield f"{field.name}={value!r}"
+        # Targets and costs may be files, whose contents decide.
+        if isinstance(value, str) and value and pathlib.Path(value).is_file():
+            yield hashlib.sha256(pathlib.Path(value).read_bytes()).hexdigest()
+    for setting in settings:
+        yield code_of(setting) if callable(setting) else repr(setting)
+
+
+def _pass_parts(each: Pass) -> Iterable[str]:
+    for kind in type(each).__mro__[:-1]:
+        yield code_of(kind)
+    for name, value in each.describe_options().items():
+        if isinstance(value, tuple) and any(isinstance(v, Pass) for v in value):
+            for inner in value:
+                yield from _pass_parts(inner)
+        else:
+            yield f"{name}={value!r}"
+
+
+def code_of(thing: type | Callable[..., Any]) -> str:
+    """Name and source of a class or function, by the file that it stands in."""
+    place = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
+    if place.partition(".")[0] in {p.__name__ for p in _PACKAGES}:
+        return place
+    try:
+        file = inspect.getsourcefile(thing)
+    except TypeError:
+        file = None
+    if file is None or not pathlib.Path(file).is_file():
+        return f"{place} {_word_of_this_process()}"
+    captured = inspect.getclosurevars(thing).nonlocals if _is_function(thing) else {}
+    source = hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
+    if captured:
+        # What a function closed over may hold anything: nobody else shares it.
+        return f"{place} {source} {_word_of_this_process()}"
+    return f"{place} {source}"
+
+
+def _is_function(thing: object) -> bool:
+    return inspect.isfunction(thing) or inspect.ismethod(thing)
+
+
+@cache
+def _word_of_this_process() -> str:
+    return secrets.token_hex()
+
+
+@cache
+def own_sources() -> str:
+    """One digest of all files of the three packages, read once per process."""
+    digest = hashlib.sha256(sys.version.encode())
+    for package in _PACKAGES:
+        for root in package.__path__:
+            folder = pathlib.Path(root)
+            for file in sorted(f for f in folder.rglob("*") if f.is_file()):
+                if _NOT_SOURCE not in file.parts:
+                    digest.update(str(file.relative_to(folder)).encode())
+                    digest.update(file.read_bytes())
+    return digest.hexdigest()

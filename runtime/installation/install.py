@@ -1,0 +1,385 @@
+"""Passes inside XLA's own compilations.
+
+    with runtime.install("collective-permute-combiner") as installed:
+        jitted(x)
+    installed.fired, installed.reports
+
+XLA hands its module to us in the middle of a compilation, as a serialised proto, and
+takes another one back: in front of its scheduler or behind it.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from types import TracebackType
+from typing import Final
+
+from hlo_passes.errors import HloError, PassError, UsageError
+from hlo_passes.passes.base import Pass, PassContext
+from hlo_passes.passes.pipeline import FixedPoint, Pipeline
+from hlo_passes.proto import module_from_proto, module_to_proto
+from runtime import jax_private
+from runtime.devices import RuntimeHostError
+from runtime.installation import compiled_caches
+from runtime.installation.cpu_limits import require_for_cpu
+from runtime.installation.fingerprint import fingerprint
+from runtime.installation.module_filter import ModuleFacts, ModuleFilter
+from runtime.installation.report import ModuleReport
+from runtime.many_hosts import Agreement
+
+STAGES: Final = ("pre-scheduler", "post-scheduler")
+ON_ERROR: Final = ("fail", "pass-through")
+MULTIPROCESS: Final = ("check", "rank0", "off")
+
+#: An installation keeps so many reports, the latest.
+MAXIMUM_REPORTS: Final = 1000
+
+#: Passes that may undo the copies XLA's copy insertion made: on CPUs both stages lie
+#: behind it, on GPUs `post-scheduler` does.
+_IN_FRONT_OF_COPIES: Final = ("hlo-cse",)
+
+_numbers = itertools.count(1)
+_log = logging.getLogger("hlo_passes.runtime")
+
+
+class PlatformError(RuntimeHostError):
+    """There is no such platform in this process."""
+
+    default_code = "R008"
+
+
+class Installation:
+    """Passes that run inside XLA's compilations, until they are removed.
+
+    Attributes:
+        pipeline: the passes.
+        stage: "pre-scheduler" or "post-scheduler".
+        platforms: that XLA compiles for.
+        fingerprint: 64 hexadecimal digits, the same for the same passes everywhere.
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        *,
+        stage: str,
+        platforms: Sequence[str],
+        module_filter: ModuleFilter,
+        on_error: str,
+        multiprocess: str,
+    ) -> None:
+        """Nothing is registered yet; see `install`."""
+        self.pipeline = pipeline
+        self.stage = stage
+        self.platforms = tuple(platforms)
+        self.fingerprint = fingerprint(
+            pipeline,
+            stage,
+            on_error,
+            multiprocess,
+            module_filter.modules,
+            module_filter.min_instructions,
+            module_filter.max_instructions,
+            module_filter.needs_collectives,
+        )
+        self._filter = module_filter
+        self._on_error = on_error
+        self._agreement = Agreement(multiprocess, self.fingerprint)
+        self._lock = threading.Lock()
+        self._registered: list[tuple[str, str]] = []
+        self._in_cache_keys = False
+        self._reports: deque[ModuleReport] = deque(maxlen=MAXIMUM_REPORTS)
+        self._seen = self._fired = self._changed = 0
+
+    # -- what happened ------------------------------------------------------
+
+    @property
+    def seen(self) -> int:
+        """Modules that XLA compiled for the platforms, JAX's own small ones too."""
+        return self._seen
+
+    @property
+    def fired(self) -> int:
+        """Modules in which the passes ran."""
+        return self._fired
+
+    @property
+    def changed(self) -> int:
+        """Modules that the passes changed."""
+        return self._changed
+
+    @property
+    def reports(self) -> tuple[ModuleReport, ...]:
+        """Of the modules in which the passes ran or failed, the latest thousand."""
+        with self._lock:
+            return tuple(self._reports)
+
+    @property
+    def failures(self) -> tuple[HloError, ...]:
+        """The errors among the reports."""
+        return tuple(r.error for r in self.reports if r.error is not None)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is still installed."""
+        return bool(self._registered)
+
+    # -- beginning and end --------------------------------------------------
+
+    def register(self, *, in_cache_keys: bool) -> None:
+        """Let XLA call us; R008 for a platform that is not there.
+
+        Args:
+            in_cache_keys: put the fingerprint into the keys of all programs compiled
+                from now on, and forget those that JAX holds in memory.
+        """
+        try:
+            for platform in self.platforms:
+                name = f"hlo-passes-{next(_numbers)}"
+                jax_private.register_transformation(
+                    partial(self._transformed, platform),
+                    name=name,
+                    stage=self.stage,
+                    platform=platform,
+                )
+                self._registered.append((name, platform))
+        except ValueError as problem:
+            self.remove()
+            raise PlatformError(
+                f"jax cannot compile for {platform!r} here: {problem}",
+                hint='"cpu" is always there; a GPU wants its plug-in, and jax 0.12',
+            ) from problem
+        if in_cache_keys:
+            compiled_caches.enter(self.fingerprint)
+            self._in_cache_keys = True
+
+    def remove(self) -> None:
+        """Take the passes out again; nothing happens when they are."""
+        with self._lock:
+            registered, self._registered = self._registered, []
+            in_cache_keys, self._in_cache_keys = self._in_cache_keys, False
+        for name, platform in registered:
+            jax_private.clear_transformation(
+                name=name, stage=self.stage, platform=platform
+            )
+        if in_cache_keys:
+            compiled_caches.leave(self.fingerprint)
+
+    def __enter__(self) -> Installation:
+        """The installation itself, which is active already."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Remove it."""
+        self.remove()
+
+    def __repr__(self) -> str:
+        """<installation of a,b at stage: n fired>."""
+        passes = ",".join(p.name for p in self.pipeline.passes)
+        return f"<installation of {passes} at {self.stage}: {self._fired} fired>"
+
+    # -- inside a compilation -----------------------------------------------
+
+    def _transformed(self, platform: str, data: bytes) -> bytes | None:
+        """What XLA calls: a module's proto -> another, or None for no change."""
+        facts = ModuleFacts(data)
+        with self._lock:
+            self._seen += 1
+        if self._filter.why_not(facts):
+            return None
+        started = time.perf_counter()
+        run = _ModuleRun(self.pipeline, platform, data)
+        error: HloError | None = None
+        changed = None
+        try:
+            place = f"{platform}/{self.stage}"
+            changed = self._agreement.run(facts.name, place, data, run)
+        except HloError as problem:
+            error = problem
+        report = ModuleReport(
+            facts.name,
+            platform,
+            self.stage,
+            time.perf_counter() - started,
+            changed is not None,
+            run.result,
+            error,
+        )
+        with self._lock:
+            self._reports.append(report)
+            self._fired += error is None
+            self._changed += changed is not None
+        if error is not None:
+            if self._on_error == "fail":
+                raise error.with_traceback(None) from None
+            _log.warning("%s stays as it is: %s", facts.name, error)
+        return changed
+
+
+class _ModuleRun:
+    """One run of the passes on one module; called, it gives the new proto or None."""
+
+    def __init__(self, pipeline: Pipeline, platform: str, data: bytes) -> None:
+        self.pipeline, self.platform, self.data = pipeline, platform, data
+        self.result = None
+
+    def __call__(self) -> bytes | None:
+        module = module_from_proto(
+            self.data, filename="<compiled by XLA>", large_constants=False
+        )
+        try:
+            result = self.pipeline.run(module)
+        except HloError:
+            raise
+        except Exception as problem:
+            # A pass of a user's own may raise anything; XLA must get one answer.
+            raise PassError(
+                f"a pass failed: {type(problem).__name__}: {problem}", code="E001"
+            ) from problem
+        if result.changed:
+            if self.platform == "cpu":
+                require_for_cpu(module)
+            changed = module_to_proto(module)
+        else:
+            changed = None
+        self.result = result
+        return changed
+
+
+def install(
+    pipeline: str | Pipeline,
+    *,
+    stage: str = "pre-scheduler",
+    platforms: str | Sequence[str] = "cpu",
+    modules: str | Callable[[ModuleFacts], bool] | None = None,
+    min_instructions: int = 0,
+    max_instructions: int | None = None,
+    has_collectives: bool | None = None,
+    on_error: str = "fail",
+    multiprocess: str = "check",
+    context: PassContext | None = None,
+) -> Installation:
+    """Let passes run inside XLA's compilations from now on.
+
+    The installation is active at once; as a context manager it is removed at the end
+    of the block, else by `.remove()`. Programs that JAX compiled before, in memory or
+    on disk, are not used while it lasts, nor those it compiled when it has ended; what
+    a user holds (`lower().compile()`) stays what it is. Several installations run in
+    the order in which they were made.
+
+    Args:
+        pipeline: as text, or built.
+        stage: "pre-scheduler" (combining) or "post-scheduler" (scheduling).
+        platforms: "cpu", "cuda" (from jax 0.12 also for GPUs that are not there).
+        modules: a regular expression to be found in the module's name (`jit_` and the
+            function's), or a function of `ModuleFacts`; None for every module.
+        min_instructions: smaller modules are left alone.
+        max_instructions: larger modules are left alone; None for no limit.
+        has_collectives: True leaves modules alone that hold no communication, False
+            does not; None asks the passes (`Pass.needs_collectives`).
+        on_error: "fail" lets the compilation fail with the passes' message,
+            "pass-through" compiles the module as it was and logs a warning.
+        multiprocess: "check" compares what the processes of a job made of a module,
+            "rank0" lets the first process make it for all, "off" does neither.
+        context: target, topology and costs, for a pipeline given as text.
+
+    Raises:
+        PipelineSpecError: U010-U014, the pipeline's text.
+        UsageError: U060, an argument that is not among those above; U061, a pass that
+            is not sound at this stage.
+        PlatformError: R008, no such platform.
+    """
+    installation = prepare(
+        pipeline,
+        stage=stage,
+        platforms=platforms,
+        module_filter=ModuleFilter(modules, min_instructions, max_instructions),
+        has_collectives=has_collectives,
+        on_error=on_error,
+        multiprocess=multiprocess,
+        context=context,
+    )
+    installation.register(in_cache_keys=True)
+    return installation
+
+
+def prepare(
+    pipeline: str | Pipeline,
+    *,
+    stage: str,
+    platforms: str | Sequence[str],
+    module_filter: ModuleFilter,
+    has_collectives: bool | None,
+    on_error: str,
+    multiprocess: str,
+    context: PassContext | None,
+) -> Installation:
+    """An installation that is not registered; arguments and errors as for `install`."""
+    for name, value, known in (
+        ("stage", stage, STAGES),
+        ("on_error", on_error, ON_ERROR),
+        ("multiprocess", multiprocess, MULTIPROCESS),
+    ):
+        if value not in known:
+            raise UsageError(
+                f"{name}={value!r}", code="U060", hint=f"one of {', '.join(known)}"
+            )
+    if isinstance(pipeline, str):
+        pipeline = Pipeline.parse(pipeline, context)
+    elif context is not None:
+        raise UsageError(
+            "context= beside a pipeline that has one",
+            code="U060",
+            hint="give it to Pipeline.parse",
+        )
+    names = (platforms,) if isinstance(platforms, str) else tuple(platforms)
+    passes = tuple(_flattened(pipeline.passes))
+    _require_sound(passes, stage, names)
+    if has_collectives is None:
+        has_collectives = all(p.needs_collectives for p in passes)
+    return Installation(
+        pipeline,
+        stage=stage,
+        platforms=names,
+        module_filter=ModuleFilter(
+            module_filter.modules,
+            module_filter.min_instructions,
+            module_filter.max_instructions,
+            needs_collectives=has_collectives,
+        ),
+        on_error=on_error,
+        multiprocess=multiprocess,
+    )
+
+
+def _flattened(passes: Sequence[Pass]) -> list[Pass]:
+    found: list[Pass] = []
+    for each in passes:
+        found += _flattened(each.passes) if isinstance(each, FixedPoint) else [each]
+    return found
+
+
+def _require_sound(
+    passes: Sequence[Pass], stage: str, platforms: Sequence[str]
+) -> None:
+    if stage == "pre-scheduler" and "cpu" not in platforms:
+        return
+    for each in passes:
+        if each.name in _IN_FRONT_OF_COPIES:
+            raise UsageError(
+                f"{each.name} may merge the copies that XLA made, and so let one value "
+                f"overwrite another: XLA's copy insertion lies in front of {stage}",
+                code="U061",
+                hint="leave it out, or run it with `hlo-passes opt`",
+            )

@@ -1,0 +1,109 @@
+"""Which of the modules that XLA compiles the passes look at.
+
+    serialised HloModuleProto -> ModuleFacts -> "" (the passes run) or why they do not
+
+JAX compiles dozens of small modules of its own (`jit_iota`, `jit_convert_element_type`)
+beside a program. They are turned away by their bytes, unread: an opcode is a string in
+the proto, so a search of the bytes finds every module that might have one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Final
+
+from hlo_passes import proto_wire as wire
+from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
+from hlo_passes.proto_messages import COMPUTATIONS, INSTRUCTIONS, MODULE_NAME, OPCODE
+
+#: What the opcode field of a collective may begin with, as it stands in the bytes:
+#: key, length, name. Starts and dones are longer than the name they begin with.
+_COLLECTIVES: Final = tuple(
+    wire.bytes_field(OPCODE, opcode.encode())
+    for base in sorted(SYNC_COLLECTIVES)
+    for opcode in (base, f"{base}-start")
+)
+_OTHER_COMMUNICATION: Final = tuple(
+    wire.bytes_field(OPCODE, opcode) for opcode in (b"async-start", b"send", b"recv")
+)
+
+
+@dataclass(frozen=True)
+class ModuleFacts:
+    """What is known of a module before it is read.
+
+    Attributes:
+        data: its serialised HloModuleProto.
+    """
+
+    data: bytes
+
+    @cached_property
+    def name(self) -> str:
+        """The module's name: `jit_` and the name of the function."""
+        for field in wire.fields(self.data[: self._name_end]):
+            if field.number == MODULE_NAME:
+                return self.data[field.value : field.end].decode(errors="replace")
+        return ""
+
+    @cached_property
+    def _name_end(self) -> int:
+        """The end of the first field, which is the name where there is one."""
+        if self.data[:1] != bytes([MODULE_NAME << 3 | wire.LENGTH_DELIMITED]):
+            return 0
+        length, start = wire.varint(self.data, 1)
+        return start + length
+
+    @cached_property
+    def has_collectives(self) -> bool:
+        """Whether it communicates; a constant that looks like an opcode counts too."""
+        return any(o in self.data for o in (*_COLLECTIVES, *_OTHER_COMMUNICATION))
+
+    @cached_property
+    def instruction_count(self) -> int:
+        """Instructions of all computations."""
+        return sum(
+            part.number == INSTRUCTIONS
+            for field in wire.fields(self.data)
+            if field.number == COMPUTATIONS
+            for part in wire.fields(self.data, field.value, field.end)
+        )
+
+
+@dataclass(frozen=True)
+class ModuleFilter:
+    """Which modules the passes run on; all conditions must hold.
+
+    Attributes:
+        modules: a regular expression that is searched for in the module's name, or a
+            function of the module's facts; None for any.
+        min_instructions: smaller modules are left alone.
+        max_instructions: larger ones too; None for no limit.
+        needs_collectives: leave modules alone that do not communicate.
+    """
+
+    modules: str | Callable[[ModuleFacts], bool] | None = None
+    min_instructions: int = 0
+    max_instructions: int | None = None
+    needs_collectives: bool = False
+
+    def why_not(self, facts: ModuleFacts) -> str:
+        """Why the passes do not run on a module; '' when they do."""
+        wanted = self.modules
+        if isinstance(wanted, str) and re.search(wanted, facts.name) is None:
+            return f"its name does not match {wanted!r}"
+        if self.needs_collectives and not facts.has_collectives:
+            return "it has no collectives"
+        if self.min_instructions and facts.instruction_count < self.min_instructions:
+            return f"it has fewer than {self.min_instructions} instructions"
+        if (
+            self.max_instructions is not None
+            and facts.instruction_count > self.max_instructions
+        ):
+            return f"it has more than {self.max_instructions} instructions"
+        if callable(wanted) and not wanted(facts):
+            return "the filter function does not want it"
+        return ""
