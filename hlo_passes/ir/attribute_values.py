@@ -193,6 +193,17 @@ def in_print_order(attributes: Mapping[str, str], opcode: str = "") -> dict[str,
 # -- the module's header -------------------------------------------------------
 
 
+def header_in_print_order(attributes: Mapping[str, str]) -> dict[str, str]:
+    """The same header attributes in the order in which XLA prints them.
+
+    Names that it does not know come last.
+    """
+    ranks = {name: k for k, name in enumerate(HEADER_ORDER)}
+    return dict(
+        sorted(attributes.items(), key=lambda item: ranks.get(item[0], len(ranks)))
+    )
+
+
 def parse_header_value(name: str, text: str) -> Any:
     """The typed value of a header attribute. Raises ParseError P2xx.
 
@@ -232,6 +243,7 @@ __all__ = [
     "canonical_attributes",
     "canonical_header",
     "canonical_text",
+    "header_in_print_order",
     "header_text",
     "in_print_order",
     "opcode_attributes",

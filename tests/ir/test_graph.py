@@ -140,6 +140,15 @@ def test_attributes_are_written_in_print_order(computation: Computation) -> None
     assert computation.module.to_text() == TEXT
 
 
+def test_header_attributes_are_written_in_print_order() -> None:
+    text = "HloModule m, num_partitions=2\n\nENTRY %e {\n  ROOT %p = s32[] parameter(0)\n}\n"
+    module = hlo_passes.parse(text)
+    module.set_attribute("is_scheduled", "true")
+    assert module.to_text() == text.replace("m, num", "m, is_scheduled=true, num")
+    module.set_attribute("is_scheduled", None)
+    assert module.to_text() == text
+
+
 def test_many_insertions_are_linear() -> None:
     lines = [f"  %n{k} = f32[4]{{0}} negate(%p)" for k in range(20_000)]
     text = (
