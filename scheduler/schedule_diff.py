@@ -19,6 +19,7 @@ from scheduler.hardware.topology import default_topology
 from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
 from scheduler.simulation.rules import Rules
 from scheduler.simulation.simulate import simulate_with
+from scheduler.simulation.units import readable, time_text
 
 _DEFAULT_ROWS = 20
 _SAME_US = 0.05
@@ -69,9 +70,9 @@ class ScheduleDiff:
 def _changed(before: float, after: float) -> str:
     change = after - before
     if abs(change) < _SAME_US:
-        return f"{after:.1f} us as before"
+        return f"{time_text(after)} as before"
     way = "less" if change < 0 else "more"
-    return f"{before:.1f} us -> {after:.1f} us ({abs(change):.1f} us {way})"
+    return f"{time_text(before)} -> {time_text(after)} ({time_text(abs(change))} {way})"
 
 
 def _move_lines(move: Move) -> list[str]:
@@ -80,14 +81,14 @@ def _move_lines(move: Move) -> list[str]:
     if abs(earlier) < _SAME_US:
         when = "at the same time"
     else:
-        when = f"{abs(earlier):.1f} us {'earlier' if earlier > 0 else 'later'}"
+        when = f"{time_text(abs(earlier))} {'earlier' if earlier > 0 else 'later'}"
     done = ""
     if move.done_before is not None:
         done = f"; done {move.done_before} -> {move.done_after}"
     return [
         f"  %{move.name} ({move.opcode}): {what} {move.position_before} -> "
         f"{move.position_after}, {when}{done}",
-        f"    {move.bought}",
+        f"    {readable(move.bought)}",
     ]
 
 

@@ -15,6 +15,7 @@ from typing import Any, Final
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from scheduler.page.lanes import lane_label, lanes_of
+from scheduler.simulation import units
 from scheduler.simulation.timeline import CollectiveRow, MemoryPoint, Span, Timeline
 
 #: What the page tells apart by colour; its numbers index this.
@@ -31,9 +32,7 @@ _KIND_OF_SPAN: Final = {
     "wait": "wait",
 }
 _NS_PER_US: Final = 1000
-_US_PER_MS: Final = 1e3
-_US_PER_S: Final = 1e6
-_PLAIN_TIME: Final = re.compile(r"(\d+(?:\.\d+)?) us\b")
+_MICROSECONDS: Final = re.compile(r"(\d) us\b")
 _CONTROL_FLOW: Final = ("while", "conditional", "call")
 
 
@@ -231,16 +230,12 @@ def sentence(text: str) -> str:
 
 def readable(text: str) -> str:
     """Times told in plain microseconds ('35380.8 us') in units that suit them."""
-    return _PLAIN_TIME.sub(lambda found: time_text(float(found[1])), text)
+    return _MICROSECONDS.sub("\\1 \N{MICRO SIGN}s", units.readable(text))
 
 
 def time_text(us: float) -> str:
-    """A time for a sentence: '12.3 us' with a micro sign, '4.56 ms'."""
-    if abs(us) >= _US_PER_S:
-        return f"{us / _US_PER_S:.3f} s"
-    if abs(us) >= _US_PER_MS:
-        return f"{us / _US_PER_MS:.2f} ms"
-    return f"{us:.1f} \N{MICRO SIGN}s"
+    """A time for a sentence, in the unit that suits it."""
+    return readable(units.time_text(us))
 
 
 def _short(us: float) -> float:

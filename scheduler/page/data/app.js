@@ -153,13 +153,11 @@ class App {
 
   find(text, move = true) {
     const view = this.views.at(-1);
-    const begun = performance.now();
     this.search = { spans: text ? view.schedule.search(text) : [], at: -1 };
     for (const each of this.views) each.setMatches(text ? (each === view ? this.search.spans : each.schedule.search(text)) : null);
     byId("matches").textContent = text ? (this.search.spans.length ? `${shownCount(this.search.spans.length)} found` : "none found") : "";
     byId("next").disabled = byId("previous").disabled = !this.search.spans.length;
     if (text && move && this.search.spans.length) this.stepMatch(1);
-    document.documentElement.dataset.searched = (performance.now() - begun).toFixed(1);
   }
 
   stepMatch(by) {

@@ -20,7 +20,7 @@ function change(before, after, shown) {
 function showHeadline() {
   const last = SIDES.at(-1).facts;
   const first = SIDES.length > 1 ? SIDES[0].facts : null;
-  const was = (key, shown) => (first && first[key] !== null && last[key] !== null ? change(first[key], last[key], shown) : null);
+  const was = (key, shown) => (first ? change(first[key], last[key], shown) : null);
   const step = last.step_time_us, gap = step - last.lower_bound_us;
   fill(byId("cards"),
     card("Step time", shownTime(step), first ? SIDES.at(-1).label : "simulated, one device", { was: was("step_time_us", shownTime) }),
@@ -29,7 +29,7 @@ function showHeadline() {
       was: first ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
     card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
     card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
-    card("Peak memory", shownBytes(last.peak_memory_bytes), last.peak_memory_bytes === null ? "no buffers in the timeline" : "of one device", { was: was("peak_memory_bytes", shownBytes) }));
+    card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, beside parameters", { was: was("peak_memory_bytes", shownBytes) }));
   fill(byId("verdict"), DATA.verdict);
   fill(byId("budget"), budgetOf());
 }

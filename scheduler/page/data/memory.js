@@ -21,9 +21,15 @@ function drawMemory(view) {
     pen.beginPath();
     pen.moveTo(view.gutter, floor);
     const last = Math.min(view.width, view.x(Math.min(viewport.to, schedule.end)));
+    let level = floor;
     for (let x = view.gutter; x < last; x++) {
-      pen.lineTo(x, y(memoryBetween(memory, view.t(x), view.t(x + 1))));
+      const next = y(memoryBetween(memory, view.t(x), view.t(x + 1)));
+      if (next === level) continue;
+      pen.lineTo(x, level);
+      pen.lineTo(x, next);
+      level = next;
     }
+    pen.lineTo(last, level);
     pen.lineTo(last, floor);
     pen.closePath();
     pen.globalAlpha = 0.3;

@@ -10,6 +10,7 @@ function followPointer(view) {
 
   const place = (event) => {
     const box = canvas.getBoundingClientRect();
+    view.measure();
     return { x: event.clientX - box.left, y: event.clientY - box.top };
   };
 

@@ -48,8 +48,11 @@ class TimelineView {
     this.height = y + (this.schedule?.memory ? MEMORY_PX + 6 : 0);
   }
 
-  get gutter() {
-    return this.canvas.clientWidth < 560 ? 74 : 132;
+  /* Once a frame: to ask an element for its size is dear. */
+  measure() {
+    const width = this.canvas.clientWidth;
+    this.gutter = width < 560 ? 74 : 132;
+    this.scale = Math.max(1, width - this.gutter) / this.viewport.length;
   }
 
   x(t) {
@@ -58,10 +61,6 @@ class TimelineView {
 
   t(x) {
     return this.viewport.from + (x - this.gutter) / this.scale;
-  }
-
-  get scale() {
-    return Math.max(1, this.canvas.clientWidth - this.gutter) / this.viewport.length;
   }
 
   queue() {
@@ -75,7 +74,7 @@ class TimelineView {
     const { pen, width } = prepare(this.canvas, this.height);
     this.pen = pen;
     this.width = width;
-    this.nowScale = this.scale;
+    this.measure();
     this.drawAxis();
     this.drawBand();
     pen.save();
@@ -93,7 +92,7 @@ class TimelineView {
     this.drawLabels();
     this.drawPointer();
     drawOverview(this);
-    document.documentElement.dataset.drawn = "1";
+    document.documentElement.dataset.drawn ||= "1";
   }
 
   drawAxis() {
@@ -119,7 +118,7 @@ class TimelineView {
 
   drawRow(row, band, y) {
     const { pen, viewport } = this;
-    const high = band.high - 3, scale = this.nowScale, column = COLUMN_PX / scale;
+    const high = band.high - 3, scale = this.scale, column = COLUMN_PX / scale;
     let i = row.visibleFrom(viewport.from);
     while (i < row.count && row.starts[i] < viewport.to) {
       if (row.length(i) >= column) {
@@ -212,7 +211,7 @@ class TimelineView {
       const span = matches.spans[next];
       const x = this.x(matches.starts[next]);
       const place = this.placeOf(span);
-      pen.fillRect(x - 1, place.y - 3, Math.max(3, Math.min(9, (schedule.ends[span] - schedule.starts[span]) * this.nowScale)), 3);
+      pen.fillRect(x - 1, place.y - 3, Math.max(3, Math.min(9, (schedule.ends[span] - schedule.starts[span]) * this.scale)), 3);
       pen.fillRect(x - 1, AXIS_PX - 4, 2, 6);
       // The next one that is not on the same pixel.
       next = lowerBound(matches.starts, this.t(x + 1), next + 1);

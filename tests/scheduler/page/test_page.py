@@ -1,0 +1,368 @@
+"""The page in a browser: draws, zooms, finds, explains; says and loads nothing else."""
+
+from __future__ import annotations
+
+import pathlib
+import statistics
+import time
+
+import pytest
+
+from scheduler.page.document import render_page
+from scheduler.page.encoding import Side
+from scheduler.simulation.simulate import simulate
+from tests.modules import SHARED, read_text
+from tests.scheduler.page.browser import DRAWN_WITHIN_S, browser, visit
+from tests.scheduler.page.long_timelines import long_timeline
+from tests.scheduler.schedules import EARLY, LATE, module, write_costs
+
+_GOLDEN = SHARED / "golden" / "llama31_8b_bf16_1x8" / "sol"
+_SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"
+#: What sixty frames a second leave for one.
+_SLOWEST_FRAME_MS = 16.0
+_GUTTER_PX, _COMPUTE_Y_PX, _STREAM_Y_PX = 132, 58, 88
+
+
+@pytest.fixture(scope="module")
+def running():
+    with browser() as started:
+        yield started
+
+
+def side_of(text: str, costs: str, label: str = "") -> Side:
+    read = module(text)
+    return Side(simulate(read, costs=costs), label, f"{label}.hlo", read)
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory) -> dict[str, pathlib.Path]:
+    folder = tmp_path_factory.mktemp("pages")
+    costs = write_costs(folder)
+    late, early = side_of(LATE, costs, "before"), side_of(EARLY, costs, "after")
+    texts = {
+        "one": render_page(late),
+        "two": render_page(early, late),
+        "long": render_page(Side(long_timeline(20_000))),
+        "none": render_page(side_of(_WITHOUT_COLLECTIVES, costs)),
+        "bare": render_page(Side(simulate(module(LATE), costs=costs))),
+    }
+    files = {name: folder / f"{name}.html" for name in texts}
+    for name, text in texts.items():
+        files[name].write_text(text, encoding="utf-8")
+    return files
+
+
+_WITHOUT_COLLECTIVES = """\
+HloModule quiet, is_scheduled=true
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %neg = f32[8]{0} negate(%x)
+}
+"""
+
+
+def point_at(seen, share: float, y: float) -> tuple[float, float]:
+    """A place of the last timeline: its share of the time axis, and a height."""
+    box = seen.page.locator("canvas.lanes").last.bounding_box()
+    return box["x"] + _GUTTER_PX + share * (box["width"] - _GUTTER_PX), box["y"] + y
+
+
+def colours(seen) -> int:
+    """How many colours the timeline shows."""
+    return seen.page.evaluate(
+        """() => {
+            const c = document.querySelector('canvas.lanes');
+            const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+            return new Set(new Uint32Array(d.buffer)).size;
+        }"""
+    )
+
+
+def test_the_first_screen_answers_the_question(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        cards = seen.text("#cards")
+        assert "110 µs" in cards
+        assert "65.0 µs" in cards
+        assert "59.1 % of the step" in cards
+        assert "The dearest is %ag-start, 50.0 µs:" in seen.text("#verdict")
+        assert colours(seen) > 20
+        assert seen.is_silent()
+
+
+def test_a_click_on_a_collective_tells_all_of_it(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        seen.page.mouse.click(*point_at(seen, 80 / 110, _STREAM_Y_PX))
+        told = seen.text("#details")
+        for part in (
+            "ag-start", "all-gather", "exposed", "50 µs (100.0 %)", "256 B",
+            "{{0,1,2,3,4,5,6,7}}", "ag-done", "jit(step)/layer/gather", "f32[64]{0} %y",
+            "Why exposed:", "Communication 0",
+        ):  # fmt: skip
+            assert part in told, part
+        assert "ag-start, exposed." in seen.text("#announce")
+        chosen = seen.text("#collectives tr.chosen")
+        assert "ag-start" in chosen
+        assert seen.is_silent()
+
+
+def test_a_loop_says_how_exposed_it_is_and_opens(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        seen.page.mouse.click(*point_at(seen, 9 / 110, _COMPUTE_Y_PX))
+        told = seen.text("#details")
+        assert "loop" in told
+        assert "3, each 6 µs" in told
+        assert "15 µs in all (83.3 %)" in told
+        seen.page.click("text=Open body")
+        assert "One run of 3 in a step." in seen.text("#scope")
+        assert "body" in seen.text(".view h3")
+        assert seen.page.input_value("#computation") == "body"
+        seen.page.select_option("#computation", "main")
+        assert "main" in seen.text(".view h3")
+        assert seen.is_silent()
+
+
+def test_search_finds_by_name_done_and_opcode(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        seen.page.keyboard.press("/")
+        seen.page.keyboard.type("ag-done")
+        assert seen.text("#matches") == "1 of 1"
+        assert "ag-start" in seen.text("#details")
+        seen.page.fill("#search", "DOT")
+        assert seen.text("#matches") == "1 of 1"
+        seen.page.fill("#search", "there is no such")
+        assert seen.text("#matches") == "none found"
+        assert seen.page.is_disabled("#next")
+        assert seen.is_silent()
+
+
+def test_keys_zoom_and_move(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        seen.page.focus("canvas.lanes")
+        before = seen.page.screenshot()
+        for key in ("ArrowUp", "ArrowUp", "ArrowRight", "w", "d"):
+            seen.page.keyboard.press(key)
+        seen.settle()
+        near = seen.page.screenshot()
+        assert near != before
+        seen.page.keyboard.press("0")
+        seen.settle()
+        assert seen.page.screenshot() == before
+        seen.page.keyboard.press("e")
+        assert "ag-start" in seen.text("#details")
+        seen.page.keyboard.press("Escape")
+        assert "Click a span" in seen.text("#details")
+        assert seen.is_silent()
+
+
+def test_wheel_and_drag_zoom_and_move(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        canvas = seen.page.locator("canvas.lanes")
+        whole = canvas.screenshot()
+        seen.page.mouse.move(*point_at(seen, 0.5, _COMPUTE_Y_PX))
+        seen.page.keyboard.down("Control")
+        seen.page.mouse.wheel(0, -600)
+        seen.page.keyboard.up("Control")
+        seen.settle()
+        near = canvas.screenshot()
+        assert near != whole
+        seen.page.mouse.down()
+        seen.page.mouse.move(*point_at(seen, 0.2, _COMPUTE_Y_PX))
+        seen.page.mouse.up()
+        seen.settle()
+        assert canvas.screenshot() != near
+        seen.page.click("#fit")
+        seen.page.mouse.move(0, 0)
+        seen.settle()
+        assert canvas.screenshot() == whole
+        assert seen.is_silent()
+
+
+def test_tables_sort_and_filter(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        names = "#collectives tbody tr td:first-child"
+        assert seen.page.locator(names).all_inner_texts() == ["ag-start", "ar-start"]
+        seen.page.click("#collectives th button >> text=Collective")
+        assert seen.page.get_attribute("#collectives th", "aria-sort") == "ascending"
+        seen.page.click("#collectives th button >> text=Collective")
+        assert seen.page.locator(names).all_inner_texts() == ["ar-start", "ag-start"]
+        seen.page.fill("#collectives input", "all-reduce")
+        assert seen.page.locator(names).all_inner_texts() == ["ar-start"]
+        seen.page.click(f"{names} >> text=ar-start")
+        assert seen.page.input_value("#computation") == "body"
+        assert seen.is_silent()
+
+
+def test_both_themes_are_readable(running, pages) -> None:
+    for theme, offered in (("light", "Dark theme"), ("dark", "Light theme")):
+        with visit(running, pages["one"], theme=theme) as seen:
+            assert seen.text("#theme") == offered
+            assert _contrast(seen, "body") >= 7.0
+            assert _contrast(seen, ".card .note") >= 4.5
+            assert _contrast(seen, ".badge.exposed") >= 4.5
+            seen.page.click("#theme")
+            assert seen.text("#theme") != offered
+            assert seen.is_silent()
+
+
+def _contrast(seen, selector: str) -> float:
+    """Contrast of a text with what is behind it, as WCAG 2 counts it."""
+    return seen.page.evaluate(
+        """(selector) => {
+            const light = (text) => {
+                const [r, g, b] = text.match(/[\\d.]+/g).slice(0, 3).map((v) => {
+                    const c = v / 255;
+                    return c <= 0.03928 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4;
+                });
+                return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+            };
+            let at = document.querySelector(selector);
+            const ink = light(getComputedStyle(at).color);
+            while (getComputedStyle(at).backgroundColor === 'rgba(0, 0, 0, 0)')
+                at = at.parentElement;
+            const paper = light(getComputedStyle(at).backgroundColor);
+            return (Math.max(ink, paper) + 0.05) / (Math.min(ink, paper) + 0.05);
+        }""",
+        selector,
+    )
+
+
+@pytest.mark.parametrize("width", [360, 800, 1400])
+@pytest.mark.parametrize("name", ["one", "two", "none"])
+def test_nothing_hangs_over_at_any_width(running, pages, name, width) -> None:
+    with visit(running, pages[name], width=width) as seen:
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.is_silent()
+
+
+def test_what_is_operated_has_a_name(running, pages) -> None:
+    with visit(running, pages["two"]) as seen:
+        nameless = seen.page.evaluate(
+            """() => [...document.querySelectorAll('button, input, select, canvas')]
+                .filter((e) => !(e.textContent.trim() || e.ariaLabel || e.ariaHidden
+                    || e.labels?.length))
+                .map((e) => e.outerHTML)"""
+        )
+        assert nameless == []
+
+
+def test_side_by_side_shows_what_moved_and_what_it_bought(running, pages) -> None:
+    with visit(running, pages["two"]) as seen:
+        assert "The step takes 40.0 µs less (36.4 %)" in seen.text("#verdict")
+        assert "was 110 µs" in seen.text("#cards")
+        moved = seen.text("#moves tbody tr")
+        assert "7 → 6" in moved
+        assert "40.0 µs earlier" in moved
+        assert "50.0 µs → 10.0 µs" in moved
+        assert "40.0 µs less exposed: now beside it %dot" in moved
+        seen.page.click("#moves tbody .link")
+        told = seen.text("#details")
+        assert "Exposed before" in told
+        seen.page.click("text=Show it before")
+        assert "50 µs (100.0 %)" in seen.text("#details")
+        assert seen.page.locator("canvas.lanes").count() == 2
+        assert seen.is_silent()
+
+
+def test_a_module_without_collectives_says_so(running, pages) -> None:
+    with visit(running, pages["none"]) as seen:
+        assert "no collectives" in seen.text("#verdict")
+        assert "Nothing is exposed" in seen.text("#causes")
+        assert "nothing can be exposed" in seen.text("#collectives")
+        assert seen.page.is_disabled("#worst")
+        assert seen.is_silent()
+
+
+def test_a_page_without_its_module_still_explains(running, pages) -> None:
+    with visit(running, pages["bare"]) as seen:
+        seen.page.keyboard.press("e")
+        assert "f32[64]{0} %y" in seen.text("#details")
+        assert seen.is_silent()
+
+
+def test_an_address_names_the_instruction_to_open(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        seen.page.goto(f"{pages['one'].as_uri()}#ar-start")
+        seen.page.reload()
+        assert "ar-start" in seen.text("#details")
+        assert seen.page.input_value("#computation") == "body"
+
+
+#: Counts what each frame draws and how long its drawing takes.
+_WATCH = """
+window.frames_seen = [];
+const draw = CanvasRenderingContext2D.prototype.fillRect;
+let drawn = 0;
+CanvasRenderingContext2D.prototype.fillRect = function (...box) {
+    drawn++;
+    return draw.apply(this, box);
+};
+const ask = window.requestAnimationFrame.bind(window);
+window.requestAnimationFrame = (act) => ask((now) => {
+    drawn = 0;
+    const begun = performance.now();
+    act(now);
+    if (drawn) window.frames_seen.push([performance.now() - begun, drawn]);
+});
+"""
+
+
+def pan_and_zoom(seen) -> tuple[float, int]:
+    """Median milliseconds and most rectangles of a frame while the page moves."""
+    frames = seen.page.evaluate(
+        """async () => {
+            window.frames_seen.length = 0;
+            for (const key of 'dwwwwwwdddddaaaaassssswwwwwdddddssss') {
+                document.dispatchEvent(
+                    new KeyboardEvent('keydown', { key, bubbles: true }));
+                await new Promise(ask => setTimeout(ask, 20));
+            }
+            return window.frames_seen;
+        }"""
+    )
+    return statistics.median(ms for ms, _ in frames), max(n for _, n in frames)
+
+
+def assert_fluid(seen, lanes: int) -> None:
+    """Frames are quick, and what they draw depends on the screen, not the schedule."""
+    milliseconds, rectangles = pan_and_zoom(seen)
+    assert milliseconds < _SLOWEST_FRAME_MS
+    width = seen.page.evaluate("document.querySelector('canvas.lanes').clientWidth")
+    assert rectangles < lanes * width
+
+
+def test_twenty_thousand_instructions_stay_fluid(running, pages) -> None:
+    with visit(running, pages["long"], watch=_WATCH) as seen:
+        assert_fluid(seen, lanes=4)
+        begun = time.perf_counter()
+        seen.page.fill("#search", "fusion.1999")
+        assert seen.text("#matches").startswith("1 of 1")
+        assert time.perf_counter() - begun < 1.0
+        assert seen.is_silent()
+
+
+@pytest.mark.skipif(not _GOLDEN.is_dir(), reason="no golden modules beside us")
+def test_sixty_two_thousand_instructions(running, tmp_path) -> None:
+    sides = []
+    for which in ("before", "after"):
+        read = module(read_text(_GOLDEN / _SCHEDULED.format(which)))
+        timeline = simulate(read, costs=str(_GOLDEN / "costs.json.gz"))
+        sides.append(Side(timeline, which, _SCHEDULED.format(which), read))
+    assert len(sides[1].module.entry.instructions) > 13_000
+    begun = time.perf_counter()
+    one, two = render_page(sides[1]), render_page(sides[1], sides[0])
+    assert time.perf_counter() - begun < 5.0
+    for name, text in (("one", one), ("two", two)):
+        (tmp_path / f"{name}.html").write_text(text, encoding="utf-8")
+        begun = time.perf_counter()
+        with visit(running, tmp_path / f"{name}.html", watch=_WATCH) as seen:
+            assert time.perf_counter() - begun < DRAWN_WITHIN_S
+            assert colours(seen) > 20
+            seen.page.fill("#search", "all-gather-start.162")
+            seen.settle()
+            assert seen.text("#matches") == "1 of 1"
+            assert "all-gather-start.162" in seen.text("#details")
+            seen.page.click("#fit")
+            seen.settle()
+            assert_fluid(seen, lanes=4)
+            assert seen.is_silent()
