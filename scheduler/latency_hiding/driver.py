@@ -21,6 +21,7 @@ from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator
 from scheduler.latency_hiding.async_form import SPELLINGS
 from scheduler.latency_hiding.edges import connect_all
+from scheduler.latency_hiding.fast_scan import FastScan, is_regular, knows
 from scheduler.latency_hiding.gpu_tracker import make_tracker
 from scheduler.latency_hiding.graph import ScheduleGraph
 from scheduler.latency_hiding.groups import GroupState, find_groups
@@ -130,14 +131,15 @@ class _Run:
             memory = memory.replayed()
             self.limit_bytes = int((self.limit_bytes or 0) * _RERUN_SHARE)
             self._schedule_all(chosen, memory)
-        replayed = memory.replayed()
+        replayed = ModuleMemory(self.module, top_down=settings.top_down_scheduling)
         done = tuple(
             ComputationSchedule(
                 c,
                 c.instructions,
                 before[c],
                 self._statistics(
-                    c, replayed.of(c).initial_bytes + replayed.stored_peak_bytes(c)
+                    c,
+                    replayed.of(c).initial_bytes + replayed.stored_peak_bytes(c),
                 ),
                 tuple(self.decisions.get(c, ())),
             )
@@ -175,12 +177,15 @@ class _Run:
         if groups:
             state.groups = GroupState(state, groups, watcher)
         state.seed()
-        order = run(state, self._policy(watcher))
+        order = run(state, self._policy(state, watcher))
         if state.memory is not None:
             memory.rescheduled(computation, state.memory.peak_delta_bytes)
         return [graph.instructions[n] for n in order]
 
-    def _policy(self, watcher: Watcher | None) -> Policy:
+    def _policy(self, state: SchedulingState, watcher: Watcher | None) -> Policy:
+        is_plain = watcher is None and knows(self.rules, self.settings)
+        if is_plain and is_regular(state):
+            return FastScan(state)
         return RuleScan(self.rules, watcher)
 
     def _watcher(self, graph: ScheduleGraph) -> Watcher | None:

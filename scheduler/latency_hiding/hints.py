@@ -42,7 +42,7 @@ def note(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
     if settings.flavour != "gpu":
         return
     opcode = instruction.opcode
-    if settings.pipeline_parallelism:
+    if settings.pipeline_parallelism_opt_level == "ENABLE":
         _note_half_pipelined(graph, n, instruction)
     if (
         settings.enable_pipelined_p2p

@@ -10,13 +10,19 @@ explanations. `fast_scan` gives the same choices for XLA's own list.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from scheduler.latency_hiding.rule import Rule
 from scheduler.latency_hiding.state import SchedulingState
 
 #: Called with (winner, loser or None for a first candidate, rule or None).
 Watcher = Callable[[int, int | None, Rule | None], None]
+
+
+#: What decides when no rule does: the one that came first stays.
+FIRST_COME: Final = Rule(
+    "first-come", "none", "the earlier candidate", lambda s, a, b: 0, lambda s, n: None
+)
 
 
 class Policy(Protocol):
@@ -65,4 +71,4 @@ class RuleScan:
             verdict = rule.compare(state, a, b)
             if verdict:
                 return rule, verdict
-        return self.rules[-1], 0
+        return FIRST_COME, 0

@@ -19,6 +19,8 @@ Flavour = Literal["gpu", "generic"]
 #: Rule E2: `flag` as released (flag and overlap limit above 1); `auto` its first form
 #: (limit above 1, no profile); else as said.
 StartDelay = Literal["flag", "auto", "on", "off"]
+#: XLA's `PIPELINE_PARALLELISM_OPT_LEVEL_*`.
+OptLevel = Literal["DISABLE", "ENABLE"]
 #: What becomes of a schedule above `memory_limit_bytes`.
 HardMemoryLimit = Literal["off", "fail", "input-order"]
 
@@ -47,7 +49,8 @@ class SchedulerSettings:
             work only.
         max_hops_to_closest_selective_overlap: how near such a copy must be.
         enable_pipelined_p2p: receive of a pipelined loop next to its done.
-        pipeline_parallelism: delay sends and receives whose done is elsewhere.
+        pipeline_parallelism_opt_level: ENABLE delays sends and receives whose done
+            stands in another round of the loop.
         aggressive_scheduling_policies: rules of depth, waste and unlocking.
         prioritize_async_depth_over_stall: kStartAtZeroDepth before kLessStall.
         enable_release_start_policy: kScheduleStart.
@@ -90,7 +93,7 @@ class SchedulerSettings:
     enable_selective_memcpy_overlap: bool = False
     max_hops_to_closest_selective_overlap: int = 1
     enable_pipelined_p2p: bool = False
-    pipeline_parallelism: bool = False
+    pipeline_parallelism_opt_level: OptLevel = "DISABLE"
     aggressive_scheduling_policies: bool = True
     prioritize_async_depth_over_stall: bool = False
     enable_release_start_policy: bool = False

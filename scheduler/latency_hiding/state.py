@@ -49,6 +49,7 @@ class SchedulingState:
             once placed, the time it was placed.
         free: instances left, by resource; `waiting`: available nodes that want one.
         unlocks: nodes that become available when a node is placed.
+        unlocked: nodes whose number in `unlocks` grew, for whoever follows it.
         queue: ready times of candidates that are not ready yet.
         memory: pressure, None where it is not tracked.
         memory_limit_bytes: of the memory rules, None for no limit.
@@ -91,6 +92,7 @@ class SchedulingState:
         self._earliest = [0.0] * count
         self._left = [len(edges) for edges in below]
         self.unlocks = [0] * count
+        self.unlocked: list[int] = []
         for edges in below:
             if len(edges) == 1:
                 self.unlocks[edges[0]] += 1
@@ -196,6 +198,7 @@ class SchedulingState:
                 for s in self.below[p]:
                     if not placed[s]:
                         self.unlocks[s] += 1
+                        self.unlocked.append(s)
                         break
 
     def _make_available(self, p: int, later: float) -> None:

@@ -1,0 +1,79 @@
+"""Lists of rules as text: XLA's list with some dropped or moved, or a list of its own.
+
+    -avoid-waste                       XLA's without that rule
+    -kStartAtZeroDepth                 without all rules that XLA logs so
+    async-depth<less-stall             put one in front of another
+    async-depth>schedule-done          put it directly behind
+    force-early less-stall original-order       these and no others
+
+Words are separated by blanks and taken from left to right.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from hlo_passes.errors import UsageError
+from hlo_passes.passes.spec import nearest
+from scheduler.latency_hiding.rule import Rule
+from scheduler.latency_hiding.rules import RULES
+
+_MOVE: Final = re.compile(r"([^<>]+)([<>])([^<>]+)")
+
+
+def parse_rules(text: str, known: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
+    """The list that a text spells.
+
+    Args:
+        text: as above; '' for `known` itself.
+        known: rules that the text may name, in XLA's order.
+
+    Raises UsageError U215 for a name that no rule has, U216 for words that do not mix.
+    """
+    words = text.split()
+    edits = [word for word in words if word.startswith("-") or _MOVE.fullmatch(word)]
+    if not edits and words:
+        return tuple(rule for word in words for rule in _named(word, known))
+    if len(edits) != len(words):
+        raise UsageError(
+            f"rules={text}: names for a whole list stand beside changes to XLA's list",
+            code="U216",
+            hint="either names alone, or -NAME, NAME<OTHER, NAME>OTHER",
+        )
+    rules = list(known)
+    for word in edits:
+        if word.startswith("-"):
+            dropped = _named(word[1:], known)
+            rules = [rule for rule in rules if rule not in dropped]
+        else:
+            rules = _moved(rules, word, known)
+    return tuple(rules)
+
+
+def _moved(rules: list[Rule], word: str, known: Sequence[Rule]) -> list[Rule]:
+    name, side, other = _MOVE.fullmatch(word).groups()  # type: ignore[union-attr]
+    moving = _named(name, known)
+    anchors = _named(other, known)
+    rest = [rule for rule in rules if rule not in moving]
+    places = [k for k, rule in enumerate(rest) if rule in anchors]
+    if not places:
+        raise UsageError(
+            f"rules: {word}: {other} is not in the list any more", code="U216"
+        )
+    at = places[0] if side == "<" else places[-1] + 1
+    return [*rest[:at], *moving, *rest[at:]]
+
+
+def _named(word: str, known: Sequence[Rule]) -> tuple[Rule, ...]:
+    """Rules of a name, or all that XLA logs under it."""
+    found = tuple(rule for rule in known if word in (rule.name, rule.reason))
+    if found:
+        return found
+    names = [n for rule in known for n in (rule.name, rule.reason)]
+    raise UsageError(
+        f"there is no rule {word}",
+        code="U215",
+        hint=nearest(word, names) or "docs/scheduler.md lists them",
+    )
