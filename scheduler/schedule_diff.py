@@ -13,12 +13,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_passes.ir.module import Module
-from scheduler.commands import add_estimator_arguments, settings_of
-from scheduler.estimators.choice import make_estimator
-from scheduler.hardware.topology import default_topology
+from scheduler.commands import add_estimator_arguments
 from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.simulate import simulate_with
+from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
 from scheduler.simulation.units import readable, time_text
 
 _DEFAULT_ROWS = 20
@@ -98,10 +95,7 @@ class _View:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Arguments that say what instructions cost."""
         add_estimator_arguments(parser)
-        parser.add_argument(
-            "--streams", type=int, metavar="N",
-            help="communication streams; 0: nothing queues; default: the module's",
-        )  # fmt: skip
+        add_rules_arguments(parser)
         parser.add_argument(
             "--rows", type=int, default=_DEFAULT_ROWS, help="moves that the text tells"
         )
@@ -115,15 +109,7 @@ class _View:
 
 
 def _simulated(module: Module, arguments: argparse.Namespace) -> Simulated:
-    settings = settings_of(arguments, module)
-    timeline = simulate_with(
-        module,
-        arguments.target,
-        settings.topology or default_topology(module),
-        make_estimator(arguments.estimator, settings),
-        Rules(arguments.streams),
-    )
-    return Simulated(module, timeline)
+    return Simulated(module, simulate_arguments(arguments, module))
 
 
 VIEW = _View()

@@ -1,0 +1,84 @@
+"""Command lines that simulate: their arguments, and the timeline these ask for."""
+
+from __future__ import annotations
+
+import argparse
+
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.spec import nearest
+from scheduler.commands import settings_of
+from scheduler.estimators.choice import make_estimator
+from scheduler.hardware.topology import default_topology
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.simulate import simulate_with
+from scheduler.simulation.timeline import Timeline
+
+
+def add_rules_arguments(parser: argparse.ArgumentParser) -> None:
+    """What decides how a step is simulated."""
+    parser.add_argument(
+        "--streams", type=int, metavar="N",
+        help="communication streams, dealt to by turns; 0 for no queueing; default: "
+        "the module's own assignment",
+    )  # fmt: skip
+    parser.add_argument(
+        "--share-links", action="store_true",
+        help="collectives in flight together slow each other down on a shared link",
+    )  # fmt: skip
+    parser.add_argument(
+        "--xla-statistic", action="store_true",
+        help="count as XLA's scheduler does: no queues, loops take their node cost",
+    )  # fmt: skip
+    parser.add_argument(
+        "--branches", action="append", default=[], metavar="NAME=P,P,...",
+        help="how probable the branches of a conditional are; default: the dearest "
+        "one runs",
+    )  # fmt: skip
+
+
+def rules_of(arguments: argparse.Namespace, module: Module) -> Rules:
+    """The rules that `add_rules_arguments` read. Raises UsageError U220, U221."""
+    return Rules(
+        arguments.streams,
+        arguments.share_links,
+        arguments.xla_statistic,
+        dict(_probabilities(text, module) for text in arguments.branches),
+    )
+
+
+def _probabilities(text: str, module: Module) -> tuple[str, tuple[float, ...]]:
+    name, _, listed = text.partition("=")
+    name = name.removeprefix("%")
+    known = [
+        i.name
+        for c in module.computations
+        for i in c.instructions
+        if i.opcode == "conditional"
+    ]
+    if name not in known:
+        raise UsageError(
+            f"--branches={text}: the module has no conditional %{name}",
+            code="U221",
+            hint=nearest(name, known) or "as in --branches=cond.1=0.9,0.1",
+        )
+    try:
+        return name, tuple(float(part) for part in listed.split(","))
+    except ValueError:
+        raise UsageError(
+            f"--branches={text}: {listed!r} are no probabilities",
+            code="U221",
+            hint="one number for each branch, as in cond.1=0.9,0.1",
+        ) from None
+
+
+def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timeline:
+    """The timeline that a command line asks for."""
+    settings = settings_of(arguments, module)
+    return simulate_with(
+        module,
+        settings.target,
+        settings.topology or default_topology(module),
+        make_estimator(arguments.estimator, settings),
+        rules_of(arguments, module),
+    )
