@@ -11,42 +11,39 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, LatencyHidingScheduler (Aug 2
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.errors import PassError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator
 from scheduler.latency_hiding.async_form import SPELLINGS
-from scheduler.latency_hiding.edges import connect_all
-from scheduler.latency_hiding.fast_scan import FastScan, is_regular, knows
+from scheduler.latency_hiding.attempt import Attempt, Environment, Preferences
+from scheduler.latency_hiding.decision_log import DecisionLog
+from scheduler.latency_hiding.explain import Explainer
+from scheduler.latency_hiding.fragmentation import fragmentation_bytes
 from scheduler.latency_hiding.gpu_tracker import make_tracker
-from scheduler.latency_hiding.graph import ScheduleGraph
-from scheduler.latency_hiding.groups import GroupState, find_groups
 from scheduler.latency_hiding.hints import is_delayed_by_hint
-from scheduler.latency_hiding.loop import run
 from scheduler.latency_hiding.result import (
-    FIRST,
     ComputationSchedule,
     Decision,
     ScheduleResult,
 )
 from scheduler.latency_hiding.rule import Rule
 from scheduler.latency_hiding.rules import RULES, active_rules
-from scheduler.latency_hiding.scan import Policy, RuleScan, Watcher
 from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.state import SchedulingState
 from scheduler.latency_hiding.statistics import Statistics, lhs_statistics
 from scheduler.latency_hiding.tracker import AsyncTracker
 from scheduler.memory.pressure import ModuleMemory
 
 #: What remains of the limit in each further round.
 _RERUN_SHARE: Final = 0.9
-
-#: Called with (computation, placed so far, instructions) now and then.
-Progress = Callable[[Computation, int, int], None]
+#: Silence until a line of progress, and between two of them.
+_PROGRESS_SECONDS: Final = 1.0
 
 
 def schedule_module(
@@ -55,7 +52,10 @@ def schedule_module(
     settings: SchedulerSettings | None = None,
     *,
     rules: Sequence[Rule] = RULES,
+    preferences: Preferences | None = None,
     log_decisions: bool = False,
+    explain: str = "",
+    progress: Callable[[str], None] | None = None,
 ) -> ScheduleResult:
     """Give every computation with asynchronous operations its new order, in place.
 
@@ -63,14 +63,23 @@ def schedule_module(
         module: scheduled (is_scheduled=true).
         estimator: of costs and latencies, us.
         settings: of the run; the GPU's where not given.
-        rules: in place of XLA's, in order.
+        rules: in place of XLA's, in order; settings turn some off.
+        preferences: numbers by instruction for kPreference, from a search procedure.
         log_decisions: note every comparison, in XLA's layout.
+        explain: name of an instruction whose place shall be explained.
+        progress: takes a line now and then, from one second on.
 
     Raises PassError E030 to E034 (see docs/errors.md).
     """
-    return _Run(
-        module, estimator, settings or SchedulerSettings(), tuple(rules), log_decisions
-    ).run()
+    settings = settings or SchedulerSettings()
+    environment = Environment(
+        estimator,
+        settings,
+        make_tracker(settings),
+        active_rules(settings, tuple(rules)),
+        preferences,
+    )
+    return _Run(module, environment, log_decisions, explain, progress).run()
 
 
 def computations_to_schedule(
@@ -99,112 +108,169 @@ class _Run:
     def __init__(
         self,
         module: Module,
-        estimator: Estimator,
-        settings: SchedulerSettings,
-        rules: tuple[Rule, ...],
+        environment: Environment,
         log_decisions: bool,
+        explain: str,
+        progress: Callable[[str], None] | None,
     ) -> None:
         self.module = module
-        self.estimator = estimator
-        self.settings = settings
-        self.rules = active_rules(settings, rules)
+        self.environment = environment
+        self.settings = environment.settings
         self.log_decisions = log_decisions
-        self.tracker = make_tracker(settings)
-        self.limit_bytes = settings.memory_limit_bytes
-        self.delays_starts = settings.delays_starts(estimator.name)
+        self.explain = explain
+        self.progress = progress
+        self.limit_bytes = self.settings.memory_limit_bytes
         self.decisions: dict[Computation, list[Decision]] = {}
+        self.start_reasons: dict[Computation, dict[Instruction, str]] = {}
+        self.explanation = ""
+        self._told_at = time.monotonic()
 
     def run(self) -> ScheduleResult:
-        chosen = computations_to_schedule(self.module, self.tracker)
+        chosen = computations_to_schedule(self.module, self.environment.tracker)
         if not chosen:
             return ScheduleResult(self.module, ())
-        settings = self.settings
-        memory = ModuleMemory(self.module, top_down=settings.top_down_scheduling)
-        peaks = {
-            c: memory.of(c).initial_bytes + memory.stored_peak_bytes(c) for c in chosen
-        }
-        before = {c: self._statistics(c, peaks[c]) for c in chosen}
+        input_orders = {c: c.instructions for c in chosen}
+        memory = self._memory()
+        before = {c: self._statistics(c, memory) for c in chosen}
         self._schedule_all(chosen, memory)
         reruns = 0
-        while reruns < settings.rerun and self._is_too_large(memory):
+        while reruns < self.settings.rerun and self._is_over(self._rerun_bytes(memory)):
             reruns += 1
-            memory = memory.replayed()
+            memory = memory.replayed({c: c.instructions for c in chosen})
             self.limit_bytes = int((self.limit_bytes or 0) * _RERUN_SHARE)
             self._schedule_all(chosen, memory)
-        replayed = ModuleMemory(self.module, top_down=settings.top_down_scheduling)
-        done = tuple(
-            ComputationSchedule(
-                c,
-                c.instructions,
-                before[c],
-                self._statistics(
-                    c,
-                    replayed.of(c).initial_bytes + replayed.stored_peak_bytes(c),
-                ),
-                tuple(self.decisions.get(c, ())),
-            )
-            for c in chosen
-        )
+        memory = memory.replayed({c: c.instructions for c in chosen})
+        after = {c: self._statistics(c, memory) for c in chosen}
+        kept = ""
+        if self.settings.hard_memory_limit != "off" and self._is_over(_peak(after)):
+            kept = self._keep_input(input_orders, before, _peak(after))
+            after = before
+        if self.progress is not None:
+            self.progress("")
         return ScheduleResult(
-            self.module, done, memory.module_peak_bytes, self.limit_bytes, reruns
+            self.module,
+            tuple(
+                ComputationSchedule(
+                    c,
+                    c.instructions,
+                    before[c],
+                    after[c],
+                    tuple(self.decisions.get(c, ())),
+                    self.start_reasons.get(c, {}),
+                )
+                for c in chosen
+            ),
+            _peak(after),
+            self.limit_bytes,
+            reruns,
+            self.explanation,
+            kept,
         )
 
-    def _is_too_large(self, memory: ModuleMemory) -> bool:
+    # -- memory ---------------------------------------------------------------
+
+    def _memory(self) -> ModuleMemory:
+        return ModuleMemory(self.module, top_down=self.settings.top_down_scheduling)
+
+    def _rerun_bytes(self, memory: ModuleMemory) -> int:
+        """What a rerun is decided by: the greatest peak, fragmentation if asked for."""
+        peak = memory.module_peak_bytes
+        if not self.settings.estimate_fragmentation_size:
+            return peak
+        return peak + fragmentation_bytes(self.module, memory.buffers)
+
+    def _is_over(self, peak_bytes: int) -> bool:
         limit = self.settings.memory_limit_bytes
-        return limit is not None and memory.module_peak_bytes > limit
+        return limit is not None and peak_bytes > limit
+
+    def _keep_input(
+        self,
+        orders: dict[Computation, tuple[Instruction, ...]],
+        before: dict[Computation, Statistics],
+        peak_bytes: int,
+    ) -> str:
+        """Back to the orders of before, where that is allowed and helps; why."""
+        limit = self.settings.memory_limit_bytes or 0
+        what = (
+            f"the schedule needs {peak_bytes:,} bytes at its peak, the limit is "
+            f"{limit:,}"
+        )
+        if self.settings.hard_memory_limit == "fail":
+            raise PassError(
+                what,
+                code="E032",
+                hint="hard-memory-limit=input-order, rerun=5, or a higher limit",
+            )
+        if self._is_over(_peak(before)):
+            raise PassError(
+                f"{what}; the order of before needs {_peak(before):,}",
+                code="E032",
+                hint="a higher limit, or hard-memory-limit=off",
+            )
+        for computation, order in orders.items():
+            computation.set_order(order)
+        return f"kept the order of before: {what}"
+
+    # -- scheduling -----------------------------------------------------------
 
     def _schedule_all(self, chosen: list[Computation], memory: ModuleMemory) -> None:
         for computation in chosen:
             order = self._schedule(computation, memory)
             computation.set_order(order)
-            self.tracker.forget_order(computation)
+            self.environment.tracker.forget_order(computation)
 
     def _schedule(
         self, computation: Computation, memory: ModuleMemory
     ) -> list[Instruction]:
-        graph = ScheduleGraph(
-            computation, computation.instructions, self.estimator, self.tracker
-        )
-        connect_all(graph, memory.alias_hazard_uses)
-        state = SchedulingState(
-            graph,
-            memory=memory.of(computation),
+        self._explain_in(computation, memory)
+        log = DecisionLog() if self.log_decisions else None
+        attempt = Attempt(
+            computation,
+            memory,
+            self.environment,
             memory_limit_bytes=self.limit_bytes,
-            delays_starts=self.delays_starts,
+            watch=None if log is None else log.watch,
         )
-        watcher = self._watcher(graph)
-        groups = find_groups(graph)
-        if groups:
-            state.groups = GroupState(state, groups, watcher)
-        state.seed()
-        order = run(state, self._policy(state, watcher))
-        if state.memory is not None:
-            memory.rescheduled(computation, state.memory.peak_delta_bytes)
-        return [graph.instructions[n] for n in order]
+        count = len(attempt.graph)
+        order = attempt.place_all(progress=lambda n: self._tell(computation, n, count))
+        memory.rescheduled(computation, attempt.peak_delta_bytes)
+        if log is not None:
+            self.decisions[computation] = log.decisions
+        self.start_reasons[computation] = attempt.start_reasons
+        return order
 
-    def _policy(self, state: SchedulingState, watcher: Watcher | None) -> Policy:
-        is_plain = watcher is None and knows(self.rules, self.settings)
-        if is_plain and is_regular(state):
-            return FastScan(state)
-        return RuleScan(self.rules, watcher)
+    def _explain_in(self, computation: Computation, memory: ModuleMemory) -> None:
+        """Schedule once more, watching, if it holds what is to be explained."""
+        wanted = computation.find(self.explain) if self.explain else None
+        if wanted is None:
+            return
+        attempt = Attempt(
+            computation,
+            memory,
+            self.environment,
+            memory_limit_bytes=self.limit_bytes,
+        )
+        explainer = Explainer(attempt.graph.index[wanted], self.environment.rules)
+        attempt.place_all(explainer)
+        self.explanation = explainer.text(attempt.state)
 
-    def _watcher(self, graph: ScheduleGraph) -> Watcher | None:
-        if not self.log_decisions:
-            return None
-        log = self.decisions[graph.computation] = []
-
-        def note(chosen: int, other: int | None, rule: Rule | None) -> None:
-            log.append(
-                Decision(
-                    graph.name(chosen),
-                    "" if other is None else graph.name(other),
-                    FIRST if rule is None else rule.reason,
-                )
+    def _tell(self, computation: Computation, placed: int, count: int) -> None:
+        now = time.monotonic()
+        if self.progress is not None and now - self._told_at >= _PROGRESS_SECONDS:
+            self._told_at = now
+            self.progress(
+                f"scheduling %{computation.name}: {placed:,} of {count:,} instructions"
             )
 
-        return note
-
-    def _statistics(self, computation: Computation, peak_bytes: int) -> Statistics:
+    def _statistics(self, computation: Computation, memory: ModuleMemory) -> Statistics:
+        initial = memory.of(computation).initial_bytes
         return lhs_statistics(
-            computation, self.estimator, self.tracker, peak_bytes=peak_bytes
+            computation,
+            self.environment.estimator,
+            self.environment.tracker,
+            peak_bytes=initial + memory.stored_peak_bytes(computation),
         )
+
+
+def _peak(statistics: dict[Computation, Statistics]) -> int:
+    return max(s.peak_bytes or 0 for s in statistics.values())

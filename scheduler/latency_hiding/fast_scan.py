@@ -31,11 +31,12 @@ from scheduler.latency_hiding.target_rules import writes_slice_to_host
 
 #: What is left of the list once settings are the GPU's: this module knows these.
 _KNOWN: Final = frozenset(
-    "force-early force-delay force-delay-priority preference decrease-memory-over-limit "
-    "memory-peak-over-limit delay-start-for-compute delay-start-for-depth "
-    "delay-host-writes schedule-done delay-done-of-delayed-start release-nonextendable "
-    "less-stall start-at-zero-depth free-backed-up-resource async-depth avoid-waste "
-    "unlock-done creates-more-ready-nodes decrease-memory original-order".split()
+    "force-early force-delay force-delay-priority preference "
+    "decrease-memory-over-limit memory-peak-over-limit delay-start-for-compute "
+    "delay-start-for-depth delay-host-writes schedule-done delay-done-of-delayed-start "
+    "release-nonextendable less-stall start-at-zero-depth free-backed-up-resource "
+    "async-depth avoid-waste unlock-done creates-more-ready-nodes decrease-memory "
+    "original-order".split()
 )
 _UNFIT: Final = -1
 #: Tail of the comparison in one number: done below, unlocks, memory shrinks, position.
@@ -92,6 +93,7 @@ class FastScan:
         self._class_of = _classes(state)
         self._members = _representatives(self._class_of)
         self._operand_is_done = graph.operand_is_done
+        self.runner_up: int | None = None
         self._count = 0
         self._taken: int | None = None
         self._capacity = 64
@@ -231,23 +233,34 @@ class FastScan:
         best = ranks.max()
         if best == _UNFIT:
             return None
-        slots = (ranks == best).nonzero()[0]
+        rivals = slots = (ranks == best).nonzero()[0]
+        if len(slots) == 1:
+            rivals = (ranks != _UNFIT).nonzero()[0]
         if len(slots) > 1 and is_tight:
             slots = self._by_memory(slots)
             slots = _greatest(slots, self._target_rank[classes[slots]])
         if len(slots) > 1 and state.delays_starts:
-            slots = self._by_chain(slots)
+            rivals, slots = slots, self._by_chain(slots)
         if len(slots) > 1:
             stalls = np.maximum(self._ready_at[slots] - state.now, 0.0)
-            slots = slots[stalls == stalls.min()]
+            rivals, slots = slots, slots[stalls == stalls.min()]
         if len(slots) > 1:
+            rivals = slots
             slots = _greatest(slots, self._late_rank[self._class[slots]])
         if len(slots) > 1:
-            slots = _greatest(slots, self._depth[slots])
+            rivals, slots = slots, _greatest(slots, self._depth[slots])
         if len(slots) > 1:
-            slots = self._by_tail(slots, is_tight)
+            rivals, slots = slots, self._by_tail(slots, is_tight)
         self._taken = int(slots[0])
+        self.runner_up = self._rival(rivals)
         return self._taken
+
+    def _rival(self, slots: Array) -> int | None:
+        """One of those that the last filter left behind."""
+        if len(slots) < 2:
+            return None
+        last = int(slots[-1])
+        return int(self._node[int(slots[0]) if last == self._taken else last])
 
     def _by_memory(self, slots: Array) -> Array:
         state = self._state

@@ -5,20 +5,44 @@ No rule lives here: a policy decides, the state does the bookkeeping.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Final
+
 from hlo_passes.errors import PassError
-from scheduler.latency_hiding.resources import RESOURCE_NAMES
 from scheduler.latency_hiding.scan import Policy
 from scheduler.latency_hiding.state import SchedulingState
 
+#: Placements between two reports of progress.
+_PROGRESS_STEP: Final = 4096
+#: Candidates that a message about a standstill names.
+_NAMED: Final = 8
 
-def run(state: SchedulingState, policy: Policy) -> list[int]:
+
+def run(
+    state: SchedulingState,
+    policy: Policy,
+    *,
+    note_start: Callable[[int, int | None], None] | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[int]:
     """Place everything; the nodes in program order.
+
+    Args:
+        state: seeded.
+        policy: what decides.
+        note_start: called with a start that was chosen and its last rival.
+        progress: called with the number placed, now and then.
 
     Raises PassError E030 (nothing fits), E031 (a group cannot be placed), E033 (a cycle
     of edges).
     """
     groups = state.groups
+    is_start = state.graph.is_start
+    reported = 0
     while state.ready or state.noops:
+        if progress is not None and len(state.order) - reported >= _PROGRESS_STEP:
+            reported = len(state.order)
+            progress(reported)
         if groups is not None and groups.start(state, pessimistic=True):
             continue
         if state.noops:
@@ -29,7 +53,10 @@ def run(state: SchedulingState, policy: Policy) -> list[int]:
             if groups is not None and groups.start(state, pessimistic=False):
                 continue
             raise _blocked(state)
-        state.place(state.take(slot))
+        n = state.take(slot)
+        if note_start is not None and is_start[n]:
+            note_start(n, policy.runner_up)
+        state.place(n)
     if len(state.order) != len(state.graph):
         raise _incomplete(state)
     return state.order if state.top_down else state.order[::-1]
@@ -58,16 +85,9 @@ def _blocked(state: SchedulingState) -> PassError:
                 code="E031",
                 hint="raise the limit, or make the group smaller",
             )
-    lines = []
-    for n in state.ready[:8]:
-        short = [
-            f"{count} of {RESOURCE_NAMES[r]} ({state.free[r]} free)"
-            for r, count in graph.needs.get(n, ())
-            if count > state.free[r]
-        ]
-        lines.append(f"%{graph.name(n)} needs {', '.join(short) or 'its group'}")
+    told = "; ".join(map(state.misfit, state.ready[:_NAMED]))
     return PassError(
-        f"%{graph.computation.name}: nothing can be placed: {'; '.join(lines)}",
+        f"%{graph.computation.name}: nothing can be placed: {told}",
         code="E030",
         hint="raise the overlap limit that is exceeded",
     )

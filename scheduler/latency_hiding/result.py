@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from hlo_passes.ir.computation import Computation
@@ -48,7 +48,7 @@ class ComputationSchedule:
     before: Statistics
     after: Statistics
     decisions: tuple[Decision, ...] = ()
-    start_reasons: dict[Instruction, str] | None = None
+    start_reasons: dict[Instruction, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class ScheduleResult:
         peak_bytes: memory pressure peak of the module, None where not tracked.
         memory_limit_bytes: the advisory limit of the last round, None for none.
         reruns: rounds beyond the first.
+        explanation: of the instruction that was asked for; '' for none.
+        kept_input_order: why the orders are those of before; '' where they are not.
     """
 
     module: Module
@@ -68,6 +70,8 @@ class ScheduleResult:
     peak_bytes: int | None = None
     memory_limit_bytes: int | None = None
     reruns: int = 0
+    explanation: str = ""
+    kept_input_order: str = ""
 
     @property
     def decisions(self) -> Iterable[Decision]:

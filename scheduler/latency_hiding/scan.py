@@ -26,7 +26,13 @@ FIRST_COME: Final = Rule(
 
 
 class Policy(Protocol):
-    """Decides which candidate is placed next."""
+    """Decides which candidate is placed next.
+
+    Attributes:
+        runner_up: a candidate that the last choice left behind last; None for none.
+    """
+
+    runner_up: int | None
 
     def pick(self, state: SchedulingState) -> int | None:
         """Slot of the choice in `state.ready`; None when nothing fits."""
@@ -40,11 +46,13 @@ class RuleScan:
         """`watcher` hears of every comparison."""
         self.rules = tuple(rules)
         self.watcher = watcher
+        self.runner_up: int | None = None
 
     def pick(self, state: SchedulingState) -> int | None:
         """Slot of the choice in `state.ready`; None when nothing fits."""
         best_slot: int | None = None
         best = -1
+        self.runner_up = None
         groups, watcher = state.groups, self.watcher
         for slot, n in enumerate(state.ready):
             if groups is not None and groups.group_of(n) != -1:
@@ -61,6 +69,7 @@ class RuleScan:
             if verdict > 0:
                 loser = best
                 best_slot, best = slot, n
+            self.runner_up = loser
             if watcher is not None:
                 watcher(best, loser, rule)
         return best_slot

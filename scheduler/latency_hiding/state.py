@@ -23,7 +23,7 @@ from scheduler.latency_hiding.metrics import (
     topological_order,
 )
 from scheduler.latency_hiding.pressure_track import PressureTrack
-from scheduler.latency_hiding.resources import Usage, limits
+from scheduler.latency_hiding.resources import RESOURCE_NAMES, Usage, limits
 from scheduler.latency_hiding.waiting_times import (
     StaleHeap,
     WaitingQueue,
@@ -244,6 +244,20 @@ class SchedulingState:
             return self.in_flight.fits(n, self.free)
         free = self.free
         return all(count <= free[r] for r, count in self.graph.needs.get(n, ()))
+
+    def misfit(self, n: int) -> str:
+        """Why a candidate is not considered, in words."""
+        name = f"%{self.graph.name(n)}"
+        if self.groups is not None and self.groups.group_of(n) != -1:
+            return f"{name} waits for scheduling group {self.groups.group_of(n)}"
+        short = [
+            f"{count} of {RESOURCE_NAMES[r]} ({self.free[r]} free)"
+            for r, count in self.graph.needs.get(n, ())
+            if count > self.free[r]
+        ]
+        if short:
+            return f"{name} needs {', '.join(short)}"
+        return f"{name} shares ranks with what is in flight"
 
     def is_constrained(self, n: int) -> bool:
         """Whether it holds an exhausted resource that somebody available wants."""

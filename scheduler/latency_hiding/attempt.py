@@ -1,0 +1,139 @@
+"""One computation, once: graph, state, policy, loop.
+
+attempt = Attempt(computation, memory, run)
+order = attempt.place_all()
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from scheduler.estimators.base import Estimator
+from scheduler.latency_hiding.edges import connect_all
+from scheduler.latency_hiding.fast_scan import FastScan, is_regular, knows
+from scheduler.latency_hiding.graph import ScheduleGraph
+from scheduler.latency_hiding.groups import GroupState, find_groups
+from scheduler.latency_hiding.loop import run
+from scheduler.latency_hiding.rule import Rule
+from scheduler.latency_hiding.scan import Policy, RuleScan, Watcher
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.latency_hiding.state import SchedulingState
+from scheduler.latency_hiding.tracker import AsyncTracker
+from scheduler.memory.pressure import ModuleMemory
+
+#: Numbers by instruction that a search procedure prefers, kPreference.
+Preferences = Callable[[Computation], dict[Instruction, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Environment:
+    """What all attempts of a run share.
+
+    Attributes:
+        estimator: of costs and latencies, us.
+        settings: of the run.
+        tracker: of the settings' flavour.
+        rules: those that settings leave on, in order.
+        preferences: of a search procedure, None for none.
+    """
+
+    estimator: Estimator
+    settings: SchedulerSettings
+    tracker: AsyncTracker
+    rules: tuple[Rule, ...]
+    preferences: Preferences | None = None
+
+
+class Attempt:
+    """A graph with a state, ready to be placed.
+
+    Attributes:
+        graph: of the computation.
+        state: nothing placed until `place_all`.
+        start_reasons: by start, the reason of the rule that told it apart from the last
+            other candidate; filled while placing.
+    """
+
+    def __init__(
+        self,
+        computation: Computation,
+        memory: ModuleMemory,
+        environment: Environment,
+        *,
+        memory_limit_bytes: int | None,
+        watch: Callable[[ScheduleGraph], Watcher] | None = None,
+    ) -> None:
+        """Build the graph.
+
+        Args:
+            computation: in its base order.
+            memory: of the module, in that order.
+            environment: of the run.
+            memory_limit_bytes: of this round.
+            watch: makes the watcher of all comparisons, from the graph.
+        """
+        settings = environment.settings
+        self._environment = environment
+        graph = self.graph = ScheduleGraph(
+            computation,
+            computation.instructions,
+            environment.estimator,
+            environment.tracker,
+        )
+        connect_all(graph, memory.alias_hazard_uses)
+        state = self.state = SchedulingState(
+            graph,
+            memory=memory.of(computation),
+            memory_limit_bytes=memory_limit_bytes,
+            delays_starts=settings.delays_starts(environment.estimator.name),
+        )
+        if environment.preferences is not None:
+            wanted = environment.preferences(computation)
+            state.preference = {graph.index[i]: v for i, v in wanted.items()}
+        self._watcher = None if watch is None else watch(graph)
+        groups = find_groups(graph)
+        if groups:
+            state.groups = GroupState(state, groups, self._watcher)
+        self.start_reasons: dict[Instruction, str] = {}
+
+    def place_all(
+        self,
+        policy: Policy | None = None,
+        progress: Callable[[int], None] | None = None,
+    ) -> list[Instruction]:
+        """Place everything; the instructions in program order.
+
+        Args:
+            policy: in place of the environment's rules.
+            progress: called with the number placed, now and then.
+        """
+        graph, state = self.graph, self.state
+        state.seed()
+        chosen = policy or self._policy()
+
+        def note_start(n: int, runner_up: int | None) -> None:
+            reason = ""
+            if runner_up is not None:
+                rule, _ = compare.compare(state, n, runner_up)
+                reason = rule.reason
+            self.start_reasons[graph.instructions[n]] = reason
+
+        compare = RuleScan(self._environment.rules)
+        order = run(state, chosen, note_start=note_start, progress=progress)
+        return [graph.instructions[n] for n in order]
+
+    @property
+    def peak_delta_bytes(self) -> int:
+        """Growth of memory at its peak, over what lives below the computation."""
+        memory = self.state.memory
+        return 0 if memory is None else memory.peak_delta_bytes
+
+    def _policy(self) -> Policy:
+        rules, settings = self._environment.rules, self._environment.settings
+        is_watched = self._watcher is not None
+        if not is_watched and knows(rules, settings) and is_regular(self.state):
+            return FastScan(self.state)
+        return RuleScan(rules, self._watcher)

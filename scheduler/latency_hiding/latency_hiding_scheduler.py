@@ -1,0 +1,137 @@
+"""The pass: instructions in the order that XLA's latency-hiding scheduler gives them.
+
+%s = all-gather-start(%p)          %s = all-gather-start(%p)
+%d = all-gather-done(%s)           %f = fusion(%q)
+%f = fusion(%q)                    %d = all-gather-done(%s)
+ROOT %r = add(%d, %f)              ROOT %r = add(%d, %f)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext, Report
+from scheduler.estimators.approximate import GpuApproximateEstimator
+from scheduler.estimators.choice import EstimatorSettings, make_estimator
+from scheduler.estimators.stack import EstimatorStack
+from scheduler.hardware.target import target
+from scheduler.hardware.topology import Topology, default_topology
+from scheduler.latency.options import LatencyOptions
+from scheduler.latency_hiding.driver import schedule_module
+from scheduler.latency_hiding.report import fill_report
+from scheduler.latency_hiding.rule import Rule
+from scheduler.latency_hiding.rule_list import parse_rules
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.memory.base_order import base_order
+from scheduler.memory.memory_limit import (
+    DEFAULT_SLOP_PERCENT,
+    scheduler_memory_limit_bytes,
+)
+
+_SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyHidingScheduler(Pass, SchedulerSettings):
+    """Place starts early and dones late, as XLA's scheduler does, decision by decision.
+
+    A module that is not scheduled gets XLA's memory-minimising order first, and says
+    is_scheduled=true afterwards. Nothing but the order changes.
+
+    Ensures: dependences, control edges, overlap limits, one order of collectives.
+    Source: openxla/xla `xla/service/latency_hiding_scheduler.cc` (Aug 2026).
+
+    Attributes:
+        estimator: approximate, gpu-approximate, sol, ring, profile, table; several
+            joined by '+'. None: table where costs are given, profile where a profile
+            is, else sol, as in XLA.
+        costs: file of costs by name; none: what the pipeline was given.
+        profile: file of measured costs.
+        target: GPU description; none: what the pipeline was given.
+        topology: partitions x hosts x GPUs; none: what the pipeline was given, else one
+            host.
+        latency_options: of the analytical model, key=value,...
+        enable_approx_costly_collectives: all-reduces above 30 MiB count four times in
+            the gpu-approximate model.
+        memory_limit_slop_factor: percent of the free memory that is the limit where
+            memory-limit-bytes does not name one.
+        rules: the rules to ask, or changes to XLA's list (docs/scheduler.md).
+    """
+
+    name: ClassVar[str] = "latency-hiding-scheduler"
+    checked_by: ClassVar[tuple[str, ...]] = ("schedule-checker",)
+    estimator: str = ""
+    costs: str = ""
+    profile: str = ""
+    target: str = ""
+    topology: str = ""
+    latency_options: str = ""
+    enable_approx_costly_collectives: bool = False
+    memory_limit_slop_factor: int = DEFAULT_SLOP_PERCENT
+    rules: str | tuple[Rule, ...] = ""
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Schedule the module."""
+        rules = parse_rules(self.rules) if isinstance(self.rules, str) else self.rules
+        estimator = self.make_estimator(module, context)
+        settings = self.settings(module, context)
+        version = module.version
+        if not module.is_scheduled:
+            for computation, order in base_order(module).orders.items():
+                computation.set_order(order)
+            module.set_attribute("is_scheduled", "true")
+        result = schedule_module(
+            module,
+            estimator,
+            settings,
+            rules=rules,
+            explain=context.explain,
+            progress=context.progress,
+        )
+        fill_report(report, result)
+        return module.version != version
+
+    def settings(self, module: Module, context: PassContext) -> SchedulerSettings:
+        """The scheduler's settings for a module, its memory limit worked out."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
+        if self.memory_limit_bytes is None:
+            values["memory_limit_bytes"] = scheduler_memory_limit_bytes(
+                module,
+                target(self.target or context.target).memory_bytes,
+                slop_percent=self.memory_limit_slop_factor,
+            )
+        return SchedulerSettings(**values)
+
+    def make_estimator(self, module: Module, context: PassContext) -> EstimatorStack:
+        """The estimator that the options ask for."""
+        topology = self.topology or context.topology
+        costs = self.costs or context.costs
+        names = self.estimator
+        if not names and self.profile:
+            names = "profile"
+        stack = make_estimator(
+            names,
+            EstimatorSettings(
+                target=self.target or context.target,
+                topology=Topology.parse(topology)
+                if topology
+                else default_topology(module),
+                options=LatencyOptions.parse(self.latency_options),
+                costs=costs,
+                profile=self.profile,
+                xla_version=self.xla_version,
+            ),
+        )
+        if not self.enable_approx_costly_collectives:
+            return stack
+        return EstimatorStack(
+            tuple(
+                dataclasses.replace(e, costly_collectives=True)
+                if isinstance(e, GpuApproximateEstimator)
+                else e
+                for e in stack.estimators
+            )
+        )

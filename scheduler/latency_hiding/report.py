@@ -1,0 +1,50 @@
+"""What a scheduling tells: XLA's statistics before and after, and what stays exposed.
+
+exposed: %all-gather-start.3 310.2 of 341.5 us in %main.2500: placed by kLessStall ...
+"""
+
+from __future__ import annotations
+
+from hlo_passes.passes.base import Report
+from scheduler.latency_hiding.result import ComputationSchedule, ScheduleResult
+from scheduler.latency_hiding.statistics import Exposure
+
+
+def fill_report(report: Report, result: ScheduleResult) -> None:
+    """Put a result into a pass's report."""
+    report.count("computations-scheduled", len(result.computations))
+    if result.reruns:
+        report.count("reruns", result.reruns)
+    if not result.computations:
+        report.remark("not scheduled: no computation holds anything asynchronous")
+        return
+    report.details["statistics"] = {
+        "before": {c.computation.name: c.before.to_json() for c in result.computations},
+        "after": {c.computation.name: c.after.to_json() for c in result.computations},
+    }
+    report.details["memory"] = {
+        "peak_bytes": result.peak_bytes,
+        "limit_bytes": result.memory_limit_bytes,
+    }
+    for schedule in result.computations:
+        before, after = schedule.before, schedule.after
+        report.remark(
+            f"%{schedule.computation.name}: exposed {before.total_wasted_us:.6g} us "
+            f"before, {after.total_wasted_us:.6g} us after; in all "
+            f"{before.total_us:.6g} and {after.total_us:.6g} us"
+        )
+        for exposure in after.exposures:
+            report.remark(_exposure_text(schedule, exposure))
+    if result.explanation:
+        report.explain(result.explanation)
+    if result.kept_input_order:
+        report.remark(result.kept_input_order)
+
+
+def _exposure_text(schedule: ComputationSchedule, exposure: Exposure) -> str:
+    reason = schedule.start_reasons.get(exposure.start, "")
+    told = f"its start was placed by {reason}" if reason else "nothing else was ready"
+    return (
+        f"exposed: %{exposure.start.name} {exposure.wasted_us:.6g} of "
+        f"{exposure.latency_us:.6g} us in %{schedule.computation.name}: {told}"
+    )
