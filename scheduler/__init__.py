@@ -8,6 +8,7 @@ from scheduler.calibration import Calibration, Measurement, calibrate
 from scheduler.checker.schedule_checker import (
     IllegalScheduleError,
     ScheduleChecker,
+    check_device_order,
     check_schedule,
 )
 from scheduler.estimators.base import Estimator
@@ -44,6 +45,7 @@ __all__ = [
     "Timeline",
     "Topology",
     "calibrate",
+    "check_device_order",
     "check_schedule",
     "estimate",
     "make_estimator",

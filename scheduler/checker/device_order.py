@@ -9,6 +9,7 @@ over once everybody whom it waits for has arrived. A done holds the program unti
 communication is over; one without asynchronous halves runs in the program. When
 nothing moves any more and somebody has not ended, the orders are at fault: the devices
 that wait for one another are followed round (C040), or to one that never comes (C041).
+Devices that meet must do the same there (C042): data of one shape for one purpose.
 
 A send waits for its receive and the reverse (as NCCL does beyond small messages).
 """
@@ -42,19 +43,31 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class Standstill:
-    """Why a run cannot end: `waits` leads round in a circle, or to one that is gone."""
+class Fault:
+    """Why a run cannot end, or ends with wrong data.
 
-    waits: tuple[Wait, ...]
-    is_cycle: bool
+    Attributes:
+        code: C040, C041 or C042.
+        message: who waits for whom, where.
+        instruction: the first place of those.
+    """
 
-    @property
-    def message(self) -> str:
-        """The waits in words."""
-        listed = "; ".join(map(str, self.waits))
-        if self.is_cycle:
-            return f"devices wait for one another in a circle: {listed}"
-        return f"{listed}; it never comes there"
+    code: str
+    message: str
+    instruction: Instruction
+
+
+def _circle(waits: Sequence[Wait]) -> Fault:
+    listed = "; ".join(map(str, waits))
+    return Fault(
+        "C040",
+        f"devices wait for one another in a circle: {listed}",
+        waits[0].instruction,
+    )
+
+
+def _absence(wait: Wait) -> Fault:
+    return Fault("C041", f"{wait}; it never comes there", wait.instruction)
 
 
 @dataclass(slots=True, eq=False)
@@ -78,19 +91,17 @@ class _Device:
     waits_for: _Occurrence | None = None
 
 
-def standstill(module: Module, machine: Machine) -> Standstill | None:
-    """Run all devices of one module; None when every one comes to its end."""
-    return standstill_of_modules([module] * machine.devices, machine)
+def run_devices(modules: Sequence[Module], machine: Machine) -> Fault | None:
+    """Run one module per device; None when all end and met in the same things.
 
-
-def standstill_of_modules(
-    modules: Sequence[Module], machine: Machine
-) -> Standstill | None:
-    """The same where each device has a module of its own (several may share one)."""
-    readers: dict[int, ProgramReader] = {}
+    Several devices may share a module. Where they do not, those that meet must come
+    from instructions of one name; in one module from equal ones (in two branches).
+    """
+    by_name = any(module is not modules[0] for module in modules)
+    readers: dict[Module, ProgramReader] = {}
     programs = []
     for device, module in enumerate(modules):
-        reader = readers.setdefault(id(module), ProgramReader(module, machine))
+        reader = readers.setdefault(module, ProgramReader(module, machine, by_name))
         programs.append(reader.steps(device))
     return _Run(programs).result()
 
@@ -106,11 +117,14 @@ class _Run:
         self.devices = [_Device(steps) for steps in programs]
         self.sides: dict[_Side, _Occurrence] = {}
         self.arrivals: dict[tuple[tuple[str, int], tuple[int, ...]], int] = {}
+        self.mismatch: Fault | None = None
         self.runnable = deque(range(len(programs)))
 
-    def result(self) -> Standstill | None:
-        while self.runnable:
+    def result(self) -> Fault | None:
+        while self.runnable and self.mismatch is None:
             self._advance(self.runnable.popleft())
+        if self.mismatch is not None:
+            return self.mismatch
         stuck = [n for n, d in enumerate(self.devices) if self._stands_in(d)]
         return self._explain(stuck) if stuck else None
 
@@ -171,6 +185,8 @@ class _Run:
         meeting, place = occurrence.meeting, occurrence.place
         if meeting.participants.groups:
             group = meeting.participants.met_in_group[occurrence.device]
+            for other in group[:2]:
+                self._compare(occurrence, self.sides.get((place, "all", other)))
             count = self.arrivals.get((place, group), 0) + 1
             self.arrivals[place, group] = count
             if count < len(group):
@@ -179,6 +195,7 @@ class _Run:
         candidates = [occurrence]
         for role, other in _awaited(meeting, occurrence.device):
             found = self.sides.get((place, role, other))
+            self._compare(occurrence, found)
             if found is not None and not found.over and found is not occurrence:
                 candidates.append(found)
         return [c for c in candidates if not self._missing(c)]
@@ -191,6 +208,18 @@ class _Run:
             if (occurrence.place, role, other) not in self.sides
         ]
 
+    def _compare(self, one: _Occurrence, other: _Occurrence | None) -> None:
+        """Note that two devices meet in things that are not the same."""
+        if other is None or one.meeting.content == other.meeting.content:
+            return
+        mine, theirs = one.meeting.instruction, other.meeting.instruction
+        self.mismatch = self.mismatch or Fault(
+            "C042",
+            f"device {one.device} in %{mine.name} meets device {other.device} in "
+            f"%{theirs.name}: not the same communication",
+            mine,
+        )
+
     # -- standing still ---------------------------------------------------------
 
     def _stands_in(self, device: _Device) -> _Occurrence | None:
@@ -199,7 +228,7 @@ class _Run:
             return device.queues[device.waits_for.meeting.lane][0]
         return next((queue[0] for queue in device.queues.values() if queue), None)
 
-    def _explain(self, stuck: list[int]) -> Standstill:
+    def _explain(self, stuck: list[int]) -> Fault:
         """Follow who waits for whom from the first device that stands still."""
         chain: list[Wait] = []
         seen: dict[int, int] = {}
@@ -208,13 +237,13 @@ class _Run:
             seen[number] = len(chain)
             occurrence = self._stands_in(self.devices[number])
             if occurrence is None:  # it came to its end without coming here
-                return Standstill(tuple(chain[-1:]), is_cycle=False)
+                return _absence(chain[-1])
             missing = self._missing(occurrence)
             waiting = [m for m in missing if self._stands_in(self.devices[m])]
             other = (waiting or missing)[0]
             chain.append(Wait(number, other, occurrence.meeting.instruction))
             number = other
-        return Standstill(tuple(chain[seen[number] :]), is_cycle=True)
+        return _circle(chain[seen[number] :])
 
 
 def _takes_part(meeting: Meeting, device: int) -> bool:

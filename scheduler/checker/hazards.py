@@ -16,14 +16,19 @@ Source: openxla/xla `latency_hiding_scheduler.cc` (alias hazards of dones).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.verify.finding import Report
-from scheduler.checker.asynchronous import Flight, flights, is_marked_synchronous
+from scheduler.checker.asynchronous import (
+    beginning_of,
+    ends,
+    flights,
+    is_marked_synchronous,
+)
 from scheduler.checker.buffers import Buffers
 
 #: They read no array: a tuple only notes where its elements are.
@@ -61,10 +66,8 @@ def check_hazards(
     if in_place:
         for contents in found.values():
             _replay(contents, report)
-    else:
-        for flight in flights(computation):
-            if flight.start is not None and flight.done is not None:
-                _check_flight(flight, found, buffers, report)
+    elif found:
+        _check_flights(computation, found, buffers, report)
 
 
 def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents]:
@@ -122,10 +125,12 @@ def _replay(contents: _Contents, report: Report) -> None:
         mine = next((w for w in writes if w[2] == use.value), None)
         if mine is None:
             continue
+        # Whoever overwrites a value may read it while doing so, from start to done.
+        own = (None, use.user, beginning_of(use.user) if ends(use.user) else None)
         for at, writer, value in writes:
-            if writer is None or writer is use.user or value == use.value:
-                continue  # whoever overwrites a value may read it while doing so
-            if mine[0] < at < use.position:
+            if writer in own or value == use.value:
+                continue
+            if writer is not None and mine[0] < at < use.position:
                 report.add(
                     use.user, "C061",
                     f"reads what %{writer.name} has overwritten by then: both values "
@@ -134,48 +139,72 @@ def _replay(contents: _Contents, report: Report) -> None:
                 break
 
 
-def _check_flight(
-    flight: Flight,
+def _check_flights(
+    computation: Computation,
     found: dict[int, _Contents],
     buffers: Buffers,
     report: Report,
 ) -> None:
-    start, done = flight.start, flight.done
-    assert start is not None
-    assert done is not None
-    if is_marked_synchronous(start):
-        return
+    """Readers of what a start overwrites stand in front of it.
+
+    Without copies (in a module that has yet to get them) such demands can contradict
+    one another. One that an order breaks is excused where dependences and the demands
+    that it keeps leave no choice.
+    """
+    position = {i: k for k, i in enumerate(computation.instructions)}
+    kept: dict[Instruction, list[Instruction]] = {}
+    broken: dict[Instruction, list[Instruction]] = {}
+    for flight in flights(computation):
+        if flight.start is None or flight.done is None:
+            continue
+        if is_marked_synchronous(flight.start):
+            continue
+        for user in _readers_of_others(flight.start, flight.done, found, buffers):
+            if position[user] < flight.begin:
+                kept.setdefault(user, []).append(flight.start)
+            else:
+                broken.setdefault(flight.start, []).append(user)
+    for start, users in broken.items():
+        behind = _reachable_from(start, kept)
+        for user in users:
+            if user not in behind:
+                report.add(
+                    user, "C060",
+                    f"reads a buffer into which %{start.name} writes from its start on",
+                )  # fmt: skip
+
+
+def _readers_of_others(
+    start: Instruction,
+    done: Instruction,
+    found: dict[int, _Contents],
+    buffers: Buffers,
+) -> list[Instruction]:
+    """Who reads another value of the buffer that a done hands out."""
     place = buffers.first[done]
     contents = found.get(buffers.buffer_of[place])
     if contents is None:
-        return
+        return []
     mine = buffers.value_of[place]
-    late = [
-        use
-        for use in contents.uses
-        if use.value != mine
-        and use.position > flight.begin
-        and use.user not in (start, done)
-    ]
-    if not late:
-        return
-    behind = _reachable_from(done, start)
-    for use in late:
-        if use.user not in behind:
-            report.add(
-                use.user, "C060",
-                f"reads a buffer into which %{start.name} writes from its start on",
-            )  # fmt: skip
+    users = (use.user for use in contents.uses if use.value != mine)
+    return [user for user in dict.fromkeys(users) if user not in (start, done)]
 
 
-def _reachable_from(*sources: Instruction) -> set[Instruction]:
-    """What depends on any of them, by operands and control edges."""
-    seen = set(sources)
-    work = list(sources)
+def _reachable_from(
+    source: Instruction, further: Mapping[Instruction, Sequence[Instruction]]
+) -> set[Instruction]:
+    """What comes behind by operands, control edges and `further` edges."""
+    seen = {source}
+    work = [source]
     while work:
         current = work.pop()
-        for following in (*current.users, *current.control_successors):
-            if following not in seen:
-                seen.add(following)
-                work.append(following)
+        following = (
+            *current.users,
+            *current.control_successors,
+            *further.get(current, ()),
+        )
+        for each in following:
+            if each not in seen:
+                seen.add(each)
+                work.append(each)
     return seen

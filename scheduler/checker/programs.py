@@ -42,7 +42,10 @@ from scheduler.checker.rank_values import Frame
 #: Trips of a loop that are followed: what one trip leaves open meets the next.
 _TRIPS: Final = 2
 _PROGRAM: Final = "program"
-_SEND: Final = "send"
+#: Attributes of collectives that all of a group must have alike.
+_AGREED: Final = (
+    "replica_groups", "source_target_pairs", "dimensions", "split_dimension",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,7 @@ class Meeting:
         instruction: where it begins.
         lane: the queue in which it runs.
         participants: who meets.
+        content: equal on the devices that meet: what is handed over.
         role: 'all', or 'send' or 'recv' for one side of a transfer.
     """
 
@@ -61,6 +65,7 @@ class Meeting:
     instruction: Instruction
     lane: str
     participants: Participants
+    content: tuple[str, ...]
     role: str = "all"
 
 
@@ -74,10 +79,14 @@ class Step:
 
 @dataclass(slots=True)
 class ProgramReader:
-    """Reads the steps of devices from one module."""
+    """Reads the steps of devices from one module.
+
+    `by_name`: those that meet must be of one name (devices run different modules).
+    """
 
     module: Module
     machine: Machine
+    by_name: bool = False
     _meetings: dict[Instruction, tuple[Meeting, ...]] = field(default_factory=dict)
     _communicates: dict[Computation, bool] = field(default_factory=dict)
 
@@ -152,7 +161,8 @@ class ProgramReader:
         if work in ("send", "recv"):
             pairs = transfer_pairs(instruction, self.machine)
             key = f"transfer on channel {instruction.attributes.get('channel_id')}"
-            yield Meeting(key, instruction, lane_of(instruction), pairs, work)
+            lane = lane_of(instruction)
+            yield Meeting(key, instruction, lane, pairs, (), role=work)
             return
         lane = _PROGRAM
         if begins(instruction) and not is_marked_synchronous(instruction):
@@ -165,7 +175,19 @@ class ProgramReader:
                 instruction,
                 lane,
                 participants_of(collective, self.machine),
+                (collective.name,) if self.by_name else _content(collective),
             )
+
+
+def _content(collective: Instruction) -> tuple[str, ...]:
+    """What devices that meet in a collective must agree on."""
+    attributes = collective.attributes
+    reduction = collective.called_computations[:1]
+    return (
+        *(o.shape.text for o in collective.operands),
+        *(attributes.get(name, "") for name in _AGREED),
+        *(c.root.opcode for c in reduction),
+    )
 
 
 def _branch(

@@ -7,11 +7,12 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from hlo_passes.analysis.call_graph import build_call_graph
-from hlo_passes.errors import PassError
+from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.passes.base import CheckingPass, PassContext
@@ -19,7 +20,7 @@ from hlo_passes.passes.base import Report as PassReport
 from hlo_passes.verify.finding import Finding, Report
 from scheduler.checker.against import compare_with
 from scheduler.checker.buffers import Buffers
-from scheduler.checker.device_order import standstill
+from scheduler.checker.device_order import Fault, run_devices
 from scheduler.checker.hazards import check_hazards
 from scheduler.checker.memory import peak_memory
 from scheduler.checker.order import check_groups, check_order
@@ -193,13 +194,10 @@ class ScheduleChecker(CheckingPass):
         return dataclasses.replace(limits, by_lane=asked)
 
     def _device_order(self, module: Module) -> list[Finding]:
-        stop = standstill(module, machine_of(module)) if self.device_order else None
-        if stop is None:
+        if not self.device_order:
             return []
-        first = stop.waits[0].instruction
-        report = Report(first.computation)
-        report.add(first, "C040" if stop.is_cycle else "C041", stop.message)
-        return list(report.findings(module))
+        machine = machine_of(module)
+        return _of_fault(run_devices([module] * machine.devices, machine))
 
     def _memory(self, module: Module, before: Module | None) -> list[Finding]:
         limit = self.memory_limit_bytes
@@ -218,9 +216,45 @@ class ScheduleChecker(CheckingPass):
         return list(report.findings(module))
 
 
+def check_device_order(modules: Sequence[Module]) -> list[Finding]:
+    """Whether devices that run different modules get through their communications.
+
+    Args:
+        modules: one per device, as each host compiled it; several devices may share
+            one. All ask for that many devices.
+
+    Returns:
+        One finding (C040 to C042), or none. Collectives meet by name.
+
+    Raises:
+        UsageError: U230 where the modules ask for another number of devices.
+    """
+    machine = machine_of(modules[0])
+    if any(machine_of(module) != machine for module in modules) or (
+        machine.devices != len(modules)
+    ):
+        raise UsageError(
+            f"{len(modules)} modules, one per device, for {machine.devices} devices",
+            code="U230",
+            hint="give the module of every device, in order of devices",
+        )
+    return _of_fault(run_devices(modules, machine))
+
+
+def _of_fault(fault: Fault | None) -> list[Finding]:
+    if fault is None:
+        return []
+    computation = fault.instruction.computation
+    report = Report(computation)
+    report.add(fault.instruction, fault.code, fault.message)
+    return list(report.findings(computation.module))
+
+
 def _same_order(before: Module | None, module: Module) -> bool:
-    """Whether every computation is in the order that it had."""
-    return before is not None and all(
+    """Whether every computation is in the order that it had, as far as can be told."""
+    if before is None or not before.is_scheduled:
+        return before is not None
+    return all(
         [i.name for i in c.instructions]
         == [i.name for i in getattr(before.computation(c.name), "instructions", ())]
         for c in module.computations
