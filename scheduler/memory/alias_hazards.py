@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from scheduler.memory.buffers import Buffers
-from scheduler.memory.dataflow import ValueRanks
+from scheduler.memory.dataflow import Dataflow, ValueRanks
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -55,7 +55,7 @@ class HazardTable:
                 positions = by_value[value]
                 # The defining position comes first wherever it stands.
                 positions.sort(key=lambda p: p != value)
-                found += self._uses_of_value(positions, done.computation.root)
+                found += uses_of_value(flow, positions, done.computation.root)
         return found
 
     def _by_buffer(self, computation: Computation) -> dict[int, list[int]]:
@@ -72,29 +72,29 @@ class HazardTable:
         self._positions[computation] = found
         return found
 
-    def _uses_of_value(
-        self, positions: list[int], root: Instruction
-    ) -> list[tuple[Instruction, int]]:
-        """Uses of one value through the positions that hold it.
 
-        A root that holds the value uses it in any case.
-        """
-        flow = self._buffers.flow
-        instructions = flow.reached.instructions
-        owners = [flow.owner(p) for p in positions]
-        root_holds = flow.reached.number[root] in owners
-        found: list[tuple[Instruction, int]] = []
-        for position, n in zip(positions, owners, strict=True):
-            instruction = instructions[n]
-            is_top = position == flow.start[n]
-            for user in instruction.users:
-                opcode = user.opcode
-                passes = opcode in _READ_NOTHING or (opcode in _READ_TOP and not is_top)
-                if passes and not (root_holds and user is root):
-                    continue
-                found += [
-                    (user, k)
-                    for k, operand in enumerate(user.operands)
-                    if operand is instruction
-                ]
-        return found
+def uses_of_value(
+    flow: Dataflow, positions: list[int], root: Instruction
+) -> list[tuple[Instruction, int]]:
+    """Uses of one value through the positions that hold it.
+
+    (user, operand number). A root that holds the value uses it in any case.
+    """
+    instructions = flow.reached.instructions
+    owners = [flow.owner(p) for p in positions]
+    root_holds = flow.reached.number[root] in owners
+    found: list[tuple[Instruction, int]] = []
+    for position, n in zip(positions, owners, strict=True):
+        instruction = instructions[n]
+        is_top = position == flow.start[n]
+        for user in instruction.users:
+            opcode = user.opcode
+            passes = opcode in _READ_NOTHING or (opcode in _READ_TOP and not is_top)
+            if passes and not (root_holds and user is root):
+                continue
+            found += [
+                (user, k)
+                for k, operand in enumerate(user.operands)
+                if operand is instruction
+            ]
+    return found

@@ -107,11 +107,14 @@ class Stream:
 DEFAULT_STREAM: Final = Stream("default")
 
 
-def scope_kind(instruction: Instruction) -> StreamKind | None:
+def scope_kind(
+    instruction: Instruction, *, groups_communicate: bool = True
+) -> StreamKind | None:
     """What a start occupies; None for all that starts nothing asynchronous.
 
     A send or recv that is pipelined through a loop starts nothing itself (see
-    `owner_of_transfer`). Source: as the module.
+    `owner_of_transfer`). Groups of collectives are communication unless the caller says
+    otherwise. Source: as the module.
     """
     opcode = instruction.opcode
     if opcode in ("send", "recv"):
@@ -126,7 +129,7 @@ def scope_kind(instruction: Instruction) -> StreamKind | None:
     communicates = (
         instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
         or is_collective_annotation(instruction)
-        or COLLECTIVES_GROUP in instruction.frontend_attributes
+        or (groups_communicate and COLLECTIVES_GROUP in instruction.frontend_attributes)
     )
     return "communication" if communicates else "compute"
 

@@ -23,6 +23,7 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.gpu_backend_config import JaxRelease
 from scheduler.passes.send_recv import (
     PIPELINE_ATTRIBUTE,
     is_pipelined_transfer,
@@ -107,6 +108,7 @@ def assign_streams(
     compute_streams: int = DEFAULT_COMPUTE_STREAMS,
     parallel_collective_overlap_limit: int = 1,
     guard: bool = True,
+    jax_release: JaxRelease | None = None,
 ) -> StreamAssignment:
     """The streams XLA's runtime will use; nothing is written.
 
@@ -118,6 +120,8 @@ def assign_streams(
             their streams.
         guard: keep collectives that could wait for each other in a cycle on one
             stream (XLA leaves that to its scheduler).
+        jax_release: whose XLA is followed, None for the source named above; that of jax
+            0.10 counts groups of collectives as compute.
 
     Raises:
         PassError: E020, a stream annotation that is no stream.
@@ -128,7 +132,7 @@ def assign_streams(
         raise ValueError(msg)
     turns = _Turns(communication_streams, compute_streams)
     scopes: dict[Instruction, Stream] = {}
-    for start, stream in _in_xla_order(module, turns):
+    for start, stream in _in_xla_order(module, turns, jax_release):
         scopes.setdefault(start, stream)
     moved: tuple[Moved, ...] = ()
     if guard:
@@ -172,7 +176,7 @@ class _Turns:
 
 
 def _in_xla_order(
-    module: Module, turns: _Turns
+    module: Module, turns: _Turns, jax_release: JaxRelease | None
 ) -> Iterator[tuple[Instruction, Stream]]:
     """Breadth first from the entry; what several call is met, and counted, again."""
     waiting = deque([module.entry])
@@ -183,7 +187,7 @@ def _in_xla_order(
         visits += 1
         plan = plans.get(computation)
         if plan is None:
-            plan = plans[computation] = _Plan.of(computation)
+            plan = plans[computation] = _Plan.of(computation, jax_release)
         elif visits > _MOST_VISITS:
             continue
         for start, kind in plan.starts:
@@ -199,11 +203,11 @@ class _Plan:
     entered: tuple[Computation, ...]
 
     @staticmethod
-    def of(computation: Computation) -> _Plan:
+    def of(computation: Computation, jax_release: JaxRelease | None) -> _Plan:
         starts: list[tuple[Instruction, str]] = []
         entered: list[Computation] = []
         for instruction in post_order(computation):
-            kind = scope_kind(instruction)
+            kind = scope_kind(instruction, groups_communicate=jax_release != "0.10")
             if kind is not None:
                 starts.append((instruction, kind))
             elif instruction.opcode in _ENTERED:

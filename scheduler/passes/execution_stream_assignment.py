@@ -1,0 +1,159 @@
+"""Streams of the GPU, written at what starts on them.
+
+    Before:  %s = (f32[8], f32[16]) all-gather-start(%x), ...
+             %r = f32[8] all-reduce-start(%y), ...
+    After:   %s = ..., backend_config={"operation_queue_id":"5",...}
+             %r = ..., frontend_attributes={_xla_stream_annotation="1"},
+                  backend_config={"operation_queue_id":"6",...}
+
+Queue 0 is the default stream, 1 to 4 are the compute streams, the communication streams
+follow (`scheduler.passes.streams`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.gpu_backend_config import (
+    JaxRelease,
+    has_gpu_config,
+    operation_queue_id,
+    set_operation_queue_id,
+)
+from scheduler.passes.stream_values import (
+    DEFAULT_COMMUNICATION_STREAMS,
+    DEFAULT_COMPUTE_STREAMS,
+    STREAM_ANNOTATION,
+    Stream,
+    annotated_number,
+    is_collective_annotation,
+)
+from scheduler.passes.streams import StreamAssignment, assign_streams
+
+#: What the annotations of a module say once they are written.
+Annotations = Literal["changed", "all", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class ExecutionStreamAssignment(Pass):
+    """Write the stream of every asynchronous start into its backend config.
+
+    By turns over the streams of each kind, as XLA assigns them: from the entry on,
+    breadth first, in post order. Stream annotations win. Collectives marked `is_sync`
+    stay on the default stream. Two collectives that run at the same time and share two
+    or more devices are kept on one stream, since they could wait for each other in a
+    cycle; a remark says so.
+
+    XLA's runtime assigns by turns itself, and obeys `_xla_stream_annotation`, not the
+    queue id. `annotate=changed` writes the annotation where its own turns would come
+    out otherwise.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions, and in pairs of collectives in flight together.
+    Source: openxla/xla `xla/service/gpu/execution_stream_assignment.cc`; keeping
+    collectives on one stream is not XLA's.
+
+    Attributes:
+        number_of_communication_streams: at least 1; XLA has 2 with
+            `collective-multi-streaming`.
+        number_of_compute_streams: at least 1.
+        parallel_collective_overlap_limit: above 1, collectives marked `is_sync` get
+            streams, too.
+        guard_cyclic_waits: keep such collectives on one stream.
+        annotate: where `_xla_stream_annotation` is written: `changed`, where XLA's
+            runtime would choose another stream; `all` starts; `none`.
+        xla_communication_streams: how many XLA's runtime itself will use.
+        jax_release: whose XLA is followed; `none`: the source named above. That of jax
+            0.10 counts groups of collectives as compute.
+    """
+
+    name: ClassVar[str] = "execution-stream-assignment"
+
+    number_of_communication_streams: int = DEFAULT_COMMUNICATION_STREAMS
+    number_of_compute_streams: int = DEFAULT_COMPUTE_STREAMS
+    parallel_collective_overlap_limit: int = 1
+    guard_cyclic_waits: bool = True
+    annotate: Annotations = "changed"
+    xla_communication_streams: int = DEFAULT_COMMUNICATION_STREAMS
+    jax_release: JaxRelease | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers of streams below 1 (U013)."""
+        for number in (
+            self.number_of_communication_streams,
+            self.number_of_compute_streams,
+            self.xla_communication_streams,
+        ):
+            if number < 1:
+                raise ValueError(f"{number} streams, but there is at least 1 of each")
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """All reachable computations together."""
+        version = module.version
+        assigned = assign_streams(
+            module,
+            communication_streams=self.number_of_communication_streams,
+            compute_streams=self.number_of_compute_streams,
+            parallel_collective_overlap_limit=self.parallel_collective_overlap_limit,
+            guard=self.guard_cyclic_waits,
+            jax_release=self.jax_release,
+        )
+        for moved in assigned.moved:
+            report.remark(moved.to_text())
+        for start in assigned:
+            self._write_queue(start, assigned[start], report)
+        self._annotate(module, assigned, report)
+        return module.version != version
+
+    def _write_queue(self, start: Instruction, stream: Stream, report: Report) -> None:
+        report.count(f"on-{str(stream).replace(' ', '-')}")
+        queue = stream.queue_id(self.number_of_compute_streams)
+        if operation_queue_id(start) == queue:
+            return
+        if not has_gpu_config(start):
+            report.remark(
+                f"not written: the backend config of %{start.name} is no JSON"
+            )
+            return
+        set_operation_queue_id(start, self.jax_release or "0.10", queue)
+
+    def _annotate(
+        self, module: Module, assigned: StreamAssignment, report: Report
+    ) -> None:
+        """Tell XLA's runtime what it would not do by itself.
+
+        An annotation takes its start out of XLA's turns; so when one is needed, all
+        starts that take turns get theirs.
+        """
+        if self.annotate == "none":
+            return
+        unannotated = [
+            start
+            for start in assigned
+            if annotated_number(start) is None and start not in assigned.synchronous
+        ]
+        if self.annotate == "changed":
+            chosen_by_xla = assign_streams(
+                module,
+                communication_streams=self.xla_communication_streams,
+                parallel_collective_overlap_limit=self.parallel_collective_overlap_limit,
+                guard=False,
+                jax_release=self.jax_release,
+            )
+            if chosen_by_xla.scopes == assigned.scopes:
+                return
+        for start in unannotated:
+            if is_collective_annotation(start):
+                report.remark(
+                    f"not annotated: %{start.name} is annotated as a collective"
+                )
+                continue
+            number = str(assigned[start].number)
+            start.frontend_attributes = start.frontend_attributes.with_value(
+                STREAM_ANNOTATION, number
+            )
+            report.count("starts-annotated")

@@ -1,0 +1,248 @@
+"""Control edges that keep the last readers of large buffers from being put off.
+
+    Before:  big = f32[4096] fusion(p)       u = f32[] reduce(big)
+             s1 d1 ... s2 = all-gather-start(q)
+    After:   s2 = all-gather-start(q), control-predecessors={u}
+
+The scheduler moves what is not needed soon out of the way of asynchronous operations,
+and large buffers live on meanwhile. A start waits for all readers of a buffer that the
+order so far has done with some windows (from a start to its done) before.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.reachability import ancestors
+from hlo_passes.errors import PassError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext, Report
+from scheduler.hardware.target import target
+from scheduler.memory.alias_hazards import uses_of_value
+from scheduler.memory.buffers import Buffers, build_buffers
+from scheduler.memory.dataflow import ValueRanks
+from scheduler.memory.memory_limit import (
+    DEFAULT_SLOP_PERCENT,
+    scheduler_memory_limit_bytes,
+)
+
+_TRANSFERS: Final = {"send": "send-done", "recv": "recv-done"}
+#: The smallest buffer that is fenced, as a part of the memory limit.
+_PART_OF_LIMIT: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerMemoryFencing(Pass):
+    """Let asynchronous starts wait for the readers of buffers that are done with.
+
+    Looked at is every buffer of at least the threshold that is defined (not by a
+    parameter) and read in one computation alone and is no part of its result. Of the
+    windows that close behind the last reader, in the order that the module has, the one
+    `scheduler-memory-fencing-slack-windows` further on gets the edges, where it opens
+    behind that reader.
+
+    Requires: a scheduled module (E023).
+    Ensures: every edge goes forward in the schedule.
+    Complexity: linear in instructions for each window that gets edges.
+    Source: openxla/xla `xla/service/scheduler_memory_fencing.cc`,
+    `xla/service/gpu/gpu_hlo_schedule.cc`.
+
+    Attributes:
+        scheduler_memory_fencing_threshold_bytes: smaller buffers are left alone; 0 for
+            a hundredth of the memory limit, below 0 nothing happens.
+        scheduler_memory_fencing_slack_windows: how many windows later readers may run.
+        memory_limit_bytes: the scheduler's limit; `none`: from the target.
+        memory_limit_slop_factor: percent of the memory beside parameters and result.
+    """
+
+    name: ClassVar[str] = "scheduler-memory-fencing"
+
+    scheduler_memory_fencing_threshold_bytes: int = 0
+    scheduler_memory_fencing_slack_windows: int = 1
+    memory_limit_bytes: int | None = None
+    memory_limit_slop_factor: int = DEFAULT_SLOP_PERCENT
+
+    def __post_init__(self) -> None:
+        """Refuse windows before the reader's own (U013)."""
+        if self.scheduler_memory_fencing_slack_windows < 0:
+            raise ValueError("scheduler-memory-fencing-slack-windows is at least 0")
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """All computations together."""
+        if not module.is_scheduled:
+            raise PassError(
+                f"{self.name} needs a scheduled module",
+                code="E023",
+                hint="run hlo-memory-scheduler first",
+            )
+        threshold = self._threshold_bytes(module, context)
+        if threshold is None:
+            return False
+        version = module.version
+        buffers = build_buffers(module)
+        fences = _Fences(self.scheduler_memory_fencing_slack_windows)
+        for size, positions in _large_buffers(buffers, threshold):
+            report.count("buffers-considered")
+            fences.fence(buffers, positions, size, report)
+        for user, start in fences.edges():
+            start.computation.add_control_edge(user, start)
+            report.count("edges-added")
+        return module.version != version
+
+    def _threshold_bytes(self, module: Module, context: PassContext) -> int | None:
+        """Bytes; None where the pass is switched off."""
+        wanted = self.scheduler_memory_fencing_threshold_bytes
+        if wanted < 0:
+            return None
+        limit = self.memory_limit_bytes
+        if limit is None:
+            limit = scheduler_memory_limit_bytes(
+                module,
+                target(context.target).memory_bytes,
+                slop_percent=self.memory_limit_slop_factor,
+            )
+        return min(wanted or limit // _PART_OF_LIMIT, limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """From a start to its done, as places in the schedule."""
+
+    start: Instruction
+    opens: int
+    closes: int
+
+
+def windows_of(computation: Computation) -> tuple[Window, ...]:
+    """Windows in the order of their starts; one without done closes at once."""
+    place = {i: k for k, i in enumerate(computation.instructions)}
+    found: list[Window] = []
+    for start, opens in place.items():
+        done = _done_of(start)
+        if start.opcode in _TRANSFERS or start.async_role == "start":
+            closes = opens if done is None else place.get(done, opens)
+            found.append(Window(start, opens, closes))
+    return tuple(found)
+
+
+def _done_of(start: Instruction) -> Instruction | None:
+    if start.opcode in _TRANSFERS:
+        wanted = _TRANSFERS.values()
+        return next((u for u in start.users if u.opcode in wanted), None)
+    if start.async_role != "start":
+        return None
+    work = list(start.users)
+    for user in work:
+        if user.async_role == "done":
+            return user
+        if user.async_role == "update":
+            work.extend(user.users)
+    return None
+
+
+def _large_buffers(
+    buffers: Buffers, threshold_bytes: int
+) -> list[tuple[int, list[int]]]:
+    """(bytes, positions) of buffers of at least that size, in XLA's order."""
+    large = {b for b, n in enumerate(buffers.sizes_bytes) if n >= threshold_bytes}
+    if not large:
+        return []
+    positions: dict[int, list[int]] = {}
+    for position in range(len(buffers.of_position)):
+        for b in buffers.at(position):
+            if b in large:
+                positions.setdefault(b, []).append(position)
+    ranks = ValueRanks(buffers.flow)
+    value = buffers.flow.value
+    first = {b: min(ranks(value[p]) for p in of_b) for b, of_b in positions.items()}
+    return [
+        (buffers.sizes_bytes[b], positions[b])
+        for b in sorted(positions, key=first.__getitem__)
+    ]
+
+
+class _Fences:
+    """Which starts wait for which readers."""
+
+    def __init__(self, slack_windows: int) -> None:
+        self._slack = slack_windows
+        self._windows: dict[Computation, tuple[Window, ...]] = {}
+        self._places: dict[Computation, dict[Instruction, int]] = {}
+        self._readers: dict[Instruction, dict[Instruction, None]] = {}
+
+    def edges(self) -> list[tuple[Instruction, Instruction]]:
+        """(reader, start), without those that the graph has already."""
+        found: list[tuple[Instruction, Instruction]] = []
+        for start, readers in self._readers.items():
+            above = ancestors((start,))
+            found += [(reader, start) for reader in readers if reader not in above]
+        return found
+
+    def fence(
+        self, buffers: Buffers, positions: list[int], size: int, report: Report
+    ) -> None:
+        """Let a start wait for the readers of the buffer at these positions."""
+        computation = _only_computation(buffers, positions)
+        if computation is None:
+            return
+        readers = _readers(buffers, positions, computation)
+        windows = self._windows_of(computation)
+        place = self._places[computation]
+        if not readers or not windows:
+            return
+        last = max(place[reader] for reader in readers)
+        k = next((k for k, w in enumerate(windows) if w.closes > last), len(windows))
+        behind = (w for w in windows[k + self._slack :] if w.opens > last)
+        window = next(behind, None)
+        if window is None:
+            owner = buffers.flow.reached.instructions[buffers.flow.owner(positions[0])]
+            report.remark(
+                f"not fenced: %{owner.name} ({size} bytes), no window opens far enough "
+                "behind its last reader"
+            )
+            return
+        of_start = self._readers.setdefault(window.start, {})
+        of_start |= dict.fromkeys(r for r in readers if r is not window.start)
+
+    def _windows_of(self, computation: Computation) -> tuple[Window, ...]:
+        if computation not in self._windows:
+            self._windows[computation] = windows_of(computation)
+            self._places[computation] = {
+                i: k for k, i in enumerate(computation.instructions)
+            }
+        return self._windows[computation]
+
+
+def _only_computation(buffers: Buffers, positions: list[int]) -> Computation | None:
+    """Where the whole buffer lives; None for parameters', results' and shared ones."""
+    flow = buffers.flow
+    owners = [flow.reached.instructions[flow.owner(p)] for p in positions]
+    computation = owners[0].computation
+    for owner in owners:
+        if (
+            owner.computation is not computation
+            or owner is computation.root
+            or owner.opcode == "parameter"
+        ):
+            return None
+    return computation
+
+
+def _readers(
+    buffers: Buffers, positions: list[int], computation: Computation
+) -> list[Instruction]:
+    """Users of every value of the buffer; [] where the root is one of them."""
+    flow = buffers.flow
+    by_value: dict[int, list[int]] = {}
+    for position in positions:
+        by_value.setdefault(flow.value[position], []).append(position)
+    found: dict[Instruction, None] = {}
+    for value in sorted(by_value, key=ValueRanks(flow)):
+        at = sorted(by_value[value], key=lambda p: p != value)
+        found |= dict.fromkeys(
+            user for user, _ in uses_of_value(flow, at, computation.root)
+        )
+    return [] if computation.root in found else list(found)
