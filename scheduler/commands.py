@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import pathlib
 import sys
 from dataclasses import replace
 
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_bytes, write_text
-from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.verify.verifier import verify
 from scheduler.calibration import (
@@ -42,7 +40,7 @@ from scheduler.latency.collective_time import (
 from scheduler.latency.options import OPTION_NAMES, LatencyOptions
 from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
 from scheduler.module_costs import EstimateReport, estimate
-from scheduler.plots import FORMATS, plot_module
+from scheduler.plots import plot_format, plot_module
 
 
 def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
@@ -135,19 +133,8 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def _plot_format(path: str) -> str:
-    suffix = pathlib.PurePath(path).suffix.removeprefix(".")
-    if suffix not in FORMATS:
-        raise UsageError(
-            f"--plot={path}: cannot draw this kind of file",
-            code="U212",
-            hint=f"a name that ends in .{' or .'.join(FORMATS)}",
-        )
-    return suffix
-
-
 def _run_estimate(arguments: argparse.Namespace) -> int:
-    plot_format = _plot_format(arguments.plot) if arguments.plot else ""
+    drawn = plot_format(arguments.plot) if arguments.plot else ""
     names = [n for n in arguments.compare_targets.split(",") if n] or [arguments.target]
     for name in names:
         target(name)
@@ -157,7 +144,7 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     reports = [_report(module, s, arguments.estimator) for s in settings]
     if arguments.plot:
         models = [collective_model(s) for s in settings]
-        write_bytes(arguments.plot, plot_module(module, models, plot_format))
+        write_bytes(arguments.plot, plot_module(module, models, drawn))
     if arguments.write_profile:
         _write_profile(arguments, module, settings[0])
     if arguments.json:

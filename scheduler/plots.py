@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import io
+import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -190,8 +191,7 @@ def plot_module(
 
 def draw(curves: Sequence[Curve], file_format: str) -> bytes:
     """The picture: latency above, algorithm bandwidth below."""
-    figure_class = _figure_class()
-    figure = figure_class(figsize=(9, 9), layout="constrained")
+    figure = new_figure((9.0, 9.0))
     latency, bandwidth = figure.subplots(2, 1, sharex=True)
     for number, curve in enumerate(curves):
         color = f"C{number % 10}"
@@ -224,10 +224,39 @@ def draw(curves: Sequence[Curve], file_format: str) -> bytes:
     latency.legend(fontsize=7)
     for axes in (latency, bandwidth):
         axes.grid(visible=True, which="major", alpha=0.3)
+    return picture_bytes(figure, file_format)
+
+
+def plot_format(path: str) -> str:
+    """The picture format that a file's name asks for. Raises UsageError U212."""
+    suffix = pathlib.PurePath(path).suffix.removeprefix(".")
+    if suffix not in FORMATS:
+        raise UsageError(
+            f"--plot={path}: cannot draw this kind of file",
+            code="U212",
+            hint=f"a name that ends in .{' or .'.join(FORMATS)}",
+        )
+    return suffix
+
+
+def new_figure(size_inches: tuple[float, float]) -> Any:
+    """An empty matplotlib figure. Raises UsageError U210 without matplotlib."""
+    try:
+        figure_class = importlib.import_module("matplotlib.figure").Figure
+    except ImportError as problem:
+        raise UsageError(
+            "drawing needs matplotlib",
+            code="U210",
+            hint="pip install 'hlo-passes[plot]'",
+        ) from problem
+    return figure_class(figsize=size_inches, layout="constrained")
+
+
+def picture_bytes(figure: Any, file_format: str) -> bytes:
+    """The figure as a file: no date and fixed ids, so that equal ones are equal."""
     buffer = io.BytesIO()
-    # No date and fixed ids: the same module gives the same bytes.
     metadata = {"Date": None} if file_format == "svg" else {"Software": None}
-    _set_svg_salt()
+    importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = "hlo-passes"
     figure.savefig(buffer, format=file_format, metadata=metadata)
     return buffer.getvalue()
 
@@ -237,18 +266,3 @@ def _gb_per_s(sizes: Sequence[int], latencies: Sequence[float]) -> list[float]:
         size / us / 1e3 if us else 0.0
         for size, us in zip(sizes, latencies, strict=True)
     ]
-
-
-def _figure_class() -> Any:
-    try:
-        return importlib.import_module("matplotlib.figure").Figure
-    except ImportError as problem:
-        raise UsageError(
-            "drawing needs matplotlib",
-            code="U210",
-            hint="pip install 'hlo-passes[plot]'",
-        ) from problem
-
-
-def _set_svg_salt() -> None:
-    importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = "hlo-passes"

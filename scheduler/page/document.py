@@ -22,7 +22,7 @@ from scheduler.page.encoding import (
     readable,
     sentence,
 )
-from scheduler.schedule_moves import TAKES_NO_TIME, Simulated, schedule_moves
+from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
 #: In the order in which they use each other.
@@ -32,15 +32,18 @@ _SCRIPTS: Final = (
 )  # fmt: skip
 
 
-def render_page(side: Side, before: Side | None = None) -> str:
+def render_page(
+    side: Side, before: Side | None = None, moves: Sequence[Move] | None = None
+) -> str:
     """A page of one timeline, or of two side by side.
 
     Args:
         side: what is drawn; with `before`, the state afterwards.
         before: an earlier state of the same module.
+        moves: what moved, where it is known already.
     """
     sides = [side] if before is None else [before, side]
-    data = _page_data(sides)
+    data = _page_data(sides, _moves(sides) if moves is None else moves)
     # '<' would end the element that holds the data, were it to stand in a name.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     text = text.replace("<", "\\u003c").replace("\N{LINE SEPARATOR}", "\\u2028")
@@ -55,7 +58,7 @@ def render_page(side: Side, before: Side | None = None) -> str:
     )
 
 
-def _page_data(sides: Sequence[Side]) -> dict[str, Any]:
+def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     opcodes = Opcodes()
     encoded = [encode_side(each, opcodes) for each in sides]
     for side, view in zip(sides, encoded, strict=True):
@@ -81,25 +84,29 @@ def _page_data(sides: Sequence[Side]) -> dict[str, Any]:
         "opcodes": list(opcodes.numbers),
         "page_notes": [sentence(note) for note in last.notes],
         "sides": encoded,
-        **_moves(sides),
+        **_told(moves),
     }
 
 
-def _moves(sides: Sequence[Side]) -> dict[str, Any]:
-    """What moved from the first side to the last, and how much is left out."""
+def _moves(sides: Sequence[Side]) -> tuple[Move, ...]:
+    """What moved from the first side to the last; nothing without their modules."""
     first, last = sides[0], sides[-1]
     if first is last or first.module is None or last.module is None:
-        return {"moves": [], "moves_note": ""}
-    found = schedule_moves(
+        return ()
+    return schedule_moves(
         Simulated(first.module, first.timeline), Simulated(last.module, last.timeline)
     )
+
+
+def _told(moves: Sequence[Move]) -> dict[str, Any]:
+    """The moves that the page lists, and how many it leaves out."""
     told = [
         {**move.to_json(), "bought": readable(move.bought)}
-        for move in found
+        for move in moves
         if move.bought != TAKES_NO_TIME
     ]
     note = f"{len(told):,}, the dearest first"
-    if silent := len(found) - len(told):
+    if silent := len(moves) - len(told):
         note += f"; {silent:,} more take no time and are left out"
     return {"moves": told, "moves_note": note}
 

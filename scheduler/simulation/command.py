@@ -3,6 +3,8 @@
 hlo-passes simulate m.hlo --target=h100_sxm --topology=1x2x8
 hlo-passes simulate m.hlo --costs=costs.json.gz --streams=2 --json
 hlo-passes simulate m.hlo --trace=step.trace.json --html=step.html
+hlo-passes simulate before.hlo --against=after.hlo --html=both.html
+hlo-passes simulate m.hlo --passes=PIPELINE --sweep=OPTION=1,2,4
 """
 
 from __future__ import annotations
@@ -18,8 +20,15 @@ from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_text
 from hlo_passes.verify.verifier import verify
 from scheduler.commands import add_estimator_arguments
+from scheduler.page.comparison import compare_command
+from scheduler.schedule_moves import Simulated
 from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
 from scheduler.simulation.report import DEFAULT_ROWS, report_text
+from scheduler.sweep.command import (
+    add_sweep_arguments,
+    check_sweep_arguments,
+    sweep_command,
+)
 
 #: Lines of lanes are no wider than this, nor narrower than the other.
 _WIDEST: Final = 160
@@ -40,12 +49,23 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--html", metavar="FILE", help="a page of its own; gzip by suffix"
     )
+    parser.add_argument(
+        "--against", metavar="AFTER",
+        help="a later state of the module: what moved, and what that bought; with "
+        "--html both side by side",
+    )  # fmt: skip
+    add_sweep_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    check_sweep_arguments(arguments)
     module = read_module(arguments.input)
     verify(module, allow_unknown=True)
+    if arguments.sweep:
+        return sweep_command(arguments, module)
     timeline = simulate_arguments(arguments, module)
+    if arguments.against:
+        return compare_command(arguments, Simulated(module, timeline))
     if arguments.trace:
         write_text(arguments.trace, json.dumps(timeline.to_perfetto()) + "\n")
     if arguments.html:

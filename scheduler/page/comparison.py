@@ -1,0 +1,58 @@
+"""`hlo-passes simulate BEFORE --against=AFTER`: two schedules of one module."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import pathlib
+import sys
+
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.errors import UsageError
+from hlo_passes.verify.verifier import verify
+from scheduler.page.document import render_page
+from scheduler.page.encoding import Side
+from scheduler.schedule_diff import ScheduleDiff
+from scheduler.schedule_moves import Simulated, schedule_moves
+from scheduler.simulation.arguments import simulate_arguments
+
+
+def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
+    """Tell what moved on stdout, and draw both where `--html` asks for it.
+
+    Raises UsageError U222 for what shows one schedule only.
+    """
+    if arguments.trace:
+        raise UsageError(
+            "--trace shows one schedule, --against makes two",
+            code="U222",
+            hint="one trace for each, without --against",
+        )
+    module = read_module(arguments.against)
+    verify(module, allow_unknown=True)
+    after = Simulated(module, simulate_arguments(arguments, module))
+    moves = schedule_moves(before, after)
+    if arguments.html:
+        page = render_page(
+            _side(after, "after", arguments.against),
+            _side(before, "before", arguments.input),
+            moves,
+        )
+        write_text(arguments.html, page)
+    if arguments.json:
+        told = {
+            **before.timeline.to_json(),
+            "against": after.timeline.to_json(),
+            "moves": [move.to_json() for move in moves],
+        }
+        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+    else:
+        found = ScheduleDiff(before, after, moves, arguments.rows)
+        sys.stdout.write(found.to_text())
+    return ExitCode.DONE
+
+
+def _side(simulated: Simulated, label: str, path: str) -> Side:
+    name = pathlib.PurePath(path).name
+    return Side(simulated.timeline, label, name, simulated.module)

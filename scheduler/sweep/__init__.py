@@ -1,0 +1,1 @@
+"""A pipeline run with every combination of some option values, each simulated."""

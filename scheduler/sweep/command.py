@@ -1,0 +1,95 @@
+"""The sweep of `hlo-passes simulate`: its arguments, and what it does.
+
+hlo-passes simulate m.hlo --passes=latency-hiding-scheduler
+    --sweep=parallel-collective-overlap-limit=1,2,4 --memory-limit-bytes=68719476736
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from hlo_passes.cli.command import positive
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.files import write_bytes
+from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
+from scheduler.plots import plot_format
+from scheduler.simulation.arguments import simulate_arguments
+from scheduler.sweep.options import count_of, parse_sweep
+from scheduler.sweep.plot import plot_sweep
+from scheduler.sweep.progress import with_progress
+from scheduler.sweep.report import SweepReport
+from scheduler.sweep.run import Sweep, run_sweep
+
+
+def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
+    """What a sweep takes."""
+    group = parser.add_argument_group("sweep")
+    group.add_argument(
+        "--sweep", default="", metavar="OPTION=V,V,...",
+        help="run --passes with every combination of these option values; an option "
+        "is named alone, or PASS.OPTION where several passes have it",
+    )  # fmt: skip
+    group.add_argument("--passes", default="", metavar="PIPELINE", help="what is run")
+    group.add_argument(
+        "--memory-limit-bytes", type=positive, metavar="N",
+        help="of the peak; the best combination stays within",
+    )  # fmt: skip
+    group.add_argument("--plot", metavar="FILE.png|svg", help="the sweep drawn")
+    group.add_argument(
+        "--processes", type=positive, metavar="N", help="default: one for each core"
+    )
+
+
+def check_sweep_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse arguments that say nothing together. Raises UsageError U222."""
+    if arguments.sweep:
+        if not arguments.passes:
+            raise UsageError(
+                "--sweep varies options of a pipeline, and there is none",
+                code="U222",
+                hint="--passes=PIPELINE",
+            )
+        unused = [n for n in ("html", "trace", "against") if getattr(arguments, n)]
+        if unused:
+            raise UsageError(
+                f"--{unused[0]} shows one schedule, a sweep has many",
+                code="U222",
+                hint="run the pipeline that the sweep names as best with opt",
+            )
+        return
+    for name in ("passes", "memory_limit_bytes", "plot", "processes"):
+        if getattr(arguments, name):
+            option = name.replace("_", "-")
+            raise UsageError(
+                f"--{option} is for --sweep", code="U222",
+                hint="to run a pipeline once: hlo-passes opt",
+            )  # fmt: skip
+
+
+def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
+    """Run a sweep; tells what it found on stdout."""
+    drawn = plot_format(arguments.plot) if arguments.plot else ""
+    swept = parse_sweep(arguments.sweep, arguments.passes)
+    filename = module.source.filename if module.source else arguments.input
+    sweep = Sweep(module.to_text(), filename, arguments.passes, swept, arguments)
+    sweep.check()
+    given = simulate_arguments(arguments, module).times if module.is_scheduled else None
+    rows = run_sweep(sweep, processes=arguments.processes)
+    report = SweepReport(
+        swept,
+        tuple(with_progress(rows, count_of(swept), "sweep")),
+        given,
+        arguments.memory_limit_bytes,
+    )
+    if arguments.plot:
+        write_bytes(arguments.plot, plot_sweep(report, drawn))
+    if arguments.json:
+        sys.stdout.write(json.dumps(report.to_json(), indent=1) + "\n")
+    else:
+        sys.stdout.write(report.to_text())
+    if not any(row.is_done for row in report.rows):
+        return ExitCode.PASS_FAILED
+    return ExitCode.DONE

@@ -1,0 +1,201 @@
+"""What a sweep varies: option names found in a pipeline, and their values.
+
+    sweep  = item { "," item }
+    item   = name "=" value | value          a value alone continues the list before it
+    name   = OPTION | PASS "." OPTION | "*." OPTION
+    value  = up to the next comma, or quoted with '
+
+    threshold-bytes=1048576,4194304,parallel-collective-overlap-limit=1,2,4
+
+An option's name stands for the one pass of the pipeline that has such an option,
+wherever that pass stands and however often. Where several passes do, `PASS.OPTION` says
+which, and `*.OPTION` sets it in all of them together. The simulator's own option is
+`simulate.streams`. A value replaces what the pipeline's text says.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.errors import UsageError
+from hlo_passes.passes.pipeline import FixedPoint
+from hlo_passes.passes.registry import find_pass
+from hlo_passes.passes.spec import Step, nearest, parse_steps
+
+#: The simulator as if it were a pass, and its options.
+SIMULATOR: Final = "simulate"
+SIMULATOR_OPTIONS: Final = ("streams",)
+#: In place of a pass: all that have the option.
+_ALL: Final = "*"
+#: More combinations than this are a slip of the hand.
+MOST_COMBINATIONS: Final = 10_000
+
+_ITEM: Final = re.compile(
+    r"\s*(?:(?P<name>(?:\*\.)?[A-Za-z][\w.-]*)\s*=)?\s*(?:'(?P<quoted>[^']*)'|(?P<bare>[^,']*))"
+    r"\s*(?:,|$)"
+)
+_NEEDS_QUOTES: Final = re.compile(r"[,{}()\s]")
+
+
+@dataclass(frozen=True, slots=True)
+class SweptOption:
+    """An option, the passes where it is set, and the values that it takes in turn."""
+
+    passes: tuple[str, ...]
+    option: str
+    values: tuple[str, ...]
+
+
+#: One value for each swept option, in their order.
+Choice = tuple[str, ...]
+
+
+def parse_sweep(text: str, pipeline: str) -> tuple[SweptOption, ...]:
+    """The swept options of a sweep text over the passes of a pipeline.
+
+    Raises UsageError U222 for a text of another form, a name that no pass or several
+    passes of the pipeline have, and too many combinations; PipelineSpecError for the
+    pipeline.
+    """
+    offered = _offered(parse_steps(pipeline))
+    found: list[SweptOption] = []
+    taken: set[tuple[str, str]] = set()
+    for name, values in _lists(text):
+        owners, option = _find(name, offered)
+        for owner in owners:
+            if (owner, option) in taken:
+                twice = f"{owner}.{option} is given twice"
+                raise _fault(text, twice, "one list for each")
+            taken.add((owner, option))
+        found.append(SweptOption(owners, option, values))
+    if (count := count_of(found)) > MOST_COMBINATIONS:
+        hint = f"at most {MOST_COMBINATIONS} are run"
+        raise _fault(text, f"these are {count} combinations", hint)
+    return tuple(found)
+
+
+def count_of(swept: Sequence[SweptOption]) -> int:
+    """How many combinations there are."""
+    count = 1
+    for each in swept:
+        count *= len(each.values)
+    return count
+
+
+def combinations(swept: Sequence[SweptOption]) -> Iterator[Choice]:
+    """All of them; the last option varies fastest."""
+    return itertools.product(*(each.values for each in swept))
+
+
+def pipeline_of(pipeline: str, swept: Sequence[SweptOption], choice: Choice) -> str:
+    """The pipeline's text with the values of a choice."""
+    wanted: dict[str, dict[str, str]] = {}
+    for each, value in zip(swept, choice, strict=True):
+        for name in each.passes:
+            wanted.setdefault(name, {})[each.option] = value
+    return ",".join(_with(step, wanted) for step in parse_steps(pipeline))
+
+
+def simulator_options(swept: Sequence[SweptOption], choice: Choice) -> dict[str, str]:
+    """The values of a choice that are for the simulator."""
+    return {
+        each.option: value
+        for each, value in zip(swept, choice, strict=True)
+        if SIMULATOR in each.passes
+    }
+
+
+def _fault(text: str, message: str, hint: str) -> UsageError:
+    return UsageError(f"--sweep={text}: {message}", code="U222", hint=hint)
+
+
+def _lists(text: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Names with their values."""
+    example = "as in threshold-bytes=1048576,4194304"
+    found: list[tuple[str, list[str]]] = []
+    at = 0
+    while at < len(text):
+        item = _ITEM.match(text, at)
+        if item is None:
+            raise _fault(text, f"cannot read {text[at:]!r}", example)
+        at = item.end()
+        value = item["quoted"] if item["quoted"] is not None else item["bare"].strip()
+        if item["name"]:
+            found.append((item["name"], [value]))
+        elif found:
+            found[-1][1].append(value)
+        else:
+            raise _fault(text, f"{value!r} belongs to no option", example)
+    if not found:
+        raise _fault(text, "it varies nothing", example)
+    for name, values in found:
+        if "" in values:
+            raise _fault(text, f"{name} has an empty value", example)
+    return [(name, tuple(dict.fromkeys(values))) for name, values in found]
+
+
+def _offered(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
+    """Options of each pass of the pipeline, and of the simulator."""
+    offered: dict[str, tuple[str, ...]] = {}
+    waiting = list(steps)
+    while waiting:
+        step = waiting.pop(0)
+        waiting = [*step.inner, *waiting]
+        kind = FixedPoint if step.name == FixedPoint.name else find_pass(step.name)
+        offered[step.name] = tuple(
+            field.name.replace("_", "-")
+            for field in dataclasses.fields(kind)
+            if field.init and not (kind is FixedPoint and field.name == "passes")
+        )
+    offered[SIMULATOR] = SIMULATOR_OPTIONS
+    return offered
+
+
+def _find(
+    name: str, offered: dict[str, tuple[str, ...]]
+) -> tuple[tuple[str, ...], str]:
+    """The passes and the option that a name stands for."""
+    owner, _, option = name.rpartition(".")
+    owners = tuple(
+        each
+        for each, options in offered.items()
+        if option in options and owner in ("", _ALL, each)
+    )
+    if len(owners) == 1 or (owners and owner == _ALL):
+        return owners, option
+    if owners:
+        several = " or ".join(f"{each}.{option}" for each in owners)
+        raise UsageError(
+            f"--sweep: {option} is an option of {len(owners)} passes",
+            code="U222",
+            hint=f"say which: {several}; or {_ALL}.{option} for all of them",
+        )
+    full = [f"{each}.{o}" for each, options in offered.items() for o in options]
+    plain = [o for options in offered.values() for o in options]
+    known = full if owner else plain
+    raise UsageError(
+        f"--sweep: no pass of the pipeline has an option {name}",
+        code="U222",
+        hint=nearest(name, known) or f"there are: {', '.join(full)}",
+    )
+
+
+def _with(step: Step, wanted: dict[str, dict[str, str]]) -> str:
+    """A step's text with other option values."""
+    options = {**dict(step.options), **wanted.get(step.name, {})}
+    text = step.name
+    if options:
+        listed = ",".join(f"{name}={_quoted(v)}" for name, v in options.items())
+        text += f"{{{listed}}}"
+    if step.inner:
+        text += f"({','.join(_with(inner, wanted) for inner in step.inner)})"
+    return text
+
+
+def _quoted(value: str) -> str:
+    return f"'{value}'" if _NEEDS_QUOTES.search(value) else value

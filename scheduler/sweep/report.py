@@ -1,0 +1,117 @@
+"""What a sweep found: a table, the best line marked, and the pipeline that gives it.
+
+  overlap-limit  streams  step      exposed   gap       peak
+  1              1        1.42 ms   0.31 ms   0.22 ms   1.2 GiB
+* 4              2        1.21 ms   0.10 ms   0.01 ms   1.3 GiB
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduler.simulation.timeline import ComputationTimes
+from scheduler.simulation.units import bytes_text, time_text
+from scheduler.sweep.options import SweptOption
+from scheduler.sweep.run import SweepRow, best_of, fits
+
+_FIGURES = ("step", "exposed", "gap", "peak")
+
+
+@dataclass(frozen=True, slots=True)
+class SweepReport:
+    """All combinations of a sweep.
+
+    Attributes:
+        swept: what varied.
+        rows: in the order of the combinations.
+        given: the module as it was given, None when it is not scheduled.
+        limit_bytes: of the peak memory, None for none.
+    """
+
+    swept: tuple[SweptOption, ...]
+    rows: tuple[SweepRow, ...]
+    given: ComputationTimes | None = None
+    limit_bytes: int | None = None
+
+    @property
+    def best(self) -> SweepRow | None:
+        """The fastest combination within the limit; None where none fits."""
+        return best_of(self.rows, self.limit_bytes)
+
+    def to_text(self) -> str:
+        """The table, and what is best."""
+        best = self.best
+        head = ["", *(each.option for each in self.swept), *_FIGURES]
+        lines = [head]
+        if self.given is not None:
+            blanks = ["as given", *([""] * (len(self.swept) - 1))]
+            lines.append(["", *blanks, *_figures(self.given)])
+        for row in self.rows:
+            mark = "*" if row is best else ""
+            if row.times is None:
+                lines.append([mark, *row.choice, row.problem])
+                continue
+            over = "" if fits(row.times, self.limit_bytes) else ", over the limit"
+            *figures, peak = _figures(row.times)
+            lines.append([mark, *row.choice, *figures, peak + over])
+        text = _aligned(lines)
+        return f"{text}\n{self._verdict(best)}"
+
+    def _verdict(self, best: SweepRow | None) -> str:
+        within = ""
+        if self.limit_bytes is not None:
+            within = f" within {bytes_text(self.limit_bytes)}"
+        if best is None:
+            if all(not row.is_done for row in self.rows):
+                return "best: none, every combination failed\n"
+            return f"best: none, no combination stays{within}\n"
+        chosen = ", ".join(
+            f"{each.option}={value}"
+            for each, value in zip(self.swept, best.choice, strict=True)
+        )
+        return f'best{within}: {chosen}\n--passes="{best.pipeline}"\n'
+
+    def to_json(self) -> dict[str, Any]:
+        """Keys: options, memory_limit_bytes, given, combinations, best (its index)."""
+        best = self.best
+        return {
+            "options": [
+                {"passes": each.passes, "option": each.option, "values": each.values}
+                for each in self.swept
+            ],
+            "memory_limit_bytes": self.limit_bytes,
+            "given": self.given.to_json() if self.given else None,
+            "combinations": [
+                {
+                    "values": row.choice,
+                    "pipeline": row.pipeline,
+                    **(row.times.to_json() if row.times else {"problem": row.problem}),
+                }
+                for row in self.rows
+            ],
+            "best": None if best is None else self.rows.index(best),
+        }
+
+
+def _figures(times: ComputationTimes) -> list[str]:
+    return [
+        time_text(times.step_time_us),
+        time_text(times.exposed_us),
+        time_text(times.gap_us),
+        bytes_text(times.peak_memory_bytes),
+    ]
+
+
+def _aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Columns of equal width; what stands last in a line is as wide as it is."""
+    widths: dict[int, int] = {}
+    for line in lines:
+        for k, cell in enumerate(line[:-1]):
+            widths[k] = max(widths.get(k, 1), len(cell))
+    padded = (
+        "  ".join([c.ljust(widths[k]) for k, c in enumerate(line[:-1])] + [line[-1]])
+        for line in lines
+    )
+    return "\n".join(line.rstrip() for line in padded)

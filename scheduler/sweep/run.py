@@ -1,0 +1,153 @@
+"""Every combination of a sweep, run on all cores.
+
+Each process reads the module once from its text; each combination starts from that text
+again, so that results do not depend on who ran what before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+from hlo_passes.errors import HloError, UsageError
+from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.text.reader import parse
+from scheduler.simulation.arguments import simulate_arguments
+from scheduler.simulation.timeline import ComputationTimes
+from scheduler.sweep.options import (
+    Choice,
+    SweptOption,
+    combinations,
+    pipeline_of,
+    simulator_options,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SweepRow:
+    """What one combination gave.
+
+    Attributes:
+        choice: the values, in the order of the sweep's options.
+        pipeline: the text to run it again.
+        times: of the whole step; None when a pass failed.
+        problem: why it failed, '' when it did not.
+    """
+
+    choice: Choice
+    pipeline: str
+    times: ComputationTimes | None
+    problem: str = ""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there are times."""
+        return self.times is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Sweep:
+    """What is run: a module's text, a pipeline, what varies, and how to simulate."""
+
+    text: str
+    filename: str
+    pipeline: str
+    swept: tuple[SweptOption, ...]
+    arguments: argparse.Namespace
+
+    def check(self) -> None:
+        """Refuse values that no pass takes, before anything runs.
+
+        Raises PipelineSpecError U013; UsageError U220 for a number of streams.
+        """
+        for choice in combinations(self.swept):
+            Pipeline.parse(pipeline_of(self.pipeline, self.swept, choice))
+            self._arguments(choice)
+
+    def run(self, choice: Choice) -> SweepRow:
+        """One combination."""
+        pipeline = pipeline_of(self.pipeline, self.swept, choice)
+        module = parse(self.text, filename=self.filename)
+        context = PassContext(
+            target=self.arguments.target,
+            topology=self.arguments.topology,
+            costs=self.arguments.costs,
+        )
+        try:
+            Pipeline.parse(pipeline, context).run(module)
+            times = simulate_arguments(self._arguments(choice), module).times
+        except HloError as problem:
+            first = problem.render().splitlines()[0]
+            return SweepRow(choice, pipeline, None, first)
+        return SweepRow(choice, pipeline, times)
+
+    def _arguments(self, choice: Choice) -> argparse.Namespace:
+        """The simulator's arguments with what the choice says of them."""
+        arguments = argparse.Namespace(**vars(self.arguments))
+        streams = simulator_options(self.swept, choice).get("streams")
+        if streams is not None:
+            if not streams.isdecimal():
+                raise UsageError(
+                    f"--sweep: simulate.streams={streams} is no number of streams",
+                    code="U220",
+                    hint="1, 2, ... or 0 for no queueing",
+                )
+            arguments.streams = int(streams)
+        return arguments
+
+
+_sweep: Sweep | None = None
+
+
+def _begin(sweep: Sweep) -> None:
+    global _sweep
+    _sweep = sweep
+
+
+def _run_one(choice: Choice) -> SweepRow:
+    assert _sweep is not None, "the pool has not begun"
+    return _sweep.run(choice)
+
+
+def run_sweep(sweep: Sweep, *, processes: int | None = None) -> Iterator[SweepRow]:
+    """Rows in the order of the combinations, as they become ready.
+
+    Args:
+        sweep: what to run.
+        processes: how many at once; as many as there are cores.
+    """
+    choices = list(combinations(sweep.swept))
+    wanted = min(processes or os.cpu_count() or 1, len(choices))
+    if wanted < 2:
+        yield from map(sweep.run, choices)
+        return
+    # Started afresh, not forked: a caller's threads and locks stay out of it.
+    with ProcessPoolExecutor(
+        wanted, get_context("spawn"), initializer=_begin, initargs=(sweep,)
+    ) as pool:
+        yield from pool.map(_run_one, choices)
+
+
+def best_of(
+    rows: Sequence[SweepRow], limit_bytes: int | None = None
+) -> SweepRow | None:
+    """The fastest within a memory limit; of equals the one that needs less memory."""
+    fitting = [r for r in rows if r.times is not None and fits(r.times, limit_bytes)]
+    key: Callable[[SweepRow], Any] = _by_time_and_memory
+    return min(fitting, key=key, default=None)
+
+
+def fits(times: ComputationTimes, limit_bytes: int | None) -> bool:
+    """Whether the peak is within the limit."""
+    return limit_bytes is None or times.peak_memory_bytes <= limit_bytes
+
+
+def _by_time_and_memory(row: SweepRow) -> tuple[float, int]:
+    assert row.times is not None, "a row without times does not fit"
+    return row.times.step_time_us, row.times.peak_memory_bytes
