@@ -230,15 +230,16 @@ def _collective_permute_start(
     operands = instruction.operands
     if (0, 0) in parts.offsets:
         found[parts.offsets[0,]] = NO_VALUE
+    operand = operands[0]
     if len(operands) > 1 and not is_in_place_permute(instruction):
-        for k, operand in enumerate(operands):
-            found[parts.offsets[0, k]] = table.of(operand)[0]
+        for k, one in enumerate(operands):
+            found[parts.offsets[0, k]] = table.of(one)[0]
         return found
-    if not operands[0].shape.is_tuple:
-        found[parts.offsets[0,]] = table.of(operands[0])[0]
+    if not operand.shape.is_tuple:
+        found[parts.offsets[0,]] = table.of(operand)[0]
         return found
-    for k in range(len(operands[0].shape.elements)):
-        found[parts.offsets[0, k]] = table.below(operands[0], (k,))[0]
+    for k in range(len(operand.shape.elements)):
+        found[parts.offsets[0, k]] = table.below(operand, (k,))[0]
     return found
 
 

@@ -97,8 +97,8 @@ class _ListScheduler:
             len(set(i.operands)) + len(i.control_predecessors)
             for i in self.instructions
         ]
-        for k, count in enumerate(waiting):
-            if count == 0:
+        for k in self._starting_order():
+            if waiting[k] == 0:
                 self._insert(k, self._priority(k))
         order: list[Instruction] = []
         while self.queue:
@@ -120,6 +120,18 @@ class _ListScheduler:
             if one_use_left:
                 self._rank_again(best)
         return order
+
+    def _starting_order(self) -> list[int]:
+        """All instructions as XLA's list has them, as far as a text can tell.
+
+        A text has parameters where their users need them, XLA by number.
+        """
+        places = [k for k, i in enumerate(self.instructions) if i.opcode == "parameter"]
+        by_number = sorted(places, key=lambda k: self.instructions[k].parameter_number)
+        found = list(range(len(self.instructions)))
+        for place, k in zip(places, by_number, strict=True):
+            found[place] = k
+        return found
 
     def _rank_again(self, best: Instruction) -> None:
         """Insert anew what the end of other uses has made more worth."""

@@ -148,6 +148,7 @@ class ModuleMemory:
         module: whose memory this is.
         buffers: its buffers; unchanged by any order.
         table: where buffers begin and end in the orders given.
+        blocks: computation -> numbers of its instructions (`reached`), in order.
         sizes_bytes: bytes by buffer id (GPU sizes: a tuple counts its pointers).
     """
 
@@ -175,11 +176,11 @@ class ModuleMemory:
         gc.disable()
         try:
             self.buffers = buffers if buffers is not None else build_buffers(module)
-            self._blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
+            self.blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
             self.table = build_buffer_table(
-                self.buffers, self._blocks, top_down=top_down
+                self.buffers, self.blocks, top_down=top_down
             )
-            self._replay = Replay(self.table, self._blocks, top_down=top_down)
+            self._replay = Replay(self.table, self.blocks, top_down=top_down)
             self._replay.run()
         finally:
             if was_collecting:
@@ -196,11 +197,11 @@ class ModuleMemory:
     def of(self, computation: Computation) -> ComputationMemory:
         """Tables of one computation, with the callees' peaks as stored now."""
         reached = self.buffers.flow.reached
-        block = self._blocks.get(computation, ())
+        block = self.blocks.get(computation, ())
         tracked = computation in self._replay.stored_peaks
         order = (
             tuple([reached.instructions[n] for n in block])
-            if computation in self._blocks
+            if computation in self.blocks
             else computation.instructions
         )
         if not tracked:
