@@ -18,7 +18,9 @@ from runtime.compare import (
 )
 from runtime.devices import DeviceCountError, RuntimeHostError, emulate
 from runtime.executable import CompilationError, Executable, load
+from runtime.installation.environment import install_from_environment
 from runtime.installation.install import Installation, install
+from runtime.jit_with_passes import jit
 
 __all__ = [
     "Comparison",
@@ -33,6 +35,8 @@ __all__ = [
     "compare_outputs",
     "emulate",
     "install",
+    "install_from_environment",
+    "jit",
     "load",
     "lower",
 ]

@@ -18,6 +18,8 @@ import numpy as np
 
 from hlo_passes.errors import HloError
 
+_AT_LEAST_0_12 = tuple(int(n) for n in jax.__version__.split(".")[:2]) >= (0, 12)
+
 _TRANSFORMATION_NUMBERS = itertools.count(1)
 
 
@@ -218,12 +220,29 @@ def register_transformation(
         from jax.extend.xla import PipelineStage, register_hlo_module_transformation
 
         at = PipelineStage[stage.upper().replace("-", "_")]
+    if platform != "cpu" and not _AT_LEAST_0_12:
+        with _expected("jax._src.xla_bridge.backends"):
+            from jax._src import xla_bridge
+
+            known = xla_bridge.backends()
+        # This release would wait for the platform to appear, and say nothing.
+        if platform not in known:
+            raise ValueError(f"jax {jax.__version__} has no devices of {platform}")
     try:
         register_hlo_module_transformation(
             callback, name=name, stage=at, platforms=platform
         )
     except RuntimeError as problem:
         raise ValueError(str(problem)) from problem
+
+
+def keeps_donation() -> bool:
+    """Whether XLA keeps a module's input-output aliases when a callback replaces it.
+
+    jaxlib 0.10.2 drops them with the entry computation: donated inputs are then not
+    reused, which costs memory and changes no value. 0.12.0.1 keeps them.
+    """
+    return _AT_LEAST_0_12
 
 
 def clear_transformation(*, name: str, stage: str, platform: str) -> None:

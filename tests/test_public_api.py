@@ -24,7 +24,7 @@ NAMES = {
         UnsupportedHloError PassError
     """,
     "runtime": """
-        emulate lower load compare install Installation
+        emulate lower load compare install install_from_environment jit Installation
         Executable Comparison compare_outputs
         DeviceCountError CompilationError SignatureError NumericsMismatchError
         RuntimeHostError

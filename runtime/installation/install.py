@@ -54,6 +54,42 @@ class PlatformError(RuntimeHostError):
     default_code = "R008"
 
 
+class Registrations:
+    """Callbacks that XLA calls at one stage, until they are cleared.
+
+    Attributes:
+        stage: "pre-scheduler" or "post-scheduler".
+    """
+
+    def __init__(self, stage: str) -> None:
+        """None yet."""
+        self.stage = stage
+        self._made: list[tuple[str, str]] = []
+
+    def add(self, platform: str, callback: Callable[[bytes], bytes | None]) -> None:
+        """Have a callback called for a platform; R008 when it is not there."""
+        name = f"hlo-passes-{next(_numbers)}"
+        try:
+            jax_private.register_transformation(
+                callback, name=name, stage=self.stage, platform=platform
+            )
+        except ValueError as problem:
+            self.clear()
+            raise PlatformError(
+                f"jax cannot compile for {platform!r} here: {problem}",
+                hint='"cpu" is always there; a GPU wants its plug-in, and jax 0.12',
+            ) from problem
+        self._made.append((name, platform))
+
+    def clear(self) -> None:
+        """Have them called no more."""
+        made, self._made = self._made, []
+        for name, platform in made:
+            jax_private.clear_transformation(
+                name=name, stage=self.stage, platform=platform
+            )
+
+
 class Installation:
     """Passes that run inside XLA's compilations, until they are removed.
 
@@ -92,10 +128,10 @@ class Installation:
         self._on_error = on_error
         self._agreement = Agreement(multiprocess, self.fingerprint)
         self._lock = threading.Lock()
-        self._registered: list[tuple[str, str]] = []
-        self._in_cache_keys = False
+        self._endings: list[Callable[[], None]] = []
         self._reports: deque[ModuleReport] = deque(maxlen=MAXIMUM_REPORTS)
         self._seen = self._fired = self._changed = 0
+        self._warned = False
 
     # -- what happened ------------------------------------------------------
 
@@ -125,51 +161,32 @@ class Installation:
         """The errors among the reports."""
         return tuple(r.error for r in self.reports if r.error is not None)
 
+    # -- beginning and end --------------------------------------------------
+
     @property
     def active(self) -> bool:
         """Whether it is still installed."""
-        return bool(self._registered)
+        return bool(self._endings)
 
-    # -- beginning and end --------------------------------------------------
+    def register(self) -> None:
+        """Let XLA call us for every module; R008 for a platform that is not there."""
+        registrations = Registrations(self.stage)
+        for platform in self.platforms:
+            registrations.add(platform, partial(self.transformed, platform))
+        self.on_removal(registrations.clear)
+        compiled_caches.enter(self.fingerprint)
+        self.on_removal(partial(compiled_caches.leave, self.fingerprint))
 
-    def register(self, *, in_cache_keys: bool) -> None:
-        """Let XLA call us; R008 for a platform that is not there.
-
-        Args:
-            in_cache_keys: put the fingerprint into the keys of all programs compiled
-                from now on, and forget those that JAX holds in memory.
-        """
-        try:
-            for platform in self.platforms:
-                name = f"hlo-passes-{next(_numbers)}"
-                jax_private.register_transformation(
-                    partial(self._transformed, platform),
-                    name=name,
-                    stage=self.stage,
-                    platform=platform,
-                )
-                self._registered.append((name, platform))
-        except ValueError as problem:
-            self.remove()
-            raise PlatformError(
-                f"jax cannot compile for {platform!r} here: {problem}",
-                hint='"cpu" is always there; a GPU wants its plug-in, and jax 0.12',
-            ) from problem
-        if in_cache_keys:
-            compiled_caches.enter(self.fingerprint)
-            self._in_cache_keys = True
+    def on_removal(self, ending: Callable[[], None]) -> None:
+        """Call something at removal, behind what was given before."""
+        self._endings.append(ending)
 
     def remove(self) -> None:
         """Take the passes out again; nothing happens when they are."""
         with self._lock:
-            registered, self._registered = self._registered, []
-            in_cache_keys, self._in_cache_keys = self._in_cache_keys, False
-        for name, platform in registered:
-            jax_private.clear_transformation(
-                name=name, stage=self.stage, platform=platform
-            )
-        if in_cache_keys:
-            compiled_caches.leave(self.fingerprint)
+            endings, self._endings = self._endings, []
+        for ending in endings:
+            ending()
 
     def __enter__(self) -> Installation:
         """The installation itself, which is active already."""
@@ -191,7 +208,7 @@ class Installation:
 
     # -- inside a compilation -----------------------------------------------
 
-    def _transformed(self, platform: str, data: bytes) -> bytes | None:
+    def transformed(self, platform: str, data: bytes) -> bytes | None:
         """What XLA calls: a module's proto -> another, or None for no change."""
         facts = ModuleFacts(data)
         with self._lock:
@@ -224,7 +241,19 @@ class Installation:
             if self._on_error == "fail":
                 raise error.with_traceback(None) from None
             _log.warning("%s stays as it is: %s", facts.name, error)
+        if changed is not None and facts.has_aliases:
+            self._warn_of_lost_donation(facts.name)
         return changed
+
+    def _warn_of_lost_donation(self, module: str) -> None:
+        with self._lock:
+            warned, self._warned = self._warned, True
+        if not warned and not jax_private.keeps_donation():
+            _log.warning(
+                "%s: this release of jaxlib forgets donated buffers where passes "
+                "change a module; results are right, but take memory of their own",
+                module,
+            )
 
 
 class _ModuleRun:
@@ -310,7 +339,7 @@ def install(
         multiprocess=multiprocess,
         context=context,
     )
-    installation.register(in_cache_keys=True)
+    installation.register()
     return installation
 
 

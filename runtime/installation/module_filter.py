@@ -17,7 +17,13 @@ from typing import Final
 
 from hlo_passes import proto_wire as wire
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
-from hlo_passes.proto_messages import COMPUTATIONS, INSTRUCTIONS, MODULE_NAME, OPCODE
+from hlo_passes.proto_messages import (
+    COMPUTATIONS,
+    INPUT_OUTPUT_ALIAS,
+    INSTRUCTIONS,
+    MODULE_NAME,
+    OPCODE,
+)
 
 #: What the opcode field of a collective may begin with, as it stands in the bytes:
 #: key, length, name. Starts and dones are longer than the name they begin with.
@@ -61,6 +67,14 @@ class ModuleFacts:
     def has_collectives(self) -> bool:
         """Whether it communicates; a constant that looks like an opcode counts too."""
         return any(o in self.data for o in (*_COLLECTIVES, *_OTHER_COMMUNICATION))
+
+    @cached_property
+    def has_aliases(self) -> bool:
+        """Whether results reuse the buffers of donated parameters."""
+        return any(
+            field.number == INPUT_OUTPUT_ALIAS and field.end > field.value
+            for field in wire.fields(self.data)
+        )
 
     @cached_property
     def instruction_count(self) -> int:

@@ -1,0 +1,154 @@
+"""Passes for one function only.
+
+    step = runtime.jit(step, passes="collective-permute-combiner", donate_argnums=0)
+    step(x); step.installation.reports
+
+XLA calls what is registered for every module of the process, and not always in the
+thread that compiles, so the function's modules are told by their name: JAX names a
+module after the function, and the function gets a name that no other has. It ends in
+digits that stand for the function and its passes. That name is part of every key under
+which JAX keeps compiled programs, so no cache needs to be told.
+
+One callback per stage and platform serves all such functions, however many there are.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final
+
+import jax
+
+from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.pipeline import Pipeline
+from runtime.installation.install import Installation, Registrations, prepare
+from runtime.installation.module_filter import ModuleFacts, ModuleFilter
+
+#: Hexadecimal digits at the end of a name: 64 bits.
+_DIGITS: Final = 16
+
+#: What stands behind the function's own name.
+_MARK: Final = re.compile(rf"__hlo_passes_([0-9a-f]{{{_DIGITS}}})")
+
+_lock = threading.Lock()
+
+
+class _Functions:
+    """The functions with passes of one stage and platform, behind one callback."""
+
+    def __init__(self, stage: str, platform: str) -> None:
+        self.stage = stage
+        self.platform = platform
+        self.installations: dict[str, Installation] = {}
+        self._registrations = Registrations(stage)
+
+    def add(self, digits: str, installation: Installation) -> None:
+        if not self.installations:
+            self._registrations.add(self.platform, self._transformed)
+        self.installations[digits] = installation
+
+    def discard(self, digits: str) -> None:
+        self.installations.pop(digits, None)
+        if not self.installations:
+            self._registrations.clear()
+
+    def _transformed(self, data: bytes) -> bytes | None:
+        mark = _MARK.search(ModuleFacts(data).name)
+        installation = self.installations.get(mark[1]) if mark else None
+        if installation is None:
+            return None
+        return installation.transformed(self.platform, data)
+
+
+_functions: dict[tuple[str, str], _Functions] = {}
+
+
+def jit(
+    function: Callable[..., Any],
+    *,
+    passes: str | Pipeline,
+    stage: str = "pre-scheduler",
+    platforms: str | Sequence[str] = "cpu",
+    has_collectives: bool | None = None,
+    on_error: str = "fail",
+    multiprocess: str = "check",
+    context: PassContext | None = None,
+    **jit_options: Any,
+) -> Any:
+    """`jax.jit` with passes in the compilation of this function, and of no other.
+
+    What JAX makes of the result has them too (`jax.grad` of it, `jax.vmap`); called
+    inside another jitted function it is a part of that one's module, without them.
+    They stay until `.installation.remove()`: also what was lowered is compiled with
+    them, however late. The same function with the same passes shares one installation.
+
+    Args:
+        function: to be compiled.
+        passes: as text, or built.
+        stage: this and what follows is `runtime.install`'s.
+        platforms: see there.
+        has_collectives: see there.
+        on_error: see there.
+        multiprocess: see there.
+        context: see there.
+        jit_options: of `jax.jit`.
+
+    Returns:
+        What `jax.jit` gives, with the attribute `installation`.
+
+    Raises:
+        What `runtime.install` does.
+    """
+    installation = prepare(
+        passes,
+        stage=stage,
+        platforms=platforms,
+        module_filter=ModuleFilter(),
+        has_collectives=has_collectives,
+        on_error=on_error,
+        multiprocess=multiprocess,
+        context=context,
+    )
+    name = getattr(function, "__name__", "function")
+    qualified = getattr(function, "__qualname__", name)
+    whose = f"{installation.fingerprint} {function.__module__} {qualified}"
+    digits = hashlib.sha256(whose.encode()).hexdigest()[:_DIGITS]
+
+    @functools.wraps(function)
+    def named(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    named.__name__ = f"{name}__hlo_passes_{digits}"
+    named.__qualname__ = f"{qualified}__hlo_passes_{digits}"
+    jitted = jax.jit(named, **jit_options)
+    # jaxlib's object takes attributes, its type says otherwise.
+    wrapped: Any = jitted
+    wrapped.installation = _installed(digits, installation)
+    return wrapped
+
+
+def _installed(digits: str, installation: Installation) -> Installation:
+    """Let an installation have the modules with the digits; the one that has them."""
+    with _lock:
+        for platform in installation.platforms:
+            key = (installation.stage, platform)
+            functions = _functions.get(key)
+            if functions is None:
+                functions = _functions[key] = _Functions(*key)
+            known = functions.installations.get(digits)
+            if known is not None:
+                return known
+            functions.add(digits, installation)
+        installation.on_removal(partial(_remove, digits, installation))
+    return installation
+
+
+def _remove(digits: str, installation: Installation) -> None:
+    with _lock:
+        for platform in installation.platforms:
+            _functions[installation.stage, platform].discard(digits)

@@ -1,0 +1,186 @@
+"""Compiled-program caches and installations: nothing stale is served. Ten seconds."""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import jax
+import pytest
+
+import runtime
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report
+from runtime import jax_private
+from runtime.installation.fingerprint import fingerprint
+from tests.runtime.programs import COMBINER, over_devices, rows
+
+Devices = Callable[[int], Sequence[Any]]
+NAME = "jit_two_permutes"
+
+
+@dataclass(frozen=True, slots=True)
+class Idle(Pass):
+    name: ClassVar[str] = "idle"
+    number: int = 0
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        return False
+
+
+@pytest.fixture
+def cache_folder(tmp_path: pathlib.Path) -> Iterator[pathlib.Path]:
+    """JAX's persistent compilation cache, in a folder of its own."""
+    from jax.experimental.compilation_cache import compilation_cache
+
+    names = (
+        "jax_compilation_cache_dir",
+        "jax_persistent_cache_min_compile_time_secs",
+        "jax_persistent_cache_min_entry_size_bytes",
+    )
+    before = {name: getattr(jax.config, name) for name in names}
+    for name, value in zip(names, (str(tmp_path), 0, -1), strict=True):
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+    yield tmp_path
+    for name, value in before.items():
+        jax.config.update(name, value)
+    compilation_cache.reset_cache()
+
+
+def permutes(jitted: Any) -> int:
+    return jitted.lower(rows()).compile().as_text().count(" collective-permute(")
+
+
+def test_the_persistent_cache_tells_programs_apart(
+    host_devices: Devices, cache_folder: pathlib.Path
+) -> None:
+    mapped = over_devices(host_devices(8))
+
+    def entries() -> int:
+        return len(list(cache_folder.glob(f"{NAME}-*-cache")))
+
+    assert permutes(jax.jit(mapped)) == 2
+    assert entries() == 1
+    with runtime.install(COMBINER, modules=NAME) as installed:
+        assert permutes(jax.jit(mapped)) == 1
+        assert entries() == 2
+        assert installed.fired == 1
+    with runtime.install("collective-permute-combiner", modules=NAME) as other:
+        assert permutes(jax.jit(mapped)) == 1
+        assert entries() == 3
+        assert other.fired == 1
+    assert permutes(jax.jit(mapped)) == 2
+    assert entries() == 3
+    with runtime.install(COMBINER, modules=NAME) as again:
+        assert permutes(jax.jit(mapped)) == 1
+        assert entries() == 3
+    # Served from disk: nothing was compiled, so no pass ran.
+    assert again.fired == 0
+
+
+def test_functions_with_passes_in_the_persistent_cache(
+    host_devices: Devices, cache_folder: pathlib.Path
+) -> None:
+    mapped = over_devices(host_devices(8))
+    assert permutes(runtime.jit(mapped, passes=COMBINER)) == 1
+    assert permutes(jax.jit(mapped)) == 2
+    jax.clear_caches()
+    again = runtime.jit(mapped, passes=COMBINER)
+    fired = again.installation.fired
+    assert permutes(again) == 1
+    assert again.installation.fired == fired
+    assert permutes(jax.jit(mapped)) == 2
+
+
+def test_the_hook_is_chained_and_put_back(
+    host_devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host_devices(8)
+
+    def theirs() -> str:
+        return "theirs"
+
+    original = jax_private.cache_key_hook()
+    jax_private.set_cache_key_hook(theirs)
+    try:
+        first = runtime.install(COMBINER)
+        second = runtime.install("hlo-dce")
+        word = jax_private.cache_key_hook()()
+        assert word == f"theirs{first.fingerprint}{second.fingerprint}"
+        first.remove()
+        assert jax_private.cache_key_hook()() == f"theirs{second.fingerprint}"
+        second.remove()
+        assert jax_private.cache_key_hook() is theirs
+    finally:
+        jax_private.set_cache_key_hook(original)
+
+
+def test_a_hook_set_behind_ours_is_left_alone(host_devices: Devices) -> None:
+    host_devices(8)
+    original = jax_private.cache_key_hook()
+    installed = runtime.install(COMBINER)
+    ours = jax_private.cache_key_hook()
+
+    def later() -> str:
+        return f"later{ours()}"
+
+    jax_private.set_cache_key_hook(later)
+    try:
+        installed.remove()
+        assert jax_private.cache_key_hook() is later
+        assert later() == f"later{original()}"
+        with runtime.install(COMBINER) as again:
+            assert later() == f"later{original()}{again.fingerprint}"
+    finally:
+        jax_private.set_cache_key_hook(ours)
+        runtime.install(COMBINER).remove()
+    assert jax_private.cache_key_hook() is original
+
+
+def test_fingerprints() -> None:
+    one = Pipeline((Idle(),))
+    assert fingerprint(one, "pre") == fingerprint(Pipeline((Idle(),)), "pre")
+    assert fingerprint(one, "pre") != fingerprint(one, "post")
+    assert fingerprint(one) != fingerprint(Pipeline((Idle(number=1),)))
+    assert fingerprint(one) != fingerprint(
+        Pipeline((Idle(),), PassContext(target="a100"))
+    )
+    fixed = [
+        Pipeline.parse(f"fixed-point({p})") for p in ("hlo-dce", "hlo-dce,hlo-cse")
+    ]
+    assert fingerprint(fixed[0]) != fingerprint(fixed[1])
+
+
+def test_the_source_of_a_pass_is_part_of_the_fingerprint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    source = (
+        "from dataclasses import dataclass\n"
+        "from hlo_passes import Pass\n"
+        "@dataclass(frozen=True, slots=True)\n"
+        "class Mine(Pass):\n"
+        "    name = 'mine'\n"
+    )
+    (tmp_path / "my_plug_in.py").write_text(source)
+    import my_plug_in  # pyright: ignore[reportMissingImports]
+
+    before = fingerprint(Pipeline((my_plug_in.Mine(),)))
+    assert before == fingerprint(Pipeline((my_plug_in.Mine(),)))
+    (tmp_path / "my_plug_in.py").write_text(f"{source}# another day\n")
+    assert before != fingerprint(Pipeline((my_plug_in.Mine(),)))
+
+
+def test_functions_that_closed_over_something_are_nobody_elses() -> None:
+    def wants(limit: int) -> Callable[[Any], bool]:
+        return lambda facts: facts.instruction_count > limit
+
+    idle = Pipeline((Idle(),))
+    assert fingerprint(idle, wants(1)) == fingerprint(idle, wants(1))
+    assert fingerprint(idle, wants(1)) != fingerprint(idle, _large)
+
+
+def _large(facts: Any) -> bool:
+    return facts.instruction_count > 100

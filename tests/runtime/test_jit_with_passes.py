@@ -1,0 +1,137 @@
+"""`runtime.jit`: passes for one function, and for no other. Five seconds."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+import runtime
+from tests.runtime.programs import (
+    BY_ROWS,
+    COMBINER,
+    over_devices,
+    ring,
+    rows,
+    same_bits,
+    two_permutes,
+)
+
+Devices = Callable[[int], Sequence[Any]]
+
+
+def permutes_of(text: str) -> int:
+    return text.count(" collective-permute(")
+
+
+def test_has_its_passes_and_leaves_others_alone(host_devices: Devices) -> None:
+    mapped = over_devices(host_devices(8))
+    with_passes = runtime.jit(mapped, passes=COMBINER)
+    plain = jax.jit(mapped)
+    assert same_bits(with_passes(rows()), plain(rows()))
+    assert with_passes.installation.fired == 1
+    assert permutes_of(with_passes.lower(rows()).compile().as_text()) == 1
+    assert permutes_of(plain.lower(rows()).compile().as_text()) == 2
+    assert with_passes.__name__.startswith("two_permutes__hlo_passes_")
+
+
+def test_two_pipelines_for_one_function(host_devices: Devices) -> None:
+    mapped = over_devices(host_devices(8))
+    both = runtime.jit(mapped, passes=COMBINER)
+    sums = runtime.jit(mapped, passes="gpu-all-reduce-combiner")
+    again = runtime.jit(mapped, passes=COMBINER)
+    assert permutes_of(both.lower(rows()).compile().as_text()) == 1
+    assert permutes_of(sums.lower(rows()).compile().as_text()) == 2
+    assert again.installation is both.installation
+    assert sums.installation is not both.installation
+
+
+def test_late_compilations_and_removal(host_devices: Devices) -> None:
+    def removed(x: jax.Array) -> Any:
+        return two_permutes(x - 1)
+
+    mapped = over_devices(host_devices(8), removed)
+    lowered = runtime.jit(mapped, passes=COMBINER).lower(rows())
+    assert permutes_of(lowered.compile().as_text()) == 1
+    kept = runtime.jit(mapped, passes=COMBINER)
+    kept.installation.remove()
+    assert not kept.installation.active
+    jax.clear_caches()
+    assert permutes_of(kept.lower(rows()).compile().as_text()) == 2
+
+
+def test_jit_options_static_arguments_and_gradients(host_devices: Devices) -> None:
+    devices = host_devices(8)
+
+    def scaled(x: jax.Array, factor: int) -> jax.Array:
+        def per_device(y: jax.Array) -> jax.Array:
+            a = jax.lax.ppermute(y, "d", ring(8))
+            return a + jax.lax.ppermute(y * factor, "d", ring(8))
+
+        return over_devices(devices, per_device, BY_ROWS)(x).sum()
+
+    jitted = runtime.jit(scaled, passes=COMBINER, static_argnums=1)
+    assert float(jitted(rows(), 3)) == float(scaled(rows(), 3))
+    gradient = jax.grad(jitted)(rows(), 3)
+    assert jitted.installation.fired >= 2
+    assert same_bits(gradient, jnp.full((8, 8), 4.0, jnp.float32))
+
+
+def test_compilations_of_other_threads_at_the_same_moment_are_untouched(
+    host_devices: Devices,
+) -> None:
+    devices = host_devices(8)
+    texts: dict[tuple[str, int], str] = {}
+    start = threading.Barrier(8)
+
+    def compile_one(kind: str, number: int) -> None:
+        def scaled(x: jax.Array) -> Any:
+            return two_permutes(x * number)
+
+        scaled.__qualname__ = f"{kind}{number}"
+        mapped = over_devices(devices, scaled)
+        jitted = runtime.jit(mapped, passes=COMBINER) if kind == "ours" else None
+        start.wait()
+        lowered = (jitted or jax.jit(mapped)).lower(rows())
+        texts[kind, number] = lowered.compile().as_text()
+
+    threads = [
+        threading.Thread(target=compile_one, args=(kind, number))
+        for kind in ("ours", "other")
+        for number in range(1, 5)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    found = {key: permutes_of(text) for key, text in texts.items()}
+    assert found == {
+        (kind, number): 1 if kind == "ours" else 2
+        for kind in ("ours", "other")
+        for number in range(1, 5)
+    }
+
+
+def test_an_installation_beside_it(host_devices: Devices) -> None:
+    def beside(x: jax.Array) -> Any:
+        return two_permutes(x + 1)
+
+    jitted = runtime.jit(over_devices(host_devices(8), beside), passes=COMBINER)
+    with runtime.install(COMBINER, modules="beside") as installed:
+        jitted(rows())
+    assert jitted.installation.changed == 1
+    assert (installed.fired, installed.changed) == (1, 0)
+
+
+def test_a_failure_is_the_callers(host_devices: Devices) -> None:
+    host_devices(8)
+    jitted = runtime.jit(
+        over_devices(host_devices(8)), passes="async-collective-creator"
+    )
+    with pytest.raises(jax.errors.JaxRuntimeError, match="E030"):
+        jitted(rows())
+    assert [f.code for f in jitted.installation.failures] == ["E030"]
