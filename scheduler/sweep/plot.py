@@ -5,6 +5,8 @@ Needs matplotlib, the extra `plot`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
@@ -15,7 +17,6 @@ from scheduler.sweep.run import SweepRow, fits
 #: More bars than this are not read; the fastest are drawn.
 _MOST_BARS: Final = 40
 _COMPUTE, _EXPOSED, _BEST, _OVER = "#7f93a8", "#c8431b", "#1b6e4b", "#b4bcc6"
-_US_PER_MS: Final = 1e3
 _BYTES_PER_GIB: Final = 1 << 30
 _BAR_INCHES: Final = 0.28
 _FRAME_INCHES: Final = 1.6
@@ -46,17 +47,33 @@ def plot_sweep(report: SweepReport, file_format: str) -> bytes:
     return picture_bytes(figure, file_format)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unit:
+    name: str
+    us: float
+
+
+_UNITS: Final = (_Unit("s", 1e6), _Unit("ms", 1e3), _Unit("us", 1.0))
+
+
+def _time_unit(rows: Sequence[SweepRow]) -> _Unit:
+    """The unit that suits the longest step."""
+    longest = max(map(_step_us, rows))
+    return next((unit for unit in _UNITS if longest >= unit.us), _UNITS[-1])
+
+
 def _step_us(row: SweepRow) -> float:
     assert row.times is not None, "only rows with times are drawn"
     return row.times.step_time_us
 
 
-def _draw_bars(axes: Any, report: SweepReport, rows: list[SweepRow]) -> None:
+def _draw_bars(axes: Any, report: SweepReport, rows: Sequence[SweepRow]) -> None:
     """Compute and exposed time of each combination, the fastest on top."""
     best = report.best
     places = range(len(rows))
-    compute = [row.times.compute_us / _US_PER_MS for row in rows if row.times]
-    exposed = [row.times.exposed_us / _US_PER_MS for row in rows if row.times]
+    unit = _time_unit(rows)
+    compute = [row.times.compute_us / unit.us for row in rows if row.times]
+    exposed = [row.times.exposed_us / unit.us for row in rows if row.times]
     axes.barh(places, compute, color=_COMPUTE, label="compute")
     axes.barh(
         places, exposed, left=compute, color=_EXPOSED, hatch="///",
@@ -68,18 +85,20 @@ def _draw_bars(axes: Any, report: SweepReport, rows: list[SweepRow]) -> None:
     axes.set_yticks(places, labels, fontsize=8)
     axes.invert_yaxis()
     names = ", ".join(each.option for each in report.swept)
-    axes.set(xlabel="step, ms", ylabel=names)
+    axes.set_title(names, loc="left", fontsize=9)
+    axes.set(xlabel=f"step, {unit.name}")
     if report.given is not None:
-        given = report.given.step_time_us / _US_PER_MS
+        given = report.given.step_time_us / unit.us
         axes.axvline(
             given, color="black", linestyle="--", linewidth=1, label="as given"
         )
     axes.legend(fontsize=7, loc="lower right")
 
 
-def _draw_memory(axes: Any, report: SweepReport, rows: list[SweepRow]) -> None:
+def _draw_memory(axes: Any, report: SweepReport, rows: Sequence[SweepRow]) -> None:
     """Step against peak memory; what is over the limit is pale."""
     best = report.best
+    unit = _time_unit(rows)
     for row in rows:
         if row.times is None:
             continue
@@ -87,7 +106,7 @@ def _draw_memory(axes: Any, report: SweepReport, rows: list[SweepRow]) -> None:
         within = fits(row.times, report.limit_bytes)
         axes.plot(
             row.times.peak_memory_bytes / _BYTES_PER_GIB,
-            row.times.step_time_us / _US_PER_MS,
+            row.times.step_time_us / unit.us,
             marker="*" if is_best else "o",
             markersize=13 if is_best else 6,
             color=_BEST if is_best else _COMPUTE if within else _OVER,
@@ -97,7 +116,8 @@ def _draw_memory(axes: Any, report: SweepReport, rows: list[SweepRow]) -> None:
     if report.limit_bytes is not None:
         limit = report.limit_bytes / _BYTES_PER_GIB
         axes.axvline(limit, color=_EXPOSED, linestyle=":", label="memory limit")
-    axes.set(xlabel="peak memory, GiB", ylabel="step, ms")
+    axes.set(xlabel="peak memory, GiB", ylabel=f"step, {unit.name}")
+    axes.ticklabel_format(useOffset=False)
     axes.grid(visible=True, alpha=0.3)
     if best is not None or report.limit_bytes is not None:
         axes.legend(fontsize=7)

@@ -15,6 +15,12 @@ from hlo_passes import Module
 HEAD = """\
 HloModule step, is_scheduled=true, num_partitions=8
 
+%sum (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
 %body (t: (s32[], f32[64])) -> (s32[], f32[64]) {
   %t = (s32[], f32[64]{0}) parameter(0)
   %k = s32[] get-tuple-element(%t), index=0
@@ -29,12 +35,6 @@ HloModule step, is_scheduled=true, num_partitions=8
   %c = (s32[], f32[64]{0}) parameter(0)
   %n = s32[] get-tuple-element(%c), index=0
   ROOT %more = pred[] compare(%n, %n), direction=LT
-}
-
-%sum (a: f32[], b: f32[]) -> f32[] {
-  %a = f32[] parameter(0)
-  %b = f32[] parameter(1)
-  ROOT %s = f32[] add(%a, %b)
 }
 
 ENTRY %main (x: f32[64], w: f32[64,64], z: s32[]) -> (f32[512], f32[64], f32[64]) {
