@@ -146,7 +146,7 @@ class Accounts:
         *,
         is_whole: bool,
     ) -> tuple[float, str]:
-        found = [(in_order_us, "compute"), (self._critical_path(run), "critical path")]
+        found = [(in_order_us, "compute")]
         certain = all(
             not item.probabilities
             for item in run.program.items
@@ -154,6 +154,7 @@ class Accounts:
         )
         if self.queueing and certain and (is_whole or run is self.entry):
             found += [(busy, str(stream)) for stream, busy in sorted(streams.items())]
+        found.append((self._critical_path(run), "critical path"))
         return max(found, key=lambda bound: bound[0])
 
     def _critical_path(self, run: Run) -> float:

@@ -133,6 +133,10 @@ class Engine:
             self._cold[computation] = known
         return known
 
+    def known_cold(self, computation: Computation) -> Run | None:
+        """The run from idle streams, if there was need for one."""
+        return self._cold.get(computation)
+
     def entry(self, computation: Computation) -> Run:
         """The whole step: a cold run that ends when everything in flight has ended."""
         state = _State([0.0] * self.devices, self._lanes())

@@ -18,7 +18,6 @@ def notes_of(
     *,
     device: int | None,
     is_scheduled: bool,
-    is_reordered: bool,
     is_partial: bool,
 ) -> tuple[str, ...]:
     """Sentences without a full stop; `device` is the one shown where they differ."""
@@ -29,8 +28,7 @@ def notes_of(
             f"({model}), which are no microseconds"
         )
     if not is_scheduled:
-        moved = ", brought into an order that can run" if is_reordered else ""
-        notes.append(f"the module is not scheduled: its text order was taken{moved}")
+        notes.append("the module is not scheduled: its text order was taken")
     loops = list(dict.fromkeys(surroundings.unknown_trips))
     if loops:
         names = ", ".join(f"%{name}" for name in loops)

@@ -127,6 +127,13 @@ class Call:
 Item = Compute | Start | Done | OuterDone | Sync | Call
 
 
+class _Silent:
+    """An asynchronous half that does nothing by itself: it costs nothing either."""
+
+
+_SILENT: Final = _Silent()
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Program:
     """A computation, ready to run.
@@ -176,7 +183,7 @@ class ProgramBuilder:
             if counts:
                 costs[k] = self.prices.node(instruction)
                 run_us += costs[k]
-            if item is None or isinstance(item, Compute):
+            if item is None or isinstance(item, _Silent):
                 continue
             # Under XLA's rules a start or done costs first, then has its effect.
             end = k + 1 if counts else k
@@ -197,7 +204,7 @@ class ProgramBuilder:
 
     def _item(
         self, k: int, instruction: Instruction, works: dict[Instruction, Work]
-    ) -> Item | None:
+    ) -> Item | _Silent | None:
         """What an instruction does besides computing; None for mere compute."""
         opcode = instruction.opcode
         if opcode in CALLS:
@@ -251,10 +258,10 @@ class ProgramBuilder:
 
     def _start(
         self, k: int, instruction: Instruction, works: dict[Instruction, Work]
-    ) -> Item | None:
+    ) -> Item | _Silent:
         if runs_synchronously(instruction):
             if self.rules.xla_statistic:
-                return None
+                return _SILENT
             return self._synchronous(k, instruction, works)
         found = done_of(instruction)
         done = found if found and found.computation is instruction.computation else None
@@ -283,14 +290,14 @@ class ProgramBuilder:
 
     def _done(
         self, k: int, instruction: Instruction, works: Mapping[Instruction, Work]
-    ) -> Item | None:
+    ) -> Item | _Silent | None:
         if instruction.opcode in _TRANSFER_DONES:
             start, owner = instruction.operands[0], owner_of_transfer(instruction)
         elif instruction.async_role == "done":
             start = owner = instruction.async_start
         else:
-            return None
+            return _SILENT if instruction.async_role == "update" else None
         work = works.get(start)
-        if work is None:
-            return None if self.rules.xla_statistic else OuterDone(owner, k)
-        return Done(work, k) if work.stream is not None else None
+        if work is not None:
+            return Done(work, k) if work.stream is not None else _SILENT
+        return _SILENT if self.rules.xla_statistic else OuterDone(owner, k)

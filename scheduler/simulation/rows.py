@@ -9,7 +9,8 @@ from typing import Final
 from hlo_passes.ir.instruction import Instruction
 from scheduler.latency.collectives import leaf_bytes, wrapped_collective
 from scheduler.simulation.accounts import Accounts
-from scheduler.simulation.causes import Causes
+from scheduler.simulation.causes import Cause, Causes
+from scheduler.simulation.engine import Run
 from scheduler.simulation.placement import Placement
 from scheduler.simulation.program import Work
 from scheduler.simulation.spans import lane_of
@@ -23,12 +24,47 @@ class Totals:
     """What a whole step makes of a computation.
 
     Attributes:
+        runs: its runs, and how often each takes place on the compute lane.
         executions: how often it runs, loops multiplied.
-        exposed_us: by number of a work, its exposure in the step.
+        device: whose clock is read.
     """
 
+    runs: Mapping[Run, float]
     executions: float
-    exposed_us: Mapping[int, float]
+    device: int
+
+    def exposed_us(self, work: Work) -> float:
+        """Exposure of a work in the step."""
+        return sum(self._exposed_us(run, work) for run in self.runs)
+
+    def worst_run(self, work: Work, other: Run) -> Run:
+        """The run in which a work costs the step most; `other` if that is as dear."""
+        return max((other, *self.runs), key=lambda run: self._exposed_us(run, work))
+
+    def _exposed_us(self, run: Run, work: Work) -> float:
+        waits = run.waits.get(work.number)
+        times = self.runs.get(run, 0.0)
+        return 0.0 if waits is None else waits[self.device] * times
+
+
+class _Explained:
+    """Causes of the works of one computation, from the run that tells most."""
+
+    def __init__(self, placement: Placement, totals: Totals) -> None:
+        self._totals = totals
+        self._shown = placement
+        self._causes = {placement.run: Causes(placement.run, placement)}
+
+    def of(self, work: Work, latency_us: float) -> Cause:
+        run = self._totals.worst_run(work, self._shown.run)
+        if run not in self._causes:
+            placement = Placement(run, self._shown.device)
+            self._causes[run] = Causes(run, placement)
+        cause = self._causes[run].of(work, latency_us)
+        if run is self._shown.run:
+            return cause
+        often, all_times = self._totals.runs[run], self._totals.executions
+        return Cause(cause.kind, f"{cause.text}, {often:g} times of {all_times:g}")
 
 
 def rows_of(
@@ -38,9 +74,9 @@ def rows_of(
     totals: Totals,
 ) -> list[CollectiveRow]:
     """Rows of one run, in scheduled order."""
-    causes = Causes(placement.run, placement)
+    explained = _Explained(placement, totals)
     return [
-        _row(work, placement, accounts, causes, lanes, totals)
+        _row(work, placement, accounts, explained, lanes, totals)
         for work in placement.run.program.works
         if work.kind in ("collective", "transfer")
         and work.number in placement.run.tickets
@@ -51,14 +87,14 @@ def _row(
     work: Work,
     placement: Placement,
     accounts: Accounts,
-    causes: Causes,
+    explained: _Explained,
     lanes: Mapping[int, str],
     totals: Totals,
 ) -> CollectiveRow:
     start = work.instruction
     latency = accounts.duration_us(placement.run, work)
     exposed = placement.wait_us(work)
-    cause = causes.of(work, latency)
+    cause = explained.of(work, latency)
     return CollectiveRow(
         computation=start.computation.name,
         name=start.name,
@@ -76,7 +112,7 @@ def _row(
         end_us=placement.finish_us(work),
         done_us=placement.asked_us(work),
         executions=totals.executions,
-        total_exposed_us=totals.exposed_us.get(work.number, 0.0),
+        total_exposed_us=totals.exposed_us(work),
         overlap=overlap_class(latency, exposed),
         cause_kind=cause.kind,
         cause=cause.text,

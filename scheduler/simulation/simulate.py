@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator
@@ -103,7 +102,6 @@ def simulate_with(
     module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Timeline:
     """Simulate with everything made already; `target` is for the reader only."""
-    module, is_reordered = _in_order(module)
     prices = Prices(estimator)
     surroundings = Surroundings(module, topology, rules)
     builder = ProgramBuilder(prices, surroundings, rules)
@@ -139,19 +137,9 @@ def simulate_with(
             surroundings,
             device=device if device_count > 1 else None,
             is_scheduled=module.is_scheduled,
-            is_reordered=is_reordered,
             is_partial=partial,
         ),
     )
-
-
-def _in_order(module: Module) -> tuple[Module, bool]:
-    """The module with operands before users everywhere, and whether that was new."""
-    if module.is_scheduled:
-        return module, False
-    ordered = module.clone()
-    moved = [restore_text_order(computation) for computation in ordered.computations]
-    return (ordered, True) if any(moved) else (module, False)
 
 
 def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Program]:
@@ -209,22 +197,25 @@ class _Step:
     def part(self, computation: Computation) -> _Part:
         """Everything about one computation."""
         runs = [run for run in self.counts if run.program.computation is computation]
-        often = [self.counts[run][0] for run in runs]
-        # The run that a step makes most; for a branch not taken, one from idle.
-        run = runs[often.index(max(often))] if runs else self.engine.cold(computation)
+        cold = self.engine.known_cold(computation)
+        # The run that a step makes most, from idle streams if that is as frequent; for
+        # a branch not taken one from idle.
+        run = max(
+            runs,
+            key=lambda r: (self.counts[r][0], r is cold),
+            default=None,
+        )
+        if run is None:
+            run = self.engine.cold(computation)
         placement = Placement(run, self.device)
         lanes = (
             {work.number: lane_of(work) for work in run.program.works}
             if self.rules.queueing
             else unqueued_lanes(placement)
         )
-        exposed_us: dict[int, float] = {}
-        for part in runs:
-            for number, waits in part.waits.items():
-                total = waits[self.device] * self.counts[part][1]
-                exposed_us[number] = exposed_us.get(number, 0.0) + total
         points, peak = memory_points(self.memory.of(computation), placement)
-        totals = Totals(sum(often), exposed_us)
+        often = sum(self.counts[r][0] for r in runs)
+        totals = Totals({r: self.counts[r][1] for r in runs}, often, self.device)
         account = self.accounts.of(run)
         return _Part(
             _times(computation, account, self._trip_count(computation), peak, totals),

@@ -1,0 +1,256 @@
+"""What others rely on: keys, costs, and what counts as how long."""
+
+from __future__ import annotations
+
+import gzip
+import json
+
+import pytest
+
+import hlo_passes
+import scheduler
+from hlo_passes import UsageError
+from scheduler.estimators.table import TableEstimator
+from tests.scheduler.simulation.steps import (
+    Branches,
+    CallOf,
+    Compute,
+    Done,
+    Loop,
+    Start,
+    Steps,
+    Sync,
+    costs_of,
+    module_of,
+)
+
+KEYS = {
+    "step_time_us", "exposed_us", "compute_us", "communication_us", "lower_bound_us",
+    "peak_memory_bytes",
+}  # fmt: skip
+ROW_KEYS = {"computation", "name", "latency_us", "exposed_us", "stream"}
+
+
+def run(steps: Steps, **options):
+    return scheduler.simulate(module_of(steps), estimator=costs_of(steps), **options)
+
+
+LOOP = (
+    Start("outer", 30.0),
+    Compute("work", 10.0),
+    Done("outer"),
+    Loop("loop", 4, (Start("inner", 5.0), Compute("part", 3.0), Done("inner"))),
+)
+
+
+def test_the_keys_of_the_contract() -> None:
+    view = json.loads(json.dumps(run(LOOP).to_json()))
+    assert set(view) >= KEYS | {"computations", "collectives"}
+    assert set(view["computations"]) == {"main", "body.loop"}
+    for times in view["computations"].values():
+        assert set(times) >= KEYS | {"trip_count"}
+    for row in view["collectives"]:
+        assert set(row) >= ROW_KEYS
+    assert [row["name"] for row in view["collectives"]] == ["inner", "outer"]
+    assert view["computations"]["body.loop"]["trip_count"] == 4
+    # The keys at the top are the entry's.
+    assert {k: view[k] for k in KEYS} == {
+        k: view["computations"]["main"][k] for k in KEYS
+    }
+
+
+def test_a_loop_is_its_trips_times_its_body() -> None:
+    timeline = run(LOOP)
+    body = timeline.computations["body.loop"]
+    assert (body.step_time_us, body.exposed_us, body.compute_us) == (5.0, 2.0, 3.0)
+    assert timeline.step_time_us == 30.0 + 4 * 5.0
+    assert timeline.exposed_us == 20.0 + 4 * 2.0
+    assert timeline.compute_us == 10.0 + 4 * 3.0
+    assert timeline.communication_us == 30.0 + 4 * 5.0
+    inner = timeline.collectives[0]
+    assert (inner.exposed_us, inner.executions, inner.total_exposed_us) == (
+        2.0,
+        4.0,
+        8.0,
+    )
+    # One stream has to run everything: 30 and four times 5.
+    assert timeline.lower_bound_us == 50.0
+    assert timeline.times.bound_by == "communication 0"
+
+
+def test_a_loop_of_unknown_length_runs_once_and_says_so() -> None:
+    text = module_of(LOOP).to_text().replace("known_trip_count", "other")
+    module = hlo_passes.parse(text)
+    timeline = scheduler.simulate(module, estimator=costs_of(LOOP))
+    assert timeline.step_time_us == 35.0
+    assert "trip counts are not known, 1 was taken: %loop" in timeline.notes
+
+
+def test_a_loop_waits_for_what_its_caller_has_in_flight() -> None:
+    steps = (
+        Start("outer", 30.0),
+        Loop("loop", 4, (Start("inner", 5.0), Compute("part", 3.0), Done("inner"))),
+        Done("outer"),
+    )
+    timeline = run(steps, streams=1)
+    # First iteration: inner begins at 30 and ends at 35. The others take 5.
+    assert timeline.step_time_us == 35.0 + 3 * 5.0
+    assert timeline.computations["body.loop"].step_time_us == 5.0
+    inner = timeline.collectives[0]
+    assert inner.total_exposed_us == 32.0 + 3 * 2.0
+    assert (
+        inner.cause == "queued 30.0 us behind %outer on communication 0, 1 times of 4"
+    )
+    assert run(steps, streams=0).step_time_us == 30.0
+
+
+def test_the_dearest_branch_runs() -> None:
+    steps = (
+        Branches("cond", ((Compute("cheap", 1.0),), (Sync("dear", 7.0),))),
+        Compute("after", 2.0),
+    )
+    timeline = run(steps)
+    assert (timeline.step_time_us, timeline.exposed_us) == (9.0, 7.0)
+    assert timeline.computations["branch0.cond"].executions == 0.0
+    likely = run(steps, branch_probabilities={"cond": (0.75, 0.25)})
+    assert likely.step_time_us == 0.75 * 1.0 + 0.25 * 7.0 + 2.0
+    assert likely.collectives[0].executions == 0.25
+
+
+def test_a_call_is_what_it_calls() -> None:
+    timeline = run(
+        (CallOf("f", (Compute("a", 2.0), Sync("b", 3.0))), Compute("c", 1.0))
+    )
+    assert (timeline.step_time_us, timeline.compute_us) == (6.0, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("shares", "what"),
+    [
+        ({"cond": (0.5, 0.2)}, "the probabilities of %cond are [0.5, 0.2]"),
+        ({"cond": (1.0,)}, "%cond has 2 branches, not 1"),
+    ],
+)
+def test_error_probabilities(shares, what: str) -> None:
+    steps = (Branches("cond", ((Compute("a", 1.0),), (Compute("b", 2.0),))),)
+    with pytest.raises(UsageError, match=r"probab|branches") as caught:
+        run(steps, branch_probabilities=shares)
+    assert what in str(caught.value)
+
+
+COSTS = """HloModule m, is_scheduled=true, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  %start = f32[8] all-reduce-start(%p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  %known = f32[8] negate(%p)
+  %absent = f32[8] negate(%known)
+  %done = f32[8] all-reduce-done(%start)
+  %marked = f32[8] all-reduce-start(%done), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add, backend_config={"operation_queue_id":"0","collective_backend_config":{"is_sync":true},"force_earliest_schedule":false}
+  %marked.done = f32[8] all-reduce-done(%marked)
+  %by_latency = f32[8] all-reduce(%marked.done), channel_id=3, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  ROOT %by_cost = f32[8] all-reduce(%by_latency), channel_id=4, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+}
+"""
+
+
+def test_costs_by_name(tmp_path) -> None:
+    file = tmp_path / "costs.json.gz"
+    costs = {
+        "node_cost_us": {
+            "known": 4.0, "start": 100.0, "done": 100.0, "by_latency": 50.0,
+            "by_cost": 3.0, "marked.done": 100.0,
+        },
+        "latency_us": {"start": 10.0, "by_latency": 2.0},
+        "latency_fallback": {"marked": 5.0},
+    }  # fmt: skip
+    file.write_bytes(gzip.compress(json.dumps(costs).encode()))
+    timeline = scheduler.simulate(hlo_passes.parse(COSTS), costs=str(file))
+    rows = {row.name: row for row in timeline.collectives}
+    # A start and a done take no time of their own; what is absent costs nothing.
+    assert rows["start"].exposed_us == 6.0
+    assert rows["marked"].exposed_us == rows["marked"].latency_us == 5.0
+    assert rows["marked"].stream is None
+    assert rows["marked"].done == ""
+    assert rows["by_latency"].exposed_us == 2.0
+    assert rows["by_cost"].exposed_us == 3.0
+    assert timeline.step_time_us == 4.0 + 6.0 + 5.0 + 2.0 + 3.0
+    assert timeline.compute_us == 4.0
+    assert timeline.communication_us == 10.0 + 5.0 + 2.0 + 3.0
+    assert timeline.estimator == "table"
+
+
+def test_step_is_compute_and_exposed_with_copies_and_async_compute() -> None:
+    text = """HloModule m, is_scheduled=true
+
+%wrapped (q: f32[8]) -> f32[8] {
+  %q = f32[8] parameter(0)
+  ROOT %slow = f32[8] negate(%q)
+}, execution_thread="parallel"
+
+ENTRY %main (p: f32[8]) -> (f32[8], f32[8]) {
+  %p = f32[8] parameter(0)
+  %copy.s = (f32[8]{0:S(5)}, f32[8], u32[]) copy-start(%p)
+  %async.s = ((f32[8]), f32[8], u32[]) async-start(%p), async_execution_thread="parallel", calls=%wrapped
+  %work = f32[8] negate(%p)
+  %copy.d = f32[8]{0:S(5)} copy-done(%copy.s)
+  %async.d = f32[8] async-done(%async.s)
+  ROOT %t = (f32[8]{0:S(5)}, f32[8]) tuple(%copy.d, %async.d)
+}
+"""
+    costs = TableEstimator({"work": 4.0}, {"copy.s": 10.0, "async.s": 12.0})
+    timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs)
+    assert timeline.step_time_us == 12.0
+    assert timeline.exposed_us == timeline.times.other_exposed_us == 8.0
+    assert timeline.communication_us == 0.0
+    assert timeline.collectives == ()
+    assert timeline.lanes("main") == ["compute", "async compute 0", "async compute 1"]
+    waits = [(s.name, s.start_us, s.end_us) for s in timeline.spans if s.kind == "wait"]
+    assert waits == [("copy.d", 4.0, 10.0), ("async.d", 10.0, 12.0)]
+
+
+def test_an_asynchronous_call_takes_as_long_as_what_it_calls() -> None:
+    text = """HloModule m, is_scheduled=true
+
+%inner (q: f32[8]) -> f32[8] {
+  %q = f32[8] parameter(0)
+  %a = f32[8] negate(%q)
+  ROOT %b = f32[8] negate(%a)
+}
+
+%wrapped (r: f32[8]) -> f32[8] {
+  %r = f32[8] parameter(0)
+  ROOT %call = f32[8] call(%r), to_apply=%inner
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  %s = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%wrapped
+  %work = f32[8] negate(%p)
+  %d = f32[8] async-done(%s)
+  ROOT %sum = f32[8] add(%d, %work)
+}
+"""
+    costs = TableEstimator({"a": 3.0, "b": 4.0, "work": 5.0, "sum": 1.0}, {})
+    timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs)
+    assert timeline.step_time_us == 8.0
+    assert timeline.times.other_exposed_us == 2.0
+    assert timeline.computations["inner"].step_time_us == 7.0
+
+
+def test_a_module_without_schedule_is_taken_as_it_stands() -> None:
+    text = module_of(LOOP).to_text().replace("is_scheduled=true, ", "")
+    timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs_of(LOOP))
+    assert timeline.step_time_us == run(LOOP).step_time_us
+    assert "the module is not scheduled: its text order was taken" in timeline.notes
+
+
+def test_error_streams_below_zero() -> None:
+    with pytest.raises(UsageError, match="no such number of streams"):
+        run(LOOP, streams=-1)
