@@ -34,6 +34,7 @@ def while_values(table: ValueTable, instruction: Instruction, base: int) -> list
     for k, value in enumerate(initial):
         if k in kept:
             found.append(value)
+            table.passed_on.append(value)
             table.bind_value(parameter + k, value)
             table.bind_value(tested + k, value)
             continue
@@ -81,6 +82,7 @@ def conditional_values(
     for k, values in enumerate(zip(*roots, strict=True)):
         if len(set(values)) == 1:
             found.append(values[0])
+            table.passed_on.append(values[0])
             continue
         found.append(base + k)
         table.phis.add(base + k)

@@ -38,15 +38,20 @@ class HloMemoryScheduler(Pass):
 
     Attributes:
         scheduler: `best` of all, or one of them.
+        keep_schedule: leave a module alone that has a schedule.
     """
 
     name: ClassVar[str] = "hlo-memory-scheduler"
 
     scheduler: Literal["best", "list", "dfs", "post-order"] = "best"
+    keep_schedule: bool = False
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Order everything that the entry reaches, fusion bodies left alone."""
         del context
+        if self.keep_schedule and module.is_scheduled:
+            report.remark("not ordered: the module is scheduled")
+            return False
         chosen = "" if self.scheduler == "best" else self.scheduler
         found = base_order(module, scheduler=chosen)
         changed = not module.is_scheduled

@@ -33,6 +33,8 @@ class ValueTable:
         merged: pairs of values that must share memory.
         phis: values that loops and branches define.
         joined: stand-in -> values bound to it, where there are several callers.
+        passed_on: values that a loop or a branch passes on: if they turn out to stand
+            for several, these must share memory.
     """
 
     def __init__(self, reached: Reached) -> None:
@@ -43,6 +45,7 @@ class ValueTable:
         self.merged: list[tuple[int, int]] = []
         self.phis: set[int] = set()
         self.joined: dict[int, list[int]] = {}
+        self.passed_on: list[int] = []
         self._bound: dict[int, int] = {}
 
     def of(self, instruction: Instruction) -> list[int]:
@@ -111,3 +114,7 @@ class ValueTable:
                 stand_in: [get(v, v) for v in values]
                 for stand_in, values in self.joined.items()
             }
+            self.passed_on = [get(v, v) for v in self.passed_on]
+        self.merged += [
+            (v, self.joined[v][0]) for v in self.passed_on if v in self.joined
+        ]
