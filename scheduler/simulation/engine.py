@@ -20,7 +20,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hlo_passes.errors import UsageError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from scheduler.simulation.lanes import (
@@ -121,7 +120,6 @@ class Engine:
     rules: Rules
     devices: int = 1
     _cold: dict[Computation, Run] = field(default_factory=dict)
-    _active: list[Computation] = field(default_factory=list)
 
     def cold(self, computation: Computation) -> Run:
         """A run that begins at 0 with idle streams; the same one every time."""
@@ -151,13 +149,6 @@ class Engine:
         return FifoLanes(self.rules.queueing)
 
     def _run(self, computation: Computation, state: _State) -> Run:
-        if computation in self._active:
-            raise UsageError(
-                f"%{computation.name} calls itself",
-                code="U222",
-                hint="no such HLO runs",
-            )
-        self._active.append(computation)
         program = self.builder.of(computation)
         run = Run(program, list(state.now))
         steps: dict[type, Callable[..., None]] = {
@@ -173,7 +164,6 @@ class Engine:
             steps[type(item)](item, run, state)
         run.elapsed = [n - o for n, o in zip(state.now, run.origin, strict=True)]
         run.lane_end = run.elapsed
-        self._active.pop()
         return run
 
     def _compute(self, item: Compute, run: Run, state: _State) -> None:

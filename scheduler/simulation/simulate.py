@@ -118,6 +118,7 @@ def simulate_with(
         memory=ModuleMemory(module),
         device=device,
         rules=rules,
+        trips=_trip_counts(programs, surroundings),
     )
     parts = [step.part(computation) for computation in programs]
     return Timeline(
@@ -160,6 +161,19 @@ def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Prog
     return {c: programs[c] for c in module.computations if c in programs}
 
 
+def _trip_counts(
+    programs: Mapping[Computation, Program], surroundings: Surroundings
+) -> dict[Computation, int]:
+    """Trips of the loop that a body belongs to; of several loops the first one's."""
+    trips: dict[Computation, int] = {}
+    for program in programs.values():
+        for instruction in program.order:
+            if instruction.opcode == "while":
+                body = instruction.called_computations[0]
+                trips.setdefault(body, surroundings.trip_count(instruction))
+    return trips
+
+
 def _stream_count(rules: Rules, programs: Mapping[Computation, Program]) -> int:
     """Communication streams in use; 0 where nothing queues."""
     if not rules.queueing:
@@ -193,6 +207,7 @@ class _Step:
     memory: ModuleMemory
     device: int
     rules: Rules
+    trips: Mapping[Computation, int]
 
     def part(self, computation: Computation) -> _Part:
         """Everything about one computation."""
@@ -218,21 +233,11 @@ class _Step:
         totals = Totals({r: self.counts[r][1] for r in runs}, often, self.device)
         account = self.accounts.of(run)
         return _Part(
-            _times(computation, account, self._trip_count(computation), peak, totals),
+            _times(computation, account, self.trips.get(computation, 1), peak, totals),
             rows_of(placement, self.accounts, lanes, totals),
             spans_of(placement, lanes),
             points,
         )
-
-    def _trip_count(self, computation: Computation) -> int:
-        """Trips of the loop whose body it is, else 1."""
-        for caller in computation.module.callers(computation):
-            if (
-                caller.opcode == "while"
-                and caller.called_computations[0] is computation
-            ):
-                return self.engine.builder.surroundings.trip_count(caller)
-        return 1
 
 
 def _times(

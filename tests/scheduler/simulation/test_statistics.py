@@ -61,7 +61,9 @@ def test_without_queues_it_is_xlas_statistic(recording: Recording, side: str) ->
         for row in rows:
             wasted[WASTE_KINDS[row.opcode]] += row.exposed_us
         for kind, us in wasted.items():
-            assert us == pytest.approx(want[f"wasted cycles for {kind}"], RELATIVE), kind
+            assert us == pytest.approx(want[f"wasted cycles for {kind}"], RELATIVE), (
+                kind
+            )
         assert sum(wasted.values()) == pytest.approx(
             want["total wasted cycles"], RELATIVE
         )

@@ -1,0 +1,164 @@
+"""The trace, read as Perfetto's importer of Chrome's JSON reads it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler.hardware.topology import Topology
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.simulate import simulate_with
+from scheduler.simulation.timeline import Timeline
+from tests.scheduler.simulation.steps import (
+    Compute,
+    Done,
+    Loop,
+    Start,
+    Steps,
+    Sync,
+    costs_of,
+    module_of,
+    step_lists,
+)
+
+PHASES = {"B", "E", "C", "s", "f", "M"}
+
+
+def timeline_of(steps: Steps, streams: int | None = None) -> Timeline:
+    return simulate_with(
+        module_of(steps), "h100_sxm", Topology(1, 1, 2), costs_of(steps), Rules(streams)
+    )
+
+
+Slice = tuple[float, float, str]
+
+
+def check_trace(trace: dict[str, Any]) -> dict[tuple[int, int], list[Slice]]:
+    """Slices by (process, thread); AssertionError for what an importer would drop.
+
+    Events of a thread are taken by time, those at one time in file order. Every end
+    closes the slice that was begun last; slices of a thread lie in each other or apart;
+    a flow begins and ends on a slice; a counter has numbers and goes forward.
+    """
+    events = trace["traceEvents"]
+    threads: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for event in events:
+        assert event["ph"] in PHASES
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        if event["ph"] in "BE":
+            threads.setdefault((event["pid"], event["tid"]), []).append(event)
+    slices = {place: _slices(of_thread) for place, of_thread in threads.items()}
+    _check_flows(events, slices)
+    _check_counters(events)
+    named = {
+        (e["pid"], e["tid"])
+        for e in events
+        if e["ph"] == "M" and e["name"] == "thread_name"
+    }
+    assert set(slices) <= named
+    return slices
+
+
+def _slices(events: list[dict[str, Any]]) -> list[Slice]:
+    found: list[Slice] = []
+    stack: list[dict[str, Any]] = []
+    for event in sorted(events, key=lambda e: e["ts"]):
+        if event["ph"] == "B":
+            assert event["name"]
+            assert not stack, f"{event['name']} lies in {stack[-1]['name']}"
+            stack.append(event)
+        else:
+            begin = stack.pop()
+            found.append((begin["ts"], event["ts"], begin["name"]))
+    assert not stack
+    return found
+
+
+def _check_flows(
+    events: list[dict[str, Any]], slices: dict[tuple[int, int], list[Slice]]
+) -> None:
+    begun: dict[int, dict[str, Any]] = {}
+    for event in events:
+        if event["ph"] not in ("s", "f"):
+            continue
+        lies_on = slices[event["pid"], event["tid"]]
+        assert any(start <= event["ts"] <= end for start, end, _ in lies_on)
+        if event["ph"] == "s":
+            assert event["id"] not in begun
+            begun[event["id"]] = event
+        else:
+            assert begun.pop(event["id"])["ts"] <= event["ts"]
+    assert not begun
+
+
+def _check_counters(events: list[dict[str, Any]]) -> None:
+    last: dict[int, float] = {}
+    for event in events:
+        if event["ph"] == "C":
+            assert all(isinstance(value, int) for value in event["args"].values())
+            assert event["ts"] >= last.get(event["pid"], 0.0)
+            last[event["pid"]] = event["ts"]
+
+
+STEPS = (
+    Start("one", 10.0), Compute("c", 4.0), Start("two", 5.0), Compute("e", 2.0),
+    Done("one"), Done("two"), Sync("three", 1.0),
+    Loop("loop", 3, (Start("in", 2.0), Compute("part", 3.0), Done("in"))),
+)  # fmt: skip
+
+
+def test_a_track_for_each_collective_in_flight() -> None:
+    trace = timeline_of(STEPS).to_perfetto()
+    slices = check_trace(trace)
+    names = {
+        (e["pid"], e["tid"]): e["args"]["name"]
+        for e in trace["traceEvents"]
+        if e["ph"] == "M" and e["name"] == "thread_name"
+    }
+    by_name = {(place[0], names[place]): found for place, found in slices.items()}
+    assert by_name[1, "in flight 0"] == [(0.0, 10.0, "one")]
+    assert by_name[1, "in flight 1"] == [(4.0, 15.0, "two")]
+    assert by_name[1, "communication 0"] == [(0.0, 10.0, "one"), (10.0, 15.0, "two")]
+    assert by_name[1, "compute"] == [
+        (0.0, 4.0, "c"), (4.0, 6.0, "e"), (6.0, 10.0, "one.done"),
+        (10.0, 15.0, "two.done"), (15.0, 16.0, "three"), (16.0, 25.0, "loop"),
+    ]  # fmt: skip
+    assert by_name[2, "dones that need not wait"] == [(3.0, 3.0, "in.done")]
+    processes = [
+        e["args"]["name"]
+        for e in trace["traceEvents"]
+        if e["ph"] == "M" and e["name"] == "process_name"
+    ]
+    assert processes == ["%main", "%body.loop, 3 times"]
+    flows = [e for e in trace["traceEvents"] if e["ph"] in "sf"]
+    assert len(flows) == 2 * 3
+    told = next(e for e in trace["traceEvents"] if e.get("name") == "two")["args"]
+    assert told["cause"] == "queued 6.0 us behind %one on communication 0"
+
+
+@given(step_lists(), st.sampled_from([0, 1, 2]))
+@settings(max_examples=25, deadline=None)
+def test_random_traces_nest(steps: Steps, streams: int) -> None:
+    check_trace(json.loads(json.dumps(timeline_of(steps, streams).to_perfetto())))
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        {"ph": "E", "pid": 1, "tid": 1, "ts": 3.0},
+        {"ph": "B", "name": "x", "pid": 1, "tid": 1, "ts": 3.0},
+        {"ph": "s", "name": "x", "id": 99, "pid": 1, "tid": 1, "ts": 3.0},
+        {"ph": "C", "name": "memory", "pid": 1, "tid": 0, "ts": 0.0,
+         "args": {"bytes": "1"}},
+    ],
+)  # fmt: skip
+def test_the_check_finds_faults(fault: dict[str, Any]) -> None:
+    trace = timeline_of(STEPS).to_perfetto()
+    trace["traceEvents"].append(fault)
+    with pytest.raises((AssertionError, IndexError)):
+        check_trace(trace)
