@@ -60,7 +60,7 @@ TAIL = """\
 LATE = HEAD + DOT + START + TAIL
 EARLY = HEAD + START + DOT + TAIL
 COSTS = {
-    "node_cost_us": {"dot": 40.0, "neg": 2.0, "next": 1.0},
+    "node_cost_us": {"dot": 40.0, "neg": 2.0, "scaled": 3.0, "next": 1.0},
     "latency_us": {"ag-start": 50.0, "ar-start": 5.0},
 }
 

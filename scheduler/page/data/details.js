@@ -79,10 +79,12 @@ function folded(text) {
 
 /* An operand as printed; its name leads to it where it has a span. */
 function operand(app, schedule, text) {
-  const [name, ...rest] = text.split(" ");
-  const span = schedule.find(name.replace(/^%/, ""));
-  const shown = span >= 0 ? make("button", { type: "button", class: "link mono", onclick: () => app.jump(schedule, span) }, name) : name;
-  return make("li", { class: "mono" }, shown, rest.length ? ` ${rest.join(" ")}` : "");
+  const words = text.split(/(%\S+)/).filter(Boolean).map((word) => {
+    const span = word.startsWith("%") ? schedule.find(word.slice(1)) : -1;
+    if (span < 0) return word;
+    return make("button", { type: "button", class: "link mono", onclick: () => app.jump(schedule, span) }, word);
+  });
+  return make("li", { class: "mono" }, ...words);
 }
 
 function spanDetails(app, schedule, span) {

@@ -44,7 +44,7 @@ function followKeys(app) {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const typing = event.target.closest?.("input, select, textarea");
     if (typing) {
-      if (event.key === "Escape") event.target.blur();
+      if (event.key === "Escape") leave(app, event.target);
       return;
     }
     const onView = event.target.matches?.("canvas.lanes");
@@ -59,4 +59,13 @@ function followKeys(app) {
     list.hidden = !list.hidden;
     button.setAttribute("aria-expanded", String(!list.hidden));
   });
+}
+
+/* Escape leaves a field; the search's is emptied, as browsers do, and its matches go. */
+function leave(app, field) {
+  if (field.id === "search") {
+    field.value = "";
+    app.find("");
+  }
+  field.blur();
 }

@@ -1,6 +1,7 @@
 /* One timeline: overview, axis, a lane per stream, the memory curve, all on one x axis. */
 
 const ROW_PX = 20, LANE_GAP_PX = 9, AXIS_PX = 22, WAIT_PX = 14, MEMORY_PX = 84, OVERVIEW_PX = 34, STRIP_PX = 4;
+const NARROW_PX = 560, NARROW_GUTTER_PX = 74, WIDE_GUTTER_PX = 132;
 /* Spans narrower than this are drawn together, one column of it at a time. */
 const COLUMN_PX = 2;
 const LOWEST = 0.3;
@@ -51,7 +52,7 @@ class TimelineView {
   /* Once a frame: to ask an element for its size is dear. */
   measure() {
     const width = this.canvas.clientWidth;
-    this.gutter = width < 560 ? 74 : 132;
+    this.gutter = width < NARROW_PX ? NARROW_GUTTER_PX : WIDE_GUTTER_PX;
     this.scale = Math.max(1, width - this.gutter) / this.viewport.length;
   }
 
@@ -273,7 +274,8 @@ class TimelineView {
     pen.fillRect(gutter - 1, 0, 1, this.height);
     for (const band of this.bands) {
       pen.fillStyle = COLOURS.text;
-      pen.fillText(fitted(pen, band.label, gutter - 14), 8, band.y + Math.min(band.height, ROW_PX) / 2 - 1);
+      const label = gutter < WIDE_GUTTER_PX ? band.label.replace("Communication", "Comm.") : band.label;
+      pen.fillText(fitted(pen, label, gutter - 14), 8, band.y + Math.min(band.height, ROW_PX) / 2 - 1);
       pen.fillStyle = COLOURS.line;
       pen.fillRect(0, band.y + band.height + LANE_GAP_PX / 2 - 2, gutter, 1);
     }

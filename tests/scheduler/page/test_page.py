@@ -44,6 +44,7 @@ def pages(tmp_path_factory) -> dict[str, pathlib.Path]:
         "two": render_page(early, late),
         "long": render_page(Side(long_timeline(20_000))),
         "none": render_page(side_of(_WITHOUT_COLLECTIVES, costs)),
+        "chain": render_page(side_of(_CHAIN, costs)),
         "bare": render_page(Side(simulate(module(LATE), costs=costs))),
     }
     files = {name: folder / f"{name}.html" for name in texts}
@@ -52,6 +53,9 @@ def pages(tmp_path_factory) -> dict[str, pathlib.Path]:
     return files
 
 
+_CHAIN = LATE.replace("all-gather-start(%y)", "all-gather-start(%scaled)").replace(
+    "  %dot =", "  %scaled = f32[64]{0} negate(%y)\n  %dot ="
+)
 _WITHOUT_COLLECTIVES = """\
 HloModule quiet, is_scheduled=true
 
@@ -106,6 +110,14 @@ def test_a_click_on_a_collective_tells_all_of_it(running, pages) -> None:
         assert seen.is_silent()
 
 
+def test_an_operand_leads_to_what_makes_it(running, pages) -> None:
+    with visit(running, pages["chain"]) as seen:
+        seen.page.fill("#search", "ag-start")
+        seen.page.click("#details .operands .link >> text=%scaled")
+        assert "negate" in seen.text("#details")
+        assert seen.is_silent()
+
+
 def test_a_loop_says_how_exposed_it_is_and_opens(running, pages) -> None:
     with visit(running, pages["one"]) as seen:
         seen.page.mouse.click(*point_at(seen, 9 / 110, _COMPUTE_Y_PX))
@@ -133,6 +145,9 @@ def test_search_finds_by_name_done_and_opcode(running, pages) -> None:
         seen.page.fill("#search", "there is no such")
         assert seen.text("#matches") == "none found"
         assert seen.page.is_disabled("#next")
+        seen.page.keyboard.press("Escape")
+        assert seen.text("#matches") == ""
+        assert seen.page.input_value("#search") == ""
         assert seen.is_silent()
 
 
