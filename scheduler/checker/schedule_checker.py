@@ -83,8 +83,8 @@ class ScheduleChecker(CheckingPass):
             device at most: those that share two could wait in a circle on two streams.
         device_order: run every device's queues, and report a circle of waits.
         memory_limit_bytes: of buffers in use together; none: not asked.
-        hard_memory_limit: `off`: the limit was advice; `input-order`: it may be
-            exceeded by the order that was there before.
+        hard_memory_limit: `off`: the limit was advice; `input-order`: the order that
+            was there before may exceed it, and the limits of overlap.
         alias_hazards: 'async' for what asynchronous operations write; 'all' for updates
             in place too (a module behind copy insertion); 'off'.
         scheduling_groups: members of a scheduling group stand together.
@@ -138,7 +138,7 @@ class ScheduleChecker(CheckingPass):
             return [*found, *ordered]  # nothing else means much
         return [
             *found,
-            *self._flights(module),
+            *self._flights(module, self._limits(before, module)),
             *self._device_order(module),
             *self._memory(module, before),
         ]
@@ -153,10 +153,10 @@ class ScheduleChecker(CheckingPass):
             found += report.findings(module)
         return found
 
-    def _flights(self, module: Module) -> list[Finding]:
+    def _flights(self, module: Module, limits: Limits) -> list[Finding]:
         overlap = OverlapCheck(
             machine_of(module),
-            self._limits(),
+            limits,
             rank_overlap=self.enable_collective_multi_streaming,
         )
         hazards = self.alias_hazards
@@ -170,7 +170,9 @@ class ScheduleChecker(CheckingPass):
             found[computation.name] = list(report.findings(module))
         return [f for c in module.computations for f in found[c.name]]
 
-    def _limits(self) -> Limits:
+    def _limits(self, before: Module | None, module: Module) -> Limits:
+        if self.hard_memory_limit == "input-order" and _same_order(before, module):
+            return Limits({})  # nobody made that order to any limits
         if self.flavour == "gpu":
             limits = Limits.of_gpu(
                 self.parallel_collective_overlap_limit,

@@ -78,8 +78,9 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         rules = parse_rules(self.rules) if isinstance(self.rules, str) else self.rules
         estimator = self.make_estimator(module, context)
         settings = self.settings(module, context)
-        version = module.version
-        if not module.is_scheduled:
+        was_scheduled = module.is_scheduled
+        orders = [c.instructions for c in module.computations]
+        if not was_scheduled:
             for computation, order in base_order(module).orders.items():
                 computation.set_order(order)
             module.set_attribute("is_scheduled", "true")
@@ -92,7 +93,10 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             progress=context.progress,
         )
         fill_report(report, result)
-        return module.version != version
+        # A hard memory limit may have brought the input order back.
+        return not was_scheduled or orders != [
+            c.instructions for c in module.computations
+        ]
 
     def settings(self, module: Module, context: PassContext) -> SchedulerSettings:
         """The scheduler's settings for a module, its memory limit worked out."""
