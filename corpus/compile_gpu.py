@@ -32,10 +32,13 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 
 import estimator_log
 import gpu_child
+
+from hlo_passes.proto import module_text_from_proto
 
 CORPUS = pathlib.Path(__file__).resolve().parent
 TARGETS = CORPUS.parent / "scheduler" / "data" / "gpu_targets"
@@ -54,6 +57,8 @@ PASSES = (
 )
 SCHEDULER = "latency-hiding-scheduler"
 
+#: An operand that is an element of a tuple, as jax 0.12 prints it.
+_SPELLED_ELEMENT = re.compile(r"%[\w.\-]+#\d")
 _DUMP = re.compile(
     r"(?P<module>module_\d+)\..*\.(?P<number>\d{4})\."
     r".*\.after_(?P<after>.+?)\.before_(?P<before>.+?)\.txt"
@@ -70,6 +75,8 @@ class Job:
         topology: partitions x hosts per partition x GPUs per host.
         flags: 'name=value' compiler options.
         device_memory_bytes: in place of the target's own; None for that.
+        with_elements: print every get-tuple-element. XLA's dumps of jax 0.12 spell
+            them at their users (`%t#0`), so their place in the order is lost.
     """
 
     input: str
@@ -77,6 +84,7 @@ class Job:
     topology: str = "1x1x8"
     flags: tuple[str, ...] = ()
     device_memory_bytes: int | None = None
+    with_elements: bool = False
 
     def target_file(self) -> pathlib.Path:
         named = TARGETS / f"{self.target}.txtpb"
@@ -88,6 +96,7 @@ class Job:
             "xla_dump_to": str(dumps),
             "xla_dump_hlo_as_text": True,
             "xla_dump_large_constants": True,
+            "xla_dump_hlo_as_proto": self.with_elements,
             "xla_dump_hlo_pass_re": "|".join(PASSES),
             # Nothing can be measured on a GPU that is not there.
             "xla_gpu_autotune_level": 0,
@@ -185,8 +194,20 @@ def _read_dumps(folder: pathlib.Path) -> dict[str, tuple[str, str]]:
         after = [k for k, (_, match) in enumerate(steps) if match["after"] == name]
         if before and after:
             behind = min(k for k in after if k > before[0])
-            dumps[name] = steps[before[0]][0].read_text(), steps[behind][0].read_text()
+            dumps[name] = _dump_text(steps[before[0]][0]), _dump_text(steps[behind][0])
     return dumps
+
+
+def _dump_text(file: pathlib.Path) -> str:
+    """A dump; where one of its proto lies beside it, with all get-tuple-elements."""
+    text = file.read_text()
+    proto = file.with_suffix(".hlo.pb")
+    if not proto.exists() or not _SPELLED_ELEMENT.search(text):
+        return text
+    # A proto has no module config: the first line is the text's.
+    header, _, _ = text.partition("\n")
+    whole = module_text_from_proto(proto.read_bytes())
+    return f"{header}\n{whole.partition(chr(10))[2]}"
 
 
 def write_packed(file: pathlib.Path, text: str) -> None:

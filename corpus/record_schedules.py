@@ -112,7 +112,9 @@ def _bytes(shapes: str) -> int:
 def record(source: str) -> dict[str, dict[str, str]]:
     """Setting -> file name -> text, of one input."""
     jobs = {
-        f"{topology}.{variant}": Job(source, topology=topology, flags=flags)
+        f"{topology}.{variant}": Job(
+            source, topology=topology, flags=flags, with_elements=True
+        )
         for topology in TOPOLOGIES
         for variant, flags in VARIANTS.items()
         if variant != TIGHT
@@ -122,8 +124,11 @@ def record(source: str) -> dict[str, dict[str, str]]:
     for topology in TOPOLOGIES:
         memory = tight_memory_bytes(found[f"{topology}.sol"])
         if memory is not None:
-            job = Job(source, topology=topology, flags=VARIANTS[TIGHT])
-            job = dataclasses.replace(job, device_memory_bytes=memory)
+            job = dataclasses.replace(
+                jobs[f"{topology}.sol"],
+                flags=VARIANTS[TIGHT],
+                device_memory_bytes=memory,
+            )
             tight[f"{topology}.{TIGHT}"] = job
     found |= zip(tight, compile_all([*tight.values()], decisions=True), strict=True)
     jobs |= tight

@@ -31,6 +31,12 @@ STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-schedu
 #: XLA's pass behind which a module is one device's program.
 _PARTITIONER: Final = "spmd-partitioning"
 
+#: XLA's passes behind which a module is scheduled: its scheduler, and behind that the
+#: pipeline that calls `runtime.install`'s callbacks.
+_SCHEDULER: Final = "latency-hiding-scheduler"
+_TRANSFORMATION: Final = "apply-xla-transforms"
+_BEHIND_SCHEDULER: Final = "post-scheduler-xla-transforms"
+
 #: How StableHLO and HLO text call the number of replicas and of partitions.
 _COUNTS: Final = (
     ("num_replicas", "replica_count"),
@@ -76,23 +82,51 @@ def lower(
             code="U021",
             hint="wrap it in jax.jit",
         )
-    name = getattr(function, "__name__", "function")
     if target is None:
-        compilation = _Compilation(function.lower(*args, **kwargs), name)
+        lowered = function.lower(*args, **kwargs)
+        compilation = _Compilation(lowered, _name_of(function))
     else:
-        gpu_aot.require_plug_in(target)
-        lowered = function.trace(*args, **kwargs).lower(
-            lowering_platforms=(gpu_aot.PLATFORM,)
-        )
-        count = jax_private.lowered_device_count(lowered)
-        devices = gpu_aot.gpu_devices(target, topology or f"1x1x{count}")
-        compilation = _Compilation(lowered, name, devices)
-    filename = f"<{name}, {stage}>"
+        compilation = _gpu_compilation(function, args, kwargs, target, topology)
+    filename = f"<{compilation.name}, {stage}>"
     if stage == "before-optimizations":
         return parse(_before_optimizations(compilation.lowered), filename=filename)
     if stage == "partitioned":
         return parse(_partitioned(compilation), filename=filename)
-    return parse(_final(compilation, stage), filename=filename)
+    text, _ = _final(compilation, stage)
+    return parse(text, filename=filename)
+
+
+def lower_to_the_end(
+    function: Any, *args: Any, target: str, topology: str
+) -> tuple[Module, str]:
+    """Compile for a GPU that is not there; the module, and what XLA had against it.
+
+    The text is '' where XLA's back end came to its end; otherwise the module is the one
+    that its scheduler left. Arguments and errors are those of `lower`.
+    """
+    compilation = _gpu_compilation(function, args, {}, target, topology)
+    text, failure = _final(compilation, "gpu-scheduled")
+    return parse(text, filename=f"<{compilation.name}, gpu-scheduled>"), failure
+
+
+def _name_of(function: Any) -> str:
+    return getattr(function, "__name__", "function")
+
+
+def _gpu_compilation(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    target: str,
+    topology: str | None,
+) -> _Compilation:
+    gpu_aot.require_plug_in(target)
+    lowered = function.trace(*args, **kwargs).lower(
+        lowering_platforms=(gpu_aot.PLATFORM,)
+    )
+    count = jax_private.lowered_device_count(lowered)
+    devices = gpu_aot.gpu_devices(target, topology or f"1x1x{count}")
+    return _Compilation(lowered, _name_of(function), devices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +180,14 @@ def _partitioned(compilation: _Compilation) -> str:
     return text if text is not None else _before_optimizations(compilation.lowered)
 
 
-def _final(compilation: _Compilation, stage: str) -> str:
+def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
+    """The scheduled module, and why XLA stopped behind it: '' where it did not."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
         options = {
             "xla_dump_to": folder,
             "xla_dump_hlo_as_long_text": True,
             "xla_dump_large_constants": True,
-            "xla_dump_hlo_pass_re": "latency-hiding-scheduler",
+            "xla_dump_hlo_pass_re": f"{_SCHEDULER}|{_TRANSFORMATION}",
         }
         if stage == "gpu-scheduled":
             options |= gpu_aot.GPU_OPTIONS
@@ -166,9 +201,10 @@ def _final(compilation: _Compilation, stage: str) -> str:
         place = pathlib.Path(folder)
         text = _dump_behind(place, "after_optimizations.txt")
         if text is None and stage == "gpu-scheduled":
-            text = _dump_behind(place, "after_latency-hiding-scheduler")
+            text = _dump_behind(place, f"{_BEHIND_SCHEDULER}.after_{_TRANSFORMATION}")
+            text = text or _dump_behind(place, f"after_{_SCHEDULER}")
     if text is not None:
-        return text
+        return text, failure.message if failure else ""
     raise failure or CompilationError(
         f"XLA made no scheduled dump of {compilation.name}"
     )

@@ -177,6 +177,14 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
         default="1x1x8",
         help="partitions x hosts per partition x devices per host (1x1x8)",
     )
+    parser.add_argument(
+        "--passes", metavar="PIPELINE",
+        help="with --target, from jax 0.12: run them inside XLA's compilation",
+    )  # fmt: skip
+    parser.add_argument(
+        "--passes-stage", choices=("pre-scheduler", "post-scheduler"),
+        default="post-scheduler", help="where in it",
+    )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="OUT")
 
 
@@ -184,6 +192,9 @@ def lower_function(arguments: argparse.Namespace) -> int:
     """`hlo-passes lower`: a jitted function's module at a stage."""
     from runtime.lower_file import lower_file
 
+    if arguments.passes:
+        write_text(arguments.output, _lower_with_passes(arguments).to_text())
+        return ExitCode.DONE
     module = lower_file(
         arguments.function,
         stage=arguments.stage,
@@ -192,6 +203,24 @@ def lower_function(arguments: argparse.Namespace) -> int:
     )
     write_text(arguments.output, module.to_text())
     return ExitCode.DONE
+
+
+def _lower_with_passes(arguments: argparse.Namespace) -> Module:
+    from runtime.handed_over import lower_with_passes
+
+    if not arguments.target or arguments.stage not in (None, "gpu-scheduled"):
+        raise UsageError(
+            "--passes run inside a GPU's compilation to its end",
+            code="U026",
+            hint="--target=h100_sxm and no --stage; elsewhere: hlo-passes opt",
+        )
+    return lower_with_passes(
+        arguments.function,
+        passes=arguments.passes,
+        stage=arguments.passes_stage,
+        target=arguments.target,
+        topology=arguments.topology,
+    )
 
 
 RUN = Command("run", "run on emulated devices, compare", _configure_run, run_module)

@@ -86,10 +86,19 @@ def lower_file(
         devices: Sequence[Any] = devices_for(count)
     else:
         devices = gpu_devices(target, topology)
-    jitted, arguments = _call(function, np.array(devices))
-    if hasattr(jitted, "lower"):
-        jitted = _Guarded(jitted, function)
+    jitted, arguments = read_program(function, devices)
     return lower(jitted, *arguments, stage=stage, target=target, topology=topology)
+
+
+def read_program(function: str, devices: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
+    """The jitted function and its arguments that FILE.py:FUNCTION gives for devices.
+
+    Raises UserFunctionError U025 as `lower_file`.
+    """
+    jitted, arguments = _call(function, np.array(devices))
+    return (
+        _Guarded(jitted, function) if hasattr(jitted, "lower") else jitted
+    ), arguments
 
 
 def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:

@@ -65,6 +65,8 @@ def summary(verdicts: list[Verdict]) -> str:
         f"{sum(v.decisions for v in verdicts)} decisions equal",
         f"{sum(v.seconds for v in verdicts):.1f} s of scheduling",
     ]
+    explained = sum(len(v.explained) for v in verdicts)
+    lines.append(f"{explained} figures differ by what XLA's log rounds off")
     lines += (f"{count} differences: {part}" for part, count in parts.most_common())
     return "\n".join(lines)
 

@@ -13,15 +13,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby, zip_longest
 
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from scheduler.estimators.base import Estimator
 from scheduler.latency_hiding.driver import schedule_module
+from scheduler.latency_hiding.gpu_tracker import make_tracker
 from scheduler.latency_hiding.result import ComputationSchedule, ScheduleResult
+from scheduler.latency_hiding.statistics import latency_us, node_cost_us
+from scheduler.latency_hiding.tracker import AsyncTracker
 from tests.scheduler.conformance.recordings import Recording
-from tests.scheduler.conformance.setting import setting_of
+from tests.scheduler.conformance.setting import Setting, setting_of
 
 Row = tuple[str, str, str]
 #: XLA prints six digits, of sums of what it printed with six.
 TOLERANCE = 1e-3
+#: Relative error of a sum of such.
+_LOG_ERROR = 1e-6
 _PEAK = "memory pressure peak (bytes)"
 #: How many rows of a step are shown.
 _MOST_ROWS = 12
@@ -35,11 +42,13 @@ class Difference:
         part: `order`, `decision`, `statistic`, `peak` or `computations`.
         computation: where.
         text: what, ours and XLA's.
+        is_explained: the digits that XLA's log leaves out account for it.
     """
 
     part: str
     computation: str
     text: str
+    is_explained: bool = False
 
     def __str__(self) -> str:
         return f"{self.part} of {self.computation}: {self.text}"
@@ -57,7 +66,8 @@ class Verdict:
         moved: of them, those that XLA's scheduler changed.
         decisions: comparisons that XLA made.
         equal_decisions: of them, those before the first difference of a computation.
-        differences: all of them, first things first.
+        differences: all that nothing explains, first things first.
+        explained: those that the rounding of XLA's log explains.
         seconds: of our scheduler.
     """
 
@@ -69,6 +79,7 @@ class Verdict:
     decisions: int = 0
     equal_decisions: int = 0
     differences: list[Difference] = field(default_factory=list)
+    explained: list[Difference] = field(default_factory=list)
     seconds: float = 0.0
 
 
@@ -92,7 +103,7 @@ def judge(
     _compare_decisions(recording, result, verdict)
     _compare_orders(recording, setting.module, verdict)
     if figures:
-        _compare_figures(recording, result, verdict)
+        _compare_figures(recording, setting, result, verdict)
     return verdict
 
 
@@ -102,7 +113,9 @@ def _compare_orders(recording: Recording, module: Module, verdict: Verdict) -> N
         wanted = recording.orders.get(computation.name)
         if wanted is None:
             continue
-        names = [i.name for i in computation.instructions]
+        # XLA's text of jax 0.12 may leave elements of tuples to their users.
+        listed = frozenset(wanted)
+        names = [i.name for i in computation.instructions if i.name in listed]
         if computation.name in scheduled:
             verdict.scheduled += 1
             verdict.in_order += names == wanted
@@ -178,9 +191,10 @@ def _row(row: Iterable[str]) -> str:
 
 
 def _compare_figures(
-    recording: Recording, result: ScheduleResult, verdict: Verdict
+    recording: Recording, setting: Setting, result: ScheduleResult, verdict: Verdict
 ) -> None:
     scheduled = {c.computation.name: c for c in result.computations}
+    tracker = make_tracker(setting.settings)
     for phase, table in recording.statistics.items():
         for name, wanted in table.items():
             own = scheduled.get(name)
@@ -188,22 +202,50 @@ def _compare_figures(
                 text = f"{phase}: XLA has statistics, ours was not scheduled"
                 verdict.differences.append(Difference("statistic", name, text))
                 continue
-            verdict.differences += _figures(own, phase, wanted)
+            slack = float(own_starts_at_whole_us(own, setting.estimator, tracker))
+            found = [*_figures(own, phase, wanted, slack)]
+            verdict.differences += (d for d in found if not d.is_explained)
+            verdict.explained += (d for d in found if d.is_explained)
 
 
 def _figures(
-    own: ComputationSchedule, phase: str, wanted: dict[str, float]
+    own: ComputationSchedule, phase: str, wanted: dict[str, float], slack_us: float
 ) -> Iterable[Difference]:
     figures = (own.before if phase == "before" else own.after).to_json()
     for key, value in wanted.items():
-        found = figures.get(key)
+        found = figures.get(key, math.nan)
         is_peak = key == _PEAK
-        close = found is not None and (
-            found == value
-            if is_peak
-            else math.isclose(found, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-        )
-        if not close:
-            part = "peak" if is_peak else "statistic"
-            text = f"{key} {phase}: ours {found}, XLA's {value}"
-            yield Difference(part, own.computation.name, text)
+        if found == value or (not is_peak and _is_close(found, value)):
+            continue
+        part = "peak" if is_peak else "statistic"
+        text = f"{key} {phase}: ours {found}, XLA's {value}"
+        whole = abs(found - value) <= slack_us + TOLERANCE * max(1.0, value)
+        explained = not is_peak and phase == "after" and whole
+        yield Difference(part, own.computation.name, text, is_explained=explained)
+
+
+def _is_close(found: float, value: float) -> bool:
+    return math.isclose(found, value, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def own_starts_at_whole_us(
+    own: ComputationSchedule, estimator: Estimator, tracker: AsyncTracker
+) -> int:
+    """How many starts begin at a whole microsecond, within what the log rounds off.
+
+    XLA truncates the time of a start. Its log has six digits of a cost: 351.000 may be
+    350.9998, and a start that is at 1365.0 here was at 1364 there: a microsecond less.
+    """
+    now, count = 0.0, 0
+    begun: dict[Instruction, int] = {}
+    for instruction in own.order:
+        now += node_cost_us(estimator, instruction)
+        if tracker.is_supported_start(instruction):
+            begun[instruction] = int(now)
+            count += abs(now - round(now)) <= _LOG_ERROR * max(now, 1.0)
+        elif tracker.is_supported_done(instruction):
+            start = instruction.operands[0]
+            if start in begun:
+                latency = latency_us(estimator, start, instruction)
+                now += max(0.0, latency - (now - begun[start]))
+    return count

@@ -1,0 +1,74 @@
+"""Hand schedules of ours to XLA's GPU back end: how many it takes (jax 0.12).
+
+    python corpus/hand_over.py                  # all programs, held-out ones too
+    python corpus/hand_over.py moe --topology=1x2x8
+
+Every program is compiled for GPUs that are not there with each of `PIPELINES` at
+`post-scheduler`. Counted are schedules accepted, and among them those that are
+another than XLA's own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from record_schedules import TOPOLOGIES, inputs
+
+from hlo_passes.errors import HloError
+from runtime.handed_over import hand_over
+
+SCHEDULER = "latency-hiding-scheduler"
+PIPELINES = {
+    "default": SCHEDULER,
+    "overlap 4": f"{SCHEDULER}{{parallel-collective-overlap-limit=4}}",
+    "start early": f"{SCHEDULER}{{parallel-collective-overlap-limit=4,"
+    "collective-start-as-early-as-possible=true}",
+    "coarse": f"{SCHEDULER}{{estimator=gpu-approximate}}",
+    "two rules": f"{SCHEDULER}{{rules='kScheduleDone kOriginalOrder'}}",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("programs", nargs="*", metavar="PROGRAM")
+    parser.add_argument("--topology", action="append", choices=TOPOLOGIES)
+    parser.add_argument("--target", default="h100_sxm")
+    options = parser.parse_args()
+    accepted = different = stopped = refused = 0
+    for name, source in inputs(*options.programs).items():
+        if ".py:" not in source:
+            continue
+        for topology in options.topology or TOPOLOGIES:
+            for label, pipeline in PIPELINES.items():
+                told = f"{name} {topology} {label}"
+                try:
+                    both = hand_over(
+                        source,
+                        passes=pipeline,
+                        stage="post-scheduler",
+                        target=options.target,
+                        topology=topology,
+                    )
+                except HloError as problem:
+                    refused += 1
+                    print(f"{told}: {problem}", flush=True)
+                    continue
+                if both.stops:
+                    stopped += 1
+                    print(f"{told}: not judged: {both.stops}", flush=True)
+                    continue
+                accepted += 1
+                different += both.moved > 0
+                print(f"{told}: {both.moved} of {both.common} moved", flush=True)
+    print(
+        f"{accepted} accepted, {different} of them another order than XLA's; "
+        f"{refused} refused, {stopped} not judged"
+    )
+    return 1 if refused else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,122 @@
+"""`hlo-passes compile`: passes inside XLA's compilation for a GPU that is not there.
+
+hlo-passes compile model.py:step --topology=1x2x8 --passes=latency-hiding-scheduler
+
+XLA compiles the function twice, alone and with the passes inside. Told are whether its
+back end took ours, what moved, and the simulated steps of both side by side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Final
+
+import hlo_passes.cli.files as files
+from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.exit_codes import ExitCode
+from scheduler.commands import add_estimator_arguments
+from scheduler.page.document import render_page
+from scheduler.page.encoding import Side
+from scheduler.schedule_diff import ScheduleDiff
+from scheduler.schedule_moves import Simulated, schedule_moves
+from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
+from scheduler.simulation.timeline import Timeline
+
+_DEFAULT_ROWS: Final = 10
+#: What stands side by side, and the figure's name in a timeline.
+_FIGURES: Final = (
+    ("step", "step_time_us"),
+    ("compute", "compute_us"),
+    ("communication", "communication_us"),
+    ("exposed", "exposed_us"),
+    ("lower bound", "lower_bound_us"),
+)
+_MIB: Final = 1 << 20
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("function", metavar="FILE.py:FUNCTION")
+    parser.add_argument("--passes", required=True, metavar="PIPELINE")
+    parser.add_argument(
+        "--stage", choices=("pre-scheduler", "post-scheduler"),
+        default="post-scheduler", help="where in XLA's compilation the passes run",
+    )  # fmt: skip
+    add_estimator_arguments(parser)
+    add_rules_arguments(parser)
+    parser.set_defaults(topology="1x1x8", xla_version="")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the module with passes")
+    parser.add_argument("--html", metavar="FILE", help="both schedules on one page")
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--rows", type=positive, default=_DEFAULT_ROWS, help="moves to list"
+    )
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from runtime.handed_over import hand_over, xla_version
+
+    arguments.xla_version = arguments.xla_version or xla_version()
+    both = hand_over(
+        arguments.function,
+        passes=arguments.passes,
+        stage=arguments.stage,
+        target=arguments.target,
+        topology=arguments.topology,
+        costs=arguments.costs,
+    )
+    xla = Simulated(both.xla, simulate_arguments(arguments, both.xla))
+    ours = Simulated(both.ours, simulate_arguments(arguments, both.ours))
+    moves = schedule_moves(xla, ours)
+    if arguments.output:
+        files.write_text(arguments.output, both.ours.to_text())
+    if arguments.html:
+        page = render_page(
+            Side(ours.timeline, "with passes", arguments.function, ours.module),
+            Side(xla.timeline, "XLA alone", arguments.function, xla.module),
+            moves,
+        )
+        files.write_text(arguments.html, page)
+    if arguments.json:
+        told = {
+            "accepted": None if both.stops else True,
+            "stops": both.stops,
+            "changed_modules": both.changed,
+            "moved_instructions": both.moved,
+            "common_instructions": both.common,
+            "xla": xla.timeline.to_json(),
+            "with_passes": ours.timeline.to_json(),
+            "moves": [move.to_json() for move in moves],
+        }
+        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        return ExitCode.DONE
+    verdict = (
+        f"not judged, XLA's back end stops with and without them: {both.stops}"
+        if both.stops
+        else "accepted by XLA's GPU back end"
+    )
+    sys.stdout.write(
+        f"{arguments.function} for {arguments.target} {arguments.topology}: {verdict}\n"
+        f"{both.moved} of {both.common} instructions at another place\n"
+        f"{_side_by_side(xla.timeline, ours.timeline)}"
+    )
+    if both.moved:
+        found = ScheduleDiff(xla, ours, moves, arguments.rows)
+        sys.stdout.write(found.to_text())
+    return ExitCode.DONE
+
+
+def _side_by_side(xla: Timeline, ours: Timeline) -> str:
+    lines = [f"{'':14}{'XLA alone':>16}{'with passes':>16}"]
+    for label, name in _FIGURES:
+        one, other = (f"{getattr(t, name):.1f} us" for t in (xla, ours))
+        lines.append(f"{label:14}{one:>16}{other:>16}")
+    one, other = (f"{t.peak_memory_bytes / _MIB:.1f} MiB" for t in (xla, ours))
+    lines.append(f"{'peak memory':14}{one:>16}{other:>16}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+COMPILE = Command(
+    "compile", "passes inside XLA's compilation for a GPU", _configure, _run
+)

@@ -1,0 +1,200 @@
+"""Our passes inside XLA's GPU compilation, beside the compilation without them.
+
+    both = hand_over("model.py:step", passes="latency-hiding-scheduler", target=...)
+    both.xla, both.ours        as they left XLA's HLO passes
+    both.stops                 '' where XLA's back end came to its end, either way
+
+From jax 0.12 on XLA calls registered transformations in a compilation for a GPU that is
+not there, too. At `post-scheduler` the module is scheduled: a pass that only reorders
+replaces XLA's schedule by its own, and everything behind it works on that.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+
+from hlo_passes.errors import PassError, UsageError
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import PassContext
+from runtime import capture, gpu_aot
+from runtime.gpu_aot import NoGpuCompilerError
+from runtime.installation.install import Installation, install
+from runtime.lower_file import read_program
+
+#: The first release whose GPU compiler calls transformations for absent GPUs.
+FIRST_RELEASE: Final = (0, 12)
+
+#: XLA's words where its verifier refuses the result of a callback.
+_IN_TRANSFORMATION: Final = "during context [apply-xla-transforms"
+
+
+class RefusedError(PassError):
+    """XLA's verifier or GPU back end refuses a module that passes changed."""
+
+    default_code = "E040"
+
+
+@dataclass(frozen=True, slots=True)
+class HandedOver:
+    """A program compiled twice: by XLA alone, and with passes inside.
+
+    Attributes:
+        xla: as XLA scheduled it, at the end of its HLO passes.
+        ours: the same with the passes inside.
+        stops: why the back end stops behind the schedule, with and without the passes
+            (no ptxas, a custom call that is not registered), '' where it does not.
+        changed: modules that the passes changed.
+        moved: instructions at another place among those common to both.
+        common: instructions that both have.
+    """
+
+    xla: Module
+    ours: Module
+    stops: str
+    changed: int
+    moved: int
+    common: int
+
+
+def xla_version() -> str:
+    """This jax's release of XLA, as the estimators name it."""
+    return "0.12" if jax.__version_info__[:2] >= FIRST_RELEASE else "0.10.2"
+
+
+def require_transformations() -> None:
+    """NoGpuCompilerError R007 where XLA calls no passes in a GPU's compilation."""
+    if jax.__version_info__[:2] < FIRST_RELEASE:
+        raise NoGpuCompilerError(
+            f"jax {jax.__version__} runs no passes inside a compilation for a GPU that "
+            "is not there",
+            hint="jax 0.12 does; without passes: hlo-passes lower --target, then "
+            "hlo-passes opt",
+        )
+
+
+def install_for_gpu(
+    passes: str, *, stage: str, target: str, topology: str, costs: str = ""
+) -> Installation:
+    """The passes in every compilation for GPUs that holds communication.
+
+    Raises:
+        NoGpuCompilerError: R007, this jax has no such stage.
+        HloError: as `runtime.install`.
+    """
+    require_transformations()
+    gpu_aot.require_plug_in(target)
+    return install(
+        passes,
+        stage=stage,
+        platforms=gpu_aot.PLATFORM,
+        multiprocess="off",
+        context=PassContext(target=target, topology=topology, costs=costs),
+    )
+
+
+def hand_over(
+    function: str,
+    *,
+    passes: str,
+    stage: str,
+    target: str,
+    topology: str,
+    costs: str = "",
+) -> HandedOver:
+    """Compile FILE.py:FUNCTION with and without passes.
+
+    Args:
+        function: path and name.
+        passes: a pipeline's text.
+        stage: `pre-scheduler` or `post-scheduler`.
+        target: a GPU that is not there.
+        topology: 'PxHxG'.
+        costs: a table for the scheduler, in place of its estimator.
+
+    Raises:
+        HloError: as `runtime.lower`, `runtime.install` and the passes.
+        RefusedError: E040, XLA does not take what the passes made.
+        UsageError: U028, there was nothing in the program for these passes.
+    """
+    require_transformations()
+    jitted, arguments = read_program(function, gpu_aot.gpu_devices(target, topology))
+    xla, stops = capture.lower_to_the_end(
+        jitted, *arguments, target=target, topology=topology
+    )
+    with install_for_gpu(
+        passes, stage=stage, target=target, topology=topology, costs=costs
+    ) as installed:
+        ours, refusal = _with_passes(jitted, arguments, target, topology, installed)
+    if not installed.fired:
+        raise UsageError(
+            f"the passes ran in none of the {installed.seen} modules of {function}",
+            code="U028",
+            hint="they look for communication, and the program has none",
+        )
+    if refusal and refusal != stops:
+        raise RefusedError(
+            f"XLA's GPU compiler does not take what the passes made: {refusal}",
+            hint="without them it " + (f"stops at: {stops}" if stops else "compiles"),
+        )
+    moved, common = _moved(xla, ours)
+    return HandedOver(xla, ours, stops, installed.changed, moved, common)
+
+
+def lower_with_passes(
+    function: str,
+    *,
+    passes: str,
+    stage: str,
+    target: str,
+    topology: str,
+) -> Module:
+    """FILE.py:FUNCTION as XLA's GPU compiler schedules it with passes inside.
+
+    Arguments and errors are those of `hand_over`.
+    """
+    require_transformations()
+    jitted, arguments = read_program(function, gpu_aot.gpu_devices(target, topology))
+    with install_for_gpu(
+        passes, stage=stage, target=target, topology=topology
+    ) as installed:
+        module, refusal = _with_passes(jitted, arguments, target, topology, installed)
+    if _IN_TRANSFORMATION in refusal:
+        raise RefusedError(f"XLA does not take what the passes made: {refusal}")
+    return module
+
+
+def _with_passes(
+    jitted: Any,
+    arguments: tuple[Any, ...],
+    target: str,
+    topology: str,
+    installed: Installation,
+) -> tuple[Module, str]:
+    """The module and what XLA has against it; what a pass has to say is raised."""
+    try:
+        return capture.lower_to_the_end(
+            jitted, *arguments, target=target, topology=topology
+        )
+    finally:
+        # XLA stops where a pass fails, and leaves the dump of before.
+        for failure in installed.failures:
+            raise failure from None
+
+
+def _moved(before: Module, after: Module) -> tuple[int, int]:
+    """(instructions of both at another place among them, instructions of both)."""
+    moved = total = 0
+    for computation in after.computations:
+        other = before.computation(computation.name)
+        if other is None:
+            continue
+        old = [i.name for i in other.instructions]
+        new = [i.name for i in computation.instructions]
+        common = set(old) & set(new)
+        old, new = ([n for n in names if n in common] for names in (old, new))
+        total += len(common)
+        moved += sum(one != two for one, two in zip(old, new, strict=True))
+    return moved, total
