@@ -17,6 +17,7 @@ from typing import Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.errors import PassError
+from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -79,7 +80,8 @@ def schedule_module(
         active_rules(settings, tuple(rules)),
         preferences,
     )
-    return _Run(module, environment, log_decisions, explain, progress).run()
+    with garbage_collection_paused():
+        return _Run(module, environment, log_decisions, explain, progress).run()
 
 
 def computations_to_schedule(

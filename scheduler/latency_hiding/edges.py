@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from scheduler.latency_hiding.edge_latency import delays
 from scheduler.latency_hiding.graph import HazardUses, ScheduleGraph
+from scheduler.latency_hiding.metrics import topological_order
 
 
 def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> None:
@@ -51,6 +52,8 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
             _connect_send_done(graph, n)
             if top_down:
                 _connect_receives_after_loops(graph, n)
+    if graph.runs_backwards:
+        _break_circles(graph)
 
 
 def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
@@ -66,6 +69,22 @@ def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
             continue
         if not is_below(graph, node, start):
             graph.connect(node, start)
+            graph.hazards.append((node, start))
+
+
+def _break_circles(graph: ScheduleGraph) -> None:
+    """Take back hazard edges on circles, which XLA would fail on.
+
+    They arise where what is written in place is read by others too: in modules that
+    copy insertion has not seen.
+    """
+    inside = {*range(len(graph))}.difference(topological_order(graph))
+    if not inside:
+        return
+    for node, start in graph.hazards:
+        if node in inside and start in inside:
+            graph.disconnect(node, start)
+            graph.dropped_hazards.append((node, start))
 
 
 def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:

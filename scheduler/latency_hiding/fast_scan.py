@@ -44,6 +44,10 @@ _DONE_SHIFT: Final = 62
 _UNLOCKS_SHIFT: Final = 36
 _SHRINKS: Final = 1 << 35
 
+#: Arrays that hold a number per slot.
+_BY_SLOT: Final = (
+    "_class", "_cost", "_depth", "_increase", "_node", "_peak", "_ready_at", "_tail",
+)  # fmt: skip
 Array = npt.NDArray[np.int64]
 
 
@@ -103,6 +107,10 @@ class FastScan:
         self._cost = np.zeros(self._capacity)
         self._tail = np.zeros(self._capacity, np.int64)
         self._node = np.zeros(self._capacity, np.int64)
+        self._increase = np.zeros(self._capacity, np.int64)
+        self._peak = np.zeros(self._capacity, np.int64)
+        self._follows_memory = False
+        self._done_of = _dones_by_first_start(state)
         self._slot_of: dict[int, int] = {}
         self._resources_seen: tuple[list[int], list[int]] | None = None
         classes = len(self._members)
@@ -148,6 +156,8 @@ class FastScan:
             self._depth[slot] = state.async_depth[n]
             self._cost[slot] = graph.cost[n]
             self._tail[slot] = self._tail_of(n)
+            if self._follows_memory:
+                self._increase[slot], self._peak[slot] = state.memory_change(n)
         self._count = len(ready)
         if state.unlocked:
             for n in state.unlocked:
@@ -155,6 +165,27 @@ class FastScan:
                 if slot is not None:
                     self._tail[slot] = self._tail_of(n)
             state.unlocked.clear()
+
+    def _follow_memory(self, is_tight: bool) -> None:
+        """Keep what candidates would do to memory, as long as somebody asks."""
+        state = self._state
+        memory = state.memory
+        if memory is None or not (is_tight or self._follows_memory):
+            return
+        if not is_tight:
+            self._follows_memory, memory.changed = False, None
+            return
+        slot_of, done_of = self._slot_of, self._done_of
+        if self._follows_memory and memory.changed is not None:
+            slots = [slot_of.get(n) for n in memory.changed]
+            slots += [slot_of.get(done_of.get(n, -1)) for n in memory.changed]
+        else:
+            slots = list(range(self._count))
+        self._follows_memory, memory.changed = True, []
+        for slot in slots:
+            if slot is not None:
+                n = int(self._node[slot])
+                self._increase[slot], self._peak[slot] = state.memory_change(n)
 
     def _tail_of(self, n: int) -> int:
         unlocks = self._state.unlocks[n] << _UNLOCKS_SHIFT
@@ -170,18 +201,11 @@ class FastScan:
         self._count = last
 
     def _arrays(self) -> tuple[npt.NDArray[np.generic], ...]:
-        return (
-            self._class,
-            self._ready_at,
-            self._depth,
-            self._cost,
-            self._tail,
-            self._node,
-        )
+        return tuple(getattr(self, name) for name in _BY_SLOT)
 
     def _grow(self) -> None:
         self._capacity *= 2
-        for name in ("_class", "_ready_at", "_depth", "_cost", "_tail", "_node"):
+        for name in _BY_SLOT:
             array = getattr(self, name)
             setattr(self, name, np.concatenate((array, np.zeros_like(array))))
 
@@ -226,9 +250,10 @@ class FastScan:
         """Slot of the choice in `state.ready`; None when nothing fits."""
         self._follow()
         self._rank_classes()
+        is_tight = state.is_memory_tight()
+        self._follow_memory(is_tight)
         count = self._count
         classes = self._class[:count]
-        is_tight = state.is_memory_tight()
         ranks = (self._hint_rank if is_tight else self._all_rank)[classes]
         best = ranks.max()
         if best == _UNFIT:
@@ -266,13 +291,10 @@ class FastScan:
         state = self._state
         assert state.memory is not None
         usage, limit = state.memory.usage_bytes, state.memory_limit_bytes or 0
-        changes = [state.memory_change(n) for n in self._node[slots].tolist()]
         if usage >= limit:
-            increases = np.array([change[0] for change in changes])
-            keep = increases == increases.min()
-            slots = slots[keep]
-            changes = [c for c, kept in zip(changes, keep, strict=True) if kept]
-        below = np.array([usage + change[1] <= limit for change in changes])
+            increases = self._increase[slots]
+            slots = slots[increases == increases.min()]
+        below = self._peak[slots] <= limit - usage
         return slots[below] if below.any() else slots
 
     def _by_chain(self, slots: Array) -> Array:
@@ -306,11 +328,7 @@ class FastScan:
         return slots[tails.argmax() :][:1]
 
     def _shrinks(self, slots: Array) -> Array:
-        change = self._state.memory_change
-        return np.array(
-            [_SHRINKS if change(n)[0] < 0 else 0 for n in self._node[slots].tolist()],
-            dtype=np.int64,
-        )
+        return (self._increase[slots] < 0) * _SHRINKS
 
     def _pair_by_pair(self, slots: Array, wait: float, is_tight: bool) -> Array:
         """The scan itself, from kAvoidWaste on: here the relation is not transitive."""
@@ -356,6 +374,16 @@ def _classes(state: SchedulingState) -> list[int]:
         )
         found[n] = numbers.setdefault(key, len(numbers))
     return found
+
+
+def _dones_by_first_start(state: SchedulingState) -> dict[int, int]:
+    """Dones whose memory numbers are those of a start as well, by that start."""
+    graph = state.graph
+    return {
+        graph.preds[n][0]: n
+        for n in range(len(graph))
+        if graph.is_done[n] and graph.preds[n] and graph.is_start[graph.preds[n][0]]
+    }
 
 
 def _representatives(class_of: list[int]) -> list[int]:

@@ -53,6 +53,8 @@ class ScheduleGraph:
         not_valuable: cannot hide copies inside the GPU.
         resources, net, needs: entries by node, for those that have any.
         runs_backwards: an edge goes against the base order.
+        hazards: edges (user, start) that keep a reader out of a window.
+        dropped_hazards: those among them that would have closed a circle.
     """
 
     def __init__(
@@ -89,6 +91,8 @@ class ScheduleGraph:
         self.net: dict[int, Holdings] = {}
         self.needs: dict[int, tuple[tuple[Resource, int], ...]] = {}
         self.runs_backwards = False
+        self.hazards: list[tuple[int, int]] = []
+        self.dropped_hazards: list[tuple[int, int]] = []
         self._fill_nodes()
 
     def __len__(self) -> int:
@@ -156,6 +160,17 @@ class ScheduleGraph:
         preds.append(first)
         if first > then:
             self.runs_backwards = True
+
+    def disconnect(self, first: int, then: int) -> None:
+        """Take the last edge between two nodes away."""
+        for near, latencies, far in (
+            (self.succs[first], self.succ_us[first], then),
+            (self.preds[then], self.pred_us[then], first),
+        ):
+            k = len(near) - 1 - near[::-1].index(far)
+            del near[k]
+            if latencies is not None:
+                del latencies[k]
 
     def connect_estimated(self, first: int, then: int) -> None:
         """Add an edge whose latency the estimator tells."""

@@ -16,11 +16,12 @@ class PressureTrack:
     Attributes:
         usage_bytes: live now.
         peak_delta_bytes: greatest growth so far over what was live at the start.
+        changed: nodes whose numbers changed, for whoever follows them; None for nobody.
     """
 
     __slots__ = (
         "_grown", "_increase", "_initial", "_live", "_memory", "_users",
-        "peak_delta_bytes", "usage_bytes",
+        "changed", "peak_delta_bytes", "usage_bytes",
     )  # fmt: skip
 
     def __init__(self, memory: ComputationMemory) -> None:
@@ -30,6 +31,7 @@ class PressureTrack:
         self._initial = memory.initial_bytes
         self.usage_bytes = memory.initial_bytes
         self.peak_delta_bytes = 0
+        self.changed: list[int] | None = None
         self._increase: list[int] | None = None
         self._grown: list[int] = []
         self._users: dict[int, list[tuple[int, int, int]]] = {}
@@ -51,15 +53,15 @@ class PressureTrack:
         if delta > self.peak_delta_bytes:
             self.peak_delta_bytes = delta
         if self._increase is not None:
-            self._note_born(flipped)
-        flipped.clear()
+            self._note(flipped, -1)
+            flipped = []
         for b in memory.frees[n]:
             if b in live:
                 live.remove(b)
                 delta -= sizes[b]
                 flipped.append(b)
         if self._increase is not None:
-            self._note_ended(flipped)
+            self._note(flipped, 1)
         self.usage_bytes = self._initial + delta
 
     def query(self, n: int) -> tuple[int, int]:
@@ -95,20 +97,14 @@ class PressureTrack:
                     increase[n] += sizes[b] * born
                     grown[n] += sizes[b] * born
 
-    def _note_born(self, buffers: list[int]) -> None:
-        increase, grown = self._increase or [], self._grown
+    def _note(self, buffers: list[int], sign: int) -> None:
+        """Buffers became live (-1) or ended (1): nodes that name them differ."""
+        increase, grown, changed = self._increase or [], self._grown, self.changed
         sizes = self._memory.sizes_bytes
         for b in buffers:
-            size = sizes[b]
-            for n, born, ended in self._users.get(b, ()):
-                increase[n] -= size * (born + ended)
-                grown[n] -= size * born
-
-    def _note_ended(self, buffers: list[int]) -> None:
-        increase, grown = self._increase or [], self._grown
-        sizes = self._memory.sizes_bytes
-        for b in buffers:
-            size = sizes[b]
+            size = sign * sizes[b]
             for n, born, ended in self._users.get(b, ()):
                 increase[n] += size * (born + ended)
                 grown[n] += size * born
+                if changed is not None:
+                    changed.append(n)

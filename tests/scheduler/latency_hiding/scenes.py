@@ -117,13 +117,17 @@ class Scene:
         )  # fmt: skip
         self.add(done, result, f"all-gather-done(%{start})")
 
-    def reduce(self, start: str, done: str, operand: str) -> None:
+    def reduce(
+        self, start: str, done: str, operand: str, groups: str = "{{0,1}}"
+    ) -> None:
         """An all-reduce pair."""
         shape = self.shape(operand)
         self.add(
-            start, shape,
-            f"all-reduce-start(%{operand}), replica_groups={{{{0,1}}}}, to_apply=%add",
-        )  # fmt: skip
+            start,
+            shape,
+            f"all-reduce-start(%{operand}), replica_groups={groups}, channel_id=1, "
+            "use_global_device_ids=true, to_apply=%add",
+        )
         self.add(done, shape, f"all-reduce-done(%{start})")
 
     def permute(
