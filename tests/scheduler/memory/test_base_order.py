@@ -1,0 +1,367 @@
+"""Memory schedulers: each order, the adjustments, the simulation, the pass."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hlo_passes
+from hlo_passes.ir.module import Module
+from scheduler.memory.base_order import SCHEDULERS, base_order
+from scheduler.memory.buffer_table import ordered_blocks
+from scheduler.memory.buffers import build_buffers
+from scheduler.memory.curve import memory_curve, parameter_bytes
+from scheduler.memory.fragmentation import fragmentation_bytes
+from scheduler.memory.heap_simulation import HeapSimulation
+from scheduler.memory.live_ranges import live_ranges
+from scheduler.memory.memory_limit import entry_bytes, scheduler_memory_limit_bytes
+from scheduler.memory.order_adjustments import adjusted
+from scheduler.memory.pressure import ModuleMemory
+from scheduler.memory.sharing import may_share
+from scheduler.memory.value_sizes import ValueSizes
+from tests.scheduler.memory.programs import random_program
+
+BROADCASTS = """HloModule m
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+ENTRY %e (p: f32[], q: f32[]) -> (f32[], f32[]) {
+  %p = f32[] parameter(0)
+  %q = f32[] parameter(1)
+  %zero = f32[] constant(0)
+  %a = f32[4096]{0} broadcast(%p), dimensions={}
+  %b = f32[4096]{0} broadcast(%q), dimensions={}
+  %r = f32[] reduce(%a, %zero), dimensions={0}, to_apply=%add
+  %t = f32[] reduce(%b, %zero), dimensions={0}, to_apply=%add
+  ROOT %out = (f32[], f32[]) tuple(%r, %t)
+}
+"""
+
+
+def _names(module: Module, scheduler: str = "") -> str:
+    orders = base_order(module, scheduler=scheduler).orders
+    return " ".join(i.name for i in orders[module.entry])
+
+
+def test_greedy_order_frees_before_it_makes() -> None:
+    module = hlo_passes.parse(BROADCASTS)
+    # Scalars first, of equals the last; then one broadcast at a time.
+    assert _names(module, "list") == "zero q p a r b t out"
+
+
+def test_post_order_and_depth_first_order() -> None:
+    module = hlo_passes.parse(BROADCASTS)
+    assert _names(module, "post-order") == "p a zero r q b t out"
+    # Equal in users and bytes: by name.
+    assert _names(module, "dfs") == "p a zero r q b t out"
+
+
+def test_depth_first_order_prefers_what_many_use() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e (p: f32[4], q: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %q = f32[4]{0} parameter(1)
+  %a = f32[4]{0} negate(%p)
+  %b = f32[4]{0} negate(%q)
+  %b1 = f32[4]{0} add(%b, %b)
+  %b2 = f32[4]{0} multiply(%b, %b)
+  %c = f32[4]{0} add(%b1, %b2)
+  %dead = f32[4]{0} negate(%p)
+  ROOT %r = f32[4]{0} add(%a, %c)
+}
+""")
+    assert _names(module, "post-order") == "p dead a q b b1 b2 c r"
+    assert _names(module, "dfs") == "p dead q b b1 b2 c a r"
+
+
+def test_the_least_memory_wins_and_list_in_doubt() -> None:
+    found = base_order(hlo_passes.parse(BROADCASTS))
+    assert found.scheduler == "list"
+    assert list(found.considered_bytes) == list(SCHEDULERS)
+    assert found.minimum_bytes == min(found.considered_bytes.values())
+
+
+ASYNC = """HloModule m
+
+ENTRY %e (p: f32[4], q: f32[4]) -> (f32[8], f32[4]) {
+  %p = f32[4]{0} parameter(0)
+  %q = f32[4]{0} parameter(1)
+  %x = f32[4]{0} negate(%q)
+  %y = f32[4]{0} negate(%x)
+  %s = (f32[4]{0}, f32[8]{0}) all-gather-start(%p), replica_groups={{0,1}}, \
+dimensions={0}SYNC
+  %z = f32[4]{0} negate(%y)
+  %d = f32[8]{0} all-gather-done(%s)
+  %w = f32[4]{0} negate(%z)
+  ROOT %out = (f32[8]{0}, f32[4]{0}) tuple(%d, %w)
+}
+"""
+_SYNC = ', backend_config={"collective_backend_config":{"is_sync":true}}'
+
+
+@pytest.mark.parametrize(
+    ("sync", "expected"),
+    [("", "p s q x y z w d out"), (_SYNC, "p q x y z s d w out")],
+)
+def test_adjustments_of_an_order(sync: str, expected: str) -> None:
+    module = hlo_passes.parse(ASYNC.replace("SYNC", sync))
+    order = adjusted(module.entry.instructions)
+    assert " ".join(i.name for i in order) == expected
+
+
+def test_custom_calls_go_where_they_ask_to() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %a = f32[4]{0} negate(%p)
+  %early = f32[4]{0} custom-call(%p), custom_call_target="f", \
+schedule=SCHEDULE_EARLIEST
+  %late = f32[4]{0} custom-call(%p), custom_call_target="f", schedule=SCHEDULE_LATEST
+  %b = f32[4]{0} add(%a, %early)
+  ROOT %r = f32[4]{0} add(%b, %late)
+}
+""")
+    order = adjusted(module.entry.instructions)
+    assert " ".join(i.name for i in order) == "p early a b late r"
+
+
+# -- the simulation ----------------------------------------------------------
+
+
+def _minimum(module: Module) -> int:
+    buffers = build_buffers(module)
+    blocks = ordered_blocks(buffers.flow.reached, {})
+    return HeapSimulation(
+        buffers, blocks, ValueSizes(buffers.flow).bytes_of
+    ).minimum_bytes
+
+
+def test_a_result_takes_over_a_dying_operand() -> None:
+    text = """HloModule m
+
+ENTRY %e (p: f32[256]) -> f32[256] {{
+  %p = f32[256]{{0}} parameter(0)
+  %x = f32[256]{{0}} negate(%p)
+  %y = f32[256]{{0}} {opcode}(%x)
+  ROOT %z = f32[256]{{0}} negate(%y)
+}}
+"""
+    kib = 1024
+    assert _minimum(hlo_passes.parse(text.format(opcode="negate"))) == 2 * kib
+    # A copy never does, a cosine may.
+    assert _minimum(hlo_passes.parse(text.format(opcode="copy"))) == 3 * kib
+    assert _minimum(hlo_passes.parse(text.format(opcode="cosine"))) == 2 * kib
+
+
+def test_live_ranges_of_a_loop() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+%body (b: (s32[], f32[4])) -> (s32[], f32[4]) {
+  %b = (s32[], f32[4]) parameter(0)
+  %k = s32[] get-tuple-element(%b), index=0
+  %m = s32[] negate(%k)
+  %v = f32[4] get-tuple-element(%b), index=1
+  ROOT %t = (s32[], f32[4]) tuple(%m, %v)
+}
+
+%cond (c: (s32[], f32[4])) -> pred[] {
+  %c = (s32[], f32[4]) parameter(0)
+  ROOT %no = pred[] constant(false)
+}
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  %n = f32[4] negate(%p)
+  %z = s32[] constant(0)
+  %i = (s32[], f32[4]) tuple(%z, %n)
+  %w = (s32[], f32[4]) while(%i), condition=%cond, body=%body
+  ROOT %g = f32[4] get-tuple-element(%w), index=1
+}
+""")
+    buffers = build_buffers(module)
+    flow = buffers.flow
+    found = live_ranges(buffers, ordered_blocks(flow.reached, {}))
+
+    def span(name: str, path: tuple[int, ...] = ()) -> tuple[int, int]:
+        for computation in module.computations:
+            instruction = computation.find(name)
+            if instruction is not None:
+                v = flow.value[flow.position(instruction, path)]
+                return found.start[v], found.end[v]
+        raise AssertionError(name)
+
+    # p n z i | c no | b k m v t | w g: the condition first, then the body.
+    assert found.last_time == 13
+    assert span("p") == (0, 13)  # nothing takes it over
+    assert span("n") == (1, 13)  # through the loop to the result
+    assert span("no") == (5, 6)
+    assert span("m") == (8, 11)  # to the end of the body
+    assert span("z") == (2, 4)  # until the condition takes the counter over
+
+
+FUSED = """HloModule m
+
+%fused (x: f32[64], y: f32[64]) -> f32[64] {{
+  %x = f32[64]{{0}} parameter(0)
+  %y = f32[64]{{0}} parameter(1)
+  {body}
+}}
+
+%sum (l: f32[], r: f32[]) -> f32[] {{
+  %l = f32[] parameter(0)
+  %r = f32[] parameter(1)
+  ROOT %s = f32[] add(%l, %r)
+}}
+
+ENTRY %e (p: f32[64], q: f32[64]) -> f32[64] {{
+  %p = f32[64]{{0}} parameter(0)
+  %q = f32[64]{{0}} parameter(1)
+  %a = f32[64]{{0}} negate(%p)
+  ROOT %f = {shape} fusion(%a, %q), kind=kLoop, calls=%fused
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "shape", "expected"),
+    [
+        ("ROOT %o = f32[64]{0} add(%x, %y)", "f32[64]{0}", True),
+        ("ROOT %o = f32[64]{0} reverse(%x), dimensions={0}", "f32[64]{0}", False),
+        # Read in another order, though only beside the result.
+        (
+            """%v = f32[64]{0} reverse(%x), dimensions={0}
+  ROOT %o = f32[64]{0} add(%x, %v)""",
+            "f32[64]{0}",
+            False,
+        ),
+        # The same room for each element.
+        ("ROOT %o = s32[64]{0} convert(%x)", "s32[64]{0}", True),
+        ("ROOT %o = f16[64]{0} convert(%x)", "f16[64]{0}", False),
+        ("ROOT %o = f32[8,8]{1,0} bitcast(%x)", "f32[8,8]{1,0}", True),
+        ("ROOT %o = f32[64]{0} copy(%x)", "f32[64]{0}", False),
+    ],
+)
+def test_fusions_may_take_over_what_they_read_in_order(
+    body: str, shape: str, *, expected: bool
+) -> None:
+    module = hlo_passes.parse(FUSED.format(body=body, shape=shape))
+    a = module.entry.find("a")
+    assert a is not None
+    assert may_share(a, module.entry.root, ()) == expected
+
+
+def test_what_may_take_over_an_operand() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e (p: f32[8,8], k: f32[8]) -> f32[8] {
+  %p = f32[8,8]{1,0} parameter(0)
+  %k = f32[8]{0} parameter(1)
+  %c = f32[8]{0} constant({1,2,3,4,5,6,7,8})
+  %n = f32[8]{0} add(%k, %c)
+  %t = f32[8,8]{1,0} transpose(%p), dimensions={1,0}
+  %g = (f32[8,8]{1,0}, s8[32]{0}) custom-call(%p, %t, %t), \
+custom_call_target="__cublas$lt$matmul", \
+backend_config={"gemm_backend_config":{"beta":1}}
+  %h = (f32[8,8]{1,0}, s8[32]{0}) custom-call(%p, %p, %t), \
+custom_call_target="__cublas$lt$matmul", \
+backend_config={"gemm_backend_config":{"beta":1}}
+  ROOT %r = f32[8]{0} negate(%n)
+}
+""")
+    i = {x.name: x for x in module.entry.instructions}
+    assert may_share(i["n"], i["r"], ())
+    assert not may_share(i["c"], i["n"], ())
+    assert not may_share(i["p"], i["t"], ())
+    assert may_share(i["t"], i["h"], (0,))
+    assert not may_share(i["t"], i["g"], (0,))  # is an operand twice
+    assert not may_share(i["t"], i["h"], (1,))  # the workspace
+
+
+# -- limits, curves, laws ----------------------------------------------------
+
+
+def test_memory_limit() -> None:
+    text = """HloModule m, input_output_alias={ {0}: (0, {}, may-alias) }
+
+ENTRY %e (p: f32[256], q: f32[256]) -> (f32[256], f32[256]) {
+  %p = f32[256]{0} parameter(0)
+  %q = f32[256]{0:S(5)} parameter(1)
+  %n = f32[256]{0} negate(%p)
+  ROOT %t = (f32[256]{0}, f32[256]{0}) tuple(%n, %n)
+}
+"""
+    module = hlo_passes.parse(text)
+    # p, one of the results, the result's table; q lies in host memory.
+    assert entry_bytes(module) == 1024 + 1024 + 16
+    assert scheduler_memory_limit_bytes(module, 10_000) == (8000 - 2064) * 95 // 100
+    limit = scheduler_memory_limit_bytes(module, 1, base_bytes=3064, slop_percent=120)
+    assert limit == 1200
+    assert scheduler_memory_limit_bytes(module, 1000) == 0
+    assert parameter_bytes(module) == 1024
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 1 << 30))
+def test_laws_of_orders_and_heaps(seed: int) -> None:
+    module = hlo_passes.parse(random_program(random.Random(seed)))
+    found = base_order(module)
+    for computation, order in found.orders.items():
+        place = {i: k for k, i in enumerate(order)}
+        assert set(order) == set(computation.instructions)
+        assert all(
+            place[o] < place[i]
+            for i in order
+            for o in (*i.operands, *i.control_predecessors)
+        )
+        computation.set_order(order)
+    memory = ModuleMemory(module)
+    assert fragmentation_bytes(memory) >= 0
+    for curve in memory_curve(module, memory).values():
+        tables = memory.of(curve.computation)
+        assert max([curve.initial_bytes, *curve.while_bytes]) == curve.peak_bytes
+        assert curve.peak_bytes == tables.peak_bytes()
+        assert min(curve.after_bytes) >= 0
+        assert curve.after_bytes[-1] == curve.initial_bytes
+
+
+def test_big_buffers_leave_gaps_that_small_ones_fill() -> None:
+    text = """HloModule m, is_scheduled=true
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %a = f32[256]{0} custom-call(%p), custom_call_target="f"
+  %b = f32[512]{0} custom-call(%a), custom_call_target="f"
+  %c = f32[256]{0} custom-call(%b), custom_call_target="f"
+  %d = f32[512]{0} custom-call(%c), custom_call_target="f"
+  ROOT %r = f32[4]{0} custom-call(%d), custom_call_target="f"
+}
+"""
+    module = hlo_passes.parse(text)
+    buffers = build_buffers(module)
+    blocks = ordered_blocks(buffers.flow.reached, {})
+    sizes = ValueSizes(buffers.flow)
+    found = HeapSimulation(buffers, blocks, sizes.bytes_of, packs=True)
+    assert found.minimum_bytes == 3 * 1024 + 16
+    assert found.packed_bytes >= found.minimum_bytes
+    assert found.fragmentation_bytes == found.packed_bytes - found.minimum_bytes
+
+
+def test_the_pass_schedules_and_reports() -> None:
+    module = hlo_passes.parse(BROADCASTS)
+    pipeline = hlo_passes.Pipeline.parse("hlo-memory-scheduler")
+    result = pipeline.run(module)
+    assert module.is_scheduled
+    assert " ".join(i.name for i in module.entry.instructions) == "zero q p a r b t out"
+    assert result.changed
+    chosen = hlo_passes.Pipeline.parse("hlo-memory-scheduler{scheduler=dfs}")
+    chosen.run(module)
+    assert " ".join(i.name for i in module.entry.instructions) == "p a zero r q b t out"
