@@ -27,7 +27,9 @@ from tests.scheduler.checker.scheduled_modules import (
 )
 
 #: Of the different orders that the policies lead to, so many are run.
-_RUN = 3
+_RUN = 2
+#: Every example compiles three programs: a few in the suite, all in the campaign.
+_EXAMPLES = settings().max_examples if settings().max_examples >= 1000 else 6
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -41,7 +43,7 @@ def _run(module, inputs):
 
 
 @settings(
-    max_examples=max(4, settings().max_examples // 4),
+    max_examples=_EXAMPLES,
     # Shrinking would compile for hours; the module is printed.
     phases=(Phase.explicit, Phase.reuse, Phase.generate),
 )

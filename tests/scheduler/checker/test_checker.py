@@ -1,0 +1,224 @@
+"""What the checker says, code by code, and where it is asked."""
+
+from __future__ import annotations
+
+import ast
+import pathlib
+
+import pytest
+
+import hlo_passes
+import scheduler
+from hlo_passes.cli.main import main
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass
+from scheduler.checker.schedule_checker import ScheduleChecker, check_schedule
+from tests.modules import REPOSITORY
+
+_GATHER = "replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true"
+TWO = f"""HloModule m, is_scheduled=true, num_partitions=2
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %begin = (f32[8], f32[16]) all-gather-start(%p), channel_id=1, {_GATHER}
+  %work = f32[8] negate(%p)
+  %end = f32[16] all-gather-done(%begin)
+  %begin2 = (f32[8], f32[16]) all-gather-start(%work), channel_id=2, {_GATHER}
+  %end2 = f32[16] all-gather-done(%begin2)
+  ROOT %r = f32[16] add(%end, %end2)
+}}
+"""
+
+
+def _ordered(text: str, *names: str) -> Module:
+    """The module with these instructions of its entry first, in that order."""
+    module = hlo_passes.parse(text, filename="m.hlo")
+    by_name = {i.name: i for i in module.entry.instructions}
+    chosen = [by_name[name] for name in names]
+    rest = [i for i in module.entry.instructions if i not in chosen]
+    module.entry.set_order([*chosen, *rest])
+    return module
+
+
+def _codes(module: Module, **options: object) -> list[tuple[str, str]]:
+    return [(f.code, f.instruction) for f in check_schedule(module, **options)]
+
+
+def test_a_legal_schedule_has_no_findings() -> None:
+    assert _codes(_ordered(TWO), parallel_collective_overlap_limit=1) == []
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (["p", "end", "begin"], [("C020", "end")]),
+        (["work", "p"], [("C010", "work")]),
+        (["r", "p"], [("C010", "r"), ("C010", "r")]),
+    ],
+)
+def test_order(order: list[str], expected: list[tuple[str, str]]) -> None:
+    assert _codes(_ordered(TWO, *order)) == expected
+
+
+def test_limit_is_exceeded_where_the_second_begins() -> None:
+    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
+    assert _codes(module, parallel_collective_overlap_limit=1) == [("C030", "begin2")]
+    assert _codes(module, parallel_collective_overlap_limit=2) == []
+    assert _codes(module) == []  # not asked
+
+
+def test_a_loop_counts_with_what_flies_around_it() -> None:
+    text = """HloModule m, is_scheduled=true, num_partitions=2
+
+%body (t: f32[8]) -> f32[8] {
+  %t = f32[8] parameter(0)
+  %s = (f32[8], f32[8]) collective-permute-start(%t), channel_id=1, source_target_pairs={{0,1},{1,0}}
+  ROOT %d = f32[8] collective-permute-done(%s)
+}
+
+%condition (q: f32[8]) -> pred[] {
+  %q = f32[8] parameter(0)
+  ROOT %go = pred[] custom-call(%q), custom_call_target="go"
+}
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %x = f32[8] parameter(1)
+  %begin = (f32[8], f32[8]) collective-permute-start(%x), channel_id=2, source_target_pairs={{0,1},{1,0}}
+  %w = f32[8] while(%p), condition=%condition, body=%body
+  %end = f32[8] collective-permute-done(%begin)
+  ROOT %r = f32[8] add(%w, %end)
+}
+"""
+    module = hlo_passes.parse(text)
+    assert _codes(module, parallel_collective_overlap_limit=1) == [("C030", "w")]
+    assert _codes(module, parallel_collective_overlap_limit=2) == []
+
+
+def test_what_is_marked_synchronous_does_not_fly() -> None:
+    mark = 'backend_config={"collective_backend_config":{"is_sync":true}}'
+    text = TWO.replace("channel_id=1,", f"channel_id=1, {mark},")
+    module = _ordered(text, "p", "work", "begin", "begin2", "end")
+    assert _codes(module, parallel_collective_overlap_limit=1) == []
+
+
+def test_generic_limits_count_by_kind() -> None:
+    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
+    assert _codes(module, flavour="generic", all_gather_overlap_limit=1) == [
+        ("C030", "begin2")
+    ]
+    assert _codes(module, flavour="generic", all_reduce_overlap_limit=1) == []
+
+
+def test_groups_that_share_two_devices() -> None:
+    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
+    assert _codes(module, enable_collective_multi_streaming=True) == [
+        ("C031", "begin2")
+    ]
+
+
+def test_without_a_schedule_nothing_else_is_said() -> None:
+    module = hlo_passes.parse(TWO.replace(", is_scheduled=true", ""))
+    assert _codes(module) == [("C001", "")]
+
+
+def test_a_finding_reads_like_the_verifiers() -> None:
+    module = hlo_passes.parse(TWO, filename="m.hlo")
+    found = check_schedule(module, memory_limit_bytes=0)
+    assert [f.render() for f in found] == [
+        "m.hlo:8:4: error[C050]: 176 bytes are in use together, the limit is 0\n"
+        "  %begin2 = (f32[8], f32[16]) all-gather-start(%work), channel_id=2, "
+        f"{_GATHER}\n   ^"
+    ]
+
+
+def test_an_unknown_option_is_an_error() -> None:
+    with pytest.raises(TypeError):
+        check_schedule(hlo_passes.parse(TWO), no_such_option=1)
+
+
+# -- in a pipeline ----------------------------------------------------------------
+
+
+def test_pass_fails_with_exit_code_3(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(TWO)
+    assert main(["opt", str(file), "--passes=schedule-checker"]) == 0
+    assert capfd.readouterr().out == TWO
+    option = "schedule-checker{memory-limit-bytes=0}"
+    assert main(["opt", str(file), f"--passes={option}"]) == 3
+    assert "error[C050]" in capfd.readouterr().err
+
+
+class _Reverser(Pass):
+    """A scheduler with a defect: dones first."""
+
+    name = "reverser"
+    checked_by = ("schedule-checker",)
+    __slots__ = ()
+
+    def run(self, module, context, report):
+        order = module.entry.instructions
+        dones = [i for i in order if i.opcode.endswith("-done")]
+        module.entry.set_order([*dones, *(i for i in order if i not in dones)])
+        return True
+
+
+def test_verify_each_asks_the_checker_behind_a_scheduler() -> None:
+    pipeline = hlo_passes.Pipeline((_Reverser(),))
+    with pytest.raises(hlo_passes.PassError) as refused:
+        pipeline.run(hlo_passes.parse(TWO), verify_each=True)
+    assert refused.value.code == "E002"  # the verifier comes first
+    with pytest.raises(scheduler.IllegalScheduleError) as illegal:
+        ScheduleChecker().check(
+            _ordered(TWO, "end"), None, pipeline.context, hlo_passes.Report()
+        )
+    assert illegal.value.code == "C020"
+
+
+def test_verify_each_hands_on_the_limits_and_the_module_before() -> None:
+    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
+    text = "latency-hiding-scheduler"
+    hlo_passes.Pipeline.parse(text).run(module, verify_each=True)
+    assert _codes(module, parallel_collective_overlap_limit=1) == []
+
+
+# -- devices ----------------------------------------------------------------------
+
+
+def test_hosts_with_two_orders_meet_in_different_things() -> None:
+    one = hlo_passes.parse(TWO.replace("channel_id=2", "channel_id=1"))
+    other = _ordered(TWO.replace("channel_id=2", "channel_id=1"), "p", "work", "begin2")
+    assert scheduler.check_device_order([one, one]) == []
+    (found,) = scheduler.check_device_order([one, other])
+    assert found.code == "C042"
+    assert "device 1 in %begin2 meets device 0 in %begin" in found.message
+    with pytest.raises(hlo_passes.UsageError):
+        scheduler.check_device_order([one])
+
+
+def test_a_circle_is_named() -> None:
+    other = _ordered(TWO, "p", "work", "begin2")
+    (found,) = scheduler.check_device_order([hlo_passes.parse(TWO), other])
+    assert (found.code, found.message) == (
+        "C040",
+        "devices wait for one another in a circle: device 0 waits for device 1 in "
+        "%begin; device 1 waits for device 0 in %begin2",
+    )
+
+
+# -- independence -----------------------------------------------------------------
+
+
+def test_the_checker_knows_nothing_of_the_scheduler() -> None:
+    for file in (REPOSITORY / "scheduler" / "checker").glob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            names = [a.name for a in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                names = [node.module or ""]
+            for name in names:
+                assert not name.startswith(
+                    ("scheduler.latency_hiding", "scheduler.memory", "scheduler.passes")
+                )
