@@ -24,10 +24,10 @@ def lanes_text(timeline: Timeline, computation: str, width: int) -> list[str]:
     """Lines of at most `width` characters, the legend last."""
     spans = timeline.spans_of(computation)
     step = timeline.computations[computation].step_time_us
-    exposed = [s for s in spans if s.lane == COMPUTE_LANE and _is_exposed(s)]
+    exposed = [s for s in spans if _is_exposed(s)]
     lanes: dict[str, list[Span]] = {COMPUTE_LANE: [], _EXPOSED: exposed}
     for lane in timeline.lanes(computation):
-        lanes[lane] = [s for s in spans if s.lane == lane and s not in exposed]
+        lanes[lane] = [s for s in spans if s.lane == lane and not _is_exposed(s)]
     label_width = max(map(len, lanes))
     cells = width - label_width - len(" ||")
     lines = [
@@ -38,7 +38,7 @@ def lanes_text(timeline: Timeline, computation: str, width: int) -> list[str]:
 
 
 def _is_exposed(span: Span) -> bool:
-    return span.kind in ("wait", "collective")
+    return span.lane == COMPUTE_LANE and span.kind in ("wait", "collective")
 
 
 def _line(lane: str, spans: Iterable[Span], step_us: float, cells: int) -> str:

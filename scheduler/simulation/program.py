@@ -21,6 +21,9 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from scheduler.estimators.base import done_of, is_start
 from scheduler.latency.estimate import Estimate
+from scheduler.latency_hiding.gpu_tracker import make_tracker
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.latency_hiding.tracker import AsyncTracker
 from scheduler.passes.send_recv import owner_of_transfer
 from scheduler.passes.stream_values import Stream, runs_synchronously
 from scheduler.simulation.prices import Prices
@@ -164,6 +167,10 @@ class ProgramBuilder:
     surroundings: Surroundings
     rules: Rules
     _programs: dict[Computation, Program] = field(default_factory=dict)
+    #: Tells whose starts XLA's statistic counts; no setting changes that.
+    _tracker: AsyncTracker = field(
+        default_factory=lambda: make_tracker(SchedulerSettings())
+    )
 
     def of(self, computation: Computation) -> Program:
         """The program of a computation."""
@@ -259,9 +266,10 @@ class ProgramBuilder:
     def _start(
         self, k: int, instruction: Instruction, works: dict[Instruction, Work]
     ) -> Item | _Silent:
-        if runs_synchronously(instruction):
-            if self.rules.xla_statistic:
+        if self.rules.xla_statistic:
+            if not self._tracker.is_supported_start(instruction):
                 return _SILENT
+        elif runs_synchronously(instruction):
             return self._synchronous(k, instruction, works)
         found = done_of(instruction)
         done = found if found and found.computation is instruction.computation else None

@@ -39,7 +39,7 @@ def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -
         *_lanes(timeline, width),
         *(f"note: {note}" for note in notes),
     ]
-    return "\n".join(parts) + "\n"
+    return "\n".join(parts).rstrip() + "\n"
 
 
 def _headline(timeline: Timeline) -> list[str]:

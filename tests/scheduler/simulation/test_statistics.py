@@ -1,9 +1,10 @@
 """XLA's own figures on XLA's schedules, before and after its scheduler.
 
 Without queues and by XLA's rules the simulator gives XLA's wasted and total time and its
-memory pressure peak. Its own rules differ in three things only, which bound how far the
+memory pressure peak. Its own rules differ in four things only, which bound how far the
 two exposures may lie apart: a start and a done take no time, a start's time is not
-truncated, a loop takes as long as its body.
+truncated, a loop takes as long as its body, and what is asynchronous on its own thread
+(which XLA's scheduler does not count) is waited for.
 """
 
 from __future__ import annotations
@@ -26,14 +27,15 @@ from tests.scheduler.conformance.setting import setting_of
 #: XLA prints six digits.
 RELATIVE = 1e-3
 #: Recordings of the corpus that are tried; `SHARED` has its own, larger ones.
-ARCHIVES = ("fsdp_mlp", "ring_attention_grad", "pipeline_scan", "host_offload", "moe")
+ARCHIVES = (
+    "0.10.2/fsdp_mlp", "0.10.2/ring_attention_grad", "0.10.2/host_offload",
+    "0.12.0.1/matmul_2d", "0.12.0.1/control_flow",
+)  # fmt: skip
 
 
 def recordings() -> Iterator[Recording]:
-    schedules = CORPUS / "schedules" / "0.10.2"
     for name in ARCHIVES:
-        if (schedules / f"{name}.tar.xz").exists():
-            yield from find_recordings(schedules / f"{name}.tar.xz")
+        yield from find_recordings(CORPUS / "schedules" / f"{name}.tar.xz")
     for model in ("llama31_70b_bf16_16x8", "llama3_8b_cp_bf16_1x4"):
         if (SHARED / "golden" / model).is_dir():
             yield from find_recordings(SHARED / "golden" / model)
@@ -77,7 +79,8 @@ def _assert_related(xla: Timeline, plain: Timeline, name: str) -> None:
 
     Per pair: the truncation (below 1 us) and the cost of every start and done, which
     in XLA's count hide latency. A loop or branch in the window hides as much more as it
-    takes longer than its node cost; where there is one, ours is no greater.
+    takes longer than its node cost, and so does a wait for something else; where there
+    is one, ours is no greater.
     """
     rows = [row for row in plain.collectives if row.computation == name]
     ours = sum(row.exposed_us for row in rows)
@@ -87,7 +90,8 @@ def _assert_related(xla: Timeline, plain: Timeline, name: str) -> None:
     calls = [s for s in plain.spans if s.computation == name and s.kind in _CALLS]
     slack = len(rows) * (1.0 + 2.0 * len(rows))
     assert ours <= theirs + slack + 1e-6 * theirs
-    if not calls and halves:
+    others = plain.computations[name].other_exposed_us
+    if halves and not calls and not others:
         assert ours >= theirs - len(rows) - 1e-6 * theirs
 
 

@@ -1,0 +1,163 @@
+"""`hlo-passes simulate`, as a user runs it, and what a terminal shows."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import pathlib
+
+import pytest
+
+from hlo_passes import UsageError
+from hlo_passes.cli.main import main
+from scheduler.hardware.topology import Topology
+from scheduler.simulation.report import report_text
+from scheduler.simulation.rules import Rules
+from scheduler.simulation.simulate import simulate_with
+from scheduler.simulation.units import bytes_text, readable, share_text, time_text
+from tests.scheduler.simulation.steps import (
+    Branches,
+    Compute,
+    Done,
+    Loop,
+    Start,
+    Steps,
+    Sync,
+    costs_of,
+    module_of,
+    text_of,
+)
+from tests.scheduler.simulation.test_trace import check_trace
+
+STEPS: Steps = (
+    Start("gather", 3000.0),
+    Compute("before", 1000.0),
+    Done("gather"),
+    Loop("layers", 10, (Start("in", 20.0), Compute("part", 30.0), Done("in"))),
+    Sync("last", 500.0),
+)
+
+SCREEN = """m on h100_sxm 1x1x2, costs: table, 1 communication stream; all times are estimates
+
+step     3.80 ms = compute 1.30 ms + exposed 2.50 ms (65.8%)
+bound    3.80 ms (critical path): no order is faster; the gap is 0.0 us (0.0%)
+network  3.70 ms of communication, 32.4% of it hidden
+memory   40 bytes at the peak, parameters apart
+
+3 collectives: 1 exposed, 1 partial, 1 hidden. What costs the step most, and why:
+  1. 2.00 ms  %gather  all-reduce of 32 bytes, partial
+     nothing left to overlap: the 1.00 ms of compute that do not depend on it already run beside its 3.00 ms
+  2. 500.0 us  %last  all-reduce of 32 bytes, exposed
+     synchronous: it has no start and done, so the compute stream runs it for 500.0 us
+
+%main: 3.80 ms
+compute         |##############                           LLLLl      |
+exposed         |             .!!!!!!!!!!!!!!!!!!!!!!!!!!!.   !!!!!!!|
+communication 0 |=========================================-          |
+                 # compute  L loop  ! exposed  = beside compute  (- l . less than half)
+"""
+
+
+@pytest.fixture
+def files(tmp_path: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
+    """(module, costs)."""
+    module, costs = tmp_path / "m.hlo", tmp_path / "costs.json"
+    module.write_text(text_of(STEPS))
+    table = costs_of(STEPS)
+    costs.write_text(
+        json.dumps(
+            {
+                "node_cost_us": dict(table.node_costs),
+                "latency_us": dict(table.latencies),
+            }
+        )
+    )
+    return module, costs
+
+
+def simulate(capsys: pytest.CaptureFixture[str], *words: object) -> str:
+    assert main(["simulate", *map(str, words)]) == 0
+    return capsys.readouterr().out
+
+
+def test_the_first_screen(files, capsys, monkeypatch) -> None:
+    module, costs = files
+    monkeypatch.setenv("COLUMNS", "70")
+    assert simulate(capsys, module, f"--costs={costs}") == SCREEN
+
+
+def test_json_trace_and_page(files, capsys, tmp_path) -> None:
+    module, costs = files
+    trace, page = tmp_path / "t.json.gz", tmp_path / "p.html"
+    words = (module, f"--costs={costs}", "--json", f"--trace={trace}", f"--html={page}")
+    view = json.loads(simulate(capsys, *words))
+    assert view["step_time_us"] == 3800.0
+    assert [row["name"] for row in view["collectives"]] == ["in", "gather", "last"]
+    assert [row["stream"] for row in view["collectives"]] == [0, 0, None]
+    check_trace(json.loads(gzip.decompress(trace.read_bytes())))
+    assert page.read_text().startswith("<!doctype html>")
+
+
+def test_streams_and_rules_are_handed_on(files, capsys) -> None:
+    module, costs = files
+    view = json.loads(
+        simulate(capsys, module, f"--costs={costs}", "--streams=0", "--json")
+    )
+    assert view["streams"] == 0
+    view = json.loads(
+        simulate(capsys, module, f"--costs={costs}", "--xla-statistic", "--json")
+    )
+    assert view["step_time_us"] == pytest.approx(1000 + 2000 + 1 + 500, abs=2)
+
+
+def test_branches_by_probability(tmp_path, capsys) -> None:
+    steps = (Branches("cond", ((Compute("a", 1.0),), (Compute("b", 3.0),))),)
+    module, costs = tmp_path / "m.hlo", tmp_path / "costs.json"
+    module.write_text(text_of(steps))
+    costs.write_text(json.dumps({"node_cost_us": {"a": 1.0, "b": 3.0}}))
+    words = (module, f"--costs={costs}", "--branches=%cond=0.5,0.5", "--json")
+    assert json.loads(simulate(capsys, *words))["step_time_us"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("word", "code"),
+    [
+        ("--streams=-1", "U220"), ("--branches=con=1", "U221"),
+        ("--branches=cond=x,y", "U221"), ("--topology=8", "U202"),
+        ("--target=h10", "U200"),
+    ],
+)  # fmt: skip
+def test_error_usage(tmp_path, capsys, word: str, code: str) -> None:
+    steps = (Branches("cond", ((Compute("a", 1.0),), (Compute("b", 3.0),))),)
+    module = tmp_path / "m.hlo"
+    module.write_text(text_of(steps))
+    assert main(["simulate", str(module), word]) == 2
+    assert f"error[{code}]" in capsys.readouterr().err
+
+
+def test_error_rules_that_exclude_each_other() -> None:
+    with pytest.raises(UsageError, match="links are shared by what queues"):
+        Rules(streams=0, share_links=True)
+
+
+def test_the_same_bytes_every_time() -> None:
+    def view() -> str:
+        timeline = simulate_with(
+            module_of(STEPS), "h100_sxm", Topology(1, 1, 2), costs_of(STEPS), Rules(2)
+        )
+        return json.dumps([timeline.to_json(), timeline.to_perfetto()]) + report_text(
+            timeline
+        )
+
+    assert view() == view()
+
+
+def test_units() -> None:
+    assert [time_text(us) for us in (0.04, 12.34, 4567.0, 3.2e6)] == [
+        "0.0 us", "12.3 us", "4.57 ms", "3.200 s",
+    ]  # fmt: skip
+    assert [bytes_text(n) for n in (7, 2048, 5 << 20, 3 << 30)] == [
+        "7 bytes", "2.0 KiB", "5.0 MiB", "3.0 GiB",
+    ]  # fmt: skip
+    assert (share_text(1.0, 3.0), share_text(1.0, 0.0)) == ("33.3%", "0.0%")
+    assert readable("waits 12345.6 us behind %a") == "waits 12.35 ms behind %a"
