@@ -1,0 +1,152 @@
+"""The latency-hiding scheduler: real modules, and how it grows.
+
+    python -m benchmarks.bench_scheduler [--largest=1000000] [--xla-seconds=0.39]
+
+Made-up modules: `layers` has few candidates at a time, `wide` thousands (as many chains
+side by side as `--chains` says), `tight` the same under a memory limit. Seconds are of
+the pass alone: no reading, no verifying.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import statistics
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+import hlo_passes
+from benchmarks.modules import SHARED, read_text
+from hlo_passes.ir.module import Module
+from scheduler.estimators.approximate import GpuApproximateEstimator
+from scheduler.estimators.base import Estimator
+from scheduler.estimators.choice import EstimatorSettings, make_estimator
+from scheduler.hardware.target import target
+from scheduler.latency_hiding.driver import schedule_module
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.memory.memory_limit import scheduler_memory_limit_bytes
+
+#: Instructions between two collectives of a chain.
+_PERIOD = 24
+_SHAPE = "f32[128]{0}"
+_BYTES = 512
+_SCHEDULED = "latency-hiding-scheduler.before.hlo.gz"
+_SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
+
+
+def chains_text(instructions: int, chains: int) -> str:
+    """A scheduled module: chains of work with an all-reduce now and then, all read."""
+    lines = [
+        "HloModule chains, is_scheduled=true, num_partitions=8",
+        "",
+        "%add (x: f32[], y: f32[]) -> f32[] {",
+        "  %x = f32[] parameter(0)",
+        "  %y = f32[] parameter(1)",
+        "  ROOT %sum = f32[] add(%x, %y)",
+        "}",
+        "",
+        "ENTRY %main (p: f32[128]) -> f32[128] {",
+        f"  %p = {_SHAPE} parameter(0)",
+    ]
+    ends = ["p"] * chains
+    made, k = 0, 0
+    while made < instructions - chains - 1:
+        chain, step = k % chains, k // chains
+        source, name = ends[chain], f"v{k}"
+        if step % _PERIOD == (chain * 7) % _PERIOD:
+            lines.append(
+                f"  %start{k} = {_SHAPE} all-reduce-start(%{source}), "
+                "replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add"
+            )
+            lines.append(f"  %{name} = {_SHAPE} all-reduce-done(%start{k})")
+            made += 2
+        else:
+            opcode = ("negate", "exponential", "tanh")[k % 3]
+            lines.append(f"  %{name} = {_SHAPE} {opcode}(%{source})")
+            made += 1
+        ends[chain] = name
+        k += 1
+    shapes = ", ".join([_SHAPE] * chains)
+    operands = ", ".join(f"%{end}" for end in ends)
+    lines.append(f"  %all = ({shapes}) tuple({operands})")
+    lines.append(f"  ROOT %r = {_SHAPE} get-tuple-element(%all), index=0")
+    lines.append("}")
+    return "\n".join(lines) + "\n"
+
+
+def seconds_of(
+    module: Module, estimator: Estimator, settings: SchedulerSettings, repeat: int
+) -> float:
+    """Median seconds of scheduling, from the order that the module has now."""
+    base = {c: c.instructions for c in module.computations}
+    found = []
+    for _ in range(repeat):
+        for computation, order in base.items():
+            computation.set_order(order)
+        gc.collect()
+        started = time.perf_counter()
+        schedule_module(module, estimator, settings)
+        found.append(time.perf_counter() - started)
+    return statistics.median(found)
+
+
+def real_modules() -> Iterator[tuple[str, Module, Estimator, SchedulerSettings]]:
+    """Public modules with XLA's costs, where the folder beside the checkout is."""
+    for file in sorted((SHARED / "golden").glob(f"*/sol/{_SCHEDULED}")):
+        module = hlo_passes.parse(read_text(file), filename=str(file))
+        costs = str(file.parent / "costs.json.gz")
+        limit = scheduler_memory_limit_bytes(module, target("h100_sxm").memory_bytes)
+        yield (
+            file.parent.parent.name,
+            module,
+            make_estimator("table", EstimatorSettings(costs=costs)),
+            SchedulerSettings(memory_limit_bytes=limit),
+        )
+
+
+def _measure_real(repeat: int, xla_seconds: float | None, out: Callable) -> None:
+    out(f"{'module':28} {'instructions':>12} {'seconds':>8} {'of XLA':>7}\n")
+    for name, module, estimator, settings in real_modules():
+        seconds = seconds_of(module, estimator, settings, repeat)
+        ratio = ""
+        if xla_seconds and name.startswith("llama31_8b"):
+            ratio = f"{seconds / xla_seconds:.2f}"
+        out(f"{name:28} {module.instruction_count:12,} {seconds:8.3f} {ratio:>7}\n")
+
+
+def _measure_growth(chains: int, largest: int, repeat: int, out: Callable) -> None:
+    kinds = {
+        "layers": (8, None),
+        "wide": (chains, None),
+        "tight": (chains, chains * _BYTES),
+    }
+    out(f"\n{'graph':8} {'instructions':>12} {'seconds':>8} {'us each':>8}\n")
+    for kind, (width, limit) in kinds.items():
+        for count in _SIZES:
+            if count > largest or width * 4 > count:
+                continue
+            module = hlo_passes.parse(chains_text(count, width))
+            settings = SchedulerSettings(memory_limit_bytes=limit)
+            seconds = seconds_of(module, GpuApproximateEstimator(), settings, repeat)
+            out(f"{kind:8} {count:12,} {seconds:8.2f} {seconds / count * 1e6:8.1f}\n")
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--largest", type=int, default=1_000_000)
+    parser.add_argument("--chains", type=int, default=2_000)
+    parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument(
+        "--xla-seconds", type=float, help="of XLA's own pass on llama31_8b"
+    )
+    arguments = parser.parse_args()
+    _measure_real(arguments.repeat, arguments.xla_seconds, sys.stdout.write)
+    _measure_growth(
+        arguments.chains, arguments.largest, arguments.repeat, sys.stdout.write
+    )
+
+
+if __name__ == "__main__":
+    main()
