@@ -14,12 +14,17 @@ from typing import Any
 
 from hlo_passes.ir.module import Module
 from scheduler.commands import add_estimator_arguments
-from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
+from scheduler.schedule_moves import (
+    SAME_US,
+    TAKES_NO_TIME,
+    Move,
+    Simulated,
+    schedule_moves,
+)
 from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
 from scheduler.simulation.units import readable, time_text
 
 _DEFAULT_ROWS = 20
-_SAME_US = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +71,7 @@ class ScheduleDiff:
 
 def _changed(before: float, after: float) -> str:
     change = after - before
-    if abs(change) < _SAME_US:
+    if abs(change) < SAME_US:
         return f"{time_text(after)} as before"
     way = "less" if change < 0 else "more"
     return f"{time_text(before)} -> {time_text(after)} ({time_text(abs(change))} {way})"
@@ -75,7 +80,7 @@ def _changed(before: float, after: float) -> str:
 def _move_lines(move: Move) -> list[str]:
     what = "start" if move.done_before is not None else "place"
     earlier = move.starts_earlier_us
-    if abs(earlier) < _SAME_US:
+    if abs(earlier) < SAME_US:
         when = "at the same time"
     else:
         when = f"{time_text(abs(earlier))} {'earlier' if earlier > 0 else 'later'}"

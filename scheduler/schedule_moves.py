@@ -21,8 +21,8 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from scheduler.simulation.timeline import COMPUTE_LANE, CollectiveRow, Timeline
 
-#: Exposure that changed by less is the same: the models know no better.
-SAME_US: Final = 1e-3
+#: Times that differ by less are the same: a reader would see 0.0 us.
+SAME_US: Final = 0.05
 #: Said of a move that can buy nothing by itself.
 TAKES_NO_TIME: Final = "takes no time"
 #: Neighbours that a sentence names before it counts the rest.
@@ -238,7 +238,7 @@ class _Comparison:
         elif row.total_exposed_us < SAME_US:
             return "nothing: hidden before and after"
         else:
-            return f"nothing: {row.cause}"
+            return f"exposed as before: {row.cause}"
         if not done:
             return text
         came, went = self._beside(row.name, done)
