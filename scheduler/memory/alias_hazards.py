@@ -34,6 +34,9 @@ class HazardTable:
         self._buffers = buffers
         self._ranks = ValueRanks(buffers.flow)
         self._positions: dict[Computation, dict[int, list[int]]] = {}
+        self._uses: dict[
+            tuple[Computation, int], list[tuple[int, list[tuple[Instruction, int]]]]
+        ] = {}
 
     def uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
         """(user, operand number) of all that shares memory with the top of `done`."""
@@ -41,21 +44,34 @@ class HazardTable:
         n = flow.reached.number.get(done)
         if n is None:
             return []
-        found: list[tuple[Instruction, int]] = []
-        by_buffer = self._by_buffer(done.computation)
-        for b in self._buffers.at(flow.start[n]):
-            by_value: dict[int, list[int]] = {}
-            for position in by_buffer[b]:
-                by_value.setdefault(flow.value[position], []).append(position)
-            if len(by_value) == 1 and next(iter(by_value)) == flow.start[n]:
-                continue
-            for value in sorted(by_value, key=self._ranks):
-                if flow.owner(value) == n:
-                    continue
-                positions = by_value[value]
-                # The defining position comes first wherever it stands.
-                positions.sort(key=lambda p: p != value)
-                found += uses_of_value(flow, positions, done.computation.root)
+        return [
+            use
+            for b in self._buffers.at(flow.start[n])
+            for owner, uses in self._uses_of_buffer(b, done.computation)
+            if owner != n
+            for use in uses
+        ]
+
+    def _uses_of_buffer(
+        self, b: int, computation: Computation
+    ) -> list[tuple[int, list[tuple[Instruction, int]]]]:
+        """Uses by value, the number of each value's definer in front."""
+        known = self._uses.get((computation, b))
+        if known is not None:
+            return known
+        flow = self._buffers.flow
+        by_value: dict[int, list[int]] = {}
+        for position in self._by_buffer(computation)[b]:
+            by_value.setdefault(flow.value[position], []).append(position)
+        found: list[tuple[int, list[tuple[Instruction, int]]]] = []
+        order = list(by_value) if len(by_value) == 1 else None
+        for value in order or sorted(by_value, key=self._ranks):
+            positions = by_value[value]
+            # The defining position comes first wherever it stands.
+            positions.sort(key=lambda p, v=value: p != v)
+            uses = uses_of_value(flow, positions, computation.root)
+            found.append((flow.owner(value), uses))
+        self._uses[computation, b] = found
         return found
 
     def _by_buffer(self, computation: Computation) -> dict[int, list[int]]:
