@@ -67,11 +67,11 @@ class ConvertAsyncCollectivesToSync(Pass):
         version = module.version
         for computation in _scheduled_computations(module, report):
             for start, done in unoverlapped_pairs(computation, frozenset(), report):
-                if _is_understood(start, report):
+                if has_sync_form(start, report):
                     named = done.frontend_attributes.with_value(
                         "async_collective_name", start.name
                     )
-                    _replace_by_sync(start, done, named)
+                    replace_by_sync(start, done, named)
                     report.count("pairs-converted")
         return module.version != version
 
@@ -112,12 +112,12 @@ class GpuConvertAsyncCollectivesToSync(Pass):
                     )
                     continue
                 replaces = self.jax_release == "0.12"
-                if replaces and not _is_understood(start, report):
+                if replaces and not has_sync_form(start, report):
                     continue
                 set_collective_fields(start, self.jax_release, is_sync=True)
                 report.count("pairs-marked")
                 if replaces:
-                    _replace_by_sync(start, done, done.frontend_attributes)
+                    replace_by_sync(start, done, done.frontend_attributes)
                 else:
                     moved[done] = start
             if moved:
@@ -166,7 +166,8 @@ def unoverlapped_pairs(
     return pairs
 
 
-def _is_understood(start: Instruction, report: Report) -> bool:
+def has_sync_form(start: Instruction, report: Report) -> bool:
+    """Whether a start can be replaced; a remark says why not."""
     unknown = unknown_attribute(start)
     if unknown:
         report.remark(
@@ -195,10 +196,13 @@ def _is_plain_wrapper(start: Instruction) -> bool:
     )
 
 
-def _replace_by_sync(
+def replace_by_sync(
     start: Instruction, done: Instruction, frontend: FrontendAttributes
-) -> None:
-    """Put the plain collective where the done stands."""
+) -> Instruction:
+    """Put the plain collective where the done stands; it, the pair being gone.
+
+    Control edges of the start's successors and the done's predecessors go with them.
+    """
     computation = done.computation
     opcode = start.async_wrapped_opcode
     if opcode is None:
@@ -232,6 +236,7 @@ def _replace_by_sync(
         computation.add_control_edge(plain, successor)
     computation.remove(done)
     computation.remove(start)
+    return plain
 
 
 def _put_starts_before_dones(

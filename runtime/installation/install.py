@@ -27,8 +27,8 @@ from hlo_passes.proto import module_from_proto, module_to_proto
 from runtime import jax_private
 from runtime.devices import RuntimeHostError
 from runtime.installation import compiled_caches
-from runtime.installation.cpu_limits import require_for_cpu
 from runtime.installation.fingerprint import fingerprint
+from runtime.installation.for_cpu import bring_to_cpu
 from runtime.installation.module_filter import ModuleFacts, ModuleFilter
 from runtime.installation.report import ModuleReport
 from runtime.many_hosts import Agreement
@@ -278,7 +278,7 @@ class _ModuleRun:
             ) from problem
         if result.changed:
             if self.platform == "cpu":
-                require_for_cpu(module)
+                bring_to_cpu(module)
             changed = module_to_proto(module)
         else:
             changed = None

@@ -1,0 +1,95 @@
+"""What XLA's CPU back end can take of what passes made: synchronous collectives.
+
+    Before:  %s = (f32[8], f32[64]) all-gather-start(%p), dimensions={0}
+             %m = f32[8] multiply(%q, %q)
+             %d = f32[64] all-gather-done(%s)
+    After:   %m = f32[8] multiply(%q, %q)
+             %d = f32[64] all-gather(%p), dimensions={0}
+
+The CPU back end knows no start and no done. A schedule made with them is kept: the
+collective runs where its done stood, all else in the order of the schedule. That is
+what `runtime.load` does too. What has no synchronous form is refused by name, where XLA
+would refuse it with fewer words.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hlo_passes.errors import PassError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
+from hlo_passes.passes.base import Report
+from hlo_passes.passes.convert_async_collectives_to_sync import (
+    has_sync_form,
+    replace_by_sync,
+)
+
+#: Collectives that the CPU back end does not know in any form.
+_UNKNOWN: Final = frozenset(["collective-broadcast", "ragged-all-to-all"])
+
+
+class NotForCpuError(PassError):
+    """The passes made something that XLA's CPU back end does not know."""
+
+    default_code = "E030"
+
+
+def bring_to_cpu(module: Module) -> None:
+    """Make the collectives of a module synchronous, in place of their dones.
+
+    Raises:
+        NotForCpuError: E030, something has no synchronous form, or a control edge keeps
+            the collective in front of where its done stands.
+    """
+    wrapped: dict[Computation, None] = {}
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if instruction.opcode in _UNKNOWN:
+                raise _refused(instruction, "XLA's CPU back end does not know it")
+            if instruction.async_role == "done":
+                start = instruction.async_start
+                if start.async_wrapped_opcode in SYNC_COLLECTIVES:
+                    wrapped |= dict.fromkeys(start.called_computations)
+                    _make_synchronous(start, instruction)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            role = instruction.async_role
+            moves = instruction.async_wrapped_opcode in ("send", "recv")
+            if role is not None and not moves:
+                raise _refused(
+                    instruction, "XLA's CPU back end knows nothing asynchronous"
+                )
+    for body in wrapped:
+        if not module.callers(body):
+            module.remove_computation(body)
+
+
+def _make_synchronous(start: Instruction, done: Instruction) -> None:
+    report = Report()
+    if done.operands[0] is not start or not has_sync_form(start, report):
+        raise _refused(start, "; ".join(report.remarks) or "it is updated on its way")
+    order = {i: k for k, i in enumerate(done.computation.instructions)}
+    for successor in start.control_successors:
+        if order[successor] < order[done]:
+            raise _refused(
+                start,
+                f"it must run before %{successor.name}, its done stands behind that",
+            )
+    before, behind = done.control_predecessors, start.control_successors
+    plain = replace_by_sync(start, done, done.frontend_attributes)
+    for predecessor in before:
+        if predecessor is not start:
+            plain.computation.add_control_edge(predecessor, plain)
+    for successor in behind:
+        if successor is not done:
+            plain.computation.add_control_edge(plain, successor)
+
+
+def _refused(instruction: Instruction, why: str) -> NotForCpuError:
+    return NotForCpuError(
+        f"%{instruction.name} = {instruction.opcode}(...) cannot run on CPUs: {why}",
+        hint='run these passes with platforms="cuda"',
+    )
