@@ -32,9 +32,9 @@ class HloMemoryScheduler(Pass):
     moved down. Each is simulated as one program with results that take over dying
     operands; the one that needs the least wins. A schedule that is there is replaced.
 
-    Where XLA has equals to choose among, it goes by the lists that it holds in memory,
-    which no text shows; the order of the text stands in for them. It decides for the
-    greedy order alone.
+    Among equals XLA's greedy order goes by lists that it holds in memory and no text
+    shows; the order of the text stands in for them, parameters by number. The other two
+    orders have no equals.
 
     Attributes:
         scheduler: `best` of all, or one of them.
