@@ -81,7 +81,7 @@ def option_rows(kind: type[Pass]) -> list[str]:
         f"| `{f.name.replace('_', '-')}` | {type_text(hints[f.name])} | "
         f"{value_text(f.default)} | {meanings.get(f.name, 'likewise')} |"
         for f in dataclasses.fields(kind)
-        if not (kind is FixedPoint and f.name == "passes")
+        if f.name not in ("passes", "handed_on")
     ]
     if not rows:
         return []

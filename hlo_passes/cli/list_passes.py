@@ -14,6 +14,10 @@ from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass, pass_targets
+from hlo_passes.passes.sequence import PassSequence
+
+#: Fields that no option sets: passes in parentheses, options of passes inside.
+_NO_OPTIONS = ("passes", "handed_on")
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +47,9 @@ def describe(kind: type[Pass]) -> dict[str, Any]:
                 "default": None if f.default is dataclasses.MISSING else f.default,
             }
             for f in dataclasses.fields(kind)
-            if not (kind is FixedPoint and f.name == "passes")
+            if f.name not in _NO_OPTIONS
         ],
+        **({"passes": list(kind.members)} if issubclass(kind, PassSequence) else {}),
     }
 
 
@@ -56,6 +61,8 @@ def _run(arguments: argparse.Namespace) -> int:
         return ExitCode.DONE
     for row in rows:
         sys.stdout.write(f"{row['name']}\n    {row['purpose']}\n")
+        if "passes" in row:
+            sys.stdout.write(f"      = {','.join(row['passes'])}\n")
         for option in row["options"]:
             default = option["default"]
             if isinstance(default, bool):

@@ -22,6 +22,7 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.async_stream_attribute_wrapper import PARALLEL_THREAD
 from hlo_passes.passes.async_wrapping import (
     MAIN_THREAD,
     async_pair,
@@ -35,7 +36,6 @@ from hlo_passes.passes.gpu_backend_config import (
     has_gpu_config,
     set_force_earliest_schedule,
 )
-from hlo_passes.passes.stream_attribute_async_wrapper import PARALLEL_THREAD
 
 #: Frontend attribute with a stream's number, or 'collective'.
 #: Source: openxla/xla `xla/side_effect_util.h`; likewise the next.

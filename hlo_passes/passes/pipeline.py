@@ -22,6 +22,12 @@ from hlo_passes.errors import (
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import CheckingPass, Pass, PassContext, Report
 from hlo_passes.passes.registry import find_pass
+from hlo_passes.passes.sequence import (
+    OptionTexts,
+    PassSequence,
+    expanded,
+    split_options,
+)
 from hlo_passes.passes.spec import Step, option_values, parse_steps
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import findings, verify
@@ -104,6 +110,7 @@ class FixedPoint(Pass):
             raise ValueError(
                 f"max-iterations={self.max_iterations}, but it takes 1 round or more"
             )
+        object.__setattr__(self, "passes", expanded(self.passes))
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Run the passes; E004 when they have not settled after max-iterations."""
@@ -128,6 +135,10 @@ class Pipeline:
 
     passes: tuple[Pass, ...]
     context: PassContext = field(default_factory=PassContext)
+
+    def __post_init__(self) -> None:
+        """Put the passes of every sequence in its place."""
+        object.__setattr__(self, "passes", expanded(self.passes))
 
     @classmethod
     def parse(cls, text: str, context: PassContext | None = None) -> Pipeline:
@@ -223,7 +234,13 @@ class Pipeline:
 
 def _build(step: Step) -> Pass:
     kind = _class_of(step)
-    values = option_values(kind, step.name, step.options)
+    options = step.options
+    handed_on: OptionTexts = ()
+    if issubclass(kind, PassSequence):
+        options, handed_on = split_options(kind, options)
+    values: dict[str, Any] = option_values(kind, step.name, options)
+    if handed_on:
+        values["handed_on"] = handed_on
     if step.inner:
         values["passes"] = tuple(_build(s) for s in step.inner)
     try:

@@ -22,6 +22,9 @@ PASSES: dict[str, str] = {
             "async_collective_annotator:AsyncCollectiveAnnotator"
         ),
         "async-collective-creator": "async_collective_creator:AsyncCollectiveCreator",
+        "async-stream-attribute-wrapper": (
+            "async_stream_attribute_wrapper:AsyncStreamAttributeWrapper"
+        ),
         "collective-permute-combiner": (
             "collective_permute_combiner:CollectivePermuteCombiner"
         ),
@@ -52,6 +55,9 @@ PASSES: dict[str, str] = {
         ),
         "hlo-cse": "hlo_cse:HloCse",
         "hlo-dce": "hlo_dce:HloDce",
+        "latency-hiding-scheduler-preparation": (
+            "latency_hiding_scheduler_preparation:LatencyHidingSchedulerPreparation"
+        ),
         "legalize-scheduling-annotations": (
             "legalize_scheduling_annotations:LegalizeSchedulingAnnotations"
         ),
@@ -60,9 +66,6 @@ PASSES: dict[str, str] = {
         ),
         "stream-attribute-annotator": (
             "stream_attribute_annotator:StreamAttributeAnnotator"
-        ),
-        "stream-attribute-async-wrapper": (
-            "stream_attribute_async_wrapper:StreamAttributeAsyncWrapper"
         ),
         "tuple-simplifier": "tuple_simplifier:TupleSimplifier",
     }.items()

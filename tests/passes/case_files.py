@@ -13,7 +13,13 @@ HloModule ...                             or `// unchanged`
 from __future__ import annotations
 
 import pathlib
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+
+import hlo_passes
+from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.pipeline import Pipeline
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "cases"
 _OUTPUT = "// output\n"
@@ -68,6 +74,45 @@ def read_case(path: pathlib.Path) -> Case:
     )
 
 
-def case_files() -> list[pathlib.Path]:
-    """All case files, sorted."""
-    return sorted(FOLDER.glob("*/*.hlo"))
+def case_files(folder: pathlib.Path = FOLDER) -> list[pathlib.Path]:
+    """All case files of a folder with one folder a pass, sorted."""
+    return sorted(folder.glob("*/*.hlo"))
+
+
+def check_case(path: pathlib.Path, *, update: bool) -> None:
+    """Run a case and everything that holds for all cases; or write what came out."""
+    case = read_case(path)
+    context = PassContext(xla_quirks=case.quirks)
+    pipeline = Pipeline.parse(case.head["pipeline"], context)
+    module = hlo_passes.parse(case.input, filename=str(path))
+    result = pipeline.run(module)
+    remarks = tuple(remark for run in result.passes for remark in run.remarks)
+    output = module.to_text()
+    if update:
+        path.write_text(case.expecting(output, remarks).to_text())
+        return
+    assert output == case.output
+    assert remarks == case.remarks
+    assert result.changed == (output != case.input)
+    again = hlo_passes.parse(output)
+    assert again.to_text() == output
+    assert hlo_passes.parse(again.to_canonical_text()).to_canonical_text() == (
+        again.to_canonical_text()
+    )
+    if "runs again" not in case.head:
+        second = pipeline.run(again)
+        assert not second.changed
+        assert again.to_text() == output
+
+
+def changing_and_leaving(
+    paths: Iterable[pathlib.Path],
+) -> tuple[Counter[str], Counter[str]]:
+    """By pass: how many cases it changes, how many it leaves alone."""
+    changing: Counter[str] = Counter()
+    leaving: Counter[str] = Counter()
+    for path in paths:
+        case = read_case(path)
+        counter = leaving if case.output == case.input else changing
+        counter[path.parent.name] += 1
+    return changing, leaving

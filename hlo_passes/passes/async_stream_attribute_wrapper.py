@@ -36,7 +36,7 @@ PARALLEL_THREAD: Final = "parallel"
 
 
 @dataclass(frozen=True, slots=True)
-class StreamAttributeAsyncWrapper(Pass):
+class AsyncStreamAttributeWrapper(Pass):
     """Wrap every instruction with an `operation_queue_id` into start and done.
 
     Left alone: parameters, starts, updates and dones, sends and recvs, copies (whose
@@ -51,7 +51,7 @@ class StreamAttributeAsyncWrapper(Pass):
         jax_release: whose XLA's fields the config gets.
     """
 
-    name: ClassVar[str] = "stream-attribute-async-wrapper"
+    name: ClassVar[str] = "async-stream-attribute-wrapper"
 
     jax_release: JaxRelease = "0.10"
 
