@@ -54,7 +54,7 @@ def chains_text(instructions: int, chains: int) -> str:
     while made < instructions - chains - 1:
         chain, step = k % chains, k // chains
         source, name = ends[chain], f"v{k}"
-        if step % _PERIOD == (chain * 7) % _PERIOD:
+        if step % _PERIOD == 1 + chain * 7 % (_PERIOD - 1):
             lines.append(
                 f"  %start{k} = {_SHAPE} all-reduce-start(%{source}), "
                 "replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add"

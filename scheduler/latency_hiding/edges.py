@@ -59,15 +59,19 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
 def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
     """What may still touch the memory of a done's result goes before its start."""
     instruction = graph.instructions[done]
-    start_instruction = instruction.operands[0]
-    start = graph.index[start_instruction]
-    for user, operand in uses(instruction):
-        node = graph.index.get(user)
-        if node is None or node == start or reaches(graph, done, node):
+    index = graph.index
+    start = index[instruction.operands[0]]
+    found = [(index.get(user), user, operand) for user, operand in uses(instruction)]
+    nodes = {node for node, _, _ in found if node is not None and node != start}
+    if not nodes:
+        return
+    later = reached(graph, done, nodes)
+    # An edge into the start changes nothing below it, so one look is enough.
+    below = _below(graph, start)
+    for node, user, operand in found:
+        if node is None or node == start or node in later or node in below:
             continue
-        if user.operands[operand].shape.is_token:
-            continue
-        if not is_below(graph, node, start):
+        if not user.operands[operand].shape.is_token:
             graph.connect(node, start)
             graph.hazards.append((node, start))
 
@@ -87,43 +91,52 @@ def _break_circles(graph: ScheduleGraph) -> None:
             graph.dropped_hazards.append((node, start))
 
 
-def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:
-    """Whether operand and control edges of the computation lead there; itself too.
+def reached(graph: ScheduleGraph, source: int, targets: set[int]) -> set[int]:
+    """The targets to which operand and control edges of the computation lead.
 
-    These edges never go against the base order, which bounds the search.
+    A source reaches itself. These edges never go against the base order, which bounds
+    the search.
     """
-    if source == target:
-        return True
+    found = targets & {source}
+    left = {n for n in targets if n > source}
+    if not left:
+        return found
+    last = max(left)
     index, instructions = graph.index, graph.instructions
     seen = {source}
     work = [source]
-    while work:
+    while work and left:
         instruction = instructions[work.pop()]
         for follower in (*instruction.users, *instruction.control_successors):
             n = index[follower]
-            if n == target:
-                return True
-            if n < target and n not in seen:
+            if n <= last and n not in seen:
                 seen.add(n)
                 work.append(n)
-    return False
+                if n in left:
+                    left.discard(n)
+                    found.add(n)
+    return found
 
 
-def is_below(graph: ScheduleGraph, node: int, ancestor: int) -> bool:
-    """Whether the graph as built so far leads from `ancestor` to `node`."""
-    bounded = not graph.runs_backwards
-    preds = graph.preds
-    seen = {node}
-    work = [node]
+def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:
+    """Whether operand and control edges of the computation lead there; itself too."""
+    return bool(reached(graph, source, {target}))
+
+
+def _below(graph: ScheduleGraph, ancestor: int) -> set[int]:
+    """All to which the graph as built so far leads, the ancestor included.
+
+    What stands behind the node being visited has no edges yet, so there are few.
+    """
+    succs = graph.succs
+    seen = {ancestor}
+    work = [ancestor]
     while work:
-        n = work.pop()
-        if n == ancestor:
-            return True
-        for p in preds[n]:
-            if p not in seen and (p >= ancestor or not bounded):
-                seen.add(p)
-                work.append(p)
-    return False
+        for n in succs[work.pop()]:
+            if n not in seen:
+                seen.add(n)
+                work.append(n)
+    return seen
 
 
 def _loops(graph: ScheduleGraph) -> list[int]:
