@@ -32,8 +32,13 @@ _FORWARDS_OPERAND: Final = frozenset(
 )
 _POINTER_BYTES: Final = 8
 _DYNAMIC_DIMENSION_BYTES: Final = 4
-#: Callers whose callees run in the same memory; a fusion's body is its own affair.
-CALLERS: Final = frozenset({"while", "conditional", "call", "async-start"})
+#: Callers that hand their operands to their callees.
+_BINDERS: Final = frozenset({"while", "conditional", "call", "async-start"})
+#: All whose callees count; a fusion's body is its own affair.
+CALLERS: Final = _BINDERS | frozenset(
+    "all-reduce all-reduce-start reduce-scatter reduce reduce-window scatter sort "
+    "select-and-scatter map scan custom-call reduce-scatter-start".split()
+)
 
 
 def nodes(shape: Shape) -> list[Shape]:
@@ -136,7 +141,7 @@ class Buffers:
         elif opcode == "copy":
             for k in range(len(instruction.shape.elements)):
                 self._forward(instruction, (k,), operands[0], (k,))
-        elif opcode in CALLERS and not self._owns_callees(instruction):
+        elif opcode in _BINDERS and not self._owns_callees(instruction):
             pass  # a body of several callers has memory of its own
         elif opcode == "while":
             self._read_loop(instruction)

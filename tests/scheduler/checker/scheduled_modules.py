@@ -90,7 +90,7 @@ def module_to_schedule(draw: random.Random, devices: int) -> Module:
             _add_control_edge(draw, computation)
     if draw.random() < 0.5:
         for computation in computations:
-            computation.set_order(_random_order(draw, computation))
+            computation.set_order(random_order(draw, computation))
         module.set_attribute("is_scheduled", "true")
     hlo_passes.verify(module)
     return module
@@ -113,7 +113,7 @@ def _add_control_edge(draw: random.Random, computation: Computation) -> None:
         computation.add_control_edge(first, then)
 
 
-def _random_order(draw: random.Random, computation: Computation) -> list[Instruction]:
+def random_order(draw: random.Random, computation: Computation) -> list[Instruction]:
     """Any order that dependences and control edges allow."""
     waiting = {
         i: len({*i.operands, *i.control_predecessors}) for i in computation.instructions
