@@ -29,7 +29,7 @@ function showHeadline() {
       was: first ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
     card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
     card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
-    card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, beside parameters", { was: was("peak_memory_bytes", shownBytes) }));
+    card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, parameters apart", { was: was("peak_memory_bytes", shownBytes) }));
   fill(byId("verdict"), DATA.verdict);
   fill(byId("budget"), budgetOf());
 }

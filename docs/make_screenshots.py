@@ -1,0 +1,93 @@
+"""Make the pictures of the pages that docs/page.md shows, with a headless chromium.
+
+    python docs/make_screenshots.py ../shared/golden
+
+Needs the extra `test`, chromium, and the folder of XLA's own dumps beside the checkout.
+"""
+
+from __future__ import annotations
+
+import pathlib
+import shutil
+import sys
+import tempfile
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+import scheduler
+from hlo_passes.cli.files import read_module
+from hlo_passes.passes.pipeline import Pipeline
+from runtime.lower_file import lower_file
+from scheduler.page.document import render_page
+from scheduler.page.encoding import Side
+
+IMAGES = pathlib.Path(__file__).parent / "images"
+SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"
+
+
+def side(folder: pathlib.Path, which: str) -> Side:
+    """XLA's schedule of a module, 'before' or 'after', simulated with XLA's costs."""
+    name = SCHEDULED.format(which)
+    module = read_module(str(folder / name))
+    timeline = scheduler.simulate(module, costs=str(folder / "costs.json.gz"))
+    return Side(timeline, which, name, module)
+
+
+def tutorial_sides() -> list[Side]:
+    """The two schedules of docs/tutorial.md."""
+    function = f"{IMAGES.parent / 'tutorial' / 'fsdp.py'}:step"
+    program = lower_file(function, stage=None, target=None, topology="1x1x8")
+    passes = "async-collective-creator,hlo-memory-scheduler,latency-hiding-scheduler"
+    sides: list[Side] = []
+    for name, label, limit in (("first", "before", 1), ("second", "after", 2)):
+        module = program.clone()
+        options = f"{{parallel-collective-overlap-limit={limit}}}"
+        Pipeline.parse(passes + options).run(module)
+        sides.append(Side(scheduler.simulate(module), label, f"{name}.hlo", module))
+    return sides
+
+
+def shoot(browser: Any, page: str, image: str, theme: str, act: str, high: int) -> None:
+    """Open a page, click what a selector names, keep a picture of the screen."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = pathlib.Path(folder) / "page.html"
+        file.write_text(page, encoding="utf-8")
+        view = browser.new_page(
+            viewport={"width": 1440, "height": high}, color_scheme=theme
+        )
+        view.goto(file.as_uri())
+        view.wait_for_selector("html[data-drawn='1']", state="attached")
+        view.click(act)
+        view.wait_for_timeout(600)
+        view.evaluate("scrollTo(0, 0)")
+        view.screenshot(path=IMAGES / image)
+        view.close()
+
+
+def main(golden: pathlib.Path) -> None:
+    """Make all of them."""
+    IMAGES.mkdir(exist_ok=True)
+    large = golden / "llama31_8b_bf16_1x8" / "sol"
+    loops = golden / "llama31_70b_bf16_16x8" / "sol"
+    with sync_playwright() as driver:
+        chromium = shutil.which("chromium")
+        browser = driver.chromium.launch(
+            executable_path=chromium, args=["--no-sandbox"]
+        )
+        row = "#collectives td .link >> nth=1"
+        page = render_page(side(large, "after"))
+        shoot(browser, page, "page.png", "light", row, 1180)
+        moved = "#moves td .link >> nth=1"
+        both = render_page(side(loops, "after"), side(loops, "before"))
+        shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
+        first, second = tutorial_sides()
+        gather = "#moves td .link >> text=all-gather-start.1"
+        shoot(
+            browser, render_page(second, first), "tutorial.png", "light", gather, 1120
+        )
+        browser.close()
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))
