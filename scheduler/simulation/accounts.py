@@ -22,6 +22,8 @@ from scheduler.passes.stream_values import Stream
 from scheduler.simulation.engine import Run
 from scheduler.simulation.program import Call, Work
 
+#: From this share of a bound on, what is no compute is told beside it.
+_TOLD: Final = 0.05
 _COMMUNICATION: Final = ("collective", "transfer")
 
 
@@ -37,7 +39,7 @@ class Account:
         communication_us: latencies of collectives, sends and receives.
         serial_us: everything one after the other.
         bound_us: the lower bound.
-        bound_by: what makes it.
+        bound_by: what makes it, as `ComputationTimes` has it.
         streams: by stream, what it has to run.
         is_closed: whether all that is started in it also ends in it.
     """
@@ -119,7 +121,8 @@ class Accounts:
             waits += step - run.lane_end[device]
         closed = not program.hands_over and all(p.is_closed for p, _ in parts)
         in_order = own_us + sync_us + sum(p.bound_us * n for p, n in parts)
-        bound, by = self._bound(run, in_order, streams, is_whole=closed)
+        lane = self._lane_name(run, in_order, sync_us)
+        bound, by = self._bound(run, (in_order, lane), streams, is_whole=closed)
         return Account(
             step_us=step,
             compute_us=run.compute_us,
@@ -141,12 +144,12 @@ class Accounts:
     def _bound(
         self,
         run: Run,
-        in_order_us: float,
+        in_order: tuple[float, str],
         streams: dict[Stream, float],
         *,
         is_whole: bool,
     ) -> tuple[float, str]:
-        found = [(in_order_us, "compute")]
+        found = [in_order]
         certain = all(
             not item.probabilities
             for item in run.program.items
@@ -156,6 +159,17 @@ class Accounts:
             found += [(busy, str(stream)) for stream, busy in sorted(streams.items())]
         found.append((self._critical_path(run), "critical path"))
         return max(found, key=lambda bound: bound[0])
+
+    def _lane_name(self, run: Run, in_order_us: float, sync_us: float) -> str:
+        """What the compute lane's own bound consists of: compute, and what else."""
+        others = [(sync_us, "synchronous collectives")]
+        for ran in run.called.values():
+            for part, times in ran:
+                inner = self.of(part)
+                name = f"{inner.bound_by} in %{part.program.computation.name}"
+                others.append(((inner.bound_us - inner.compute_us) * times, name))
+        most, name = max(others, key=lambda other: other[0])
+        return f"compute and {name}" if most > _TOLD * in_order_us else "compute"
 
     def _critical_path(self, run: Run) -> float:
         """The longest chain through operands and control edges, us."""

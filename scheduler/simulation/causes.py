@@ -240,8 +240,9 @@ def _why_synchronous(work: Work, wait: float) -> str:
 
 
 def _why_nothing_left(beside: float, latency_us: float) -> str:
-    if beside <= 0.0:
-        return "nothing to overlap: all compute here feeds it or needs it"
+    if beside <= _NEGLIGIBLE * latency_us:
+        nearly = "" if beside <= 0.0 else "nearly "
+        return f"nothing to overlap: {nearly}all compute here feeds it or needs it"
     return (
         f"nothing left to overlap: the {_us(beside)} of compute that do not depend on "
         f"it already run beside its {_us(latency_us)}"

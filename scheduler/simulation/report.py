@@ -45,7 +45,7 @@ def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -
 def _headline(timeline: Timeline) -> list[str]:
     times = timeline.times
     streams = (
-        f"{timeline.streams} communication stream" + "s" * (timeline.streams != 1)
+        _counted(timeline.streams, "communication stream")
         if timeline.streams
         else "no queueing"
     )
@@ -71,6 +71,10 @@ def _headline(timeline: Timeline) -> list[str]:
     return lines
 
 
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" + "s" * (count != 1)
+
+
 def _hidden_share(times: ComputationTimes) -> str:
     exposed = times.exposed_us - times.other_exposed_us
     hidden = max(0.0, times.communication_us - exposed)
@@ -84,13 +88,11 @@ def _collectives(timeline: Timeline, rows: int) -> list[str]:
     if not timeline.collectives:
         return ["no collectives"]
     counted = ", ".join(f"{n} {name}" for name, n in counts.items() if n)
+    total = _counted(len(timeline.collectives), "collective")
     worst = timeline.worst(rows)
     if not worst:
-        return [f"{len(timeline.collectives)} collectives ({counted}): none is exposed"]
-    lines = [
-        f"{len(timeline.collectives)} collectives: {counted}. "
-        f"What costs the step most, and why:"
-    ]
+        return [f"{total} ({counted}): nothing waits for communication"]
+    lines = [f"{total}: {counted}. What costs the step most, and why:"]
     for place, row in enumerate(worst, 1):
         lines += _collective(timeline, place, row)
     return lines

@@ -156,7 +156,8 @@ class ComputationTimes:
         compute_us: how long the compute lane computes; `step_time_us - exposed_us`.
         communication_us: latencies of all collectives, sends and receives.
         lower_bound_us: no order of the same instructions is faster.
-        bound_by: which bound that is: 'compute', 'communication 0', 'critical path'.
+        bound_by: which bound that is: 'compute', 'communication 0', 'critical path',
+            'compute and critical path in %body'.
         serial_us: with nothing overlapped.
         peak_memory_bytes: the most that is in use at once.
         trip_count: of the loop whose body it is, else 1.

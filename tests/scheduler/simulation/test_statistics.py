@@ -19,17 +19,19 @@ from scheduler.hardware.topology import Topology
 from scheduler.latency_hiding.statistics import WASTE_KINDS
 from scheduler.simulation.rules import Rules
 from scheduler.simulation.simulate import simulate_with
-from scheduler.simulation.timeline import Timeline
+from scheduler.simulation.timeline import COMPUTE_LANE, Timeline
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.recordings import Recording, find_recordings
 from tests.scheduler.conformance.setting import setting_of
 
 #: XLA prints six digits.
 RELATIVE = 1e-3
+#: Node cost of a start or done under every estimator of XLA's.
+HALF_US = 1.0
 #: Recordings of the corpus that are tried; `SHARED` has its own, larger ones.
 ARCHIVES = (
     "0.10.2/fsdp_mlp", "0.10.2/ring_attention_grad", "0.10.2/host_offload",
-    "0.12.0.1/matmul_2d", "0.12.0.1/control_flow",
+    "0.12.0.1/grouped_reductions", "0.12.0.1/control_flow",
 )  # fmt: skip
 
 
@@ -85,10 +87,15 @@ def _assert_related(xla: Timeline, plain: Timeline, name: str) -> None:
     rows = [row for row in plain.collectives if row.computation == name]
     ours = sum(row.exposed_us for row in rows)
     theirs = sum(row.exposed_us for row in xla.collectives if row.computation == name)
-    spans = [span for span in xla.spans if span.computation == name]
-    halves = [s for s in spans if s.opcode.endswith(("-start", "-done"))]
+    halves = [
+        span
+        for span in xla.spans
+        if span.computation == name
+        and span.lane == COMPUTE_LANE
+        and span.opcode.endswith(("-start", "-done"))
+    ]
     calls = [s for s in plain.spans if s.computation == name and s.kind in _CALLS]
-    slack = len(rows) * (1.0 + 2.0 * len(rows))
+    slack = len(rows) * (1.0 + HALF_US * len(halves))
     assert ours <= theirs + slack + 1e-6 * theirs
     others = plain.computations[name].other_exposed_us
     if halves and not calls and not others:
