@@ -21,12 +21,16 @@ from scheduler.hardware.topology import Topology, topology_of_devices
 from scheduler.latency.collective_time import CollectiveModel
 from scheduler.latency.estimate import Estimate
 from scheduler.latency.options import LatencyOptions
+from scheduler.memory.base_order import BaseOrder, base_order
+from scheduler.memory.curve import MemoryCurve, memory_curve
+from scheduler.memory.pressure import ModuleMemory
 from scheduler.module_costs import EstimateReport, EstimateRow, estimate
 from scheduler.simulation.rules import Rules
 from scheduler.simulation.simulate import simulate
 from scheduler.simulation.timeline import Timeline
 
 __all__ = [
+    "BaseOrder",
     "Calibration",
     "CollectiveModel",
     "Estimate",
@@ -38,17 +42,21 @@ __all__ = [
     "IllegalScheduleError",
     "LatencyOptions",
     "Measurement",
+    "MemoryCurve",
+    "ModuleMemory",
     "Profile",
     "Rules",
     "ScheduleChecker",
     "Target",
     "Timeline",
     "Topology",
+    "base_order",
     "calibrate",
     "check_device_order",
     "check_schedule",
     "estimate",
     "make_estimator",
+    "memory_curve",
     "profile_of",
     "read_costs",
     "read_profile",
