@@ -145,13 +145,14 @@ def _is_slicing_copy(wrapped: Instruction) -> bool:
         return False
     source = wrapped.operands[0].shape if wrapped.operands else None
     return (
-        _is_on_host(wrapped.shape)
-        or (source is not None and _is_on_host(source))
+        is_on_host(wrapped.shape)
+        or (source is not None and is_on_host(source))
         or is_slice_copy(wrapped)
     )
 
 
-def _is_on_host(shape: Shape) -> bool:
+def is_on_host(shape: Shape) -> bool:
+    """Whether an array lives in the host's memory."""
     layout = None if shape.is_tuple else shape.layout
     return layout is not None and layout.memory_space == _HOST_MEMORY_SPACE
 

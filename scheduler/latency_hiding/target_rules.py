@@ -18,10 +18,15 @@ from collections.abc import Callable
 from typing import Final
 
 from scheduler.latency_hiding.async_form import SPELLINGS, wrapped_instruction
+from scheduler.latency_hiding.gpu_tracker import is_on_host
 from scheduler.latency_hiding.resources import Resource
 from scheduler.latency_hiding.rule import Compare, Number, Rule
 from scheduler.latency_hiding.settings import SchedulerSettings
 from scheduler.latency_hiding.state import SchedulingState
+
+
+#: Releases whose rule E3 does not ask for the memory space.
+_WRITES_ANYWHERE: Final = ("0.10.2",)
 
 
 def _hides_open_copy(state: SchedulingState, a: int, b: int) -> int:
@@ -62,12 +67,19 @@ def _depth(state: SchedulingState, n: int) -> float:
 
 
 def writes_slice_to_host(state: SchedulingState, n: int) -> bool:
-    """Whether it starts a fusion that updates a slice; where to is not looked at."""
+    """Whether it starts a fusion that updates a slice.
+
+    XLA up to August 2026 does not look where to; the XLA of jax 0.12 leaves slices of
+    device memory alone (it logs kLessStall where this rule would have decided).
+    """
     instruction = state.graph.instructions[n]
     if SPELLINGS[instruction.opcode] != ("start", "generic"):
         return False
     wrapped = wrapped_instruction(instruction)
     if wrapped.opcode not in ("fusion", "fusion-start"):
+        return False
+    anywhere = state.settings.xla_version in _WRITES_ANYWHERE
+    if not (anywhere or is_on_host(wrapped.shape)):
         return False
     return any(
         inner.opcode == "dynamic-update-slice"
