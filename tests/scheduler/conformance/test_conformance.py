@@ -1,0 +1,122 @@
+"""A sample of the recordings; `python -m tests.scheduler.conformance` judges all."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import pathlib
+
+import pytest
+
+from hlo_passes import Pipeline, parse
+from hlo_passes.passes.base import PassContext
+from tests.modules import CORPUS, SHARED
+from tests.scheduler.conformance.judge import Verdict, judge
+from tests.scheduler.conformance.recordings import (
+    AFTER,
+    Recording,
+    computation_orders,
+    find_recordings,
+)
+
+ARCHIVES = sorted((CORPUS / "schedules").glob("*/*.tar.xz"))
+PUBLIC = SHARED / "golden" / "llama3_8b_cp_bf16_1x4"
+#: One setting of each archive; which one goes round from archive to archive.
+STRIDE = 5
+
+
+def sample(archive: pathlib.Path) -> Recording:
+    recordings = [*find_recordings(archive)]
+    return recordings[ARCHIVES.index(archive) * STRIDE % len(recordings)]
+
+
+def one(name: str, setting: str) -> Recording:
+    """A recording of jax 0.10.2 by its input and setting."""
+    archive = CORPUS / "schedules" / "0.10.2" / f"{name}.tar.xz"
+    return next(r for r in find_recordings(archive) if r.name.endswith(setting))
+
+
+def told(verdict: Verdict) -> str:
+    return "\n".join(str(d) for d in verdict.differences)
+
+
+def test_there_are_recordings_of_both_releases() -> None:
+    assert {a.parent.name for a in ARCHIVES} == {"0.10.2", "0.12.0.1"}
+
+
+@pytest.mark.parametrize(
+    "archive", ARCHIVES, ids=lambda a: f"{a.parent.name}-{a.name.partition('.')[0]}"
+)
+def test_as_xla_did(archive: pathlib.Path) -> None:
+    recording = sample(archive)
+    verdict = judge(recording)
+    assert not verdict.differences, f"{recording.name}\n{told(verdict)}"
+    assert verdict.in_order == verdict.scheduled
+    assert verdict.equal_decisions == verdict.decisions
+
+
+@pytest.mark.skipif(not PUBLIC.is_dir(), reason="no ../shared/golden")
+@pytest.mark.parametrize("variant", ["sol", "approx_overlap4", "tight_memory"])
+def test_public_module(variant: str) -> None:
+    (recording,) = find_recordings(PUBLIC / variant)
+    verdict = judge(recording)
+    assert not verdict.differences, told(verdict)
+    assert verdict.decisions > 2000
+
+
+@pytest.mark.parametrize("name", ["transformer_unrolled", "moe_grad", "grouped_loop"])
+def test_own_estimates_in_place_of_xlas(name: str) -> None:
+    verdict = judge(one(name, "1x2x8.sol"), estimator_name="sol", figures=False)
+    assert verdict.estimator_name == "sol"
+    assert verdict.in_order == verdict.scheduled
+
+
+def test_as_a_pass(tmp_path: pathlib.Path) -> None:
+    """The pass, with options as text, orders like `schedule_module`."""
+    recording = one("pipeline_training", "1x2x8.start_delay")
+    costs = tmp_path / "costs.json"
+    costs.write_text(recording.texts["costs.json"])
+    pipeline = Pipeline.parse(
+        "latency-hiding-scheduler{parallel-collective-overlap-limit=4,"
+        f"collective-start-as-early-as-possible=true,costs={costs}}}",
+        PassContext(target=recording.target, topology=recording.topology),
+    )
+    module = parse(recording.before, filename=recording.name)
+    assert pipeline.run(module).changed
+    assert computation_orders(module.to_text()) == recording.orders
+
+
+def test_differences_are_found() -> None:
+    """A harness that finds nothing is worth nothing: each kind is planted."""
+    recording = one("scan_layers_train", "1x1x8.sol")
+    assert not judge(recording).differences
+    rows = recording.texts["decisions.tsv"].splitlines()
+    at = next(k for k, row in enumerate(rows) if not row.endswith("first"))
+    chosen, other, reason = rows[at].split("\t")
+    rows[at] = f"{chosen}\t{other}\tkPlanted"
+    found = _planted(recording, {"decisions.tsv": "\n".join(rows) + "\n"})
+    assert [d.part for d in found] == ["decision"]
+    assert f"XLA    {chosen} over {other}: kPlanted" in found[0].text
+    assert f"ours   {chosen} over {other}: {reason}" in found[0].text
+    assert "both   " in found[0].text
+
+    figures = json.loads(recording.texts["statistics.json"])
+    name = min(figures["after"])
+    figures["after"][name]["total cycles"] *= 1.01
+    figures["before"][name]["memory pressure peak (bytes)"] += 4
+    found = _planted(recording, {"statistics.json": json.dumps(figures)})
+    assert sorted((d.part, d.computation) for d in found) == [
+        ("peak", name),
+        ("statistic", name),
+    ]
+
+    lines = recording.after.splitlines()
+    last = next(k for k, line in enumerate(lines) if line.startswith("  ROOT %"))
+    lines[last - 1], lines[last - 2] = lines[last - 2], lines[last - 1]
+    found = _planted(recording, {AFTER: "\n".join(lines)})
+    assert [d.part for d in found] == ["order"]
+
+
+def _planted(recording: Recording, texts: dict[str, str]) -> list:
+    planted = dataclasses.replace(recording, texts=recording.texts | texts)
+    return judge(planted).differences
