@@ -83,10 +83,10 @@ class SchedulerMemoryFencing(Pass):
             return False
         version = module.version
         buffers = build_buffers(module)
-        fences = _Fences(self.scheduler_memory_fencing_slack_windows)
-        for size, positions in _large_buffers(buffers, threshold):
+        fences = _Fences(buffers, self.scheduler_memory_fencing_slack_windows)
+        for size, positions in _large_buffers(buffers, threshold, fences.ranks):
             report.count("buffers-considered")
-            fences.fence(buffers, positions, size, report)
+            fences.fence(positions, size, report)
         for user, start in fences.edges():
             start.computation.add_control_edge(user, start)
             report.count("edges-added")
@@ -144,7 +144,7 @@ def _done_of(start: Instruction) -> Instruction | None:
 
 
 def _large_buffers(
-    buffers: Buffers, threshold_bytes: int
+    buffers: Buffers, threshold_bytes: int, ranks: ValueRanks
 ) -> list[tuple[int, list[int]]]:
     """(bytes, positions) of buffers of at least that size, in XLA's order."""
     large = {b for b, n in enumerate(buffers.sizes_bytes) if n >= threshold_bytes}
@@ -155,7 +155,6 @@ def _large_buffers(
         for b in buffers.at(position):
             if b in large:
                 positions.setdefault(b, []).append(position)
-    ranks = ValueRanks(buffers.flow)
     value = buffers.flow.value
     first = {b: min(ranks(value[p]) for p in of_b) for b, of_b in positions.items()}
     return [
@@ -167,7 +166,9 @@ def _large_buffers(
 class _Fences:
     """Which starts wait for which readers."""
 
-    def __init__(self, slack_windows: int) -> None:
+    def __init__(self, buffers: Buffers, slack_windows: int) -> None:
+        self._buffers = buffers
+        self.ranks = ValueRanks(buffers.flow)
         self._slack = slack_windows
         self._windows: dict[Computation, tuple[Window, ...]] = {}
         self._places: dict[Computation, dict[Instruction, int]] = {}
@@ -181,14 +182,12 @@ class _Fences:
             found += [(reader, start) for reader in readers if reader not in above]
         return found
 
-    def fence(
-        self, buffers: Buffers, positions: list[int], size: int, report: Report
-    ) -> None:
+    def fence(self, positions: list[int], size: int, report: Report) -> None:
         """Let a start wait for the readers of the buffer at these positions."""
-        computation = _only_computation(buffers, positions)
+        computation = _only_computation(self._buffers, positions)
         if computation is None:
             return
-        readers = _readers(buffers, positions, computation)
+        readers = self._readers_of(positions, computation)
         windows = self._windows_of(computation)
         place = self._places[computation]
         if not readers or not windows:
@@ -198,7 +197,8 @@ class _Fences:
         behind = (w for w in windows[k + self._slack :] if w.opens > last)
         window = next(behind, None)
         if window is None:
-            owner = buffers.flow.reached.instructions[buffers.flow.owner(positions[0])]
+            flow = self._buffers.flow
+            owner = flow.reached.instructions[flow.owner(positions[0])]
             report.remark(
                 f"not fenced: %{owner.name} ({size} bytes), no window opens far enough "
                 "behind its last reader"
@@ -206,6 +206,22 @@ class _Fences:
             return
         of_start = self._readers.setdefault(window.start, {})
         of_start |= dict.fromkeys(r for r in readers if r is not window.start)
+
+    def _readers_of(
+        self, positions: list[int], computation: Computation
+    ) -> list[Instruction]:
+        """Users of every value of the buffer; [] where the root is one of them."""
+        flow = self._buffers.flow
+        by_value: dict[int, list[int]] = {}
+        for position in positions:
+            by_value.setdefault(flow.value[position], []).append(position)
+        found: dict[Instruction, None] = {}
+        for value in sorted(by_value, key=self.ranks):
+            at = sorted(by_value[value], key=lambda p, v=value: p != v)
+            found |= dict.fromkeys(
+                user for user, _ in uses_of_value(flow, at, computation.root)
+            )
+        return [] if computation.root in found else list(found)
 
     def _windows_of(self, computation: Computation) -> tuple[Window, ...]:
         if computation not in self._windows:
@@ -229,20 +245,3 @@ def _only_computation(buffers: Buffers, positions: list[int]) -> Computation | N
         ):
             return None
     return computation
-
-
-def _readers(
-    buffers: Buffers, positions: list[int], computation: Computation
-) -> list[Instruction]:
-    """Users of every value of the buffer; [] where the root is one of them."""
-    flow = buffers.flow
-    by_value: dict[int, list[int]] = {}
-    for position in positions:
-        by_value.setdefault(flow.value[position], []).append(position)
-    found: dict[Instruction, None] = {}
-    for value in sorted(by_value, key=ValueRanks(flow)):
-        at = sorted(by_value[value], key=lambda p: p != value)
-        found |= dict.fromkeys(
-            user for user, _ in uses_of_value(flow, at, computation.root)
-        )
-    return [] if computation.root in found else list(found)
