@@ -7,8 +7,9 @@ import json
 import pytest
 
 from hlo_passes.cli.main import main
-from scheduler.schedule_moves import Simulated, schedule_moves
+from scheduler.schedule_moves import SAME_US, Simulated, schedule_moves
 from scheduler.simulation.simulate import simulate
+from tests.modules import SHARED, read_text
 from tests.scheduler.schedules import EARLY, HEAD, LATE, module, write_costs
 
 
@@ -47,6 +48,31 @@ def test_the_way_back_loses_what_the_way_there_bought(simulated) -> None:
     gather = next(m for m in moves if m.name == "ag-start")
     assert gather.saved_us == pytest.approx(-40.0)
     assert gather.bought == "40.0 us more exposed: no longer beside it %dot"
+
+
+_GOLDEN = SHARED / "golden"
+_PAIRS = sorted(_GOLDEN.glob("llama*_1[0-9]x8/sol")) + sorted(
+    _GOLDEN.glob("llama3_8b*/sol")
+)
+
+
+@pytest.mark.parametrize("folder", _PAIRS, ids=lambda folder: folder.parent.name)
+def test_what_moves_bought_is_what_the_step_gained(folder) -> None:
+    sides = []
+    for which in ("before", "after"):
+        file = folder / f"latency-hiding-scheduler.{which}.hlo.gz"
+        read = module(read_text(file))
+        sides.append(
+            Simulated(read, simulate(read, costs=str(folder / "costs.json.gz")))
+        )
+    before, after = sides
+    there, back = schedule_moves(before, after), schedule_moves(after, before)
+    gained = before.timeline.exposed_us - after.timeline.exposed_us
+    slack = SAME_US * len(before.timeline.collectives)
+    assert sum(m.saved_us for m in there) == pytest.approx(gained, abs=slack)
+    assert sum(m.saved_us for m in back) == pytest.approx(-gained, abs=slack)
+    for move in there:
+        assert move.positions_earlier == move.position_before - move.position_after
 
 
 def test_equal_schedules_have_no_moves(simulated) -> None:

@@ -1,9 +1,10 @@
 /* The memory curve under the lanes: of each pixel the most that was live in it. */
 
+const HEADROOM = 1.06;
+
 function memoryScale(view) {
-  const { peak, limit } = view.schedule.memory;
-  const top = Math.max(limit !== null && limit < peak * 1.6 ? limit : 0, peak) * 1.06 || 1;
-  return { top, y: (bytes) => view.memoryY + MEMORY_PX - (bytes / top) * (MEMORY_PX - 8) };
+  const top = view.schedule.memory.peak * HEADROOM || 1;
+  return (bytes) => view.memoryY + MEMORY_PX - (bytes / top) * (MEMORY_PX - 8);
 }
 
 /* Most bytes live between two moments. */
@@ -15,7 +16,7 @@ function memoryBetween(memory, from, to) {
 function drawMemory(view) {
   const { pen, schedule, viewport } = view;
   const { memory } = schedule;
-  const { top, y } = memoryScale(view);
+  const y = memoryScale(view);
   const floor = view.memoryY + MEMORY_PX;
   if (memory.times.length) {
     pen.beginPath();
@@ -40,21 +41,12 @@ function drawMemory(view) {
     pen.lineWidth = 1.2;
     pen.stroke();
   }
-  if (memory.limit !== null && memory.limit <= top) {
-    pen.strokeStyle = COLOURS.exposed;
-    pen.setLineDash([5, 4]);
-    pen.beginPath();
-    pen.moveTo(view.gutter, y(memory.limit));
-    pen.lineTo(view.width, y(memory.limit));
-    pen.stroke();
-    pen.setLineDash([]);
-  }
 }
 
 function drawMemoryLabels(view) {
   const { pen, gutter } = view;
   const { peak } = view.schedule.memory;
-  const { y } = memoryScale(view);
+  const y = memoryScale(view);
   pen.fillStyle = COLOURS.text;
   pen.fillText(fitted(pen, "Memory", gutter - 14), 8, view.memoryY + 20);
   pen.fillStyle = COLOURS.muted;

@@ -103,7 +103,7 @@ function readMemory(raw) {
     times[i] = at / 1000;
     values[i] = bytes;
   });
-  return { times, maxima: new RangeMax(values), values, peak: raw.peak_bytes, limit: raw.limit_bytes ?? null };
+  return { times, maxima: new RangeMax(values), values, peak: raw.peak_bytes };
 }
 
 const SIDES = DATA.sides.map((side, number) => ({

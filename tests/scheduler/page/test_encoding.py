@@ -113,6 +113,27 @@ def test_a_collective_knows_when_the_device_waits_for_it(tmp_path) -> None:
     assert row["cause"].endswith(".")
 
 
+def test_a_synchronous_collective_is_work_and_wait_at_once(tmp_path) -> None:
+    read = module(
+        LATE.replace("all-gather-start(%y)", "all-gather(%y)")
+        .replace("(f32[64]{0}, f32[512]{0}) all-gather(", "f32[512]{0} all-gather(")
+        .replace("all-gather-done(%ag-start)", "copy(%ag-start)")
+    )
+    view = encode_side(
+        Side(simulate(read, costs=write_costs(tmp_path)), module=read), Opcodes()
+    )
+    entry = view["computations"][0]
+    wait, compute = entry["lanes"][:2]
+    assert (wait["role"], wait["rows"]) == ("wait", [1])
+    assert entry["names"][0] == "ag-start"
+    (row,) = entry["collectives"]
+    assert entry["names"][row["span"]] == "ag-start"
+    assert row["span"] >= wait["rows"][0]
+    assert row["stream"] == "none: synchronous"
+    assert row["class"] == "exposed"
+    assert compute["rows"][0] >= 3
+
+
 def test_names_cannot_end_the_data(tmp_path) -> None:
     evil = "</script><script>alert(1)</script>@SCRIPT@"
     text = LATE.replace("jit(step)/layer/gather", evil)
