@@ -15,11 +15,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scheduler.memory.buffers import Buffers
 from scheduler.memory.live_ranges import LiveRanges, live_ranges
+from scheduler.memory.packing import Packing
 from scheduler.memory.sharing import may_share
 
 if TYPE_CHECKING:
@@ -59,7 +57,7 @@ class HeapSimulation:
             b: max(bytes_of(v) for v in values) for b, values in self._values.items()
         }
         self._leader: dict[int, int] = {}
-        self._heap = _Packing() if packs else None
+        self._heap = Packing() if packs else None
         self._current_bytes = 0
         self.minimum_bytes = 0
         self._run()
@@ -163,84 +161,3 @@ class HeapSimulation:
         if one != other:
             self._leader[other] = one
         self._group_bytes[one] = size
-
-
-class _Packing:
-    """A heap that places intervals of memory by decreasing size, each where it fits.
-
-    Of the gaps that stay free as long as a buffer, or any placed with it, lives, the
-    smallest takes it, at its lower end. Every buffer is held against all placed before.
-    """
-
-    def __init__(self) -> None:
-        self._now = 0
-        self._size: dict[int, int] = {}
-        self._begin: dict[int, int] = {}
-        self._end: dict[int, int] = {}
-        self._with: dict[int, list[int]] = {}
-        self._placed_with_another: set[int] = set()
-
-    def allocate(self, v: int, size: int, place: int | None) -> None:
-        if size == 0:
-            return
-        self._size[v], self._begin[v] = size, self._now
-        self._now += 1
-        if place is not None:
-            self._with.setdefault(place, []).append(v)
-            self._placed_with_another.add(v)
-
-    def free(self, v: int) -> None:
-        if v in self._size and v not in self._end:
-            self._end[v] = self._now
-            self._now += 1
-
-    def packed_bytes(self) -> int:
-        """End of the heap once everything is placed."""
-        order = sorted(
-            self._size, key=lambda v: (-self._size[v], self._begin[v] - self._end[v], v)
-        )
-        # Rows: begin, end, lowest byte, first byte behind.
-        placed = np.zeros((4, len(order)), dtype=np.int64)
-        count = 0
-        for v in order:
-            if v in self._placed_with_another:
-                continue
-            group = self._group(v)
-            size = max(self._size[member] for member in group)
-            low = self._gap(group, size, placed[:, :count])
-            for member in group:
-                placed[:, count] = (
-                    self._begin[member],
-                    self._end[member],
-                    low,
-                    low + size,
-                )
-                count += 1
-        return int(placed[3].max(initial=0))
-
-    def _group(self, v: int) -> list[int]:
-        """A buffer and all that share its place."""
-        found = {v: None}
-        queue = [v]
-        for member in queue:
-            for other in self._with.get(member, ()):
-                if other not in found:
-                    found[other] = None
-                    queue.append(other)
-        return list(found)
-
-    def _gap(self, group: list[int], size: int, placed: NDArray[np.int64]) -> int:
-        """The lower end of the smallest gap of at least `size` bytes."""
-        begin, end, low, high = placed
-        meets = np.zeros(begin.shape, dtype=np.bool_)
-        for member in group:
-            meets |= (begin <= self._end[member]) & (end >= self._begin[member])
-        low, high = low[meets], high[meets]
-        order = np.argsort(low, kind="stable")
-        low, filled = low[order], np.maximum.accumulate(high[order])
-        free_from = np.concatenate(([0], filled))
-        gaps = low - free_from[:-1]
-        fits = np.flatnonzero(gaps >= size)
-        if fits.size == 0:
-            return int(free_from[-1])
-        return int(free_from[fits[np.argmin(gaps[fits])]])

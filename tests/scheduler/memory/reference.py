@@ -254,6 +254,53 @@ class Reference:
                     found.append(buffer)
         return found
 
+    def last_uses(self) -> dict[frozenset[Position], Instruction]:
+        """Who reads each buffer last, callees in front of the caller's operands."""
+        found: dict[frozenset[Position], Instruction] = {}
+
+        def walk(body: Computation) -> None:
+            for i in body.instructions:
+                if i.opcode != "fusion":
+                    for callee in i.called_computations:
+                        walk(callee)
+                for p in paths(i):
+                    for buffer in self.at[i, p]:
+                        found.setdefault(buffer, i)
+                for operand in i.operands:
+                    for p in paths(operand):
+                        for buffer in self.at[operand, p]:
+                            found[buffer] = i
+
+        walk(self.module.entry)
+        return found
+
+    def top_down(
+        self, i: Instruction, last: dict[frozenset[Position], Instruction]
+    ) -> tuple[list[frozenset[Position]], list[frozenset[Position]]]:
+        """(allocs, frees) of placing from above."""
+        made = [
+            buffer
+            for p in paths(i)
+            if not (p and i.opcode in ("get-tuple-element", "bitcast"))
+            for buffer in self.at[i, p]
+            if self.is_in_device(buffer)
+            and not (
+                self.first[buffer].opcode == "parameter"
+                and self.first[buffer].computation is self.module.entry
+            )
+        ]
+        users = [i]
+        if i.opcode in ("async-start", "async-done"):
+            users.append(i.async_start.called_computations[0].root)
+        ended = [
+            buffer
+            for operand in i.operands
+            for p in paths(operand)
+            for buffer in self.at[operand, p]
+            if self.is_in_device(buffer) and last[buffer] in users
+        ]
+        return made, [] if i.opcode == "parameter" else ended
+
     def replay(self) -> dict[Computation, tuple[int, int]]:
         """(initial bytes, peak over it) of every computation that runs."""
         self.walk()

@@ -22,6 +22,7 @@ def _check(module: Module) -> None:
     _check_buffers(reference, memory)
     expected = reference.replay()
     _check_lists(reference, memory)
+    _check_top_down(reference, module)
     for computation in memory.computations:
         c = memory.of(computation)
         initial, peak = expected[computation]
@@ -54,6 +55,22 @@ def _check_lists(reference: Reference, memory: ModuleMemory) -> None:
             ], i
             assert [c.sizes_bytes[b] for b in c.frees[k]] == [
                 reference.size(b) for b in reference.frees(i)
+            ], i
+
+
+def _check_top_down(reference: Reference, module: Module) -> None:
+    """Likewise from above: results become live, last uses end."""
+    memory = ModuleMemory(module, top_down=True)
+    last = reference.last_uses()
+    for computation in memory.computations:
+        c = memory.of(computation)
+        for k, i in enumerate(c.order):
+            made, ended = reference.top_down(i, last)
+            assert [c.sizes_bytes[b] for b in c.allocs[k]] == [
+                reference.size(b) for b in made
+            ], i
+            assert [c.sizes_bytes[b] for b in c.frees[k]] == [
+                reference.size(b) for b in ended
             ], i
 
 

@@ -19,6 +19,7 @@ from scheduler.memory.heap_simulation import HeapSimulation
 from scheduler.memory.live_ranges import live_ranges
 from scheduler.memory.memory_limit import entry_bytes, scheduler_memory_limit_bytes
 from scheduler.memory.order_adjustments import adjusted
+from scheduler.memory.packing import Packing
 from scheduler.memory.pressure import ModuleMemory
 from scheduler.memory.sharing import may_share
 from scheduler.memory.value_sizes import ValueSizes
@@ -333,26 +334,30 @@ def test_laws_of_orders_and_heaps(seed: int) -> None:
         assert curve.after_bytes[-1] == curve.initial_bytes
 
 
-def test_big_buffers_leave_gaps_that_small_ones_fill() -> None:
-    text = """HloModule m, is_scheduled=true
-
-ENTRY %e (p: f32[4]) -> f32[4] {
-  %p = f32[4]{0} parameter(0)
-  %a = f32[256]{0} custom-call(%p), custom_call_target="f"
-  %b = f32[512]{0} custom-call(%a), custom_call_target="f"
-  %c = f32[256]{0} custom-call(%b), custom_call_target="f"
-  %d = f32[512]{0} custom-call(%c), custom_call_target="f"
-  ROOT %r = f32[4]{0} custom-call(%d), custom_call_target="f"
-}
-"""
-    module = hlo_passes.parse(text)
-    buffers = build_buffers(module)
-    blocks = ordered_blocks(buffers.flow.reached, {})
-    sizes = ValueSizes(buffers.flow)
-    found = HeapSimulation(buffers, blocks, sizes.bytes_of, packs=True)
-    assert found.minimum_bytes == 3 * 1024 + 16
-    assert found.packed_bytes >= found.minimum_bytes
-    assert found.fragmentation_bytes == found.packed_bytes - found.minimum_bytes
+@pytest.mark.parametrize(
+    ("events", "size"),
+    [
+        # +NAME SIZE begins, -NAME ends, NAME@OTHER SIZE lies where OTHER lay. The sizes
+        # of the heap are those that XLA's own simulator is tested for.
+        ("+a10 +b30 +c20 +d40 -a -b -c -d", 100),
+        ("+a10 +b20 +c40 -a +d30 +e50 -b -c -d -e", 140),
+        ("+a40 -a +b20 -b c@a40 -c", 40),
+        ("+a40 -a +b20 c@a40 -c -b", 60),
+        ("+a10 -a +b30 c@a10 -c -b", 40),
+        ("+a40 -a +b20 c@a30 -c -b", 60),
+        ("+a0 -a", 0),
+    ],
+)
+def test_packing(events: str, size: int) -> None:
+    packing = Packing()
+    for event in events.split():
+        if event[0] == "-":
+            packing.free(ord(event[1]))
+        elif event[0] == "+":
+            packing.allocate(ord(event[1]), int(event[2:]))
+        else:
+            packing.allocate(ord(event[0]), int(event[3:]), ord(event[2]))
+    assert packing.packed_bytes() == size
 
 
 def test_the_pass_schedules_and_reports() -> None:

@@ -1,0 +1,98 @@
+"""A heap that knows its whole future: where each buffer goes, largest first.
+
+    a: 10 bytes, steps 0-4     b: 30, 1-5     c: 20, 2-6     d: 40, 3-7
+    d at 0, b at 40, c at 70, a at 90: 100 bytes
+
+Source: openxla/xla `xla/service/heap_simulator/heap_simulator.cc`,
+GlobalDecreasingSizeBestFitHeap (Aug 2026).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Packing:
+    """Buffers by the steps between which they live; every event is a step.
+
+    Placed by decreasing size, then decreasing duration. Of the gaps that stay free as
+    long as a buffer, or any placed with it, lives, the smallest takes it, at its lower
+    end. Every buffer is held against all placed before.
+    """
+
+    def __init__(self) -> None:
+        """No buffers yet."""
+        self._now = 0
+        self._size: dict[int, int] = {}
+        self._begin: dict[int, int] = {}
+        self._end: dict[int, int] = {}
+        self._with: dict[int, list[int]] = {}
+        self._placed_with_another: set[int] = set()
+
+    def allocate(self, v: int, size: int, place: int | None = None) -> None:
+        """Begin buffer `v` of `size` bytes, where `place` lies if that is given."""
+        if size == 0:
+            return
+        self._size[v], self._begin[v] = size, self._now
+        self._now += 1
+        if place is not None:
+            self._with.setdefault(place, []).append(v)
+            self._placed_with_another.add(v)
+
+    def free(self, v: int) -> None:
+        """End buffer `v`."""
+        if v in self._size and v not in self._end:
+            self._end[v] = self._now
+            self._now += 1
+
+    def packed_bytes(self) -> int:
+        """End of the heap once everything is placed."""
+        order = sorted(
+            self._size, key=lambda v: (-self._size[v], self._begin[v] - self._end[v], v)
+        )
+        # Rows: begin, end, lowest byte, first byte behind.
+        placed = np.zeros((4, len(order)), dtype=np.int64)
+        count = 0
+        for v in order:
+            if v in self._placed_with_another:
+                continue
+            group = self._group(v)
+            size = max(self._size[member] for member in group)
+            low = self._gap(group, size, placed[:, :count])
+            for member in group:
+                placed[:, count] = (
+                    self._begin[member],
+                    self._end[member],
+                    low,
+                    low + size,
+                )
+                count += 1
+        return int(placed[3].max(initial=0))
+
+    def _group(self, v: int) -> list[int]:
+        """A buffer and all that share its place."""
+        found = {v: None}
+        queue = [v]
+        for member in queue:
+            for other in self._with.get(member, ()):
+                if other not in found:
+                    found[other] = None
+                    queue.append(other)
+        return list(found)
+
+    def _gap(self, group: list[int], size: int, placed: NDArray[np.int64]) -> int:
+        """The lower end of the smallest gap of at least `size` bytes."""
+        begin, end, low, high = placed
+        meets = np.zeros(begin.shape, dtype=np.bool_)
+        for member in group:
+            meets |= (begin <= self._end[member]) & (end >= self._begin[member])
+        low, high = low[meets], high[meets]
+        order = np.argsort(low, kind="stable")
+        low, filled = low[order], np.maximum.accumulate(high[order])
+        free_from = np.concatenate(([0], filled))
+        gaps = low - free_from[:-1]
+        fits = np.flatnonzero(gaps >= size)
+        if fits.size == 0:
+            return int(free_from[-1])
+        return int(free_from[fits[np.argmin(gaps[fits])]])
