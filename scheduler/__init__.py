@@ -21,6 +21,11 @@ from scheduler.hardware.topology import Topology, topology_of_devices
 from scheduler.latency.collective_time import CollectiveModel
 from scheduler.latency.estimate import Estimate
 from scheduler.latency.options import LatencyOptions
+from scheduler.latency_hiding.driver import schedule_module
+from scheduler.latency_hiding.latency_hiding_scheduler import LatencyHidingScheduler
+from scheduler.latency_hiding.result import ScheduleResult
+from scheduler.latency_hiding.settings import SchedulerSettings
+from scheduler.latency_hiding.statistics import lhs_statistics
 from scheduler.memory.base_order import BaseOrder, base_order
 from scheduler.memory.curve import MemoryCurve, memory_curve
 from scheduler.memory.pressure import ModuleMemory
@@ -40,6 +45,7 @@ __all__ = [
     "EstimatorSettings",
     "EstimatorStack",
     "IllegalScheduleError",
+    "LatencyHidingScheduler",
     "LatencyOptions",
     "Measurement",
     "MemoryCurve",
@@ -47,6 +53,8 @@ __all__ = [
     "Profile",
     "Rules",
     "ScheduleChecker",
+    "ScheduleResult",
+    "SchedulerSettings",
     "Target",
     "Timeline",
     "Topology",
@@ -55,11 +63,13 @@ __all__ = [
     "check_device_order",
     "check_schedule",
     "estimate",
+    "lhs_statistics",
     "make_estimator",
     "memory_curve",
     "profile_of",
     "read_costs",
     "read_profile",
+    "schedule_module",
     "simulate",
     "target",
     "target_names",
