@@ -75,7 +75,9 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Schedule the module."""
-        rules = parse_rules(self.rules) if isinstance(self.rules, str) else self.rules
+        rules = self.rules or ""
+        if isinstance(rules, str):
+            rules = parse_rules(rules)
         estimator = self.make_estimator(module, context)
         settings = self.settings(module, context)
         was_scheduled = module.is_scheduled

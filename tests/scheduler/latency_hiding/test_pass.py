@@ -1,0 +1,346 @@
+"""The pass: options, report, rules, explanations, memory limits, base orders."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+from typing import Any
+
+import pytest
+
+import hlo_passes
+from hlo_passes.cli.main import main
+from hlo_passes.errors import PassError, PipelineSpecError, UsageError
+from hlo_passes.passes.base import PassContext, Report
+from hlo_passes.passes.pipeline import PipelineResult
+from scheduler.estimators.approximate import GpuApproximateEstimator
+from scheduler.latency_hiding.decision_log import log_text
+from scheduler.latency_hiding.driver import schedule_module
+from scheduler.latency_hiding.rule import Rule
+from scheduler.latency_hiding.rule_list import parse_rules
+from scheduler.latency_hiding.rules import RULES, active_rules
+from scheduler.latency_hiding.settings import SchedulerSettings
+from tests.scheduler.latency_hiding.scenes import Scene, names
+from tests.scheduler.latency_hiding.test_scenes import (
+    chain_of_collectives,
+    memory_scene,
+    one_gather,
+    two_gathers,
+)
+
+PASS = "latency-hiding-scheduler"
+COARSE = "estimator=gpu-approximate"
+
+
+def run(
+    text: str, options: str = COARSE, context: PassContext | None = None
+) -> tuple[hlo_passes.Module, PipelineResult]:
+    """A module behind the pass."""
+    module = hlo_passes.parse(text)
+    pipeline = hlo_passes.Pipeline.parse(f"{PASS}{{{options}}}", context)
+    return module, pipeline.run(module)
+
+
+def test_the_pass_schedules_and_says_so() -> None:
+    module, result = run(one_gather(7).text())
+    assert names(module) == "s f0 f1 f2 f3 f4 f5 f6 d t"
+    assert result.changed
+    (done,) = result.passes
+    assert done.statistics["computations-scheduled"] == 1
+    assert done.details["statistics"]["before"]["main"]["total wasted cycles"] == 4999
+    assert done.details["statistics"]["after"]["main"]["total wasted cycles"] == 0
+    assert "wasted cycles for all-gather" in done.details["statistics"]["after"]["main"]
+    assert done.to_json()["details"] == done.details
+
+
+def test_a_second_run_changes_nothing() -> None:
+    module, _ = run(one_gather(7).text())
+    assert not hlo_passes.Pipeline.parse(f"{PASS}{{{COARSE}}}").run(module).changed
+
+
+def test_nothing_asynchronous_is_a_remark() -> None:
+    scene = Scene()
+    scene.loop("f", "p0")
+    scene.root("f")
+    module, result = run(scene.text())
+    assert not result.changed
+    assert "no computation holds anything asynchronous" in result.remarks[0]
+    assert names(module) == "f t"
+
+
+def test_a_module_without_schedule_gets_one() -> None:
+    text = one_gather(7).text().replace(", is_scheduled=true", "")
+    module, result = run(text)
+    assert module.is_scheduled
+    assert result.changed
+    # The memory scheduler's order comes first, and the same windows arise from it.
+    order = names(module).split()
+    assert (order[0], order[-2:]) == ("s", ["d", "t"])
+
+
+def test_exposed_collectives_name_the_rule_that_placed_them() -> None:
+    _, result = run(two_gathers(2).text())
+    exposed = [r for r in result.remarks if r.startswith("exposed: ")]
+    assert exposed == [
+        "exposed: %sa 4999 of 5000 us in %main: nothing else was ready",
+        "exposed: %sb 2999 of 5000 us in %main: nothing else was ready",
+    ]
+    _, result = run(memory_scene().text(), f"{COARSE},memory-limit-bytes=8300")
+    (exposed,) = [r for r in result.remarks if r.startswith("exposed: ")]
+    assert exposed == (
+        "exposed: %s 2999 of 5000 us in %main: "
+        "its start was placed by kMemoryPeakOverLimit"
+    )
+
+
+# -- rules as data ------------------------------------------------------------------
+
+
+def test_rules_have_names_of_their_own() -> None:
+    assert len({rule.name for rule in RULES}) == len(RULES)
+    for rule in RULES:
+        assert re.fullmatch(r"[a-z]+(-[a-z]+)*", rule.name)
+        assert re.fullmatch(r"k[A-Z]\w+", rule.reason)
+        assert rule.prefers
+
+
+def test_the_rules_of_the_gpu_in_xlas_order() -> None:
+    reasons = [rule.reason for rule in active_rules(SchedulerSettings())]
+    assert (
+        reasons
+        == (
+            "kForceEarly kForceDelay kForceDelayPriority kPreference "
+            "kDecreaseMemoryOverLimit kMemoryPeakOverLimit kDelayAsyncStartForCompute "
+            "kDelayAsyncStartForDepth kDelayMoveToHostAsyncStart kScheduleDone "
+            "kDelayDoneOfForceDelayedAsyncStart kReleaseNonextendable kLessStall "
+            "kStartAtZeroDepth kFreeBackedupResource kAsyncDepth kAvoidWaste kUnlockDone "
+            "kCreatesMoreReadyNodes kDecreaseMemory kOriginalOrder"
+        ).split()
+    )
+
+
+def order_with(scene: Scene, rules: str) -> str:
+    module, _ = run(scene.text(), f"{COARSE},rules='{rules}'")
+    return names(module)
+
+
+def test_a_rule_can_be_dropped() -> None:
+    scene = one_gather(7)
+    assert order_with(scene, "") == "s f0 f1 f2 f3 f4 f5 f6 d t"
+    dropped = order_with(scene, "-start-at-zero-depth")
+    # Without it the start goes as soon as its latency is covered: after five.
+    assert dropped == "f0 f1 s f2 f3 f4 f5 f6 d t"
+    assert order_with(scene, "-kStartAtZeroDepth") == dropped
+
+
+def test_rules_can_be_moved_and_chosen() -> None:
+    assert order_with(two_gathers(2), "original-order") == "sa d1 sb d2 f0 f1 t"
+    moved = parse_rules("original-order<force-early")
+    assert moved[0].name == "original-order"
+    assert len(moved) == len(RULES)
+    behind = parse_rules("force-early>less-stall")
+    found = [rule.name for rule in behind]
+    assert found.index("force-early") == found.index("less-stall") + 1
+    assert [r.name for r in parse_rules("less-stall original-order")] == [
+        "less-stall",
+        "original-order",
+    ]
+    assert parse_rules("") == RULES
+
+
+@pytest.mark.parametrize(
+    ("text", "code", "hint"),
+    [
+        ("less-stal", "U215", "did you mean less-stall?"),
+        ("-kLessStal", "U215", "did you mean kLessStall?"),
+        ("less-stall -avoid-waste", "U216", "names alone"),
+        ("-avoid-waste less-stall<avoid-waste", "U216", ""),
+    ],
+)
+def test_wrong_rules(text: str, code: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_rules(text)
+    assert caught.value.code == code
+    assert hint in caught.value.hint
+
+
+def test_a_rule_of_ones_own() -> None:
+    def by_name(state: Any, a: int, b: int) -> int:
+        of_a, of_b = state.graph.name(a), state.graph.name(b)
+        return (of_a > of_b) - (of_a < of_b)
+
+    own = Rule(
+        "by-name", "mine", "the later name", by_name, lambda s, n: s.graph.name(n)
+    )
+    scene = Scene()
+    scene.gather("s", "d", "p0")
+    for name in ("zeta", "alpha", "mu"):
+        scene.loop(name, "p1")
+    scene.root("d", "zeta", "alpha", "mu")
+    module = hlo_passes.parse(scene.text())
+    rules = (own, *RULES)
+    result = schedule_module(
+        module, GpuApproximateEstimator(), rules=rules, log_decisions=True
+    )
+    order = names(module).split()
+    compute = [n for n in order if n in ("zeta", "alpha", "mu")]
+    assert compute == ["alpha", "mu", "zeta"]
+    assert any(d.reason == "mine" for d in result.decisions)
+
+
+def test_preferences_come_before_most_rules() -> None:
+    scene = Scene()
+    scene.gather("s", "d", "p0")
+    for name in ("a", "b", "c"):
+        scene.loop(name, "p1")
+    scene.root("d", "a", "b", "c")
+    module = hlo_passes.parse(scene.text())
+    wanted = {"c": 1.0, "a": 2.0, "b": 3.0}
+    schedule_module(
+        module,
+        GpuApproximateEstimator(),
+        preferences=lambda computation: {
+            i: wanted[i.name] for i in computation.instructions if i.name in wanted
+        },
+    )
+    order = [n for n in names(module).split() if n in wanted]
+    assert order == ["c", "a", "b"]
+
+
+# -- logs and explanations ----------------------------------------------------------
+
+
+def test_decisions_are_logged_in_xlas_layout() -> None:
+    result = one_gather(1).schedule()
+    assert log_text(result.decisions) == (
+        "t\t\tfirst\n"
+        "d\t\tfirst\n"
+        "d\tf0\tkScheduleDone\n"
+        "f0\t\tfirst\n"
+        "f0\ts\tkLessStall\n"
+        "s\t\tfirst\n"
+    )
+
+
+def test_explanations(
+    tmp_path: pathlib.Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(chain_of_collectives().text())
+    out = tmp_path / "out.hlo"
+    words = ["opt", str(file), f"--passes={PASS}{{{COARSE}}}", "-o", str(out)]
+    assert main([*words, "--explain=sa"]) == 0
+    told = capfd.readouterr().err
+    assert "%sa in %main: instruction 2 of 19 (before: 3)" in told
+    assert "had to wait 2 times by kStartAtZeroDepth, at last for %f0" in told
+    assert main([*words, "--explain=%f0"]) == 0
+    told = capfd.readouterr().err
+    assert "a candidate from" in told
+    assert "against" in told
+    assert main([*words, "--explain=nothing"]) == 2
+    assert "error[U006]: --explain=nothing" in capfd.readouterr().err
+
+
+def test_explaining_changes_no_order() -> None:
+    text = chain_of_collectives().text()
+    plain, _ = run(text)
+    told, result = run(text, context=PassContext(explain="sb"))
+    assert names(told) == names(plain)
+    assert result.passes[0].explanations
+
+
+# -- memory -------------------------------------------------------------------------
+
+
+def test_a_hard_limit_fails_or_keeps_the_order() -> None:
+    text = memory_scene().text()
+    free, _ = run(text)
+    advisory = f"{COARSE},memory-limit-bytes=20000"
+    module, result = run(text, advisory)
+    peak = result.passes[0].details["memory"]["peak_bytes"]
+    assert peak > 20000
+    with pytest.raises(PassError, match="the limit is 20,000") as caught:
+        run(text, f"{advisory},hard-memory-limit=fail")
+    assert caught.value.code == "E032"
+    assert names(free) != "s d big r sm r2 t"
+    with pytest.raises(PassError, match="the order of before needs"):
+        run(text, f"{COARSE},memory-limit-bytes=2000,hard-memory-limit=input-order")
+
+
+def test_a_hard_limit_keeps_an_order_that_fits() -> None:
+    text = memory_scene().text()
+    _, result = run(text)
+    peak_after = result.passes[0].details["memory"]["peak_bytes"]
+    before = result.passes[0].details["statistics"]["before"]["main"]
+    peak_before = int(before["memory pressure peak (bytes)"])
+    assert peak_before < peak_after
+    limit = f"memory-limit-bytes={peak_before},hard-memory-limit=input-order"
+    rules = "rules='-kMemoryPeakOverLimit -kDecreaseMemoryOverLimit'"
+    module, result = run(text, f"{COARSE},{limit},{rules}")
+    assert names(module) == "s d big r sm r2 t"
+    assert not result.changed
+    assert any(r.startswith("kept the order of before") for r in result.remarks)
+
+
+# -- options ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "code"),
+    [
+        ("overlap=3", "U012"),
+        ("parallel-collective-overlap-limit=0", "U013"),
+        ("parallel-collective-overlap-limit=many", "U013"),
+        ("hard-memory-limit=soft", "U013"),
+        ("flavour=cpu", "U013"),
+    ],
+)
+def test_wrong_options(options: str, code: str) -> None:
+    with pytest.raises(PipelineSpecError) as caught:
+        hlo_passes.Pipeline.parse(f"{PASS}{{{options}}}")
+    assert caught.value.code == code
+
+
+def test_costs_come_from_the_context(tmp_path: pathlib.Path) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text('{"node_cost_us": {"f0": 3}, "latency_us": {"s": 10}}')
+    context = PassContext(costs=str(costs))
+    _, result = run(one_gather(1).text(), "", context)
+    after = result.passes[0].details["statistics"]["after"]["main"]
+    assert after["total wasted cycles"] == 7.0
+
+
+def test_progress_is_told_from_one_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    from scheduler.latency_hiding import driver, loop
+
+    monkeypatch.setattr(loop, "_PROGRESS_STEP", 4)
+    monkeypatch.setattr(driver, "_PROGRESS_SECONDS", 0.0)
+    lines: list[str] = []
+    run(chain_of_collectives().text(), context=PassContext(progress=lines.append))
+    assert lines[-1] == ""
+    assert re.fullmatch(r"scheduling %main: \d+ of 19 instructions", lines[0])
+
+
+def test_a_bad_priority_is_told_with_its_line() -> None:
+    scene = one_gather(1)
+    scene.add(
+        "c", "f32[8]{0}", 'custom-call(%p1), custom_call_target="c", '
+        'frontend_attributes={scheduler_delay_priority="soon",scheduler_hint="force_delay"}',
+    )  # fmt: skip
+    scene.lines.append(scene.lines.pop(-2))
+    with pytest.raises(PassError) as caught:
+        scene.order()
+    assert caught.value.code == "E034"
+    assert caught.value.location is not None
+
+
+def test_the_report_counts_reruns() -> None:
+    report = Report()
+    text = memory_scene().text()
+    module = hlo_passes.parse(text)
+    pipeline = hlo_passes.Pipeline.parse(
+        f"{PASS}{{{COARSE},memory-limit-bytes=9000,rerun=2}}"
+    )
+    pipeline.passes[0].run(module, PassContext(), report)
+    assert report.statistics.get("reruns", 0) >= 1
+    assert report.details["memory"]["limit_bytes"] < 9000
