@@ -18,7 +18,6 @@ def notes_of(
     *,
     device: int | None,
     is_scheduled: bool,
-    is_partial: bool,
 ) -> tuple[str, ...]:
     """Sentences without a full stop; `device` is the one shown where they differ."""
     notes = [ESTIMATES]
@@ -38,7 +37,7 @@ def notes_of(
             f"collectives leave devices out, so {surroundings.device_count} devices "
             f"were simulated; shown is device {device}, the last one to end"
         )
-    elif is_partial:
+    elif surroundings.leaves_out:
         notes.append(
             "links are shared, so one device stands for all, though some "
             "collectives leave devices out"

@@ -106,8 +106,8 @@ def simulate_with(
     surroundings = Surroundings(module, topology, rules)
     builder = ProgramBuilder(prices, surroundings, rules)
     programs = _programs(builder, module)
-    partial = any(w.groups is not None for p in programs.values() for w in p.works)
-    device_count = surroundings.device_count if partial and not rules.share_links else 1
+    every_device = surroundings.leaves_out and not rules.share_links
+    device_count = surroundings.device_count if every_device else 1
     engine = Engine(builder, rules, device_count)
     entry = engine.entry(module.entry)
     device = entry.elapsed.index(max(entry.elapsed))
@@ -138,7 +138,6 @@ def simulate_with(
             surroundings,
             device=device if device_count > 1 else None,
             is_scheduled=module.is_scheduled,
-            is_partial=partial,
         ),
     )
 

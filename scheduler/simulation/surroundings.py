@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from hlo_passes.errors import ParseError
+from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -36,12 +36,21 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(slots=True)
 class Surroundings:
-    """Answers about one module on one machine."""
+    """Answers about one module on one machine.
+
+    Attributes:
+        module: what runs.
+        topology: of the machine.
+        rules: of the simulation.
+        unknown_trips: loops whose trip count was asked for in vain.
+        leaves_out: whether something that was asked for leaves devices out.
+    """
 
     module: Module
     topology: Topology
     rules: Rules
     unknown_trips: list[str] = field(default_factory=list)
+    leaves_out: bool = False
     _streams: dict[Instruction, Stream] = field(default_factory=dict)
     _groups: DeviceGroups | None = None
     _is_whole: dict[Groups, bool] = field(default_factory=dict)
@@ -91,15 +100,27 @@ class Surroundings:
         return start.called_computations[0]
 
     def groups(self, instruction: Instruction) -> Groups | None:
-        """Devices that work together; None when every device takes part."""
+        """Devices that work together; None when every device takes part.
+
+        Where links are shared one device stands for all, and all take part. Raises
+        UsageError U027 for a device that there is not.
+        """
         found = self._written_groups(instruction)
         if found is None:
             return None
         whole = self._is_whole.get(found)
         if whole is None:
             devices = {d for group in found for d in group}
+            if max(devices, default=0) >= self.device_count:
+                raise UsageError(
+                    f"%{instruction.name} is for device {max(devices)}, and the module "
+                    f"for {self.device_count} devices",
+                    code="U027",
+                    hint="replica_count x num_partitions of the module's header",
+                )
             whole = self._is_whole[found] = len(devices) >= self.device_count
-        return None if whole else found
+        self.leaves_out = self.leaves_out or not whole
+        return None if whole or self.rules.share_links else found
 
     def _written_groups(self, instruction: Instruction) -> Groups | None:
         if instruction.opcode in ("send", "recv"):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 import hlo_passes
 import scheduler
+from hlo_passes import UsageError
 from scheduler.estimators.table import TableEstimator
 
 
@@ -157,3 +160,31 @@ ENTRY %main (p: f32[8], q: f32[8], o: f32[8]) -> (f32[8], f32[8], f32[8]) {
     # NVLink carries two until 20, then one; the network carries one.
     assert [row.end_us for row in shared.collectives] == [20.0, 40.0, 35.0]
     assert shared.step_time_us == 40.0
+
+
+def test_with_shared_links_one_device_stands_for_all() -> None:
+    text = """HloModule m, is_scheduled=true, num_partitions=4
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  ROOT %pair = f32[8] collective-permute(%p), channel_id=1, source_target_pairs={{2,3},{3,2}}
+}
+"""
+    costs = TableEstimator({}, {"pair": 7.0})
+    module = hlo_passes.parse(text)
+    timeline = scheduler.simulate(module, estimator=costs, share_links=True)
+    assert timeline.step_time_us == 7.0
+    assert any("one device stands for all" in note for note in timeline.notes)
+
+
+def test_error_a_device_that_there_is_not() -> None:
+    text = """HloModule m, is_scheduled=true, num_partitions=2
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  ROOT %pair = f32[8] collective-permute(%p), channel_id=1, source_target_pairs={{0,5}}
+}
+"""
+    with pytest.raises(UsageError, match="%pair is for device 5") as caught:
+        scheduler.simulate(hlo_passes.parse(text), estimator=TableEstimator({}, {}))
+    assert caught.value.code == "U027"
