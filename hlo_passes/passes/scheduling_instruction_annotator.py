@@ -8,12 +8,19 @@ Later passes rename; a profile then still finds what was scheduled.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
+
+#: What follows the name where XLA prints it.
+_BEHIND_NAME: Final = re.compile(r"( stack_frame_id=\d+)?\}$")
+#: Names that need no escape.
+_NAME: Final = re.compile(r"[\w.\-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +50,27 @@ class SchedulingInstructionAnnotator(Pass):
                     continue
                 if "scheduling_name=" in instruction.attributes.get("metadata", ""):
                     continue
-                instruction.metadata = instruction.metadata.replace(
-                    scheduling_name=instruction.name
-                )
+                _record_name(instruction)
                 report.count("instructions-annotated")
         return module.version != version
+
+
+def _record_name(instruction: Instruction) -> None:
+    """Write the name where XLA prints it, and leave the rest of the text as it is."""
+    written = instruction.attributes.get("metadata", "")
+    name = f'scheduling_name="{instruction.name}"'
+    behind = _BEHIND_NAME.search(written)
+    if not written or written == "{}":
+        instruction.set_attribute("metadata", f"{{{name}}}")
+    elif (
+        behind
+        and "metadata_payload" not in written
+        and not written.startswith("{stack_frame_id")
+        and _NAME.fullmatch(instruction.name)
+    ):
+        head = written[: behind.start()]
+        instruction.set_attribute("metadata", f"{head} {name}{behind[0]}")
+    else:
+        instruction.metadata = instruction.metadata.replace(
+            scheduling_name=instruction.name
+        )
