@@ -43,6 +43,9 @@ SCHEDULERS: Final[dict[str, Callable[[Computation, ValueSizes], Order]]] = {
     "post-order": _post_order,
 }
 
+#: Instructions from which on the three orders take about a second together.
+LARGE_MODULE: Final = 10_000
+
 
 @dataclass(frozen=True, slots=True)
 class BaseOrder:
@@ -63,7 +66,11 @@ class BaseOrder:
 
 
 def base_order(
-    module: Module, *, scheduler: str = "", buffers: Buffers | None = None
+    module: Module,
+    *,
+    scheduler: str = "",
+    buffers: Buffers | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> BaseOrder:
     """The order that XLA's GPU back end gives a module before latency hiding.
 
@@ -71,17 +78,23 @@ def base_order(
         module: scheduled or not; its orders break ties as XLA's lists do.
         scheduler: a name of `SCHEDULERS`, '' for the best of them.
         buffers: those of the module, where they are known already.
+        progress: takes a line per scheduler where the module is large.
     """
     buffers = buffers if buffers is not None else build_buffers(module)
     sizes = ValueSizes(buffers.flow)
     names = [scheduler] if scheduler else list(SCHEDULERS)
     found: dict[str, dict[Computation, Order]] = {}
     needed: dict[str, int] = {}
+    is_large = len(buffers.flow.reached.instructions) >= LARGE_MODULE
     for name in names:
+        if progress is not None and is_large:
+            progress(f"memory scheduler: {name} ({len(found) + 1} of {len(names)})")
         orders = _orders(buffers, sizes, name)
         blocks = ordered_blocks(buffers.flow.reached, orders)
         found[name] = orders
         needed[name] = HeapSimulation(buffers, blocks, sizes.bytes_of).minimum_bytes
+    if progress is not None and is_large:
+        progress("")
     best = min(names, key=needed.__getitem__)
     return BaseOrder(best, found[best], needed[best], needed)
 

@@ -48,12 +48,11 @@ class HloMemoryScheduler(Pass):
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Order everything that the entry reaches, fusion bodies left alone."""
-        del context
         if self.keep_schedule and module.is_scheduled:
             report.remark("not ordered: the module is scheduled")
             return False
         chosen = "" if self.scheduler == "best" else self.scheduler
-        found = base_order(module, scheduler=chosen)
+        found = base_order(module, scheduler=chosen, progress=context.progress)
         changed = not module.is_scheduled
         for computation, order in found.orders.items():
             if list(computation.instructions) != order:

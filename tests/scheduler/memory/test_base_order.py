@@ -64,6 +64,21 @@ def test_post_order_and_depth_first_order() -> None:
     assert _names(module, "dfs") == "p a zero r q b t out"
 
 
+def test_large_modules_show_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[str] = []
+    module = hlo_passes.parse(BROADCASTS)
+    base_order(module, progress=told.append)
+    assert told == []
+    monkeypatch.setattr("scheduler.memory.base_order.LARGE_MODULE", 1)
+    base_order(module, progress=told.append)
+    assert told == [
+        "memory scheduler: list (1 of 3)",
+        "memory scheduler: dfs (2 of 3)",
+        "memory scheduler: post-order (3 of 3)",
+        "",
+    ]
+
+
 def test_depth_first_order_prefers_what_many_use() -> None:
     module = hlo_passes.parse("""HloModule m
 
