@@ -17,19 +17,30 @@ def _without_seconds(text: str) -> str:
     return re.sub(r"\d+\.\d+ s\b", "N s", text)
 
 
-def test_the_first_screen() -> None:
-    shown = README.split("main_job.sh\n", 1)[1].split("```", 1)[0]
+def _printed(command: str) -> str:
     commands = pathlib.Path(sys.executable).parent
     done = subprocess.run(
-        ["sh", "examples/main_job.sh"],
+        ["sh", "-c", command],
         cwd=REPOSITORY,
         env={**os.environ, "PATH": f"{commands}:{os.environ['PATH']}"},
         capture_output=True,
         text=True,
         check=True,
     )
+    return _without_seconds(done.stdout)
+
+
+def test_the_first_screen() -> None:
+    shown = README.split("main_job.sh\n", 1)[1].split("```", 1)[0]
+    printed = _printed("sh examples/main_job.sh")
     (REPOSITORY / "combined.hlo").unlink()
-    assert _without_seconds(done.stdout) == _without_seconds(shown)
+    assert printed == _without_seconds(shown)
+
+
+def test_the_simulated_step() -> None:
+    command, shown = README.split("$ COLUMNS=80 ", 1)[1].split("\n", 1)
+    printed = _printed("COLUMNS=80 " + command)
+    assert printed == _without_seconds(shown.split("```", 1)[0])
 
 
 def test_the_python_runs() -> None:
