@@ -83,8 +83,8 @@ class ScheduleChecker(CheckingPass):
             device at most: those that share two could wait in a circle on two streams.
         device_order: run every device's queues, and report a circle of waits.
         memory_limit_bytes: of buffers in use together; none: not asked.
-        hard_memory_limit: `off`: the limit was advice; `input-order`: the order that
-            was there before may exceed it, and the limits of overlap.
+        hard_memory_limit: `off`: the limit was advice; `input-order`: where the order
+            is that of before, it is only asked whether it can be run.
         alias_hazards: 'async' for what asynchronous operations write; 'all' for updates
             in place too (a module behind copy insertion); 'off'.
         scheduling_groups: members of a scheduling group stand together.
@@ -136,12 +136,10 @@ class ScheduleChecker(CheckingPass):
         ordered = self._order(module)
         if ordered:
             return [*found, *ordered]  # nothing else means much
-        return [
-            *found,
-            *self._flights(module, self._limits(before, module)),
-            *self._device_order(module),
-            *self._memory(module, before),
-        ]
+        found += self._device_order(module)
+        if self.hard_memory_limit == "input-order" and _same_order(before, module):
+            return found  # nobody made that order to any limits
+        return [*found, *self._flights(module), *self._memory(module)]
 
     def _order(self, module: Module) -> list[Finding]:
         found: list[Finding] = []
@@ -153,10 +151,10 @@ class ScheduleChecker(CheckingPass):
             found += report.findings(module)
         return found
 
-    def _flights(self, module: Module, limits: Limits) -> list[Finding]:
+    def _flights(self, module: Module) -> list[Finding]:
         overlap = OverlapCheck(
             machine_of(module),
-            limits,
+            self._limits(),
             rank_overlap=self.enable_collective_multi_streaming,
         )
         hazards = self.alias_hazards
@@ -170,9 +168,7 @@ class ScheduleChecker(CheckingPass):
             found[computation.name] = list(report.findings(module))
         return [f for c in module.computations for f in found[c.name]]
 
-    def _limits(self, before: Module | None, module: Module) -> Limits:
-        if self.hard_memory_limit == "input-order" and _same_order(before, module):
-            return Limits({})  # nobody made that order to any limits
+    def _limits(self) -> Limits:
         if self.flavour == "gpu":
             limits = Limits.of_gpu(
                 self.parallel_collective_overlap_limit,
@@ -201,11 +197,9 @@ class ScheduleChecker(CheckingPass):
         machine = machine_of(module)
         return _of_fault(run_devices([module] * machine.devices, machine))
 
-    def _memory(self, module: Module, before: Module | None) -> list[Finding]:
+    def _memory(self, module: Module) -> list[Finding]:
         limit = self.memory_limit_bytes
         if limit is None or self.hard_memory_limit == "off":
-            return []
-        if self.hard_memory_limit == "input-order" and _same_order(before, module):
             return []
         peak = peak_memory(module)
         if peak.size_bytes <= limit:

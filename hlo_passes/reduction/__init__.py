@@ -1,0 +1,1 @@
+"""Smaller modules out of a module: what `hlo-passes bisect` tries one after another."""

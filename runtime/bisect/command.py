@@ -1,0 +1,127 @@
+"""`hlo-passes bisect`: which pass, which rewrite, and the smallest module.
+
+hlo-passes bisect m.hlo --passes=a,b,c --run -o small.hlo
+hlo-passes bisect m.hlo --passes=a,b,c --script=./check.sh
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING
+
+from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.pipeline import Pipeline
+
+if TYPE_CHECKING:
+    from runtime.bisect.search import Bisection
+
+_TIMEOUT_SECONDS = 60
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("input", metavar="INPUT", help="HLO; '-' for stdin")
+    parser.add_argument("--passes", required=True, metavar="PIPELINE")
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
+        "--run", action="store_true",
+        help="bad is what gives other results on emulated devices",
+    )  # fmt: skip
+    kind.add_argument(
+        "--script", metavar="FILE",
+        help="called with the files AFTER BEFORE: exit code 0 good, 125 cannot tell, "
+        "else bad; without --run and --script only a pass that fails is bad",
+    )  # fmt: skip
+    parser.add_argument("-o", "--output", metavar="OUT", help="default: stdout")
+    parser.add_argument("--seed", type=int, default=0, help="of made-up inputs")
+    parser.add_argument("--target", default="h100_sxm", help="GPU description")
+    parser.add_argument("--topology", default="", metavar="PxHxG")
+    parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
+    parser.add_argument(
+        "--timeout-seconds", type=positive, default=_TIMEOUT_SECONDS,
+        help="for one run of two modules, or of the script",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    from runtime.bisect.oracles import CrashOracle, RunOracle, ScriptOracle
+    from runtime.bisect.search import bisect
+    from runtime.devices import topology_of
+
+    context = PassContext(
+        target=arguments.target, topology=arguments.topology, costs=arguments.costs
+    )
+    pipeline = Pipeline.parse(arguments.passes, context)
+    module = read_module(arguments.input)
+    if arguments.run:
+        replicas, partitions = topology_of(module)
+        oracle = RunOracle(
+            replicas * partitions, arguments.seed, arguments.timeout_seconds
+        )
+    elif arguments.script:
+        oracle = ScriptOracle(arguments.script, arguments.timeout_seconds)
+    else:
+        oracle = CrashOracle()
+
+    def progress(text: str) -> None:
+        sys.stderr.write(f"{text}\n")
+
+    try:
+        found = bisect(module, pipeline, oracle, progress)
+    finally:
+        oracle.close()
+    text = found.module.to_text()
+    if arguments.json:
+        sys.stdout.write(json.dumps(_json(found, text), indent=1) + "\n")
+    else:
+        sys.stderr.write("".join(f"{line}\n" for line in report_lines(found)))
+    if arguments.output or not arguments.json:
+        write_text(arguments.output, text)
+    return ExitCode.DONE
+
+
+def report_lines(found: Bisection) -> list[str]:
+    """The findings in words."""
+    lines = [
+        f"pass: {', then '.join(found.passes)}",
+        f"failure: {found.what}",
+        f"module: {found.module.instruction_count} of {found.instructions_before} "
+        "instructions",
+    ]
+    if found.rewrite is not None:
+        lines.append(f"rewrite: change {found.rewrite.change} of "
+                     f"{found.rewrite.changes}")  # fmt: skip
+        lines += [f"  {line}" for line in found.rewrite.lines]
+    lines.append(f"{found.trials} trials, {found.seconds:.1f} s")
+    return lines
+
+
+def _json(found: Bisection, text: str) -> dict[str, object]:
+    rewrite = found.rewrite
+    return {
+        "passes": list(found.passes),
+        "what": found.what,
+        "instructions_before": found.instructions_before,
+        "instructions_after": found.module.instruction_count,
+        "rewrite": rewrite and {
+            "change": rewrite.change,
+            "changes": rewrite.changes,
+            "lines": list(rewrite.lines),
+        },
+        "trials": found.trials,
+        "seconds": found.seconds,
+        "module": text,
+    }  # fmt: skip
+
+
+BISECT = Command(
+    "bisect",
+    "which pass harms a module, by which rewrite, and the smallest module",
+    _configure,
+    _run,
+)

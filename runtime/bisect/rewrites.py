@@ -1,0 +1,130 @@
+"""Which of a pass's changes does the harm: the pass stopped behind each of them.
+
+    change 4   good      %a = add(%x, %y)   %b = subtract(%x, %y)
+    change 5   bad       %a = add(%x, %y)   %b = subtract(%y, %x)
+
+Every change of a module goes through its methods, which count versions; a pass that is
+stopped at a count leaves what it had done by then. States that the verifier refuses lie
+in the middle of a rewrite and are passed over.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from hlo_passes.errors import HloError, VerificationError
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Report
+from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.text.reader import parse
+from hlo_passes.verify.verifier import verify
+from runtime.bisect.verdict import Verdict
+
+
+class _StoppedError(Exception):
+    """Enough changes were made."""
+
+
+class _CountedModule(Module):
+    """A module that says when it was changed so many times."""
+
+    limit: int
+
+    @property
+    def version(self) -> int:  # type: ignore[override]  # an attribute of Module
+        """As of any module."""
+        return self.__dict__["version"]
+
+    @version.setter
+    def version(self, value: int) -> None:
+        self.__dict__["version"] = value
+        if value > self.__dict__.get("limit", value):
+            raise _StoppedError
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """The change behind which a module is bad.
+
+    Attributes:
+        change: its number among the changes of the pass.
+        changes: how many the pass makes.
+        lines: what it does to the text: '- ' and '+ ' in front of each line.
+    """
+
+    change: int
+    changes: int
+    lines: tuple[str, ...]
+
+
+def state_after(module: Module, pipeline: Pipeline, limit: int) -> Module | None:
+    """What is there after so many changes; None in the middle of a rewrite."""
+    copy = module.clone()
+    copy.__class__ = _CountedModule
+    assert isinstance(copy, _CountedModule)
+    copy.limit = copy.version + limit
+    try:
+        for each in pipeline.passes:
+            each.run(copy, pipeline.context, Report())
+    except _StoppedError:
+        pass
+    copy.limit = copy.version
+    text = copy.to_text()
+    try:
+        verify(copy, allow_unknown=True)
+        return parse(text)
+    except (HloError, VerificationError):
+        return None
+
+
+def first_bad_rewrite(
+    module: Module, pipeline: Pipeline, judge: Callable[[Module, Module], Verdict]
+) -> Rewrite | None:
+    """The first change behind which `judge` calls the module bad.
+
+    None where the changes cannot be told apart, or none of them alone is bad.
+    """
+    copy = module.clone()
+    before = copy.version
+    for each in pipeline.passes:
+        each.run(copy, pipeline.context, Report())
+    changes = copy.version - before
+    good, bad = (0, module), (changes, copy)
+    while bad[0] - good[0] > 1:
+        found = _state_between(module, pipeline, good[0], bad[0])
+        if found is None:
+            break
+        verdict = judge(module, found[1])
+        if verdict.is_bad:
+            bad = found
+        else:
+            good = found
+    lines = _difference(good[1].to_canonical_text(), bad[1].to_canonical_text())
+    return Rewrite(bad[0], changes, lines) if lines else None
+
+
+def _state_between(
+    module: Module, pipeline: Pipeline, low: int, high: int
+) -> tuple[int, Module] | None:
+    """A whole state between two counts, near the middle."""
+    middle = (low + high) // 2
+    for distance in range(high - low):
+        for count in (middle - distance, middle + distance):
+            if low < count < high:
+                state = state_after(module, pipeline, count)
+                if state is not None:
+                    return count, state
+    return None
+
+
+def _difference(good: str, bad: str) -> tuple[str, ...]:
+    compared = difflib.unified_diff(
+        good.splitlines(), bad.splitlines(), n=0, lineterm=""
+    )
+    return tuple(
+        f"{line[0]} {line[1:].strip()}"
+        for line in compared
+        if line[0] in "+-" and not line.startswith(("+++", "---")) and line[1:].strip()
+    )

@@ -1,0 +1,190 @@
+"""From a module and a pipeline that harms it to a pass, a rewrite and a small module.
+
+1  the whole pipeline is tried; where the module is too large to run, nothing is known
+2  the passes: the shortest opening of the pipeline that is bad ends in the guilty one
+3  slices around what that pass changed, small ones, until one is bad by itself
+4  that slice (else the module) is reduced as far as it stays bad in the same way
+5  the pass's changes of the reduced module, one by one
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from hlo_passes.errors import HloError, UsageError, VerificationError
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.base import Pass, PassContext
+from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.reduction.changes import slices
+from hlo_passes.reduction.reducer import reduce_module
+from runtime.bisect.oracles import Oracle
+from runtime.bisect.rewrites import Rewrite, first_bad_rewrite
+from runtime.bisect.verdict import GOOD, Verdict, bad, untried
+
+#: Called with what is being done.
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Bisection:
+    """What was found.
+
+    Attributes:
+        passes: names of the guilty passes: one, unless it takes several together.
+        what: the failure.
+        module: the smallest module found that shows it.
+        rewrite: the first change that does the harm; None where changes cannot be
+            told apart (a pass that fails).
+        instructions_before: of the input.
+        trials: how often a module was tried.
+        seconds: all of it.
+    """
+
+    passes: tuple[str, ...]
+    what: str
+    module: Module
+    rewrite: Rewrite | None
+    instructions_before: int
+    trials: int
+    seconds: float
+
+
+def bisect(
+    module: Module,
+    pipeline: Pipeline,
+    oracle: Oracle,
+    progress: Progress = lambda text: None,
+) -> Bisection:
+    """Find what harms a module.
+
+    Raises UsageError U040 where nothing does, or nothing can be tried.
+    """
+    started = time.perf_counter()
+    search = _Search(oracle, pipeline.context, progress)
+    start, passes, verdict = search.guilty(module, pipeline.passes)
+    progress(f"{', '.join(p.name for p in passes)}: {verdict.what}; reducing")
+    small = reduce_module(start, lambda m: search.trial(m, passes) == verdict)
+    rewrite = None
+    if _runs_through(small, passes, pipeline.context):
+        rewrite = first_bad_rewrite(
+            small, Pipeline(passes, pipeline.context), oracle.judge
+        )
+    return Bisection(
+        tuple(p.name for p in passes),
+        verdict.what,
+        small,
+        rewrite,
+        module.instruction_count,
+        search.trials,
+        time.perf_counter() - started,
+    )
+
+
+@dataclass(slots=True)
+class _Search:
+    oracle: Oracle
+    context: PassContext
+    progress: Progress
+    trials: int = 0
+    _known: dict[tuple[str, tuple[int, ...]], Verdict] = field(default_factory=dict)
+
+    def guilty(
+        self, module: Module, passes: tuple[Pass, ...]
+    ) -> tuple[Module, tuple[Pass, ...], Verdict]:
+        """A module to start from, the passes that harm it, and how."""
+        verdict = self.trial(module, passes)
+        if verdict.is_bad:
+            return self._first_bad_opening(module, passes, verdict)
+        if verdict.is_bad is False:
+            raise UsageError(
+                "the passes do no harm that shows: nothing to look for", code="U040"
+            )
+        self.progress(f"{verdict.what}; looking at slices around each pass's changes")
+        for k, each in enumerate(passes):
+            before = _applied(module, passes[:k], self.context)
+            found = self._bad_slice(before, (each,))
+            if found is not None:
+                return found[0], (each,), found[1]
+        raise UsageError(
+            f"{verdict.what}, and no slice of the module around what the passes "
+            "changed shows any harm",
+            code="U040",
+        )
+
+    def _first_bad_opening(
+        self, module: Module, passes: tuple[Pass, ...], verdict: Verdict
+    ) -> tuple[Module, tuple[Pass, ...], Verdict]:
+        low, high = 0, len(passes)
+        while high - low > 1:
+            middle = (low + high) // 2
+            self.progress(f"the first {middle} of {len(passes)} passes")
+            if self.trial(module, passes[:middle]) == verdict:
+                high = middle
+            else:
+                low = middle
+        guilty = passes[high - 1 : high]
+        before = _applied(module, passes[: high - 1], self.context)
+        if self.trial(before, guilty) != verdict:
+            before, guilty = module, passes[:high]
+        found = self._bad_slice(before, guilty, verdict)
+        return (found[0] if found else before), guilty, verdict
+
+    def _bad_slice(
+        self, module: Module, passes: tuple[Pass, ...], wanted: Verdict | None = None
+    ) -> tuple[Module, Verdict] | None:
+        """The first slice around what passes change that is bad by itself."""
+        if not _runs_through(module, passes, self.context):
+            return None
+        after = _applied(module, passes, self.context)
+        for candidate in slices(module, after):
+            verdict = self.trial(candidate, passes)
+            if verdict.is_bad and wanted in (None, verdict):
+                return candidate, verdict
+        return None
+
+    def trial(self, module: Module, passes: tuple[Pass, ...]) -> Verdict:
+        """Run passes on a copy, and ask the oracle."""
+        key = (module.to_text(), tuple(map(id, passes)))
+        verdict = self._known.get(key)
+        if verdict is None:
+            verdict = self._known[key] = self._try(module, passes)
+        return verdict
+
+    def _try(self, module: Module, passes: tuple[Pass, ...]) -> Verdict:
+        copy = module.clone()
+        try:
+            Pipeline(passes, self.context).run(copy)
+        except VerificationError as refused:
+            return untried(f"the module is refused: {refused.code}")
+        except HloError as failed:
+            return bad(f"{type(failed).__name__} {failed.code}")
+        except Exception as failed:  # a crash of any kind is what is sought
+            return bad(f"{type(failed).__name__}")
+        if copy.to_text() == module.to_text():
+            return GOOD
+        self.trials += 1
+        verdict = self.oracle.judge(module, copy)
+        self.progress(
+            f"trial {self.trials}: {module.instruction_count} instructions: "
+            f"{verdict.what or 'good'}"
+        )
+        return verdict
+
+
+def _applied(module: Module, passes: tuple[Pass, ...], context: PassContext) -> Module:
+    copy = module.clone()
+    Pipeline(passes, context).run(copy)
+    return copy
+
+
+def _runs_through(
+    module: Module, passes: tuple[Pass, ...], context: PassContext
+) -> bool:
+    """Whether the passes come to their end at all."""
+    try:
+        _applied(module, passes, context)
+    except Exception:  # a crash of any kind is what is sought
+        return False
+    return True

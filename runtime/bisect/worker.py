@@ -1,0 +1,72 @@
+"""The process that runs modules for `hlo-passes bisect`, pair after pair.
+
+    stdin   ["after.hlo", "before.hlo"]
+    stdout  verdict {"is_bad": true, "what": "the results differ"}
+
+Called as `python -m runtime.bisect.worker DEVICES SEED`.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+import runtime
+from hlo_passes.errors import HloError
+from hlo_passes.text.reader import parse
+from runtime import memory
+from runtime.bisect.oracles import ANSWER
+from runtime.bisect.verdict import GOOD, Verdict, bad, untried
+from runtime.compare import compare
+from runtime.devices import topology_of
+from runtime.plain.legalize import plain_module
+
+#: Both modules' results lie in memory together.
+_RUNS_HELD = 2
+
+
+def answer(verdict: Verdict) -> None:
+    """Write a verdict."""
+    text = json.dumps({"is_bad": verdict.is_bad, "what": verdict.what})
+    sys.stdout.write(f"{ANSWER}{text}\n")
+    sys.stdout.flush()
+
+
+def judge(after_path: str, before_path: str, seed: int) -> Verdict:
+    """Run both; a module of before that does not run tells nothing."""
+    texts = [pathlib.Path(p).read_text() for p in (after_path, before_path)]
+    after, before = (parse(text) for text in texts)
+    try:
+        replicas, partitions = topology_of(before)
+        need = memory.bytes_needed(
+            plain_module(before), device_count=replicas * partitions
+        )
+        memory.require(_RUNS_HELD * need, before)
+    except HloError as refused:
+        return untried(f"it cannot be run: {refused.code}")
+    try:
+        if compare(before, after, seed=seed).bitwise_equal:
+            return GOOD
+        what = "the results differ"
+    except HloError as refused:
+        what = f"what comes out cannot be run: {refused.code}"
+    # A module that does not run, or gives other bits every time, tells nothing.
+    try:
+        same = compare(before, before, seed=seed).bitwise_equal
+    except HloError as refused:
+        return untried(f"it cannot be run: {refused.code}")
+    return bad(what) if same else untried("two runs of one module differ")
+
+
+def main() -> None:
+    """Answer until stdin ends."""
+    runtime.emulate(int(sys.argv[1]))
+    answer(GOOD)
+    for line in sys.stdin:
+        after, before = json.loads(line)
+        answer(judge(after, before, int(sys.argv[2])))
+
+
+if __name__ == "__main__":
+    main()
