@@ -59,16 +59,27 @@ class Surroundings:
     def __post_init__(self) -> None:
         """Ask for the streams of the whole module once."""
         self._groups = DeviceGroups(self.module)
-        wanted = self.rules.streams
-        assigned = assign_streams(
-            self.module, communication_streams=wanted or 1, guard=False
-        )
-        self._streams = dict(assigned.scopes)
-        if wanted is None:
+        self._streams = dict(assign_streams(self.module, guard=False).scopes)
+        if self.rules.streams:
+            self._deal(self.rules.streams)
+        else:
             for start in self._streams:
                 written = stream_of(start)
                 if written is not None:
                     self._streams[start] = written
+
+    def _deal(self, count: int) -> None:
+        """Communication by turns to `count` streams, whatever is written.
+
+        In XLA's order: post order, computations from the entry on.
+        """
+        communicating = [
+            start
+            for start, stream in self._streams.items()
+            if stream.kind == "communication"
+        ]
+        for turn, start in enumerate(communicating):
+            self._streams[start] = Stream("communication", turn % count)
 
     @property
     def device_count(self) -> int:

@@ -254,3 +254,38 @@ def test_a_module_without_schedule_is_taken_as_it_stands() -> None:
 def test_error_streams_below_zero() -> None:
     with pytest.raises(UsageError, match="no such number of streams"):
         run(LOOP, streams=-1)
+
+
+APART = """HloModule m, is_scheduled=true, num_partitions=4
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (p: f32[8], q: f32[8]) -> (f32[8], f32[8]) {
+  %p = f32[8] parameter(0)
+  %q = f32[8] parameter(1)
+  %one = f32[8] all-reduce-start(%p), channel_id=1, replica_groups={{0,1},{2,3}}, use_global_device_ids=true, to_apply=%add
+  %two = f32[8] all-reduce-start(%q), channel_id=2, replica_groups={{0,2},{1,3}}, use_global_device_ids=true, to_apply=%add
+  %one.done = f32[8] all-reduce-done(%one)
+  %two.done = f32[8] all-reduce-done(%two)
+  ROOT %t = (f32[8], f32[8]) tuple(%one.done, %two.done)
+}
+"""
+
+
+def test_streams_are_those_that_the_module_names() -> None:
+    costs = TableEstimator({}, {"one": 10.0, "two": 4.0})
+    module = hlo_passes.parse(APART)
+    assert scheduler.simulate(module, estimator=costs).step_time_us == 14.0
+    passes = "execution-stream-assignment{number-of-communication-streams=2}"
+    hlo_passes.Pipeline.parse(passes).run(module)
+    assigned = scheduler.simulate(module, estimator=costs)
+    assert [row.stream for row in assigned.collectives] == [0, 1]
+    assert (assigned.streams, assigned.step_time_us) == (2, 10.0)
+    # A number that is asked for overrides it.
+    single = scheduler.simulate(module, estimator=costs, streams=1)
+    assert (single.streams, single.step_time_us) == (1, 14.0)
+    assert single.collectives[1].cause_kind == "queued"

@@ -162,6 +162,22 @@ def test_shared_links_never_shorten_the_step(steps: Steps, streams: int) -> None
     assert alone.step_time_us <= shared.step_time_us + NEAR
 
 
+def test_a_lower_cost_may_lengthen_the_step_where_links_are_shared() -> None:
+    # Without `before`, `late` begins sooner and takes its share while `first` still
+    # runs, for which the compute lane waits.
+    def steps(us: float) -> Steps:
+        return (
+            Start("first", 5.0), Start("second", 4.0), Compute("before", us),
+            Start("late", 9.0), Compute("between", 4.0), Done("first"),
+            Compute("after", 10.0), Done("second"), Done("late"),
+        )  # fmt: skip
+
+    dear, cheap = (
+        timeline_of(steps(us), streams=3, share_links=True) for us in (9.0, 0.0)
+    )
+    assert (dear.step_time_us, cheap.step_time_us) == (23.0, 24.0)
+
+
 @given(step_lists())
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_one_stream_never_shares_a_link(steps: Steps) -> None:
