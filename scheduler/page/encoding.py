@@ -147,7 +147,12 @@ def _computation(
         "durations_ns": durations,
         "callees": _callees(computation, side.timeline),
         "collectives": [
-            _collective(row, number[row.name], waits, op_names.get(row.name, ""))
+            {
+                **_collective(row, side.timeline),
+                "span": number[row.name],
+                "waits_us": waits.get(row.done, []),
+                "op_name": op_names.get(row.name, ""),
+            }
             for row in collectives
             if row.name in number
         ],
@@ -185,18 +190,14 @@ def _waits(spans: Iterable[Span]) -> dict[str, list[list[float]]]:
     return waits
 
 
-def _collective(
-    row: CollectiveRow,
-    span: int,
-    waits: Mapping[str, list[list[float]]],
-    op_name: str,
-) -> dict[str, Any]:
+def _collective(row: CollectiveRow, timeline: Timeline) -> dict[str, Any]:
+    synchronous = row.stream is None
+    lane = "none: synchronous" if synchronous else lane_label(row.lane, timeline)
     return {
-        "span": span,
         "name": row.name,
         "done": row.done,
         "opcode": row.opcode,
-        "stream": "none: synchronous" if row.stream is None else lane_label(row.lane),
+        "stream": lane,
         "bytes": row.bytes,
         "operands": list(row.operands),
         "groups": row.groups,
@@ -209,8 +210,6 @@ def _collective(
         "cause_kind": row.cause_kind,
         "cause": sentence(row.cause),
         "model": row.model,
-        "waits_us": waits.get(row.done, []),
-        "op_name": op_name,
     }
 
 

@@ -33,18 +33,24 @@ class Lane:
 
 
 def lanes_of(timeline: Timeline, spans: Sequence[Span]) -> list[Lane]:
-    """Lanes of one computation from its spans (ascending start)."""
-    by_lane: dict[str, list[Span]] = {}
+    """Lanes of one computation from its spans (ascending start).
+
+    Where nothing queues there are no streams to tell apart: all that is in flight
+    shares one lane.
+    """
+    by_label: dict[str, list[Span]] = {}
+    if spans:
+        for lane in timeline.lanes(spans[0].computation):
+            by_label.setdefault(lane_label(lane, timeline), [])
     for span in spans:
-        by_lane.setdefault(span.lane, []).append(span)
-    order = timeline.lanes(spans[0].computation) if spans else []
+        by_label[lane_label(span.lane, timeline)].append(span)
     lanes: list[Lane] = []
-    for name in order:
-        if name == COMPUTE_LANE:
-            waits = [s for s in by_lane[name] if is_exposed_wait(s)]
+    for label, members in by_label.items():
+        if members[0].lane == COMPUTE_LANE:
+            waits = [span for span in members if is_exposed_wait(span)]
             lanes.append(Lane(_WAIT_LABEL, "wait", rows_of(waits)))
-        work = [s for s in by_lane[name] if s.kind != "wait"]
-        lanes.append(Lane(lane_label(name), "work", rows_of(work)))
+        work = [span for span in members if span.kind != "wait"]
+        lanes.append(Lane(label, "work", rows_of(work)))
     return lanes
 
 
@@ -53,9 +59,11 @@ def is_exposed_wait(span: Span) -> bool:
     return span.lane == COMPUTE_LANE and span.kind in ("wait", "collective", "transfer")
 
 
-def lane_label(lane: str) -> str:
-    """'communication 0' -> 'Communication 0'."""
-    return lane[:1].upper() + lane[1:]
+def lane_label(lane: str, timeline: Timeline) -> str:
+    """'communication 0' -> 'Communication 0', without number where nothing queues."""
+    name, _, number = lane.rpartition(" ")
+    shown = name if name and number.isdecimal() and timeline.streams == 0 else lane
+    return shown[:1].upper() + shown[1:]
 
 
 def rows_of(spans: Iterable[Span]) -> tuple[tuple[Span, ...], ...]:

@@ -55,7 +55,8 @@ function budgetOf() {
     box.append(
       make("span", {}, SIDES.length > 1 ? side.label : "Step"),
       make("div", { class: "bar", role: "img", "aria-label": `working ${shownTime(work)}, exposed communication ${shownTime(waits)}` },
-        part(work, "compute", "working"), part(waits, "exposed", "exposed")));
+        work > 0 ? part(work, "compute", "working") : "",
+        waits > 0 ? part(waits, "exposed", "exposed") : ""));
   }
   return box;
 }

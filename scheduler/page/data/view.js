@@ -1,6 +1,8 @@
 /* One timeline: overview, axis, a lane per stream, the memory curve, all on one x axis. */
 
 const ROW_PX = 20, LANE_GAP_PX = 9, AXIS_PX = 22, WAIT_PX = 14, MEMORY_PX = 84, OVERVIEW_PX = 34, STRIP_PX = 4;
+/* Lanes of more rows than this have low ones, without names. */
+const MOST_FULL_ROWS = 6, CROWDED_ROW_PX = 9;
 const NARROW_PX = 560, NARROW_GUTTER_PX = 74, WIDE_GUTTER_PX = 132;
 /* Spans narrower than this are drawn together, one column of it at a time. */
 const COLUMN_PX = 2;
@@ -40,7 +42,8 @@ class TimelineView {
   layOut() {
     let y = AXIS_PX + 4;
     this.bands = (this.schedule?.lanes ?? []).map((lane) => {
-      const high = lane.role === "wait" ? WAIT_PX : ROW_PX;
+      const crowded = lane.rows.length > MOST_FULL_ROWS;
+      const high = lane.role === "wait" ? WAIT_PX : crowded ? CROWDED_ROW_PX : ROW_PX;
       const band = { ...lane, y, high, height: Math.max(1, lane.rows.length) * high };
       y += band.height + LANE_GAP_PX;
       return band;
@@ -158,7 +161,7 @@ class TimelineView {
     pen.fillStyle = COLOURS[kind];
     pen.fillRect(from, y, wide, high);
     const strip = this.drawExposedPart(row.first + i, y, high);
-    const text = fitted(pen, this.label(row.first + i), wide - 8);
+    const text = band.high < ROW_PX ? "" : fitted(pen, this.label(row.first + i), wide - 8);
     if (text) {
       pen.fillStyle = COLOURS[`${kind}-text`];
       pen.fillText(text, from + 4, y + (high - strip) / 2 + 0.5);
@@ -168,7 +171,7 @@ class TimelineView {
   /* A strip under a collective while the device waits for it; returns its height. */
   drawExposedPart(span, y, high) {
     const found = this.schedule.collectiveOf.get(span);
-    if (!found?.waits_us.length) return 0;
+    if (!found?.waits_us.length || high < 2 * STRIP_PX) return 0;
     for (const [start, end] of found.waits_us) {
       const from = this.x(start), to = this.x(end);
       if (to < this.gutter || from > this.width) continue;

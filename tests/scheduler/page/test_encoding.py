@@ -7,13 +7,14 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler.page.document import render_page
 from scheduler.page.encoding import Opcodes, Side, encode_side, sentence
-from scheduler.page.lanes import rows_of
+from scheduler.page.lanes import lanes_of, rows_of
 from scheduler.simulation.simulate import simulate
 from scheduler.simulation.timeline import Span
 from tests.modules import REPOSITORY
@@ -111,6 +112,16 @@ def test_a_collective_knows_when_the_device_waits_for_it(tmp_path) -> None:
     assert row["exposed_us"] == 50.0
     assert row["op_name"] == "jit(step)/layer/gather"
     assert row["cause"].endswith(".")
+
+
+def test_without_queues_all_in_flight_shares_a_lane() -> None:
+    timeline = long_timeline(200)
+    labels = [lane.label for lane in lanes_of(timeline, timeline.spans)]
+    assert labels == ["Exposed", "Compute", "Communication 0", "Communication 1"]
+    free = replace(timeline, streams=0)
+    lanes = lanes_of(free, free.spans)
+    assert [lane.label for lane in lanes] == ["Exposed", "Compute", "Communication"]
+    assert sum(map(len, lanes[2].rows)) == len(free.collectives)
 
 
 def test_a_synchronous_collective_is_work_and_wait_at_once(tmp_path) -> None:

@@ -348,6 +348,7 @@ def assert_fluid(seen, lanes: int) -> None:
 
 def test_twenty_thousand_instructions_stay_fluid(running, pages) -> None:
     with visit(running, pages["long"], watch=_WATCH) as seen:
+        assert seen.page.locator(".budget .bar span").count() == 1
         assert_fluid(seen, lanes=4)
         begun = time.perf_counter()
         seen.page.fill("#search", "fusion.1999")
