@@ -1,0 +1,34 @@
+"""Our passes against XLA's own, where the corpus shows them change nothing."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+from hlo_passes.conformance.judge import Pair, find_pairs, judge
+
+PAIRS, UNKNOWN = find_pairs(pathlib.Path(__file__).resolve().parent / "xla_pairs")
+
+
+def test_there_are_pairs_of_every_such_pass() -> None:
+    assert {pair.pass_name for pair in PAIRS} == {
+        "explicit-collectives-group-async-wrapper",
+        "explicit-stream-annotation-async-wrapper",
+        "latency-hiding-scheduler-preparation",
+        "legalize-scheduling-annotations",
+        "scheduler-memory-fencing",
+        "scheduling-instruction-annotator",
+    }
+    assert not UNKNOWN
+
+
+@pytest.mark.parametrize(
+    "pair",
+    PAIRS,
+    ids=lambda p: f"{p.before.parts[-3]}-{p.before.parts[-2]}-{p.pass_name}",
+)
+def test_we_do_what_xla_does(pair: Pair) -> None:
+    verdict = judge(pair)
+    assert verdict.xla_changed
+    assert verdict.is_equal, verdict.difference
