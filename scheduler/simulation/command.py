@@ -18,6 +18,7 @@ from typing import Final
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.verify.verifier import verify
 from scheduler.commands import add_estimator_arguments
 from scheduler.page.comparison import compare_command
@@ -59,11 +60,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     check_sweep_arguments(arguments)
-    module = read_module(arguments.input)
-    verify(module, allow_unknown=True)
-    if arguments.sweep:
+    with garbage_collection_paused():
+        module = read_module(arguments.input)
+        verify(module, allow_unknown=True)
+        timeline = None if arguments.sweep else simulate_arguments(arguments, module)
+    if timeline is None:
         return sweep_command(arguments, module)
-    timeline = simulate_arguments(arguments, module)
     if arguments.against:
         return compare_command(arguments, Simulated(module, timeline))
     if arguments.trace:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator
@@ -102,6 +103,13 @@ def simulate_with(
     module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Timeline:
     """Simulate with everything made already; `target` is for the reader only."""
+    with garbage_collection_paused():
+        return _simulate(module, target, topology, estimator, rules)
+
+
+def _simulate(
+    module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
+) -> Timeline:
     prices = Prices(estimator)
     surroundings = Surroundings(module, topology, rules)
     builder = ProgramBuilder(prices, surroundings, rules)
