@@ -124,6 +124,7 @@ class _Run:
         self.limit_bytes = self.settings.memory_limit_bytes
         self.decisions: dict[Computation, list[Decision]] = {}
         self.start_reasons: dict[Computation, dict[Instruction, str]] = {}
+        self.dropped_hazards: dict[Computation, tuple[tuple[str, str], ...]] = {}
         self.explanation = ""
         self._told_at = time.monotonic()
 
@@ -159,6 +160,7 @@ class _Run:
                     after[c],
                     tuple(self.decisions.get(c, ())),
                     self.start_reasons.get(c, {}),
+                    self.dropped_hazards.get(c, ()),
                 )
                 for c in chosen
             ),
@@ -239,6 +241,10 @@ class _Run:
         if log is not None:
             self.decisions[computation] = log.decisions
         self.start_reasons[computation] = attempt.start_reasons
+        name = attempt.graph.name
+        self.dropped_hazards[computation] = tuple(
+            (name(user), name(start)) for user, start in attempt.graph.dropped_hazards
+        )
         return order
 
     def _explain_in(self, computation: Computation, memory: ModuleMemory) -> None:

@@ -1,12 +1,13 @@
 """Why an instruction stands where it stands: candidates, rules, numbers.
 
-%all-gather-start.2 in %main: line 3 of 9, placed 7th from the end
-  a candidate from 1010.0 us before the end on, stall-free from 5010.0 us on
-  lost 4 comparisons before: kLessStall 3 times, last to %fusion.4 ...
-  chosen at 5020.0 us before the end over
-    %fusion.1    kAsyncDepth    more asynchronous latency above it, us: 713.2, 0.0
+%s in %main: instruction 3 of 9 (before: 5), at 5,020 us before the end
+  5,010 us in front of its done %d, latency 5,000 us
+  a candidate from 1,010 us before the end on
+  lost 3 comparisons by kLessStall, at last to %f
+  chosen at 5,020 us before the end over 1 others
+    %g  kAsyncDepth: more asynchronous latency above it, us: 713.2 against 0
   not considered
-    %all-gather-done.1    needs 1 of kGpuAsyncStreamCollectives, 0 are free
+    %d.1 needs 1 of kGpuAsyncStreamCollectives (0 free)
 """
 
 from __future__ import annotations
@@ -63,7 +64,7 @@ class Explainer:
         if not fitting:
             lines = [f"  chosen at {_us(state.now)}: the only candidate that fits"]
         else:
-            lines = [f"  chosen at {_us(state.now)} over {len(fitting)} candidates"]
+            lines = [f"  chosen at {_us(state.now)} over {len(fitting)} others"]
         width = max((len(name(n)) for n in fitting[:_LISTED]), default=0)
         for n in fitting[:_LISTED]:
             rule, _ = self._scan.compare(state, node, n)
@@ -96,14 +97,27 @@ class Explainer:
             lines.append("  a no-op: placed as soon as nothing held it back any more")
         elif not self._told:
             lines.append("  placed with its scheduling group")
+        lines += self._pair(state)
         if self._available_us is not None:
             lines.append(f"  a candidate from {_us(self._available_us)} on")
         for reason, (times, winner) in self._lost.items():
             lines.append(
-                f"  had to wait {times} times by {reason}, at last for "
+                f"  lost {times} comparisons by {reason}, at last to "
                 f"%{graph.name(winner)}"
             )
         return "\n".join([*lines, *self._told])
+
+    def _pair(self, state: SchedulingState) -> list[str]:
+        """How far a start stands from its done."""
+        graph, start = state.graph, self._node
+        for done in graph.succs[start]:
+            if graph.is_start[start] and graph.is_done[done]:
+                between = abs(state.ready_at[start] - state.ready_at[done])
+                return [
+                    f"  {between:,.6g} us in front of its done %{graph.name(done)}, "
+                    f"latency {graph.latency_us(start, done):,.6g} us"
+                ]
+        return []
 
 
 def _us(time: float) -> str:

@@ -33,6 +33,11 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
             f"before, {after.total_wasted_us:.6g} us after; in all "
             f"{before.total_us:.6g} and {after.total_us:.6g} us"
         )
+        for user, start in schedule.dropped_hazards:
+            report.remark(
+                f"not kept apart: %{start} may overwrite what %{user} reads, and they "
+                "depend on each other in a circle: this module lacks copies"
+            )
         for exposure in after.exposures:
             report.remark(_exposure_text(schedule, exposure))
     if result.explanation:

@@ -41,6 +41,8 @@ class ComputationSchedule:
         decisions: every comparison, where they were asked for.
         start_reasons: by start of an asynchronous pair, what decided its place
             against the next best candidate ('' when there was no other).
+        dropped_hazards: (user, start) of what the start may overwrite while the user
+            has not read it: the edges that would keep them apart close a circle.
     """
 
     computation: Computation
@@ -49,6 +51,7 @@ class ComputationSchedule:
     after: Statistics
     decisions: tuple[Decision, ...] = ()
     start_reasons: dict[Instruction, str] = field(default_factory=dict)
+    dropped_hazards: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

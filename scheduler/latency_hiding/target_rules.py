@@ -24,7 +24,6 @@ from scheduler.latency_hiding.rule import Compare, Number, Rule
 from scheduler.latency_hiding.settings import SchedulerSettings
 from scheduler.latency_hiding.state import SchedulingState
 
-
 #: Releases whose rule E3 does not ask for the memory space.
 _WRITES_ANYWHERE: Final = ("0.10.2",)
 

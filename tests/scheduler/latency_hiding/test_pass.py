@@ -232,7 +232,7 @@ def test_explanations(
     assert main([*words, "--explain=sa"]) == 0
     told = capfd.readouterr().err
     assert "%sa in %main: instruction 2 of 19 (before: 3)" in told
-    assert "had to wait 2 times by kStartAtZeroDepth, at last for %f0" in told
+    assert "lost 2 comparisons by kStartAtZeroDepth, at last to %f0" in told
     assert main([*words, "--explain=%f0"]) == 0
     told = capfd.readouterr().err
     assert "a candidate from" in told
@@ -256,7 +256,7 @@ def test_a_hard_limit_fails_or_keeps_the_order() -> None:
     text = memory_scene().text()
     free, _ = run(text)
     advisory = f"{COARSE},memory-limit-bytes=20000"
-    module, result = run(text, advisory)
+    _, result = run(text, advisory)
     peak = result.passes[0].details["memory"]["peak_bytes"]
     assert peak > 20000
     with pytest.raises(PassError, match="the limit is 20,000") as caught:
@@ -344,3 +344,20 @@ def test_the_report_counts_reruns() -> None:
     pipeline.passes[0].run(module, PassContext(), report)
     assert report.statistics.get("reruns", 0) >= 1
     assert report.details["memory"]["limit_bytes"] < 9000
+
+
+def test_a_circle_of_hazards_is_a_remark() -> None:
+    scene = Scene()
+    scene.reduce("sa", "da", "p0")
+    scene.reduce("sb", "db", "p0")
+    scene.one("x", "da")
+    scene.add("v", "f32[8]{0}", "add(%x, %p0)")
+    scene.root("v", "db")
+    module, result = run(scene.text())
+    assert sorted(names(module).split()) == sorted("sa da sb db x v t".split())
+    assert {
+        "not kept apart: %sa may overwrite what %sb reads, and they depend on each "
+        "other in a circle: this module lacks copies",
+        "not kept apart: %sb may overwrite what %v reads, and they depend on each "
+        "other in a circle: this module lacks copies",
+    } <= set(result.remarks)

@@ -1,0 +1,56 @@
+"""docs/scheduler.md: the table of rules, the example, the explanation."""
+
+from __future__ import annotations
+
+import gzip
+import re
+
+import pytest
+
+import hlo_passes
+import scheduler
+from docs.generate_scheduler import page
+from hlo_passes.passes.base import PassContext
+from scheduler.estimators.approximate import GpuApproximateEstimator
+from tests.modules import REPOSITORY, SHARED
+from tests.scheduler.latency_hiding.test_scenes import one_gather
+
+PAGE = (REPOSITORY / "docs" / "scheduler.md").read_text(encoding="utf-8")
+RECORDED = SHARED / "golden" / "llama3_8b_cp_bf16_1x4" / "sol"
+
+
+def test_the_table_of_rules_is_current() -> None:
+    assert page(PAGE) == PAGE, "python docs/generate_scheduler.py"
+
+
+def test_the_example_of_a_rule_runs() -> None:
+    (example,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names = {
+        "scheduler": scheduler,
+        "module": hlo_passes.parse(one_gather(3).text()),
+        "estimator": GpuApproximateEstimator(),
+    }
+    exec(compile(example, "docs/scheduler.md", "exec"), names)
+    assert names["result"].computations
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="needs ../shared/golden")
+def test_the_explanation_is_what_the_tool_says() -> None:
+    before = RECORDED / "latency-hiding-scheduler.before.hlo.gz"
+    module = hlo_passes.parse(gzip.decompress(before.read_bytes()).decode())
+    context = PassContext(
+        costs=str(RECORDED / "costs.json.gz"), explain="all-gather-start.3"
+    )
+    pipeline = hlo_passes.Pipeline.parse("latency-hiding-scheduler", context)
+    (told,) = pipeline.run(module).passes[0].explanations
+    shown = PAGE.split("<!-- explanation -->\n```text\n")[1].split("```")[0]
+    assert shown == told + "\n"
+
+
+@pytest.mark.skipif(not RECORDED.is_dir(), reason="needs ../shared/golden")
+def test_the_page_counts_what_is_recorded() -> None:
+    logs = sorted(RECORDED.parent.parent.glob("*/*/decisions.tsv.gz"))
+    lines = sum(gzip.decompress(f.read_bytes()).count(b"\n") for f in logs)
+    runs = len(list(RECORDED.parent.parent.glob("*/*/statistics.json")))
+    assert f"the {runs} runs" in PAGE
+    assert f"all {lines:,} comparisons" in PAGE
