@@ -31,6 +31,8 @@ _KIND_OF_SPAN: Final = {
     "collective": "exposed",
     "wait": "wait",
 }
+#: In place of the number of a span.
+NO_SPAN: Final = -1
 _NS_PER_US: Final = 1000
 _MICROSECONDS: Final = re.compile(r"(\d) us\b")
 _CONTROL_FLOW: Final = ("while", "conditional", "call")
@@ -92,7 +94,7 @@ def encode_side(side: Side, opcodes: Opcodes) -> dict[str, Any]:
                 side, t.name, spans[t.name], rows[t.name], memory[t.name], opcodes
             )
             for t in order
-            if spans[t.name] or t.name == timeline.entry
+            if spans[t.name] or rows[t.name] or t.name == timeline.entry
         ],
     }
 
@@ -149,12 +151,12 @@ def _computation(
         "collectives": [
             {
                 **_collective(row, side.timeline),
-                "span": number[row.name],
+                # What takes no time has no span; the table lists it all the same.
+                "span": number.get(row.name, NO_SPAN),
                 "waits_us": waits.get(row.done, []),
                 "op_name": op_names.get(row.name, ""),
             }
             for row in collectives
-            if row.name in number
         ],
         "memory": _memory(memory, side.timeline, name),
     }

@@ -20,7 +20,7 @@ class Schedule {
     this.lanes = raw.lanes.map((lane) => this.readLane(lane, raw));
     this.end = this.ends.reduce((most, t) => Math.max(most, t), raw.facts.step_time_us);
     this.collectives = raw.collectives;
-    this.collectiveOf = new Map(raw.collectives.map((c) => [c.span, c]));
+    this.collectiveOf = new Map(raw.collectives.filter((c) => c.span >= 0).map((c) => [c.span, c]));
     this.memory = readMemory(raw.memory);
     this.loops = Object.keys(raw.callees).map((name) => raw.names.indexOf(name))
       .filter((span) => span >= 0 && this.exposedShare(span) > 0);

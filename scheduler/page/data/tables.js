@@ -61,11 +61,17 @@ function collectivesOf(side) {
   }))).sort((a, b) => b.total_us - a.total_us || b.latency_us - a.latency_us);
 }
 
+/* A way to the span; what takes no time has none. */
+function collectiveName(app, c) {
+  if (c.span < 0) return make("span", { class: "mono", title: `${c.name} takes no time` }, c.name);
+  return make("button", { type: "button", class: "link", title: c.name, onclick: () => app.jumpToCollective(c) }, c.name);
+}
+
 function collectiveTable(app, side) {
   const items = app.collectives[side];
   const loops = items.some((c) => c.executions > 1);
   const columns = [
-    { title: "Collective", value: (c) => c.name, class: "name", cell: (c) => make("button", { type: "button", class: "link", title: c.name, onclick: () => app.jumpToCollective(c) }, c.name) },
+    { title: "Collective", value: (c) => c.name, class: "name", cell: (c) => collectiveName(app, c) },
     { title: "Kind", value: (c) => c.opcode, cell: (c) => c.opcode, class: "brief" },
     { title: loops ? "Exposed, all runs" : "Exposed", number: true, value: (c) => c.total_us, cell: (c) => shownTime(c.total_us) },
     { title: "Latency", number: true, value: (c) => c.latency_us, cell: (c) => shownTime(c.latency_us) },

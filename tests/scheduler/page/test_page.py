@@ -38,6 +38,8 @@ def side_of(text: str, costs: str, label: str = "") -> Side:
 def pages(tmp_path_factory) -> dict[str, pathlib.Path]:
     folder = tmp_path_factory.mktemp("pages")
     costs = write_costs(folder)
+    no_costs = str(folder / "none.json")
+    pathlib.Path(no_costs).write_text('{"node_cost_us": {}, "latency_us": {}}')
     late, early = side_of(LATE, costs, "before"), side_of(EARLY, costs, "after")
     texts = {
         "one": render_page(late),
@@ -45,6 +47,7 @@ def pages(tmp_path_factory) -> dict[str, pathlib.Path]:
         "long": render_page(Side(long_timeline(20_000))),
         "none": render_page(side_of(_WITHOUT_COLLECTIVES, costs)),
         "chain": render_page(side_of(_CHAIN, costs)),
+        "free": render_page(Side(simulate(module(LATE), costs=no_costs))),
         "bare": render_page(Side(simulate(module(LATE), costs=costs))),
     }
     files = {name: folder / f"{name}.html" for name in texts}
@@ -285,6 +288,15 @@ def test_a_module_without_collectives_says_so(running, pages) -> None:
         assert "Nothing is exposed" in seen.text("#causes")
         assert "nothing can be exposed" in seen.text("#collectives")
         assert seen.page.is_disabled("#worst")
+        assert seen.is_silent()
+
+
+def test_what_takes_no_time_is_listed_all_the_same(running, pages) -> None:
+    with visit(running, pages["free"]) as seen:
+        assert "Every collective ends before" in seen.text("#verdict")
+        assert "Nothing here takes time." in seen.text("#scope")
+        assert seen.page.locator("#collectives tbody tr").count() == 2
+        assert seen.page.locator("#collectives tbody .link").count() == 0
         assert seen.is_silent()
 
 
