@@ -42,18 +42,17 @@ _REBUILT: Final = frozenset(
     )
 )
 
-#: Fields of a module that the IR answers for, not its header.
-_NOT_HEADER: Final = frozenset(
-    (
-        messages.MODULE_NAME,
-        messages.ENTRY_NAME,
-        messages.COMPUTATIONS,
-        messages.ENTRY_ID,
-        messages.SCHEDULE,
-        messages.MODULE_ID,
-        messages.STACK_FRAMES,
-    )
+#: Fields of a module that the IR answers for.
+_FROM_IR: Final = (
+    messages.MODULE_NAME,
+    messages.ENTRY_NAME,
+    messages.COMPUTATIONS,
+    messages.ENTRY_ID,
+    messages.SCHEDULE,
 )
+
+#: Fields that stay as they were, whatever XLA's parser makes of them.
+_KEPT: Final = frozenset((messages.MODULE_ID, messages.STACK_FRAMES))
 
 #: An instruction's id carries its computation's in the upper half.
 _COMPUTATION_SHIFT: Final = 32
@@ -100,24 +99,48 @@ class _Editor:
 
     def module(self) -> bytes:
         """The whole proto."""
-        for computation in self.now.computations:
+        for computation in self._in_proto_order():
             self._add(computation)
-        schedule = b""
-        if self.now.is_scheduled:
-            schedule = wire.bytes_field(messages.SCHEDULE, b"".join(self._sequences))
         entry = self.now.entry.name
-        return b"".join(
-            (
-                wire.bytes_field(messages.MODULE_NAME, self.now.name.encode()),
-                wire.bytes_field(messages.ENTRY_NAME, entry.encode()),
-                *self._computations,
-                self.old.bytes_of(messages.MODULE_ID),
-                wire.varint_field(messages.ENTRY_ID, self._ids[entry]),
-                schedule,
-                *self._header_fields(),
-                self.old.bytes_of(messages.STACK_FRAMES),
+        fields = self._header_fields()
+        fields |= {
+            messages.MODULE_NAME: wire.bytes_field(
+                messages.MODULE_NAME, self.now.name.encode()
+            ),
+            messages.ENTRY_NAME: wire.bytes_field(messages.ENTRY_NAME, entry.encode()),
+            messages.COMPUTATIONS: b"".join(self._computations),
+            messages.ENTRY_ID: wire.varint_field(messages.ENTRY_ID, self._ids[entry]),
+        }
+        if self.now.is_scheduled:
+            fields[messages.SCHEDULE] = wire.bytes_field(
+                messages.SCHEDULE, b"".join(self._sequences)
             )
-        )
+        return _in_order(fields)
+
+    def _in_proto_order(self) -> list[Computation]:
+        """Computations in the order that the proto had, callees before callers.
+
+        Only a computation that was changed can call what stood behind it, or is new.
+        """
+        rank = {name: k for k, name in enumerate(self.old.computations)}
+        order: dict[Computation, None] = {}
+        for first in sorted(
+            self.now.computations, key=lambda c: rank.get(c.name, len(rank))
+        ):
+            # Explicit stack: (computation, whether its callees are in the order).
+            stack = [(first, False)]
+            while stack:
+                computation, ready = stack.pop()
+                if computation in order:
+                    continue
+                if ready or not computation.touched:
+                    order[computation] = None
+                    continue
+                stack.append((computation, True))
+                for instruction in reversed(computation.instructions):
+                    callees = reversed(instruction.called_computations)
+                    stack += [(callee, False) for callee in callees]
+        return list(order)
 
     # -- the module's text, old and new, as XLA reads it ---------------------
 
@@ -158,18 +181,18 @@ class _Editor:
 
     # -- header -------------------------------------------------------------
 
-    def _header_fields(self) -> list[bytes]:
-        present = [n for n in self.old.fields if n not in _NOT_HEADER]
-        if not self.now.header_touched:
-            return [self.old.bytes_of(number) for number in present]
-        before, after = self._read, self._written
-        kept = []
-        for number in dict.fromkeys((*present, *before.fields, *after.fields)):
-            if number in _NOT_HEADER:
-                continue
+    def _header_fields(self) -> dict[int, bytes]:
+        """All fields but those that the IR answers for."""
+        before, after = self.old, self.old
+        if self.now.header_touched:
+            before, after = self._read, self._written
+        kept = {}
+        for number in (*self.old.fields, *before.fields, *after.fields):
             new = after.bytes_of(number)
-            same = new == before.bytes_of(number)
-            kept.append(self.old.bytes_of(number) if same else new)
+            same = number in _KEPT or new == before.bytes_of(number)
+            kept[number] = self.old.bytes_of(number) if same else new
+        for number in _FROM_IR:
+            kept.pop(number, None)
         return kept
 
     # -- computations -------------------------------------------------------
@@ -252,24 +275,22 @@ class _Editor:
         number = self._new_id(name)
         first = number << _COMPUTATION_SHIFT
         ids = {p.id: first + k for k, p in enumerate(hidden.instructions.values())}
-        instructions = [
-            wire.bytes_field(
-                messages.INSTRUCTIONS,
-                b"".join(
-                    (
-                        self._name_field(self._hidden_name(proto.name)),
-                        *_but_rebuilt(proto),
-                        self._written.metadata_of(proto, self.old),
-                        wire.varint_field(messages.ID, ids[proto.id]),
-                        wire.packed_field(
-                            messages.OPERANDS, [ids[o] for o in proto.operands]
-                        ),
-                        wire.packed_field(messages.CALLED, self._called_ids(proto)),
-                    )
+        instructions = []
+        for proto in hidden.instructions.values():
+            name_here = self._hidden_name(proto.name)
+            operands = [ids[o] for o in proto.operands]
+            content = _but_rebuilt(proto) | {
+                messages.NAME: wire.bytes_field(messages.NAME, name_here.encode()),
+                messages.METADATA: self._written.metadata_of(proto, self.old),
+                messages.ID: wire.varint_field(messages.ID, ids[proto.id]),
+                messages.OPERANDS: wire.packed_field(messages.OPERANDS, operands),
+                messages.CALLED: wire.packed_field(
+                    messages.CALLED, self._called_ids(proto)
                 ),
+            }
+            instructions.append(
+                wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
             )
-            for proto in hidden.instructions.values()
-        ]
         self._computations.append(
             _computation(
                 name,
@@ -295,9 +316,6 @@ class _Editor:
         self._names_taken[name] = None
         return name
 
-    def _name_field(self, name: str) -> bytes:
-        return wire.bytes_field(messages.NAME, name.encode())
-
     # -- instructions -------------------------------------------------------
 
     def _instruction(
@@ -322,18 +340,19 @@ class _Editor:
         else:
             _require_value(instruction)
             content = _but_rebuilt(new)
-        control = [ids[p] for p in instruction.control_predecessors]
-        content += [
-            self._name_field(name),
-            metadata,
-            wire.varint_field(messages.ID, ids[instruction]),
-            wire.packed_field(
+        content |= {
+            messages.NAME: wire.bytes_field(messages.NAME, name.encode()),
+            messages.METADATA: metadata,
+            messages.ID: wire.varint_field(messages.ID, ids[instruction]),
+            messages.OPERANDS: wire.packed_field(
                 messages.OPERANDS, [ids[o] for o in instruction.operands]
             ),
-            wire.packed_field(messages.CONTROL, control),
-            wire.packed_field(messages.CALLED, self._called_ids(new)),
-        ]
-        return wire.bytes_field(messages.INSTRUCTIONS, b"".join(content))
+            messages.CONTROL: wire.packed_field(
+                messages.CONTROL, [ids[p] for p in instruction.control_predecessors]
+            ),
+            messages.CALLED: wire.packed_field(messages.CALLED, self._called_ids(new)),
+        }
+        return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
 
     def _called_ids(self, written: InstructionProto) -> list[int]:
         """Ids here of what a written instruction calls, in XLA's order."""
@@ -370,7 +389,7 @@ def _computation(
 
 def _sequence(computation_id: int, order: Sequence[int]) -> bytes:
     """An entry of the schedule."""
-    entry = wire.varint_field(messages.KEY, computation_id)
+    entry = wire.varint_field(messages.KEY, computation_id, always=True)
     ids = wire.packed_field(messages.INSTRUCTION_IDS, order)
     entry += wire.bytes_field(messages.VALUE, ids)
     return wire.bytes_field(messages.SEQUENCES, entry)
@@ -398,8 +417,13 @@ def _require_value(instruction: Instruction) -> None:
         )
 
 
-def _but_rebuilt(proto: InstructionProto) -> list[bytes]:
-    return [proto.bytes_of(n) for n in sorted(proto.fields) if n not in _REBUILT]
+def _in_order(fields: dict[int, bytes]) -> bytes:
+    """Fields, keys included, by their numbers, as XLA writes them."""
+    return b"".join(fields[number] for number in sorted(fields))
+
+
+def _but_rebuilt(proto: InstructionProto) -> dict[int, bytes]:
+    return {n: proto.bytes_of(n) for n in proto.fields if n not in _REBUILT}
 
 
 def _is_only_reordered(computation: Computation, old: ComputationProto) -> bool:
@@ -413,17 +437,17 @@ def _is_only_reordered(computation: Computation, old: ComputationProto) -> bool:
 
 def _merged(
     old: InstructionProto, before: InstructionProto, new: InstructionProto
-) -> list[bytes]:
+) -> dict[int, bytes]:
     """Fields of `old`; of `new` those in which it differs from `before`."""
     config = messages.BACKEND_CONFIG
     configured = before.bytes_of(config) != new.bytes_of(config)
-    content = []
-    for number in sorted(dict.fromkeys((*old.fields, *before.fields, *new.fields))):
+    content = {}
+    for number in (*old.fields, *before.fields, *new.fields):
         if number in _REBUILT:
             continue
         value = new.bytes_of(number)
         same = value == before.bytes_of(number)
         if number == messages.BACKEND_CONFIG_PAYLOAD:
             same = not configured
-        content.append(old.bytes_of(number) if same else value)
+        content[number] = old.bytes_of(number) if same else value
     return content

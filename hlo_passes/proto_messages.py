@@ -158,7 +158,9 @@ def _with_scheduled_stoppers(
             continue
         sequence = b"".join(data[f.value : f.end] for f in parts.get(VALUE, ()))
         sequence += wire.packed_field(INSTRUCTION_IDS, [numbers[key]])
-        content = wire.varint_field(KEY, key) + wire.bytes_field(VALUE, sequence)
+        content = wire.varint_field(KEY, key, always=True) + wire.bytes_field(
+            VALUE, sequence
+        )
         entries += wire.bytes_field(SEQUENCES, content)
     return wire.bytes_field(SCHEDULE, entries)
 

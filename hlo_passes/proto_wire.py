@@ -113,9 +113,9 @@ def encoded_varint(number: int) -> bytes:
     return bytes(encoded)
 
 
-def varint_field(number: int, value: int) -> bytes:
-    """A field that holds an integer; nothing for 0, as proto3 writes it."""
-    if value == 0:
+def varint_field(number: int, value: int, *, always: bool = False) -> bytes:
+    """A field that holds an integer; nothing for 0, unless `always` (map entries)."""
+    if value == 0 and not always:
         return b""
     return encoded_varint(number << 3 | VARINT) + encoded_varint(value)
 

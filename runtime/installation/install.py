@@ -267,6 +267,7 @@ class _ModuleRun:
         module = module_from_proto(
             self.data, filename="<compiled by XLA>", large_constants=False
         )
+        was_scheduled = module.is_scheduled
         try:
             result = self.pipeline.run(module)
         except HloError:
@@ -276,14 +277,17 @@ class _ModuleRun:
             raise PassError(
                 f"a pass failed: {type(problem).__name__}: {problem}", code="E001"
             ) from problem
+        changed = self.data
         if result.changed:
             if self.platform == "cpu":
                 bring_to_cpu(module)
+            if not was_scheduled:
+                # XLA goes on to change the module, and dies over a schedule that it
+                # did not make; it makes its own anyway.
+                module.set_attribute("is_scheduled", None)
             changed = module_to_proto(module)
-        else:
-            changed = None
         self.result = result
-        return changed
+        return None if changed == self.data else changed
 
 
 def install(

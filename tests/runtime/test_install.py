@@ -187,17 +187,28 @@ def test_pass_through_compiles_what_was_there(
     assert [f.code for f in installed.failures] == ["E001"]
 
 
-def test_forms_that_cpus_do_not_know_are_refused_by_name(
-    host_devices: Devices,
+@pytest.mark.parametrize("stage", STAGES)
+def test_a_schedule_made_of_starts_and_dones_runs_on_cpus(
+    host_devices: Devices, stage: str
 ) -> None:
     jitted = jax.jit(over_devices(host_devices(8)))
-    with (
-        runtime.install("async-collective-creator", modules="two_permutes"),
-        pytest.raises(
-            jax.errors.JaxRuntimeError, match=r"E030.*knows no collective-permute-start"
-        ),
-    ):
+    before = jitted(rows())
+    pipeline = "async-collective-creator,latency-hiding-scheduler"
+    with runtime.install(pipeline, stage=stage, modules="two_permutes") as installed:
+        inside = jitted(rows())
+        text = jitted.lower(rows()).compile().as_text()
+    assert installed.fired == 1
+    assert installed.changed == 1
+    assert "-start(" not in text
+    assert same_bits(before, inside)
+
+
+def test_an_order_at_pre_scheduler_is_not_handed_over(host_devices: Devices) -> None:
+    # XLA goes on to change the module there, and dies over a schedule.
+    jitted = jax.jit(over_devices(host_devices(8)))
+    with runtime.install("latency-hiding-scheduler", modules="two_permutes") as at_pre:
         jitted(rows())
+    assert (at_pre.fired, at_pre.changed) == (1, 0)
 
 
 def test_autodiff_scan_and_donation(host_devices: Devices) -> None:

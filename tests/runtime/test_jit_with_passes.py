@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 import runtime
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report
 from tests.runtime.programs import (
     BY_ROWS,
     COMBINER,
@@ -22,6 +24,14 @@ from tests.runtime.programs import (
 )
 
 Devices = Callable[[int], Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Planted(Pass):
+    name: ClassVar[str] = "planted"
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        raise ZeroDivisionError
 
 
 def permutes_of(text: str) -> int:
@@ -128,10 +138,14 @@ def test_an_installation_beside_it(host_devices: Devices) -> None:
 
 
 def test_a_failure_is_the_callers(host_devices: Devices) -> None:
-    host_devices(8)
-    jitted = runtime.jit(
-        over_devices(host_devices(8)), passes="async-collective-creator"
-    )
-    with pytest.raises(jax.errors.JaxRuntimeError, match="E030"):
-        jitted(rows())
-    assert [f.code for f in jitted.installation.failures] == ["E030"]
+    def failing(x: jax.Array) -> Any:
+        return two_permutes(x + 2)
+
+    mapped = over_devices(host_devices(8), failing)
+    jitted = runtime.jit(mapped, passes="fixed-point{max-iterations=1}(hlo-dce)")
+    jitted(rows())
+    planted = runtime.jit(mapped, passes=Pipeline((Planted(),)))
+    with pytest.raises(jax.errors.JaxRuntimeError, match="E001"):
+        planted(rows())
+    assert [f.code for f in planted.installation.failures] == ["E001"]
+    assert same_bits(jitted(rows()), jax.jit(mapped)(rows()))

@@ -77,4 +77,4 @@ def test_every_policy_gives_a_legal_schedule_with_the_same_results(
 ) -> None:
     module = module_to_schedule(draw, devices)
     note(module.to_text())
-    assert same_results_under_every_policy(module, draw, seed) > 1
+    assert same_results_under_every_policy(module, draw, seed) >= 1

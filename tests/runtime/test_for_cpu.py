@@ -1,0 +1,103 @@
+"""Starts and dones made synchronous for XLA's CPU back end."""
+
+from __future__ import annotations
+
+import pytest
+
+from hlo_passes import parse, verify
+from runtime.installation.for_cpu import NotForCpuError, bring_to_cpu
+
+HEAD = """HloModule m, is_scheduled=true, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %r = f32[] add(%a, %b)
+}
+
+%wrapped (q: f32[8]) -> f32[4] {
+  %q = f32[8]{0} parameter(0)
+  ROOT %rs = f32[4]{0} reduce-scatter(%q), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, dimensions={0}, to_apply=%add
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+"""
+PERMUTE = "source_target_pairs={{0,1},{1,0}}"
+
+
+def lines_of(body: str) -> list[str]:
+    module = parse(HEAD + body + "}\n")
+    verify(module)
+    bring_to_cpu(module)
+    verify(module)
+    text = module.to_text()
+    assert ("%wrapped (" in text) == ("async-start" not in body)
+    return [line.strip() for line in text.split("ENTRY")[1].split("\n")[2:-2]]
+
+
+def test_the_collective_runs_where_its_done_stood() -> None:
+    assert lines_of(
+        f"  %s = (f32[8]{{0}}, f32[8]{{0}}) collective-permute-start(%p), channel_id=1, {PERMUTE}\n"
+        "  %n = f32[8]{0} negate(%p)\n"
+        "  %d = f32[8]{0} collective-permute-done(%s)\n"
+        "  ROOT %r = f32[8]{0} add(%d, %n)\n"
+    ) == [
+        "%n = f32[8]{0} negate(%p)",
+        f"%collective-permute = f32[8]{{0}} collective-permute(%p), channel_id=1, {PERMUTE}",
+        "ROOT %r = f32[8]{0} add(%collective-permute, %n)",
+    ]
+
+
+def test_wrapped_collectives() -> None:
+    lines = lines_of(
+        "  %s = ((f32[8]{0}), f32[4]{0}) async-start(%p), calls=%wrapped\n"
+        "  %n = f32[8]{0} negate(%p)\n"
+        "  %d = f32[4]{0} async-done(%s)\n"
+        "  ROOT %r = f32[8]{0} concatenate(%d, %d), dimensions={0}\n"
+    )
+    assert lines[1].startswith("%reduce-scatter = f32[4]{0} reduce-scatter(%p)")
+
+
+def test_control_edges_stay() -> None:
+    lines = lines_of(
+        "  %f = f32[8]{0} abs(%p)\n"
+        f"  %s = (f32[8]{{0}}, f32[8]{{0}}) collective-permute-start(%p), channel_id=1, {PERMUTE}, control-predecessors={{%f}}\n"
+        "  %n = f32[8]{0} negate(%p)\n"
+        "  %d = f32[8]{0} collective-permute-done(%s), control-predecessors={%n}\n"
+        "  %l = f32[8]{0} cosine(%p), control-predecessors={%d}\n"
+        "  %m = f32[8]{0} sine(%p), control-predecessors={%s}\n"
+        "  ROOT %r = f32[8]{0} add(%d, %l)\n"
+    )
+    assert "control-predecessors={%f, %n}" in lines[2]
+    assert "control-predecessors={%collective-permute}" in lines[3]
+    assert "control-predecessors={%collective-permute}" in lines[4]
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        pytest.param(
+            f"  %s = (f32[8]{{0}}, f32[8]{{0}}) collective-permute-start(%p), channel_id=1, {PERMUTE}\n"
+            "  %n = f32[8]{0} negate(%p), control-predecessors={%s}\n"
+            "  %d = f32[8]{0} collective-permute-done(%s)\n"
+            "  ROOT %r = f32[8]{0} add(%d, %n)\n",
+            "%s = collective-permute-start.* must run before %n",
+            id="a control edge between",
+        ),
+        pytest.param(
+            "  %s = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%p)\n"
+            "  ROOT %d = f32[8]{0} copy-done(%s)\n",
+            "%s = copy-start.* knows nothing asynchronous",
+            id="a copy",
+        ),
+        pytest.param(
+            "  ROOT %d = f32[8]{0} collective-broadcast(%p), channel_id=1, replica_groups={{0,1}}\n",
+            "%d = collective-broadcast.* does not know it",
+            id="a broadcast",
+        ),
+    ],
+)
+def test_what_cannot_be_synchronous_is_refused(body: str, message: str) -> None:
+    with pytest.raises(NotForCpuError, match=message):
+        lines_of(body)
