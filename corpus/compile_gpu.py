@@ -287,8 +287,19 @@ def main() -> int:
         help="a compiler option, such as xla_gpu_all_reduce_combine_threshold_bytes=64",
     )
     parser.add_argument("--decisions", action="store_true")
+    parser.add_argument(
+        "--with-elements",
+        action="store_true",
+        help="print every get-tuple-element (jax 0.12 leaves them to their users)",
+    )
     options = parser.parse_args()
-    job = Job(options.input, options.target, options.topology, tuple(options.flag))
+    job = Job(
+        options.input,
+        options.target,
+        options.topology,
+        tuple(options.flag),
+        with_elements=options.with_elements,
+    )
     (recording,) = compile_all([job], decisions=options.decisions)
     write_recording(options.out, job, recording, decisions=options.decisions)
     print(f"{options.out}: {len(recording.dumps)} passes; {recording.outcome}")

@@ -43,7 +43,9 @@ def _compile_hlo(file: str, topology: Any, options: dict[str, Any]) -> None:
 
     data = pathlib.Path(file).read_bytes()
     text = (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()
-    module = _hlo.hlo_module_from_text(text)
+    # StableHLO has no copy; before layouts are assigned a reshape to the same shape
+    # means the same.
+    module = _hlo.hlo_module_from_text(text.replace(" copy(", " reshape("))
     stablehlo = _jax.mlir.hlo_to_stablehlo(module.as_serialized_hlo_module_proto())
     header = dict(
         item.split("=", 1)

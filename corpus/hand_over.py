@@ -16,7 +16,7 @@ import sys
 from record_schedules import TOPOLOGIES, inputs
 
 from hlo_passes.errors import HloError
-from runtime.handed_over import hand_over
+from runtime.handed_over import compile_alone, hand_over
 
 SCHEDULER = "latency-hiding-scheduler"
 PIPELINES = {
@@ -42,16 +42,15 @@ def main() -> int:
         if ".py:" not in source:
             continue
         for topology in options.topology or TOPOLOGIES:
+            try:
+                alone = compile_alone(source, target=options.target, topology=topology)
+            except HloError as problem:
+                print(f"{name} {topology}: XLA alone refuses: {problem}", flush=True)
+                continue
             for label, pipeline in PIPELINES.items():
                 told = f"{name} {topology} {label}"
                 try:
-                    both = hand_over(
-                        source,
-                        passes=pipeline,
-                        stage="post-scheduler",
-                        target=options.target,
-                        topology=topology,
-                    )
+                    both = hand_over(alone, passes=pipeline)
                 except HloError as problem:
                     refused += 1
                     print(f"{told}: {problem}", flush=True)

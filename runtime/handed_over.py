@@ -1,6 +1,7 @@
 """Our passes inside XLA's GPU compilation, beside the compilation without them.
 
-    both = hand_over("model.py:step", passes="latency-hiding-scheduler", target=...)
+    alone = compile_alone("model.py:step", target="h100_sxm", topology="1x2x8")
+    both = hand_over(alone, passes="latency-hiding-scheduler")
     both.xla, both.ours        as they left XLA's HLO passes
     both.stops                 '' where XLA's back end came to its end, either way
 
@@ -95,52 +96,77 @@ def install_for_gpu(
     )
 
 
-def hand_over(
-    function: str,
-    *,
-    passes: str,
-    stage: str,
-    target: str,
-    topology: str,
-    costs: str = "",
-) -> HandedOver:
-    """Compile FILE.py:FUNCTION with and without passes.
+@dataclass(frozen=True, slots=True)
+class Alone:
+    """A program that XLA compiled alone: what compilations with passes stand beside.
 
-    Args:
-        function: path and name.
-        passes: a pipeline's text.
-        stage: `pre-scheduler` or `post-scheduler`.
+    Attributes:
+        function: FILE.py:FUNCTION.
         target: a GPU that is not there.
         topology: 'PxHxG'.
-        costs: a table for the scheduler, in place of its estimator.
+        jitted: the function, and its arguments.
+        module: as XLA scheduled it.
+        stops: as of `HandedOver`.
+    """
 
-    Raises:
-        HloError: as `runtime.lower`, `runtime.install` and the passes.
-        RefusedError: E040, XLA does not take what the passes made.
-        UsageError: U028, there was nothing in the program for these passes.
+    function: str
+    target: str
+    topology: str
+    jitted: tuple[Any, tuple[Any, ...]]
+    module: Module
+    stops: str
+
+
+def compile_alone(function: str, *, target: str, topology: str) -> Alone:
+    """Compile FILE.py:FUNCTION without passes.
+
+    Raises HloError as `runtime.lower`; NoGpuCompilerError R007 before jax 0.12.
     """
     require_transformations()
     jitted, arguments = read_program(function, gpu_aot.gpu_devices(target, topology))
-    xla, stops = capture.lower_to_the_end(
+    module, stops = capture.lower_to_the_end(
         jitted, *arguments, target=target, topology=topology
     )
+    return Alone(function, target, topology, (jitted, arguments), module, stops)
+
+
+def hand_over(
+    alone: Alone, *, passes: str, stage: str = "post-scheduler", costs: str = ""
+) -> HandedOver:
+    """Compile a program once more, with passes inside.
+
+    Args:
+        alone: of `compile_alone`.
+        passes: a pipeline's text.
+        stage: `pre-scheduler` or `post-scheduler`.
+        costs: a table for the scheduler, in place of its estimator.
+
+    Raises:
+        HloError: as `runtime.install` and the passes.
+        RefusedError: E040, XLA does not take what the passes made.
+        UsageError: U028, there was nothing in the program for these passes.
+    """
+    target, topology = alone.target, alone.topology
+    jitted, arguments = alone.jitted
     with install_for_gpu(
         passes, stage=stage, target=target, topology=topology, costs=costs
     ) as installed:
         ours, refusal = _with_passes(jitted, arguments, target, topology, installed)
     if not installed.fired:
         raise UsageError(
-            f"the passes ran in none of the {installed.seen} modules of {function}",
+            f"the passes ran in none of the {installed.seen} modules of "
+            f"{alone.function}",
             code="U028",
             hint="they look for communication, and the program has none",
         )
-    if refusal and refusal != stops:
+    if refusal and refusal != alone.stops:
         raise RefusedError(
             f"XLA's GPU compiler does not take what the passes made: {refusal}",
-            hint="without them it " + (f"stops at: {stops}" if stops else "compiles"),
+            hint="without them it "
+            + (f"stops at: {alone.stops}" if alone.stops else "compiles"),
         )
-    moved, common = _moved(xla, ours)
-    return HandedOver(xla, ours, stops, installed.changed, moved, common)
+    moved, common = _moved(alone.module, ours)
+    return HandedOver(alone.module, ours, alone.stops, installed.changed, moved, common)
 
 
 def lower_with_passes(
@@ -153,7 +179,7 @@ def lower_with_passes(
 ) -> Module:
     """FILE.py:FUNCTION as XLA's GPU compiler schedules it with passes inside.
 
-    Arguments and errors are those of `hand_over`.
+    Arguments and errors are those of `compile_alone` and `hand_over`.
     """
     require_transformations()
     jitted, arguments = read_program(function, gpu_aot.gpu_devices(target, topology))
