@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import PassError
 from scheduler.latency_hiding import attributes as attr
+from scheduler.latency_hiding.async_form import SPELLINGS, start_of
 from scheduler.latency_hiding.group_rules import GROUP_RULES
 from scheduler.latency_hiding.resources import RESOURCE_NAMES, Resource
 from scheduler.latency_hiding.scan import Watcher
@@ -44,6 +45,32 @@ def find_groups(graph: ScheduleGraph) -> dict[int, list[int]]:
         group = annotated_group(instruction)
         if group is not None and group != _NONE:
             found.setdefault(group, []).append(n)
+    if graph.tracker.settings.top_down_scheduling:
+        return _top_down_groups(graph, found)
+    return found
+
+
+def _top_down_groups(
+    graph: ScheduleGraph, groups: dict[int, list[int]]
+) -> dict[int, list[int]]:
+    """Top-down: dones hand their annotation to their starts.
+
+    Groups of generic halves alone are dropped: a start and its done would be placed
+    side by side.
+    """
+    annotated = {n for members in groups.values() for n in members}
+    found: dict[int, list[int]] = {}
+    for group, members in groups.items():
+        spellings = [SPELLINGS[graph.instructions[n].opcode] for n in members]
+        if all(spelling == "generic" for _, spelling in spellings):
+            continue
+        moved: list[int] = []
+        for n, spelling in zip(members, spellings, strict=True):
+            start = n
+            if spelling == ("done", "generic"):
+                start = graph.index[start_of(graph.instructions[n])]
+            moved.append(n if start in annotated else start)
+        found[group] = sorted(dict.fromkeys(moved))
     return found
 
 
@@ -127,7 +154,8 @@ class GroupState:
         need: dict[Resource, int] = {}
         for n in members:
             start = graph.start_of(n)
-            adds_up = graph.instructions[n].opcode == "async-done" and (
+            spelling = SPELLINGS[graph.instructions[n].opcode]
+            adds_up = spelling == ("done", "generic") and (
                 pessimistic or start not in inside
             )
             for resource, count in graph.needs.get(n, ()):

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 from hlo_passes.errors import PassError
 from hlo_passes.ir.instruction import Instruction
 from scheduler.latency_hiding import attributes as attr
+from scheduler.latency_hiding.async_form import is_generic
 from scheduler.latency_hiding.memory_bound import is_memory_bound
 
 if TYPE_CHECKING:
     from scheduler.latency_hiding.graph import ScheduleGraph
 
-_DELAYED_OPCODES: Final = ("custom-call", "async-start", "async-done")
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")
 _EARLIEST: Final = "force_earliest_schedule"
@@ -29,7 +29,7 @@ _EARLIEST: Final = "force_earliest_schedule"
 
 def is_delayed_by_hint(instruction: Instruction) -> bool:
     """Whether `force_delay` stands on an opcode that heeds it."""
-    if instruction.opcode not in _DELAYED_OPCODES:
+    if instruction.opcode != "custom-call" and not is_generic(instruction):
         return False
     return attr.frontend(instruction, attr.HINT) == "force_delay"
 

@@ -61,8 +61,8 @@ class SchedulerSettings:
         schedule_send_recvs: send and recv count as asynchronous (generic flavour).
         force_send_recv_to_use_same_resource: host receives count as host sends.
         track_sync_op_resource_usage: synchronous collectives use their resource.
-        resource_sharing: users of a shareable resource slow each other down.
-        resource_serializing: kLessSerialResourceConflict.
+        resource_serializing: kLessSerialResourceConflict; no resource is serial unless
+            a tracker of one's own says so.
         deannotate_group_if_blocked: give up a scheduling group that blocks.
         flexible_scheduling_annotation_scheduling: the last start of a group is free.
         aggressive_flexible_annotation_scheduling: and delayed as long as possible.
@@ -103,7 +103,6 @@ class SchedulerSettings:
     schedule_send_recvs: bool = True
     force_send_recv_to_use_same_resource: bool = False
     track_sync_op_resource_usage: bool = False
-    resource_sharing: bool = False
     resource_serializing: bool = False
     deannotate_group_if_blocked: bool = False
     flexible_scheduling_annotation_scheduling: bool = False
