@@ -26,11 +26,13 @@ IMAGES = pathlib.Path(__file__).parent / "images"
 SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"
 
 
-def side(folder: pathlib.Path, which: str) -> Side:
+def side(folder: pathlib.Path, which: str, topology: str) -> Side:
     """XLA's schedule of a module, 'before' or 'after', simulated with XLA's costs."""
     name = SCHEDULED.format(which)
     module = read_module(str(folder / name))
-    timeline = scheduler.simulate(module, costs=str(folder / "costs.json.gz"))
+    timeline = scheduler.simulate(
+        module, costs=str(folder / "costs.json.gz"), topology=topology
+    )
     return Side(timeline, which, name, module)
 
 
@@ -76,10 +78,12 @@ def main(golden: pathlib.Path) -> None:
             executable_path=chromium, args=["--no-sandbox"]
         )
         row = "#collectives td .link >> nth=1"
-        page = render_page(side(large, "after"))
+        page = render_page(side(large, "after", "1x1x8"))
         shoot(browser, page, "page.png", "light", row, 1180)
         moved = "#moves td .link >> nth=1"
-        both = render_page(side(loops, "after"), side(loops, "before"))
+        both = render_page(
+            side(loops, "after", "1x16x8"), side(loops, "before", "1x16x8")
+        )
         shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
         first, second = tutorial_sides()
         gather = "#moves td .link >> text=all-gather-start.1"
