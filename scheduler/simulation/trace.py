@@ -115,16 +115,17 @@ def _slice(
     end_us: float,
     told: dict[str, Any],
 ) -> list[Event]:
-    """Begin and end of a slice at (process, thread)."""
+    """Begin and end of a slice at (process, thread).
+
+    Both say what it is: some readers match an end with its begin by all of that.
+    """
     process, thread = place
     start = _whole_ns(start_us)
+    what = {"name": name, "cat": category, "pid": process, "tid": thread, "args": told}
     return [
-        {
-            "ph": "B", "name": name, "cat": category, "pid": process, "tid": thread,
-            "ts": start, "args": told,
-        },
-        {"ph": "E", "pid": process, "tid": thread, "ts": max(start, _whole_ns(end_us))},
-    ]  # fmt: skip
+        {"ph": "B", "ts": start, **what},
+        {"ph": "E", "ts": max(start, _whole_ns(end_us)), **what},
+    ]
 
 
 def _named(what: str, process: int, thread: int, name: str) -> Event:

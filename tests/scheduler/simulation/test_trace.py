@@ -74,6 +74,7 @@ def _slices(events: list[dict[str, Any]]) -> list[Slice]:
             stack.append(event)
         else:
             begin = stack.pop()
+            assert all(event[key] == begin[key] for key in ("name", "cat", "args"))
             found.append((begin["ts"], event["ts"], begin["name"]))
     assert not stack
     return found
@@ -150,7 +151,7 @@ def test_random_traces_nest(steps: Steps, streams: int) -> None:
 @pytest.mark.parametrize(
     "fault",
     [
-        {"ph": "E", "pid": 1, "tid": 1, "ts": 3.0},
+        {"ph": "E", "pid": 1, "tid": 1, "ts": 99.0},
         {"ph": "B", "name": "x", "pid": 1, "tid": 1, "ts": 3.0},
         {"ph": "s", "name": "x", "id": 99, "pid": 1, "tid": 1, "ts": 3.0},
         {"ph": "C", "name": "memory", "pid": 1, "tid": 0, "ts": 0.0,
