@@ -28,9 +28,9 @@ class _StoppedError(Exception):
 
 
 class _CountedModule(Module):
-    """A module that says when it was changed so many times."""
+    """A module that says when it was changed so many times: `limit`, a version."""
 
-    limit: int
+    limit: int | None = None
 
     @property
     def version(self) -> int:  # type: ignore[override]  # an attribute of Module
@@ -40,7 +40,7 @@ class _CountedModule(Module):
     @version.setter
     def version(self, value: int) -> None:
         self.__dict__["version"] = value
-        if value > self.__dict__.get("limit", value):
+        if self.limit is not None and value >= self.limit:
             raise _StoppedError
 
 
@@ -70,7 +70,7 @@ def state_after(module: Module, pipeline: Pipeline, limit: int) -> Module | None
             each.run(copy, pipeline.context, Report())
     except _StoppedError:
         pass
-    copy.limit = copy.version
+    copy.limit = None
     text = copy.to_text()
     try:
         verify(copy, allow_unknown=True)

@@ -19,6 +19,7 @@ from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.reduction.changes import slices
 from hlo_passes.reduction.reducer import reduce_module
+from hlo_passes.verify.verifier import verify
 from runtime.bisect.oracles import Oracle
 from runtime.bisect.rewrites import Rewrite, first_bad_rewrite
 from runtime.bisect.verdict import GOOD, Verdict, bad, untried
@@ -59,8 +60,11 @@ def bisect(
 ) -> Bisection:
     """Find what harms a module.
 
-    Raises UsageError U040 where nothing does, or nothing can be tried.
+    Raises:
+        UsageError: U040, nothing does, or nothing can be tried.
+        VerificationError: the module itself is refused.
     """
+    verify(module, allow_unknown=True)
     started = time.perf_counter()
     search = _Search(oracle, pipeline.context, progress)
     start, passes, verdict = search.guilty(module, pipeline.passes)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -39,7 +40,7 @@ class SwapPermutes(ComputationPass):
         permutes = [
             i for i in computation.instructions if i.opcode == "collective-permute"
         ]
-        for one, other in zip(permutes, permutes[1:], strict=False):
+        for one, other in itertools.pairwise(permutes):
             if one.shape == other.shape and one.operands != other.operands:
                 users = one.users, other.users
                 operands = one.operands, other.operands

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import random
 import stat
 
 import pytest
@@ -13,12 +12,12 @@ import hlo_passes
 from hlo_passes.cli.main import main
 from hlo_passes.passes import registry
 from runtime.bisect.oracles import CrashOracle, Oracle, RunOracle, ScriptOracle
+from runtime.bisect.rewrites import Rewrite, first_bad_rewrite
 from runtime.bisect.search import Bisection, bisect
 from tests.modules import SHARED, read_text
 from tests.reduction import wrong_passes
 from tests.reduction.test_extract import TEXT
 from tests.reduction.wrong_passes import CommuteOperands, FailOnDots
-from tests.spmd_modules import spmd_module
 
 
 def _bisect(module: hlo_passes.Module, wrong, oracle: Oracle) -> Bisection:
@@ -47,21 +46,29 @@ def test_a_run_shows_the_wrong_rewrite_in_a_loop() -> None:
 
 
 def test_of_many_rewrites_the_wrong_one_is_named() -> None:
-    text = spmd_module(random.Random(12), 2)
-    lines = [line for line in text.split("\n") if "ROOT %result" not in line]
-    first = text[text.index("ENTRY %main (") :].split(": ")[0].rpartition("(")[2]
-    shape = text[text.index(f"%{first} = ") :].split(" ")[2]
-    at = max(k for k, line in enumerate(lines) if " = " in line)
-    lines[at + 1 : at + 1] = [
-        f"  %even = {shape} maximum(%{first}, %{first})",
-        f"  %other = {shape} add(%even, %{first})",
-        f"  ROOT %last = {shape} subtract(%other, %{first})",
-    ]
-    module = hlo_passes.parse("\n".join(lines))
-    found = _bisect(module, CommuteOperands("subtract"), RunOracle(2, 0, 60))
-    assert found.module.instruction_count <= 3
-    assert found.rewrite is not None
-    assert all("subtract" in line for line in found.rewrite.lines)
+    # The reduced module is one that the pass changes in one place; so the rewrites of
+    # the whole module are asked.
+    lines = [f"  %v{k} = f32[4]{{0}} add(%v{k - 1}, %p)" for k in range(1, 6)]
+    lines[3] = lines[3].replace("add", "subtract")
+    module = hlo_passes.parse(
+        "ENTRY %main {\n  %p = f32[4]{0} parameter(0)\n"
+        "  %v0 = f32[4]{0} sine(%p)\n" + "\n".join(lines) + "\n"
+        "  ROOT %r = f32[4]{0} negate(%v5)\n}\n"
+    )
+    pipeline = hlo_passes.Pipeline((CommuteOperands("subtract"),))
+    oracle = RunOracle(1, 0, 60)
+    try:
+        rewrite = first_bad_rewrite(module, pipeline, oracle.judge)
+    finally:
+        oracle.close()
+    assert rewrite == Rewrite(
+        change=4,
+        changes=5,
+        lines=(
+            "- %v4 = f32[4]{0} subtract(%v3, %p)",
+            "+ %v4 = f32[4]{0} subtract(%p, %v3)",
+        ),
+    )
 
 
 @pytest.fixture
