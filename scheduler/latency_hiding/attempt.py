@@ -6,7 +6,7 @@ order = attempt.place_all()
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from hlo_passes.ir.computation import Computation
@@ -64,6 +64,7 @@ class Attempt:
         environment: Environment,
         *,
         memory_limit_bytes: int | None,
+        costs_us: Mapping[Instruction, float] | None = None,
         watch: Callable[[ScheduleGraph], Watcher] | None = None,
     ) -> None:
         """Build the graph.
@@ -73,6 +74,7 @@ class Attempt:
             memory: of the module, in that order.
             environment: of the run.
             memory_limit_bytes: of this round.
+            costs_us: node costs, where they are known already.
             watch: makes the watcher of all comparisons, from the graph.
         """
         settings = environment.settings
@@ -82,6 +84,7 @@ class Attempt:
             computation.instructions,
             environment.estimator,
             environment.tracker,
+            costs_us,
         )
         connect_all(graph, memory.alias_hazard_uses)
         state = self.state = SchedulingState(

@@ -37,7 +37,11 @@ from scheduler.latency_hiding.result import (
 from scheduler.latency_hiding.rule import Rule
 from scheduler.latency_hiding.rules import RULES, active_rules
 from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.statistics import Statistics, lhs_statistics
+from scheduler.latency_hiding.statistics import (
+    Statistics,
+    lhs_statistics,
+    node_cost_us,
+)
 from scheduler.latency_hiding.tracker import AsyncTracker
 from scheduler.memory.pressure import ModuleMemory
 
@@ -125,6 +129,7 @@ class _Run:
         self.decisions: dict[Computation, list[Decision]] = {}
         self.start_reasons: dict[Computation, dict[Instruction, str]] = {}
         self.dropped_hazards: dict[Computation, tuple[tuple[str, str], ...]] = {}
+        self.costs_us: dict[Computation, dict[Instruction, float]] = {}
         self.explanation = ""
         self._told_at = time.monotonic()
 
@@ -233,6 +238,7 @@ class _Run:
             memory,
             self.environment,
             memory_limit_bytes=self.limit_bytes,
+            costs_us=self._costs_us(computation),
             watch=None if log is None else log.watch,
         )
         count = len(attempt.graph)
@@ -257,6 +263,7 @@ class _Run:
             memory,
             self.environment,
             memory_limit_bytes=self.limit_bytes,
+            costs_us=self._costs_us(computation),
         )
         explainer = Explainer(attempt.graph.index[wanted], self.environment.rules)
         attempt.place_all(explainer)
@@ -270,12 +277,23 @@ class _Run:
                 f"scheduling %{computation.name}: {placed:,} of {count:,} instructions"
             )
 
+    def _costs_us(self, computation: Computation) -> dict[Instruction, float]:
+        """Node costs, asked for once."""
+        known = self.costs_us.get(computation)
+        if known is None:
+            estimator = self.environment.estimator
+            known = self.costs_us[computation] = {
+                i: node_cost_us(estimator, i) for i in computation.instructions
+            }
+        return known
+
     def _statistics(self, computation: Computation, memory: ModuleMemory) -> Statistics:
         initial = memory.of(computation).initial_bytes
         return lhs_statistics(
             computation,
             self.environment.estimator,
             self.environment.tracker,
+            costs_us=self._costs_us(computation),
             peak_bytes=initial + memory.stored_peak_bytes(computation),
         )
 

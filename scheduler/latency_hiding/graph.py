@@ -13,7 +13,7 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from hlo_passes.ir.computation import Computation
@@ -63,15 +63,28 @@ class ScheduleGraph:
         instructions: Sequence[Instruction],
         estimator: Estimator,
         tracker: AsyncTracker,
+        costs_us: Mapping[Instruction, float] | None = None,
     ) -> None:
-        """Nodes without edges; `edges.connect_all` adds those."""
+        """Nodes without edges; `edges.connect_all` adds those.
+
+        Args:
+            computation: whose graph this is.
+            instructions: in the base order.
+            estimator: of costs and latencies, us.
+            tracker: tells halves and resources.
+            costs_us: node costs, where they are known already.
+        """
         self.computation = computation
         self.instructions = tuple(instructions)
         count = len(self.instructions)
         self.index = {i: n for n, i in enumerate(self.instructions)}
         self.estimator = estimator
         self.tracker = tracker
-        self.cost = [node_cost_us(estimator, i) for i in self.instructions]
+        self.cost = (
+            [node_cost_us(estimator, i) for i in self.instructions]
+            if costs_us is None
+            else [costs_us[i] for i in self.instructions]
+        )
         self.preds: list[list[int]] = [[] for _ in range(count)]
         self.succs: list[list[int]] = [[] for _ in range(count)]
         self.pred_us: list[list[float] | None] = [None] * count
