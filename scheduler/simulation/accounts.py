@@ -57,6 +57,17 @@ class Account:
 
 
 @dataclass(slots=True)
+class _Own:
+    """Sums over the works of one run; see `Account`."""
+
+    exposed_us: float = 0.0
+    other_exposed_us: float = 0.0
+    communication_us: float = 0.0
+    synchronous_us: float = 0.0
+    streams: dict[Stream, float] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
 class Accounts:
     """Accounts of runs, each made once.
 
@@ -89,57 +100,57 @@ class Accounts:
         return work.price.us if body is None else body.elapsed[self.device]
 
     def _make(self, run: Run) -> Account:
-        device, program = self.device, run.program
+        program, own = run.program, self._own(run)
         parts = [
             (self.of(part), times) for ran in run.called.values() for part, times in ran
         ]
-        mine: dict[str, float] = dict.fromkeys(("comm", "async", "waits", "other"), 0.0)
-        sync_us = 0.0
-        streams: dict[Stream, float] = {}
-        for work in program.works:
-            duration = self.duration_us(run, work)
-            waited = run.waits.get(work.number, [0.0] * (device + 1))[device]
-            mine["waits"] += waited
-            if work.kind in _COMMUNICATION:
-                mine["comm"] += duration
-            else:
-                mine["other"] += waited
-            if work.stream is None:
-                sync_us += duration
-            else:
-                mine["async"] += duration
-                streams[work.stream] = streams.get(work.stream, 0.0) + duration
-        mine["waits"] += sum(wait[device] for wait in run.outer_waits.values())
-        own_us = sum(program.costs_us)
+        streams = dict(own.streams)
         for part, times in parts:
             for stream, busy in part.streams.items():
                 streams[stream] = streams.get(stream, 0.0) + busy * times
-        waits = mine["waits"] + sum(p.exposed_us * n for p, n in parts)
-        step = run.elapsed[device]
-        if run is self.entry:
-            # What nobody asked for still has to end before the step does.
-            waits += step - run.lane_end[device]
+        lane_us = sum(program.costs_us) + own.synchronous_us
+        in_order_us = lane_us + sum(p.bound_us * n for p, n in parts)
+        lane = self._lane_name(run, in_order_us, own.synchronous_us)
         closed = not program.hands_over and all(p.is_closed for p, _ in parts)
-        in_order = own_us + sync_us + sum(p.bound_us * n for p, n in parts)
-        lane = self._lane_name(run, in_order, sync_us)
-        bound, by = self._bound(run, (in_order, lane), streams, is_whole=closed)
+        bound, by = self._bound(run, (in_order_us, lane), streams, is_whole=closed)
         return Account(
-            step_us=step,
+            step_us=run.elapsed[self.device],
             compute_us=run.compute_us,
-            exposed_us=waits,
-            other_exposed_us=mine["other"]
+            exposed_us=own.exposed_us + sum(p.exposed_us * n for p, n in parts),
+            other_exposed_us=own.other_exposed_us
             + sum(p.other_exposed_us * n for p, n in parts),
-            communication_us=mine["comm"]
+            communication_us=own.communication_us
             + sum(p.communication_us * n for p, n in parts),
-            serial_us=own_us
-            + sync_us
-            + mine["async"]
+            serial_us=lane_us
+            + sum(own.streams.values())
             + sum(p.serial_us * n for p, n in parts),
             bound_us=bound,
             bound_by=by,
             streams=streams,
             is_closed=closed,
         )
+
+    def _own(self, run: Run) -> _Own:
+        """What the works of one run add up to, without those of what it calls."""
+        own = _Own()
+        for work in run.program.works:
+            duration = self.duration_us(run, work)
+            waits = run.waits.get(work.number)
+            waited = 0.0 if waits is None else waits[self.device]
+            own.exposed_us += waited
+            if work.kind in _COMMUNICATION:
+                own.communication_us += duration
+            else:
+                own.other_exposed_us += waited
+            if work.stream is None:
+                own.synchronous_us += duration
+            else:
+                own.streams[work.stream] = own.streams.get(work.stream, 0.0) + duration
+        own.exposed_us += sum(wait[self.device] for wait in run.outer_waits.values())
+        if run is self.entry:
+            # What nobody asked for still has to end before the step does.
+            own.exposed_us += run.elapsed[self.device] - run.lane_end[self.device]
+        return own
 
     def _bound(
         self,

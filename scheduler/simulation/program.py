@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir import opcodes
@@ -28,9 +28,7 @@ from scheduler.passes.send_recv import owner_of_transfer
 from scheduler.passes.stream_values import Stream, runs_synchronously
 from scheduler.simulation.prices import Prices
 from scheduler.simulation.rules import Rules
-from scheduler.simulation.surroundings import Surroundings
-
-WorkKind = Literal["collective", "transfer", "copy", "async"]
+from scheduler.simulation.surroundings import Surroundings, WorkKind
 
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")

@@ -9,7 +9,7 @@ surroundings.trip_count(loop)    its known trip count, else 1
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
@@ -32,6 +32,7 @@ _HOST_LINK: Final = "host link"
 _HOST_SPACE: Final = "S(5)"
 
 Groups = tuple[tuple[int, ...], ...]
+WorkKind = Literal["collective", "transfer", "copy", "async"]
 
 
 @dataclass(slots=True)
@@ -52,7 +53,7 @@ class Surroundings:
     unknown_trips: list[str] = field(default_factory=list)
     leaves_out: bool = False
     _streams: dict[Instruction, Stream] = field(default_factory=dict)
-    _groups: DeviceGroups | None = None
+    _groups: DeviceGroups = field(init=False)
     _is_whole: dict[Groups, bool] = field(default_factory=dict)
     _device_count: int = 0
 
@@ -96,7 +97,7 @@ class Surroundings:
         kind = scope_kind(start) or "communication"
         return Stream(kind, 0)
 
-    def kind(self, start: Instruction):
+    def kind(self, start: Instruction) -> WorkKind:
         """What kind of work a start begins."""
         if start.opcode in ("send", "recv"):
             return "transfer"
@@ -136,7 +137,6 @@ class Surroundings:
     def _written_groups(self, instruction: Instruction) -> Groups | None:
         if instruction.opcode in ("send", "recv"):
             return _transfer_groups(instruction)
-        assert self._groups is not None
         if instruction.opcode in opcodes.SYNC_COLLECTIVES:
             return self._groups.of(instruction, instruction.opcode)
         return self._groups.of_start(instruction)

@@ -15,6 +15,7 @@ Source of the form: Chrome's "Trace Event Format"; times are microseconds.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from scheduler.simulation.timeline import COMPUTE_LANE, CollectiveRow, Timeline
@@ -61,27 +62,12 @@ class _Flows:
 
 
 def _process(timeline: Timeline, name: str, process: int, flows: _Flows) -> list[Event]:
-    times = timeline.computations[name]
-    often = f", {times.executions:g} times" if times.executions != 1.0 else ""
-    events = [
-        _named("process_name", process, 0, f"%{name}{often}"),
-        {
-            "ph": "M", "name": "process_sort_index", "pid": process, "tid": 0,
-            "args": {"sort_index": process},
-        },
-    ]  # fmt: skip
+    rows = [row for row in timeline.collectives if row.computation == name]
     threads = {
         lane: number
         for number, lane in enumerate(timeline.lanes(name), _DONE_THREAD + 1)
-        if lane != COMPUTE_LANE
-    }
-    threads[COMPUTE_LANE] = _COMPUTE_THREAD
-    events.append(
-        _named("thread_name", process, _DONE_THREAD, "dones that need not wait")
-    )
-    for lane, thread in sorted(threads.items(), key=lambda item: item[1]):
-        events.append(_named("thread_name", process, thread, lane))
-    rows = [row for row in timeline.collectives if row.computation == name]
+    } | {COMPUTE_LANE: _COMPUTE_THREAD}
+    events = _names(timeline, name, process, threads)
     by_name = {row.name: row for row in rows}
     for span in timeline.spans_of(name):
         row = by_name.get(span.name)
@@ -101,6 +87,26 @@ def _process(timeline: Timeline, name: str, process: int, flows: _Flows) -> list
         if point.computation == name
     ]  # fmt: skip
     return events
+
+
+def _names(
+    timeline: Timeline, name: str, process: int, threads: Mapping[str, int]
+) -> list[Event]:
+    """What a process and its threads are called, and the process's place."""
+    times = timeline.computations[name]
+    often = f", {times.executions:g} times" if times.executions != 1.0 else ""
+    called = {**threads, "dones that need not wait": _DONE_THREAD}
+    return [
+        _named("process_name", process, 0, f"%{name}{often}"),
+        {
+            "ph": "M", "name": "process_sort_index", "pid": process, "tid": 0,
+            "args": {"sort_index": process},
+        },
+        *(
+            _named("thread_name", process, thread, lane)
+            for lane, thread in sorted(called.items(), key=lambda item: item[1])
+        ),
+    ]  # fmt: skip
 
 
 def _whole_ns(us: float) -> float:
