@@ -68,7 +68,8 @@ class ExecutionStreamAssignment(Pass):
             runtime would choose another stream; `all` starts; `none`.
         xla_communication_streams: how many XLA's runtime itself will use.
         jax_release: whose XLA is followed; `none`: the source named above. That of jax
-            0.10 counts groups of collectives as compute.
+            0.10 counts groups of collectives as compute, that of 0.12 has streams for
+            copies to and from the host, which are then left alone.
     """
 
     name: ClassVar[str] = "execution-stream-assignment"
@@ -112,7 +113,7 @@ class ExecutionStreamAssignment(Pass):
     def _write_queue(self, start: Instruction, stream: Stream, report: Report) -> None:
         report.count(f"on-{str(stream).replace(' ', '-')}")
         queue = stream.queue_id(self.number_of_compute_streams)
-        if operation_queue_id(start) == queue:
+        if queue is None or operation_queue_id(start) == queue:
             return
         if not has_gpu_config(start):
             report.remark(
@@ -134,7 +135,9 @@ class ExecutionStreamAssignment(Pass):
         unannotated = [
             start
             for start in assigned
-            if annotated_number(start) is None and start not in assigned.synchronous
+            if annotated_number(start) is None
+            and start not in assigned.synchronous
+            and assigned[start].is_numbered
         ]
         if self.annotate == "changed":
             chosen_by_xla = assign_streams(

@@ -20,19 +20,25 @@ from typing import Final, Literal
 from hlo_passes.errors import ParseError, PassError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import Shape
 from hlo_passes.passes.gpu_backend_config import (
+    JaxRelease,
     collective_config,
     operation_queue_id,
 )
 from scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
 
-StreamKind = Literal["default", "compute", "communication"]
+#: Copies between host and device have two streams of their own in jax 0.12's XLA.
+CopyKind = Literal["memcpy-d2h", "memcpy-h2d"]
+StreamKind = Literal["default", "compute", "communication", "memcpy-d2h", "memcpy-h2d"]
 
 #: Frontend attribute with the number of a stream, or the word 'collective'.
 STREAM_ANNOTATION: Final = "_xla_stream_annotation"
 #: Marks an asynchronous call whose collectives are launched as one.
 COLLECTIVES_GROUP: Final = "_collectives_group"
 _COLLECTIVE: Final = "collective"
+#: Number of the host's memory in a layout: S(5). Source: `xla/layout.h` there.
+HOST_MEMORY: Final = 5
 #: XLA's numbers of streams; with `collective_multi_streaming` it has two of the second.
 DEFAULT_COMPUTE_STREAMS: Final = 4
 DEFAULT_COMMUNICATION_STREAMS: Final = 1
@@ -41,6 +47,10 @@ _LARGEST_NUMBER: Final = (1 << 31) - 1
 
 #: Older runtimes numbered kinds of streams: number on the communication side.
 _OLD_KINDS: Final = {"collective": 0, "p2p0": 1, "p2p1": 2, "memcpyp2p": 3}
+_COPIES: Final[dict[str, CopyKind]] = {
+    "memcpy-d2h": "memcpy-d2h",
+    "memcpy-h2d": "memcpy-h2d",
+}
 _OLD_KIND: Final = re.compile(r"(?:k|async_stream_kind_)?(\w+)")
 _NUMBERED: Final = re.compile(
     r"(?P<kind>comput|communication)(?:e|ation)?(?:[ _]stream)?[ \[]?(?P<n>\d+)\]?"
@@ -49,23 +59,32 @@ _NUMBERED: Final = re.compile(
 
 @dataclass(frozen=True, slots=True, order=True)
 class Stream:
-    """One stream: the default one, or a numbered one beside it."""
+    """One stream: the default one, a numbered one, or one for copies."""
 
     kind: StreamKind
     number: int = 0
 
     def __str__(self) -> str:
         """'default', 'compute 0', 'communication 1'."""
-        return self.kind if self.kind == "default" else f"{self.kind} {self.number}"
+        return f"{self.kind} {self.number}" if self.is_numbered else self.kind
 
-    def queue_id(self, compute_streams: int = DEFAULT_COMPUTE_STREAMS) -> int:
+    @property
+    def is_numbered(self) -> bool:
+        """Whether there are several of its kind."""
+        return self.kind in ("compute", "communication")
+
+    def queue_id(self, compute_streams: int = DEFAULT_COMPUTE_STREAMS) -> int | None:
         """The `operation_queue_id`: default 0, compute from 1 on, then communication.
+
+        None for the streams of copies.
 
         Explicit numbers may lie above `compute_streams`; the ids of two streams are
         then the same number, and the stream annotation tells them apart.
         """
         if self.kind == "default":
             return 0
+        if not self.is_numbered:
+            return None
         first = 1 if self.kind == "compute" else 1 + compute_streams
         return first + self.number
 
@@ -88,6 +107,9 @@ class Stream:
         word = text.strip().lower()
         if word == "default":
             return DEFAULT_STREAM
+        copies = _COPIES.get(word.removesuffix("_stream").replace("_", "-"))
+        if copies is not None:
+            return Stream(copies)
         numbered = _NUMBERED.fullmatch(word)
         if numbered:
             is_compute = numbered["kind"] == "comput"
@@ -108,13 +130,14 @@ DEFAULT_STREAM: Final = Stream("default")
 
 
 def scope_kind(
-    instruction: Instruction, *, groups_communicate: bool = True
+    instruction: Instruction, *, jax_release: JaxRelease | None = None
 ) -> StreamKind | None:
     """What a start occupies; None for all that starts nothing asynchronous.
 
     A send or recv that is pipelined through a loop starts nothing itself (see
-    `owner_of_transfer`). Groups of collectives are communication unless the caller says
-    otherwise. Source: as the module.
+    `owner_of_transfer`). Source: as the module, and where a release differs, its log:
+    in the XLA of jax 0.10 groups of collectives are compute, in that of 0.12 copies
+    between host and device have streams of their own.
     """
     opcode = instruction.opcode
     if opcode in ("send", "recv"):
@@ -124,14 +147,31 @@ def scope_kind(
         return None
     if opcode in opcodes.NATIVE_ASYNC_STARTS:
         return "communication"
-    if opcode == "copy-start":
-        return "compute"
-    communicates = (
+    if opcode != "copy-start" and (
         instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
         or is_collective_annotation(instruction)
-        or (groups_communicate and COLLECTIVES_GROUP in instruction.frontend_attributes)
-    )
-    return "communication" if communicates else "compute"
+        or (
+            jax_release != "0.10"
+            and COLLECTIVES_GROUP in instruction.frontend_attributes
+        )
+    ):
+        return "communication"
+    return (_copy_kind(instruction) if jax_release == "0.12" else None) or "compute"
+
+
+def _copy_kind(start: Instruction) -> CopyKind | None:
+    """Which way a copy or slice goes between host and device; None for others."""
+    # copy-start: (to, from, context); async-start: ((from, ...), to, context).
+    element = 0 if start.opcode == "copy-start" else 1
+    to_host = _is_in_host_memory(start.shape.elements[element])
+    from_host = bool(start.operands) and _is_in_host_memory(start.operands[0].shape)
+    if to_host:
+        return "memcpy-d2h"
+    return "memcpy-h2d" if from_host else None
+
+
+def _is_in_host_memory(shape: Shape) -> bool:
+    return shape.layout is not None and shape.layout.memory_space == HOST_MEMORY
 
 
 def is_collective_annotation(instruction: Instruction) -> bool:
@@ -194,7 +234,8 @@ def stream_of(
     if number is not None:
         return Stream(kind, number)
     queue = operation_queue_id(start)
-    if queue:
+    # Beyond the compute streams it is the mark of XLA's stream-attribute-annotator.
+    if queue and (kind == "communication" or queue <= compute_streams):
         return Stream.of_queue_id(queue, kind, compute_streams)
     if start.frontend_attributes.get("_xla_gpu_collective_stream") == "p2p":
         second = start.frontend_attributes.get(PIPELINE_ATTRIBUTE) == "1"

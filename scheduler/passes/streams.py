@@ -35,6 +35,7 @@ from scheduler.passes.stream_values import (
     DEFAULT_COMPUTE_STREAMS,
     DEFAULT_STREAM,
     Stream,
+    StreamKind,
     annotated_number,
     runs_synchronously,
     scope_kind,
@@ -121,7 +122,8 @@ def assign_streams(
         guard: keep collectives that could wait for each other in a cycle on one
             stream (XLA leaves that to its scheduler).
         jax_release: whose XLA is followed, None for the source named above; that of jax
-            0.10 counts groups of collectives as compute.
+            0.10 counts groups of collectives as compute, that of 0.12 has streams for
+            copies to and from the host.
 
     Raises:
         PassError: E020, a stream annotation that is no stream.
@@ -158,12 +160,13 @@ class _Turns:
     next_communication: int = 0
     next_compute: int = 0
 
-    def stream(self, start: Instruction, kind: str) -> Stream:
+    def stream(self, start: Instruction, kind: StreamKind) -> Stream:
+        if kind not in ("compute", "communication"):
+            return Stream(kind)
         number = annotated_number(start)
-        is_compute = kind == "compute"
         if number is not None:
-            return Stream("compute" if is_compute else "communication", number)
-        if is_compute:
+            return Stream(kind, number)
+        if kind == "compute":
             number = self.next_compute
             self.next_compute = (number + 1) % self.compute_streams
             return Stream("compute", number)
@@ -199,15 +202,15 @@ def _in_xla_order(
 class _Plan:
     """What one computation contributes, in post order."""
 
-    starts: tuple[tuple[Instruction, str], ...]
+    starts: tuple[tuple[Instruction, StreamKind], ...]
     entered: tuple[Computation, ...]
 
     @staticmethod
     def of(computation: Computation, jax_release: JaxRelease | None) -> _Plan:
-        starts: list[tuple[Instruction, str]] = []
+        starts: list[tuple[Instruction, StreamKind]] = []
         entered: list[Computation] = []
         for instruction in post_order(computation):
-            kind = scope_kind(instruction, groups_communicate=jax_release != "0.10")
+            kind = scope_kind(instruction, jax_release=jax_release)
             if kind is not None:
                 starts.append((instruction, kind))
             elif instruction.opcode in _ENTERED:

@@ -19,6 +19,7 @@ def test_there_are_pairs_of_every_such_pass() -> None:
         "legalize-scheduling-annotations",
         "scheduler-memory-fencing",
         "scheduling-instruction-annotator",
+        "stream-attribute-annotator",
     }
     assert not UNKNOWN
 

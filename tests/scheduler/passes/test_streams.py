@@ -49,7 +49,7 @@ def golden_module(folder: str) -> hlo_passes.Module:
 
 @pytest.mark.parametrize("folder", sorted(RECORDED))
 def test_streams_are_xlas(folder: str) -> None:
-    release = "0.10" if folder.startswith("0.10") else None
+    release = "0.10" if folder.startswith("0.10") else "0.12"
     for streams, expected in RECORDED[folder].items():
         assigned = assign_streams(
             golden_module(folder),
@@ -232,6 +232,8 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
         ("ASYNC_STREAM_KIND_P2P0", Stream("communication", 1)),
         ("P2P1", Stream("communication", 2)),
         ("kMemCpyP2P", Stream("communication", 3)),
+        ("memcpy_d2h_stream", Stream("memcpy-d2h")),
+        ("memcpy-h2d", Stream("memcpy-h2d")),
     ],
 )
 def test_streams_are_read_in_all_spellings(text: str, stream: Stream) -> None:
@@ -268,6 +270,40 @@ def test_what_is_written_is_read_back() -> None:
             done = written.users[0]
             assert stream_of(done) == stream
     assert [stream_of(start) for start in assigned] == [None] * 5
+
+
+def test_copies_to_and_from_the_host_have_streams_of_their_own_in_0_12() -> None:
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true
+
+ENTRY %main (x: f32[8], y: f32[8], z: f32[8]) -> (f32[8], f32[8], f32[8]) {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0:S(5)} parameter(1)
+  %z = f32[8]{0} parameter(2)
+  %out = (f32[8]{0:S(5)}, f32[8]{0}, u32[]) copy-start(%x)
+  %in = (f32[8]{0}, f32[8]{0:S(5)}, u32[]) copy-start(%y)
+  %on = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%z), backend_config={"operation_queue_id":"9"}
+  %d1 = f32[8]{0:S(5)} copy-done(%out)
+  %d2 = f32[8]{0} copy-done(%in)
+  %d3 = f32[8]{0} copy-done(%on)
+  ROOT %t = (f32[8]{0:S(5)}, f32[8]{0}, f32[8]{0}) tuple(%d1, %d2, %d3)
+}
+""")
+    old = {s.name: str(v) for s, v in assign_streams(module).items()}
+    assert old == {"out": "compute 0", "in": "compute 1", "on": "compute 2"}
+    assigned = assign_streams(module, jax_release="0.12")
+    new = {s.name: str(v) for s, v in assigned.items()}
+    assert new == {"out": "memcpy-d2h", "in": "memcpy-h2d", "on": "compute 0"}
+    assert next(iter(assigned.values())).queue_id() is None
+    on = module.entry.find("on")
+    assert on is not None
+    assert stream_of(on) is None  # a mark that XLA writes, no stream
+    result = hlo_passes.Pipeline.parse(
+        "execution-stream-assignment{jax-release=0.12,annotate=all}"
+    ).run(module)
+    assert result.passes[0].statistics == {
+        "on-memcpy-d2h": 1, "on-memcpy-h2d": 1, "on-compute-0": 1,
+        "starts-annotated": 1,
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("text", ["-1", "one", "1.5", "4294967296"])
