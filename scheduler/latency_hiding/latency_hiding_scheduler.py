@@ -56,6 +56,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         latency_options: of the analytical model, key=value,...
         enable_approx_costly_collectives: all-reduces above 30 MiB count four times in
             the gpu-approximate model.
+        memory_limit_bytes: advisory limit of the memory rules; none: XLA's own, from
+            the target's memory and memory-limit-slop-factor.
         memory_limit_slop_factor: percent of the free memory that is the limit where
             memory-limit-bytes does not name one.
         rules: the rules to ask, or changes to XLA's list (docs/scheduler.md).

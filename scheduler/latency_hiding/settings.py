@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
+from scheduler.latency.collective_time import DEFAULT_XLA_VERSION, XLA_VERSIONS
 
 #: Whose resources, hints and target rules are used.
 Flavour = Literal["gpu", "generic"]
@@ -110,11 +110,16 @@ class SchedulerSettings:
     top_down_scheduling: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse limits below 1 and negative counts (U013 in a pipeline's text)."""
+        """Refuse what is out of range (U013 in a pipeline's text)."""
         for name in self.__dataclass_fields__:
             is_limit = name.endswith("_limit") and name != "hard_memory_limit"
             if is_limit and getattr(self, name) < 1:
                 raise ValueError(f"{_kebab(name)} must be 1 or more")
+        if self.xla_version not in XLA_VERSIONS:
+            known = ", ".join(XLA_VERSIONS)
+            raise ValueError(
+                f"there is no behaviour of XLA {self.xla_version}: {known}"
+            )
         if self.rerun < 0 or (self.memory_limit_bytes or 0) < 0:
             raise ValueError("rerun and memory-limit-bytes must not be negative")
 
@@ -136,6 +141,8 @@ class SchedulerSettings:
             estimator_names: of the stack in use, joined by '+': `auto` asks for the
                 default cost model, which a profile is not.
         """
+        if self.flavour != "gpu" or not self.aggressive_scheduling_policies:
+            return False
         if self.start_delay in ("on", "off"):
             return self.start_delay == "on"
         if self.parallel_collective_overlap_limit <= 1:
