@@ -220,7 +220,7 @@ def load_plain(
         try:
             seen.append(restored(scheduled, plain))
         except Exception as problem:
-            # XLA logs what a callback raises and goes on without it.
+            # XLA raises an error of its own, with this one in its text.
             failures.append(problem)
             raise
         return seen[-1]

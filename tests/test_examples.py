@@ -24,6 +24,18 @@ KEY_LINES = {
         "  ROOT %n = f32[8]{0} negate(%p)",
         "{'reshapes-removed': 1}",
     ],
+    "03_in_the_compiler.py": [
+        "fired 1, changed 1 of 1",
+        "bitwise equal: True",
+        "permutes with passes: 1",
+        "permutes without: 2",
+    ],
+    "04_two_processes.py": [
+        "process 0: 1 module changed, all agree",
+        "process 1: 1 module changed, all agree",
+    ],
+    # Prints times where the plug-in is, and what is missing where it is not.
+    "05_schedule_for_an_absent_gpu.py": [],
 }
 
 

@@ -34,14 +34,14 @@ _UNKNOWN: Final = frozenset(["collective-broadcast", "ragged-all-to-all"])
 class NotForCpuError(PassError):
     """The passes made something that XLA's CPU back end does not know."""
 
-    default_code = "E030"
+    default_code = "E050"
 
 
 def bring_to_cpu(module: Module) -> None:
     """Make the collectives of a module synchronous, in place of their dones.
 
     Raises:
-        NotForCpuError: E030, something has no synchronous form, or a control edge keeps
+        NotForCpuError: E050, something has no synchronous form, or a control edge keeps
             the collective in front of where its done stands.
     """
     wrapped: dict[Computation, None] = {}
@@ -71,14 +71,17 @@ def _make_synchronous(start: Instruction, done: Instruction) -> None:
     report = Report()
     if done.operands[0] is not start or not has_sync_form(start, report):
         raise _refused(start, "; ".join(report.remarks) or "it is updated on its way")
-    order = {i: k for k, i in enumerate(done.computation.instructions)}
-    for successor in start.control_successors:
-        if order[successor] < order[done]:
+    behind = tuple(start.control_successors)
+    order = {}
+    if behind:
+        order = {i: k for k, i in enumerate(done.computation.instructions)}
+    for successor in behind:
+        if successor is not done and order[successor] < order[done]:
             raise _refused(
                 start,
                 f"it must run before %{successor.name}, its done stands behind that",
             )
-    before, behind = done.control_predecessors, start.control_successors
+    before = done.control_predecessors
     plain = replace_by_sync(start, done, done.frontend_attributes)
     for predecessor in before:
         if predecessor is not start:

@@ -29,6 +29,7 @@ from runtime.devices import RuntimeHostError
 from runtime.installation import compiled_caches
 from runtime.installation.fingerprint import fingerprint
 from runtime.installation.for_cpu import bring_to_cpu
+from runtime.installation.for_gpu import require_for_gpu
 from runtime.installation.module_filter import ModuleFacts, ModuleFilter
 from runtime.installation.report import ModuleReport
 from runtime.many_hosts import Agreement
@@ -281,6 +282,8 @@ class _ModuleRun:
         if result.changed:
             if self.platform == "cpu":
                 bring_to_cpu(module)
+            elif not was_scheduled:
+                require_for_gpu(module)
             if not was_scheduled:
                 # XLA goes on to change the module, and dies over a schedule that it
                 # did not make; it makes its own anyway.

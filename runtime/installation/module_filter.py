@@ -25,15 +25,24 @@ from hlo_passes.proto_messages import (
     OPCODE,
 )
 
-#: What the opcode field of a collective may begin with, as it stands in the bytes:
-#: key, length, name. Starts and dones are longer than the name they begin with.
-_COLLECTIVES: Final = tuple(
+#: Opcode fields of what communicates or is asynchronous, as they stand in the bytes:
+#: key, length, name.
+_OPCODES: Final = tuple(
     wire.bytes_field(OPCODE, opcode.encode())
-    for base in sorted(SYNC_COLLECTIVES)
-    for opcode in (base, f"{base}-start")
+    for opcode in (
+        *(
+            f"{base}{end}"
+            for base in sorted(SYNC_COLLECTIVES)
+            for end in ("", "-start")
+        ),
+        *("async-start", "copy-start", "send", "recv"),
+    )
 )
-_OTHER_COMMUNICATION: Final = tuple(
-    wire.bytes_field(OPCODE, opcode) for opcode in (b"async-start", b"send", b"recv")
+
+#: Pieces of which every one of them has one: most modules have none.
+_PIECES: Final = (
+    *(b"all-", b"collective-", b"reduce-scatter", b"-start"),
+    *_OPCODES[-2:],
 )
 
 
@@ -66,7 +75,8 @@ class ModuleFacts:
     @cached_property
     def has_collectives(self) -> bool:
         """Whether it communicates; a constant that looks like an opcode counts too."""
-        return any(o in self.data for o in (*_COLLECTIVES, *_OTHER_COMMUNICATION))
+        data = self.data
+        return any(p in data for p in _PIECES) and any(o in data for o in _OPCODES)
 
     @cached_property
     def has_aliases(self) -> bool:

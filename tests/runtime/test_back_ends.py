@@ -1,11 +1,13 @@
-"""Starts and dones made synchronous for XLA's CPU back end."""
+"""What passes made, brought to what XLA's back ends take."""
 
 from __future__ import annotations
 
 import pytest
 
-from hlo_passes import parse, verify
+from hlo_passes import Pipeline, parse, verify
 from runtime.installation.for_cpu import NotForCpuError, bring_to_cpu
+from runtime.installation.for_gpu import NotForGpuError, require_for_gpu
+from tests.modules import CORPUS, read_text
 
 HEAD = """HloModule m, is_scheduled=true, num_partitions=2
 
@@ -101,3 +103,14 @@ def test_control_edges_stay() -> None:
 def test_what_cannot_be_synchronous_is_refused(body: str, message: str) -> None:
     with pytest.raises(NotForCpuError, match=message):
         lines_of(body)
+
+
+def test_combined_reductions_in_loops_are_refused_for_gpus() -> None:
+    file = CORPUS / "modules" / "0.10.2" / "scan_layers_train.partitioned.hlo.gz"
+    if not file.exists():
+        file = file.with_suffix("")
+    module = parse(read_text(file))
+    require_for_gpu(module)
+    assert Pipeline.parse("gpu-all-reduce-combiner").run(module).changed
+    with pytest.raises(NotForGpuError, match=r"in the loop body .* several operands"):
+        require_for_gpu(module)

@@ -1,0 +1,99 @@
+"""`HLO_PASSES`: passes for programs that nobody can edit."""
+
+from __future__ import annotations
+
+import pathlib
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import pytest
+
+import runtime
+from hlo_passes import HloError
+from tests.modules import REPOSITORY
+from tests.runtime.programs import over_devices, rows
+
+Devices = Callable[[int], Sequence[Any]]
+
+
+def test_nothing_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HLO_PASSES", raising=False)
+    assert runtime.install_from_environment() == ()
+    monkeypatch.setenv("HLO_PASSES", " ")
+    assert runtime.install_from_environment() == ()
+
+
+def test_the_text_of_a_pipeline(
+    host_devices: Devices, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HLO_PASSES", "collective-permute-combiner,hlo-dce")
+    (installed,) = runtime.install_from_environment()
+    with installed:
+        jax.jit(over_devices(host_devices(8)))(rows())
+    assert installed.changed == 1
+    assert installed.stage == "pre-scheduler"
+
+
+def test_a_file(
+    host_devices: Devices, tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "passes.toml"
+    file.write_text(
+        '[[install]]\npipeline = "collective-permute-combiner"\nmodules = "permutes"\n'
+        '[[install]]\npipeline = "hlo-dce"\nstage = "post-scheduler"\n'
+        'min_instructions = 3\non_error = "pass-through"\nmultiprocess = "off"\n'
+        'target = "a100_sxm_80"\ntopology = "1x1x8"\n'
+    )
+    monkeypatch.setenv("HLO_PASSES", str(file))
+    first, second = runtime.install_from_environment()
+    with first, second:
+        jax.jit(over_devices(host_devices(8)))(rows())
+    assert (first.changed, second.stage) == (1, "post-scheduler")
+    assert second.pipeline.context.topology == "1x1x8"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", r"passes.toml:1:1: error\[U062\]: expected tables"),
+        ("[install]\npipeline = 'hlo-dce'\n", "U062.*expected tables"),
+        ("other = 1\n", "U062.*found other"),
+        ("[[install]\n", "U062"),
+        ("[[install]]\nstage = 'pre-scheduler'\n", "U062.*without pipeline"),
+        ("[[install]]\npipelin = 'hlo-dce'\n", "no key pipelin\n.*mean pipeline"),
+        ("[[install]]\npipeline = 'hlo-dcee'\n", "U011"),
+        ("[[install]]\npipeline = 'hlo-dce'\nstage = 'x'\n", "U060"),
+    ],
+)
+def test_refused_files_install_nothing(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    content: str,
+    message: str,
+) -> None:
+    file = tmp_path / "passes.toml"
+    file.write_text(f"{content}")
+    monkeypatch.setenv("HLO_PASSES", str(file))
+    with pytest.raises(HloError, match=message):
+        runtime.install_from_environment()
+
+
+def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_PASSES", "not-there.toml")
+    with pytest.raises(HloError, match="U001"):
+        runtime.install_from_environment()
+
+
+def test_nothing_happens_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HLO_PASSES", "no-such-pass")
+    done = subprocess.run(
+        [sys.executable, "-c", "import runtime"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
