@@ -87,7 +87,7 @@ def chains_text(instructions: int, chains: int) -> str:
 def seconds_of(
     module: Module, estimator: Estimator, settings: SchedulerSettings, repeat: int
 ) -> tuple[float, float]:
-    """Median seconds of scheduling the present order: on the clock, of the processor."""
+    """Median seconds of scheduling the present order: by the clock, of the CPU."""
     base = {c: c.instructions for c in module.computations}
     clock, processor = [], []
     for _ in range(repeat):
