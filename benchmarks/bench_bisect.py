@@ -1,6 +1,6 @@
 """How long `hlo-passes bisect` takes to reduce planted miscompiles of a real model.
 
-    python -m benchmarks.bench_bisect [--module=../shared/corpus/llama3_8b_cp_bf16_1x4.hlo.gz]
+    python -m benchmarks.bench_bisect [--module=FILE]
 
 Each row plants one wrong pass among right ones and runs modules on emulated devices.
 """

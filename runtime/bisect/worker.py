@@ -18,9 +18,12 @@ from hlo_passes.text.reader import parse
 from runtime import memory
 from runtime.bisect.oracles import ANSWER
 from runtime.bisect.verdict import GOOD, Verdict, bad, untried
-from runtime.compare import compare
+from runtime.compare import compare_outputs, require_same_signature
 from runtime.devices import topology_of
+from runtime.executable import load_plain
+from runtime.inputs import seeded_inputs
 from runtime.plain.legalize import plain_module
+from runtime.plain.refusals import require_valid
 
 #: Both modules' results lie in memory together.
 _RUNS_HELD = 2
@@ -38,25 +41,30 @@ def judge(after_path: str, before_path: str, seed: int) -> Verdict:
     texts = [pathlib.Path(p).read_text() for p in (after_path, before_path)]
     after, before = (parse(text) for text in texts)
     try:
+        require_valid(before)
+        plain = plain_module(before)
         replicas, partitions = topology_of(before)
-        need = memory.bytes_needed(
-            plain_module(before), device_count=replicas * partitions
-        )
+        need = memory.bytes_needed(plain, device_count=replicas * partitions)
         memory.require(_RUNS_HELD * need, before)
+        first = load_plain(plain, before, replicas, partitions)
+        inputs = seeded_inputs(
+            plain, before, device_count=first.device_count, seed=seed
+        )
+        expected = first(*inputs)
     except HloError as refused:
         return untried(f"it cannot be run: {refused.code}")
     try:
-        if compare(before, after, seed=seed).bitwise_equal:
+        require_valid(after)
+        second = load_plain(plain_module(after), after, *topology_of(after))
+        require_same_signature(first, second)
+        if compare_outputs(expected, second(*inputs)).bitwise_equal:
             return GOOD
-        what = "the results differ"
     except HloError as refused:
-        what = f"what comes out cannot be run: {refused.code}"
-    # A module that does not run, or gives other bits every time, tells nothing.
-    try:
-        same = compare(before, before, seed=seed).bitwise_equal
-    except HloError as refused:
-        return untried(f"it cannot be run: {refused.code}")
-    return bad(what) if same else untried("two runs of one module differ")
+        return bad(f"what comes out cannot be run: {refused.code}")
+    # A module that gives other bits every time tells nothing.
+    if not compare_outputs(expected, first(*inputs)).bitwise_equal:
+        return untried("two runs of one module differ")
+    return bad("the results differ")
 
 
 def main() -> None:
