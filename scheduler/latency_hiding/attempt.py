@@ -115,7 +115,7 @@ class Attempt:
         """
         graph, state = self.graph, self.state
         state.seed()
-        chosen = policy or self._policy()
+        chosen = policy or self.policy()
 
         def note_start(n: int, runner_up: int | None) -> None:
             reason = ""
@@ -134,7 +134,8 @@ class Attempt:
         memory = self.state.memory
         return 0 if memory is None else memory.peak_delta_bytes
 
-    def _policy(self) -> Policy:
+    def policy(self) -> Policy:
+        """What decides unless another policy is given: the environment's rules."""
         rules, settings = self._environment.rules, self._environment.settings
         is_watched = self._watcher is not None
         if not is_watched and knows(rules, settings) and is_regular(self.state):

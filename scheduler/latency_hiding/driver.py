@@ -265,7 +265,9 @@ class _Run:
             memory_limit_bytes=self.limit_bytes,
             costs_us=self._costs_us(computation),
         )
-        explainer = Explainer(attempt.graph.index[wanted], self.environment.rules)
+        explainer = Explainer(
+            attempt.graph.index[wanted], self.environment.rules, attempt.policy()
+        )
         attempt.place_all(explainer)
         self.explanation = explainer.text(attempt.state)
 

@@ -12,10 +12,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.scan import RuleScan
+from scheduler.latency_hiding.scan import Policy, RuleScan
 from scheduler.latency_hiding.state import SchedulingState
 
 #: Candidates listed in full; the others are counted by rule.
@@ -23,11 +24,15 @@ _LISTED: Final = 20
 
 
 class Explainer:
-    """A policy that scans rule by rule and remembers what concerns one node."""
+    """A policy that watches another, and remembers what concerns one node.
 
-    def __init__(self, node: int, rules: tuple[Rule, ...]) -> None:
-        """Explains `node`."""
+    While the node is a candidate it scans rule by rule beside that policy.
+    """
+
+    def __init__(self, node: int, rules: tuple[Rule, ...], policy: Policy) -> None:
+        """Explains `node`; `policy` decides."""
         self._node = node
+        self._policy = policy
         self._rules = rules
         self._scan = RuleScan(rules, self._note)
         self._lost: dict[str, tuple[int, int]] = {}
@@ -41,19 +46,22 @@ class Explainer:
             self._now.append((rule.reason, chosen))
 
     def pick(self, state: SchedulingState) -> int | None:
-        """As the rules have it."""
+        """As the watched policy has it."""
         node = self._node
-        if self._available_us is None and node in state.ready:
+        slot = self._policy.pick(state)
+        self.runner_up = self._policy.runner_up
+        if state.placed[node] or state.ready_at[node] == math.inf:
+            return slot
+        if self._available_us is None:
             self._available_us = state.now
-        self._now.clear()
-        slot = self._scan.pick(state)
-        self.runner_up = self._scan.runner_up
         if slot is not None and state.ready[slot] == node:
             self._told = self._tell_choice(state)
-        else:
-            for reason, winner in self._now:
-                count = self._lost.get(reason, (0, 0))[0]
-                self._lost[reason] = count + 1, winner
+            return slot
+        self._now.clear()
+        self._scan.pick(state)
+        for reason, winner in self._now:
+            count = self._lost.get(reason, (0, 0))[0]
+            self._lost[reason] = count + 1, winner
         return slot
 
     def _tell_choice(self, state: SchedulingState) -> list[str]:
