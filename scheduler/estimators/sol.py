@@ -124,7 +124,12 @@ class SolEstimator:
             and instruction.called_computations
         ):
             cycles = op_cycles(DEFAULT_OP_PROFILE)
-            time = fusion_time(instruction, self.model.target, cycles)
+            time = fusion_time(
+                instruction,
+                self.model.target,
+                cycles,
+                broadcasts_join=self.model.xla_version == "0.10.2",
+            )
             return Estimate(
                 us_of_ticks(time.ticks),
                 "sol/roofline",

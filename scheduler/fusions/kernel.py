@@ -30,6 +30,7 @@ from scheduler.fusions.reduction import (
     reduction_dimensions,
     reduction_launch,
 )
+from scheduler.fusions.reduction_groups import disjoint_groups
 from scheduler.fusions.scatter import scatter_launch
 from scheduler.fusions.transpose import (
     TiledTranspose,
@@ -79,8 +80,13 @@ def triton_kernel(fusion: Instruction, graph: FusedGraph) -> Kernel | None:
     return Kernel("triton", LaunchDimensions(blocks, warps * _WARP))
 
 
-def kernel_of(graph: FusedGraph, target: Target) -> Kernel:
-    """The kernel that XLA emits for a fused computation."""
+def kernel_of(
+    graph: FusedGraph, target: Target, *, broadcasts_join: bool = True
+) -> Kernel:
+    """The kernel that XLA emits for a fused computation.
+
+    `broadcasts_join` is False from jax 0.12 on; `reduction_groups` tells what it is.
+    """
     heroes = [find_hero(root, graph) for root in graph.roots]
     real = [
         is_real_reduction(root, hero)
@@ -88,8 +94,9 @@ def kernel_of(graph: FusedGraph, target: Target) -> Kernel:
     ]
     if any(real) and _fit_together(graph, heroes, real):
         first = heroes[real.index(True)]
+        groups = disjoint_groups(graph, real, broadcasts_join=broadcasts_join)
         launch = reduction_launch(
-            graph, heroes, reduction_dimensions(first), target, _groups(graph, real)
+            graph, heroes, reduction_dimensions(first), target, groups
         )
         return Kernel("reduction", launch)
     transposes = _consistent_transposes(graph, heroes)
@@ -238,54 +245,6 @@ def _reads_in_step(user: Instruction, update: Instruction, elements: int) -> boo
     ):
         return elements == 1 or user.operands[1:] == update.operands[2:]
     return is_elementwise(user) or user.opcode in ("bitcast", "tuple")
-
-
-def _groups(graph: FusedGraph, real: list[bool]) -> int:
-    """Disjoint groups of results: those that share something computed or read."""
-    if len(graph.roots) == 1:
-        return 1
-    parent = list(range(len(graph.roots)))
-
-    def find(k: int) -> int:
-        while parent[k] != k:
-            k = parent[k]
-        return k
-
-    plain = [k for k, is_real in enumerate(real) if not is_real]
-    for k in plain[1:]:
-        parent[find(k)] = find(plain[0])
-    reaching: dict[Instruction, list[int]] = {}
-    for k, root in enumerate(graph.roots):
-        seen = {root: None}
-        queue = [root]
-        for instruction in queue:
-            reaching.setdefault(instruction, []).append(k)
-            for operand in instruction.operands:
-                if operand not in seen:
-                    seen[operand] = None
-                    queue.append(operand)
-    for instruction, results in reaching.items():
-        scalar = _is_broadcast_scalar(instruction)
-        joined: list[int] = []
-        has_reduction = False
-        for k in results:
-            if real[k] and scalar and has_reduction:
-                continue
-            joined.append(k)
-            has_reduction = has_reduction or real[k]
-        for k in joined[1:]:
-            parent[find(k)] = find(joined[0])
-    return len({find(k) for k in range(len(parent))})
-
-
-def _is_broadcast_scalar(instruction: Instruction) -> bool:
-    """A constant or scalar, perhaps broadcast."""
-    if instruction.shape.is_scalar or instruction.opcode == "constant":
-        return True
-    return instruction.opcode == "broadcast" and (
-        instruction.operands[0].shape.is_scalar
-        or instruction.operands[0].opcode == "constant"
-    )
 
 
 # -- coalescing ----------------------------------------------------------------

@@ -68,11 +68,19 @@ def compute_ticks(flops: int, launch: LaunchDimensions, target: Target) -> int:
     return ticks_of_ns(float(_F32(flops) / _F32(per_ns))) if per_ns else 0
 
 
-def fusion_time(fusion: Instruction, target: Target, cycles: OpCycles) -> FusionTime:
-    """Time of a loop or input fusion."""
+def fusion_time(
+    fusion: Instruction,
+    target: Target,
+    cycles: OpCycles,
+    *,
+    broadcasts_join: bool = True,
+) -> FusionTime:
+    """Time of a loop or input fusion; `broadcasts_join` as in `kernel_of`."""
     graph = FusedGraph.of(fusion)
     cost = analyze_fusion(graph, cycles)
-    kernel = triton_kernel(fusion, graph) or kernel_of(graph, target)
+    kernel = triton_kernel(fusion, graph) or kernel_of(
+        graph, target, broadcasts_join=broadcasts_join
+    )
     coalesced = is_coalesced(graph, kernel.emitter)
     compute = compute_ticks(cost.flops, kernel.launch, target)
     read = 0
