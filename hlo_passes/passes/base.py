@@ -91,8 +91,9 @@ class Pass:
 
     Attributes:
         name: kebab-case, as in a pipeline's text.
-        needs_collectives: what holds no collective, no send or recv and nothing
-            asynchronous is left as it is, so nobody need read it for this pass.
+        needs_collectives: a scheduled module without collective, send, recv or
+            anything asynchronous is left as it is; inside compilations nobody reads
+            such a module for this pass.
     """
 
     name: ClassVar[str] = ""

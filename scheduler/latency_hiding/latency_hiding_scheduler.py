@@ -64,6 +64,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
+    needs_collectives: ClassVar[bool] = True
     checked_by: ClassVar[tuple[str, ...]] = ("schedule-checker",)
     estimator: str = ""
     costs: str = ""

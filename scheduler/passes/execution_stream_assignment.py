@@ -73,6 +73,7 @@ class ExecutionStreamAssignment(Pass):
     """
 
     name: ClassVar[str] = "execution-stream-assignment"
+    needs_collectives: ClassVar[bool] = True
 
     number_of_communication_streams: int = DEFAULT_COMMUNICATION_STREAMS
     number_of_compute_streams: int = DEFAULT_COMPUTE_STREAMS
