@@ -147,12 +147,12 @@ def _check_flights(
 ) -> None:
     """Readers of what a start overwrites stand in front of it.
 
-    Without copies (in a module that has yet to get them) such demands can contradict
-    one another. One that an order breaks is excused where dependences and the demands
-    that it keeps leave no choice.
+    In a module that has yet to get its copies such demands contradict one another:
+    dependences and demands lead round in circles, which no order can follow. A broken
+    demand is excused where it lies on one.
     """
     position = {i: k for k, i in enumerate(computation.instructions)}
-    kept: dict[Instruction, list[Instruction]] = {}
+    demands: dict[Instruction, list[Instruction]] = {}
     broken: dict[Instruction, list[Instruction]] = {}
     for flight in flights(computation):
         if flight.start is None or flight.done is None:
@@ -160,12 +160,11 @@ def _check_flights(
         if is_marked_synchronous(flight.start):
             continue
         for user in _readers_of_others(flight.start, flight.done, found, buffers):
-            if position[user] < flight.begin:
-                kept.setdefault(user, []).append(flight.start)
-            else:
+            demands.setdefault(user, []).append(flight.start)
+            if position[user] > flight.begin:
                 broken.setdefault(flight.start, []).append(user)
     for start, users in broken.items():
-        behind = _reachable_from(start, kept)
+        behind = _reachable_from(start, demands)
         for user in users:
             if user not in behind:
                 report.add(

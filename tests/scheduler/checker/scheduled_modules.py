@@ -50,7 +50,6 @@ POLICIES: Final[dict[str, str]] = {
     ),
     "generic": "flavour=generic",
     "generic-two": f"flavour=generic,{_EVERY_KIND}",
-    "generic-sharing": "flavour=generic,resource-sharing=true",
     "generic-serial": "flavour=generic,resource-serializing=true",
     "generic-sync": "flavour=generic,track-sync-op-resource-usage=true",
     # Top-down, XLA does not count an all-reduce-start: it calls a computation.
