@@ -32,7 +32,8 @@ class SchedulerSettings:
     Attributes:
         flavour: `gpu` or `generic` resources and target rules.
         xla_version: release followed where they differ: before 0.12 a wrapped
-            dynamic-slice copy counts as an asynchronous computation.
+            dynamic-slice copy counts as an asynchronous computation, a large fill
+            is nothing special, and a slice written to any memory is one to the host.
         parallel_collective_overlap_limit: collectives in flight (GPU).
         parallel_async_compute_limit: asynchronous computations and copies in flight.
         all_gather_overlap_limit: in flight at once, for the generic flavour; likewise
