@@ -30,7 +30,11 @@ from scheduler.estimators.choice import (
     collective_model,
     make_estimator,
 )
-from scheduler.estimators.profile import profile_of
+from scheduler.estimators.profile import (
+    BINARY_SUFFIX,
+    check_profile_name,
+    profile_of,
+)
 from scheduler.hardware.target import DEFAULT_TARGET, target, target_names
 from scheduler.hardware.topology import Topology, default_topology
 from scheduler.latency.collective_time import (
@@ -129,12 +133,14 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--write-profile", metavar="FILE",
-        help="the costs as a PGLE profile for XLA; binary when it ends in .pb",
+        help="the costs as a PGLE profile for XLA: .pbtxt is text, .pb binary",
     )  # fmt: skip
 
 
 def _run_estimate(arguments: argparse.Namespace) -> int:
     drawn = plot_format(arguments.plot) if arguments.plot else ""
+    if arguments.write_profile:
+        check_profile_name(arguments.write_profile)
     names = [n for n in arguments.compare_targets.split(",") if n] or [arguments.target]
     for name in names:
         target(name)
@@ -173,7 +179,7 @@ def _write_profile(
     arguments: argparse.Namespace, module: Module, settings: EstimatorSettings
 ) -> None:
     profile = profile_of(module, make_estimator(arguments.estimator, settings))
-    if arguments.write_profile.endswith(".pb"):
+    if arguments.write_profile.endswith(BINARY_SUFFIX):
         write_bytes(arguments.write_profile, profile.to_bytes())
     else:
         write_text(arguments.write_profile, profile.to_text())

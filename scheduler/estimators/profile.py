@@ -43,6 +43,9 @@ from scheduler.hardware.text_proto import (
 )
 from scheduler.latency.estimate import Estimate
 
+#: Of files that XLA reads; it ignores a profile of any other name.
+TEXT_SUFFIX: Final = ".pbtxt"
+BINARY_SUFFIX: Final = ".pb"
 _REMAT: Final = re.compile(r"\.remat\d*$")
 _FINGERPRINT: Final = "::"
 #: Wire types of protocol buffers.
@@ -140,6 +143,16 @@ def profile_of(module: Module, estimator: Estimator) -> Profile:
     return Profile(costs)
 
 
+def check_profile_name(path: str) -> None:
+    """Raises UsageError U217 for a file name with which XLA ignores a profile."""
+    if not path.endswith((TEXT_SUFFIX, BINARY_SUFFIX)):
+        raise UsageError(
+            f"XLA ignores a profile of the name {path}",
+            code="U217",
+            hint=f"a name that ends in {TEXT_SUFFIX} or {BINARY_SUFFIX} (binary)",
+        )
+
+
 # -- reading -------------------------------------------------------------------
 
 
@@ -150,7 +163,7 @@ def read_profile(path: str, fingerprint: str = "") -> Profile:
     clones (`name.remat2`) are averaged with the original, as XLA does.
 
     Raises:
-        UsageError: U001 (no such file), U205 (no profile).
+        UsageError: U001 (no such file), U205 (no profile, or not microseconds).
         ParseError: P400, broken text.
     """
     try:
@@ -166,12 +179,16 @@ def read_profile(path: str, fingerprint: str = "") -> Profile:
         profile = _from_text(text, path)
     if not profile.costs and not profile.latencies:
         raise _refuse(path)
+    for what, table in (("cost", profile.costs), ("latency", profile.latencies)):
+        for name, us in table.items():
+            if not math.isfinite(us) or us < 0:
+                raise _refuse(path, f"the {what} of {name} is {us}, not microseconds")
     return _merge_clones(_filtered(profile, fingerprint))
 
 
-def _refuse(path: str) -> UsageError:
+def _refuse(path: str, what: str = "") -> UsageError:
     return UsageError(
-        f"{path} is no profile",
+        f"{path}: {what}" if what else f"{path} is no profile",
         code="U205",
         hint="a ProfiledInstructionsProto, in text or binary form",
     )

@@ -19,7 +19,7 @@ from scheduler.hardware.target import Target
 from scheduler.latency.data_tables import rows
 from scheduler.latency.durations import ticks_of_us
 
-#: Largest sensible value by option; the smallest is above 0.
+#: Largest sensible value by option; the smallest is 1, of a rate 0.001.
 _LIMITS: Final[dict[str, tuple[type, float, str]]] = {
     "nccl_op_launch_us": (int, 1_000_000, "microseconds"),
     "nic_speed_gbps": (float, 100_000, "gigabytes per second and GPU"),
@@ -74,8 +74,12 @@ class LatencyOptions:
 
 def _range(name: str) -> str:
     kind, largest, unit = _LIMITS[name]
-    smallest = "an integer from 1" if kind is int else "a number above 0"
-    return f"{name} is {smallest} to {int(largest)} ({unit})"
+    sort = "an integer" if kind is int else "a number"
+    return f"{name} is {sort} from {_smallest(kind):g} to {int(largest)} ({unit})"
+
+
+def _smallest(kind: type) -> float:
+    return 1 if kind is int else 0.001
 
 
 def _value(name: str, text: str) -> int | float:
@@ -84,7 +88,7 @@ def _value(name: str, text: str) -> int | float:
         value = kind(text)
     except ValueError:
         value = 0
-    if not 0 < value <= largest:
+    if not _smallest(kind) <= value <= largest:
         raise UsageError(
             f"{name}={text} is out of range", code="U204", hint=_range(name)
         )

@@ -97,6 +97,7 @@ def test_a_written_profile_reads_back(module_file, tmp_path, capsys) -> None:
         ("--latency-options=rtt_us=0", "U204"),
         ("--estimator=best", "U209"),
         ("--plot=x.pdf", "U212"),
+        ("--write-profile=x.txt", "U217"),
         ("--compare-targets=b200,b20", "U200"),
         ("--costs=nowhere.json", "U001"),
         ("--collective-perf-table=nowhere", "U001"),

@@ -9,7 +9,7 @@ import time
 import pytest
 
 import hlo_passes
-from hlo_passes import Module, UsageError
+from hlo_passes import HloError, Module, UsageError
 from scheduler import Profile, estimate, make_estimator, profile_of, read_profile
 from scheduler.estimators.choice import EstimatorSettings
 from tests.modules import CORPUS, SHARED, read_text
@@ -127,6 +127,20 @@ def test_a_profile_reads_back(binary, tmp_path) -> None:
     file = tmp_path / "p"
     file.write_bytes(profile.to_bytes() if binary else profile.to_text().encode())
     assert read_profile(str(file)) == profile
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["garbage", "", 'costs { name: "f" cost_us: -1 }', 'costs { cost_us: nan }',
+     'costs { name: "f" cost_us: "7" }',
+     'latencies { source: "a" target: "b" latency_us: 1e400 }'],
+)  # fmt: skip
+def test_a_bad_profile_is_refused(text, tmp_path) -> None:
+    file = tmp_path / "p.pbtxt"
+    file.write_text(text)
+    with pytest.raises(HloError) as refused:
+        read_profile(str(file))
+    assert refused.value.code == ("P400" if text == "garbage" else "U205")
 
 
 def test_a_profile_of_our_costs_gives_them_back(module, tmp_path) -> None:

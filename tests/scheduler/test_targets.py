@@ -196,7 +196,7 @@ def test_permutes_are_classified(pairs, kind) -> None:
     [
         ("rtt_us=0", "U204", "rtt_us is an integer from 1"),
         ("chunk_size_bytes=1.5", "U204", "bytes"),
-        ("nic_speed_gbps=nan", "U204", "a number above 0"),
+        ("nic_speed_gbps=nan", "U204", "a number from 0.001 to 100000"),
         ("nic_speed_gbps=inf", "U204", "100000"),
         ("rtt_us", "U204", "rtt_us is"),
         ("rtt=3", "U203", "did you mean rtt_us?"),
