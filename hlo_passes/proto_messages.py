@@ -38,6 +38,9 @@ _FILE_NAMES, _FUNCTION_NAMES, _FILE_LOCATIONS, _FRAMES = 1, 2, 3, 4
 _LOCATION_FILE, _LOCATION_FUNCTION, _LOCATION_PLACE = 1, 2, (3, 4, 5, 6)
 _FRAME_LOCATION, _FRAME_PARENT = 1, 2
 
+#: The key of field 1, a string.
+_OPENS_WITH_NAME = bytes([NAME << 3 | wire.LENGTH_DELIMITED])
+
 #: The opcode field of a generic async-start, whole.
 _ASYNC_START = wire.bytes_field(OPCODE, b"async-start")
 
@@ -62,6 +65,17 @@ def by_number(found: Sequence[Field]) -> dict[int, list[Field]]:
 def _number(data: bytes, table: dict[int, list[Field]], number: int) -> int:
     """An integer field; 0 where it is not there."""
     return (wire.numbers(data, table.get(number, ())) or [0])[0]
+
+
+def opening_name(data: bytes, at: int = 0) -> str:
+    """The name of a module, computation or instruction that starts at an offset.
+
+    It is field 1 of all of them, and XLA writes fields in order; '' without one.
+    """
+    if data[at : at + 1] != _OPENS_WITH_NAME:
+        return ""
+    length, start = wire.varint(data, at + 1)
+    return data[start : start + length].decode(errors="replace")
 
 
 def device_counts(data: bytes) -> tuple[int, int]:
@@ -185,8 +199,7 @@ class InstructionProto:
     @property
     def name(self) -> str:
         """Its name, without `%`."""
-        place = self.fields[NAME][0]
-        return self.data[place.value : place.end].decode()
+        return opening_name(self.data, self.place.value)
 
     @property
     def id(self) -> int:
@@ -229,8 +242,7 @@ class ComputationProto:
     @cached_property
     def name(self) -> str:
         """Its name, without `%`."""
-        place = self.fields[COMPUTATION_NAME][0]
-        return self.data[place.value : place.end].decode()
+        return opening_name(self.data, self.place.value)
 
     @cached_property
     def id(self) -> int:

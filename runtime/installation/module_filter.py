@@ -21,8 +21,8 @@ from hlo_passes.proto_messages import (
     COMPUTATIONS,
     INPUT_OUTPUT_ALIAS,
     INSTRUCTIONS,
-    MODULE_NAME,
     OPCODE,
+    opening_name,
 )
 
 #: Opcode fields of what communicates or is asynchronous, as they stand in the bytes:
@@ -59,18 +59,7 @@ class ModuleFacts:
     @cached_property
     def name(self) -> str:
         """The module's name: `jit_` and the name of the function."""
-        for field in wire.fields(self.data[: self._name_end]):
-            if field.number == MODULE_NAME:
-                return self.data[field.value : field.end].decode(errors="replace")
-        return ""
-
-    @cached_property
-    def _name_end(self) -> int:
-        """The end of the first field, which is the name where there is one."""
-        if self.data[:1] != bytes([MODULE_NAME << 3 | wire.LENGTH_DELIMITED]):
-            return 0
-        length, start = wire.varint(self.data, 1)
-        return start + length
+        return opening_name(self.data)
 
     @cached_property
     def has_collectives(self) -> bool:

@@ -114,3 +114,11 @@ def test_combined_reductions_in_loops_are_refused_for_gpus() -> None:
     assert Pipeline.parse("gpu-all-reduce-combiner").run(module).changed
     with pytest.raises(NotForGpuError, match=r"in the loop body .* several operands"):
         require_for_gpu(module)
+
+
+def test_bitcasts_are_refused_in_front_of_layouts() -> None:
+    file = CORPUS / "modules" / "0.10.2" / "matmul_2d.partitioned.hlo"
+    module = parse(read_text(file))
+    assert Pipeline.parse("gpu-all-gather-combiner").run(module).changed
+    with pytest.raises(NotForGpuError, match="combine-by-dim=true"):
+        require_for_gpu(module)

@@ -24,7 +24,8 @@ Devices = Callable[[int], Sequence[Any]]
 
 #: jax 0.10.2 expands barriers on CPUs in front of both stages.
 needs_barriers = pytest.mark.skipif(
-    jax.__version_info__[:2] < (0, 12), reason="this release drops barriers on CPUs first"
+    jax.__version_info__[:2] < (0, 12),
+    reason="this release drops barriers on CPUs first",
 )
 needs_overlap = pytest.mark.skipif(
     importlib.util.find_spec("jax.experimental.overlap") is None,
