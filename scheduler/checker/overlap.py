@@ -21,6 +21,7 @@ from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.passes.gpu_backend_config import operation_queue_id
 from hlo_passes.verify.finding import Report
 from scheduler.checker.asynchronous import (
     beginning_of,
@@ -134,7 +135,7 @@ class OverlapCheck:
     """Counts over one module; computations are asked callees first."""
 
     def __init__(self, machine: Machine, limits: Limits, *, rank_overlap: bool) -> None:
-        """`rank_overlap`: whether C031 is asked."""
+        """`rank_overlap`: ask C031 always, not of two streams alone."""
         self.machine = machine
         self.limits = limits
         self.rank_overlap = rank_overlap
@@ -156,7 +157,7 @@ class OverlapCheck:
             for half in changes.beginning.get(position, ()):
                 lane = self.limits.lane_of(half)
                 others = flying.setdefault(lane, {})
-                if self.rank_overlap and lane_of(half) == COLLECTIVES:
+                if lane_of(half) == COLLECTIVES:
                     self._compare(half, others, report)
                 others[half] = None
                 peaks[lane] = max(peaks.get(lane, 0), len(others))
@@ -206,8 +207,13 @@ class OverlapCheck:
     def _compare(
         self, start: Instruction, others: Mapping[Instruction, None], report: Report
     ) -> None:
-        """Two collectives that share more than one device could wait in a cycle."""
+        """Two collectives that share more than one device could wait in a cycle.
+
+        Unless one stream keeps their order.
+        """
         for other in others:
+            if not self.rank_overlap and not _on_two_streams(other, start):
+                continue
             shared = self._shared(other, start)
             if shared is None:
                 what = "the devices of one of them are not known"
@@ -245,6 +251,11 @@ class OverlapCheck:
             participants_of(collective, self.machine)
             for collective in collectives_in(start)
         )
+
+
+def _on_two_streams(one: Instruction, other: Instruction) -> bool:
+    mine, theirs = operation_queue_id(one), operation_queue_id(other)
+    return mine != theirs and 0 not in (mine, theirs)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,6 +21,7 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.gpu_backend_config import operation_queue_id
 from scheduler.checker.asynchronous import (
     beginning_of,
     begins,
@@ -167,6 +168,8 @@ class ProgramReader:
         lane = _PROGRAM
         if begins(instruction) and not is_marked_synchronous(instruction):
             lane = lane_of(instruction)
+            stream = operation_queue_id(instruction)
+            lane = f"{lane} on stream {stream}" if stream else lane
         for collective in collectives_in(instruction):
             channel = collective.attributes.get("channel_id")
             named = f"channel {channel}" if channel else f"%{collective.name}"

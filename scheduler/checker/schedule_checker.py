@@ -80,7 +80,8 @@ class ScheduleChecker(CheckingPass):
         parallel_async_compute_limit: computations in flight beside the GPU's program.
         all_gather_overlap_limit: in flight together (generic); likewise the others.
         enable_collective_multi_streaming: collectives in flight together share one
-            device at most: those that share two could wait in a circle on two streams.
+            device at most: those that share two could wait in a circle on two streams
+            (always asked where two streams were assigned).
         device_order: run every device's queues, and report a circle of waits.
         memory_limit_bytes: of buffers in use together; none: not asked.
         hard_memory_limit: `off`: the limit was advice; `input-order`: where the order

@@ -117,6 +117,21 @@ def test_groups_that_share_two_devices() -> None:
     ]
 
 
+def test_two_streams_were_assigned() -> None:
+    def on(first: int, second: int) -> Module:
+        text = TWO
+        for channel, queue in ((1, first), (2, second)):
+            config = f'backend_config={{"operation_queue_id":"{queue}"}}'
+            text = text.replace(
+                f"channel_id={channel}", f"channel_id={channel}, {config}"
+            )
+        return _ordered(text, "p", "work", "begin", "begin2", "end")
+
+    assert _codes(on(5, 5)) == []
+    assert _codes(on(0, 6)) == []
+    assert _codes(on(5, 6)) == [("C031", "begin2")]
+
+
 def test_without_a_schedule_nothing_else_is_said() -> None:
     module = hlo_passes.parse(TWO.replace(", is_scheduled=true", ""))
     assert _codes(module) == [("C001", "")]
