@@ -143,6 +143,43 @@ def test_a_bad_profile_is_refused(text, tmp_path) -> None:
     assert refused.value.code == ("P400" if text == "garbage" else "U205")
 
 
+WRAPPED = """HloModule m, is_scheduled=true, num_partitions=8
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+%fused (p: f32[1024]) -> f32[1024] {
+  %p = f32[1024]{0} parameter(0)
+  ROOT %r = f32[1024]{0} all-reduce(%p), channel_id=1, replica_groups=[1,8]<=[8], use_global_device_ids=true, to_apply=%add
+}
+
+%wrapped (q: f32[1024]) -> f32[1024] {
+  %q = f32[1024]{0} parameter(0)
+  ROOT %f = f32[1024]{0} fusion(%q), kind=kCustom, calls=%fused
+}
+
+ENTRY %main (a: f32[1024]) -> f32[1024] {
+  %a = f32[1024]{0} parameter(0)
+  %start = ((f32[1024]{0}), f32[1024]{0}, u32[]) async-start(%a), calls=%wrapped
+  ROOT %done = f32[1024]{0} async-done(%start)
+}
+"""
+
+
+def test_a_start_that_wraps_a_fusion_costs_what_its_profile_says(tmp_path) -> None:
+    file = tmp_path / "p.pbtxt"
+    file.write_text(Profile({"start": 44.0}).to_text())
+    found = costs(
+        hlo_passes.parse(WRAPPED), estimator="profile", profile=str(file),
+        xla_version="0.12",
+    )  # fmt: skip
+    assert found["start"] == (44.0, 44.0, "profile")
+    assert found["done"][0] == 1.0
+
+
 def test_a_profile_of_our_costs_gives_them_back(module, tmp_path) -> None:
     sol = make_estimator("sol")
     profile = profile_of(module, sol)
