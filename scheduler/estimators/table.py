@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import math
 import pathlib
 import zlib
 from collections.abc import Mapping
@@ -26,6 +25,10 @@ from scheduler.latency.estimate import Estimate
 _GZIP: Final = b"\x1f\x8b"
 _LATENCIES: Final = ("latency_us", "latency_fallback")
 _KEYS: Final = ("node_cost_us", *_LATENCIES)
+#: Thirty years: what is above is a slip, and sums of it would leave float's range.
+_MOST_US: Final = 1e15
+#: Of a value that is refused.
+_SHOWN_LETTERS: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +76,9 @@ def _numbers(path: str, key: str, table: Any) -> dict[str, float]:
         raise _refuse(path, f"{key} is no table of names")
     for name, us in table.items():
         is_number = isinstance(us, int | float) and not isinstance(us, bool)
-        if not is_number or not math.isfinite(us) or us < 0:
-            raise _refuse(path, f"{key}[{name!r}] is {us!r}, not microseconds")
+        if not is_number or not 0 <= us <= _MOST_US:
+            shown = repr(us)[:_SHOWN_LETTERS]
+            raise _refuse(path, f"{key}[{name!r}] is {shown}, not microseconds")
     return {name: float(us) for name, us in table.items()}
 
 

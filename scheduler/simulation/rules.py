@@ -46,12 +46,14 @@ class Rules:
             )
         if self.share_links and (self.xla_statistic or self.streams == 0):
             raise UsageError(
-                "links are shared by what queues; XLA's statistic knows no queues",
+                "links are shared by what queues on streams; there are no queues with "
+                "--streams=0 or --xla-statistic",
                 code="U220",
                 hint="leave one of the two out",
             )
         for name, shares in self.branch_probabilities.items():
-            if min(shares) < 0.0 or abs(sum(shares) - 1.0) > _SLACK:
+            # Asked this way round, NaN is refused as well.
+            if not (min(shares) >= 0.0 and abs(sum(shares) - 1.0) <= _SLACK):
                 raise UsageError(
                     f"the probabilities of %{name} are {list(shares)}",
                     code="U221",

@@ -30,6 +30,8 @@ _NETWORK: Final = "network"
 _HOST_LINK: Final = "host link"
 #: How an instruction says where its buffer is when it is the host's.
 _HOST_SPACE: Final = "S(5)"
+#: Of what fits in 64 bits; a longer trip count says nothing.
+_MOST_TRIP_DIGITS: Final = 18
 
 Groups = tuple[tuple[int, ...], ...]
 WorkKind = Literal["collective", "transfer", "copy", "async"]
@@ -162,15 +164,16 @@ class Surroundings:
         return not is_collective and scope_kind(instruction) != "communication"
 
     def trip_count(self, loop: Instruction) -> int:
-        """The loop's known trip count, else 1."""
+        """The loop's known trip count, else 1; XLA keeps it in 64 bits."""
         text = loop.attributes.get("backend_config", "")
         if "known_trip_count" in text:
             config = loop.backend_config
             view = config.json() if config and config.is_json_dict else {}
             known = view.get("known_trip_count")
             count = known.get("n") if isinstance(known, dict) else known
-            if isinstance(count, int | str) and str(count).isdecimal():
-                return int(count)
+            digits = str(count) if isinstance(count, int | str) else ""
+            if digits.isdecimal() and len(digits) <= _MOST_TRIP_DIGITS:
+                return int(digits)
         self.unknown_trips.append(loop.name)
         return 1
 

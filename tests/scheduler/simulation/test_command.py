@@ -124,7 +124,7 @@ def test_branches_by_probability(tmp_path, capsys) -> None:
     [
         ("--streams=-1", "U220"), ("--branches=con=1", "U221"),
         ("--branches=cond=x,y", "U221"), ("--topology=8", "U202"),
-        ("--target=h10", "U200"),
+        ("--branches=cond=nan,nan", "U221"), ("--target=h10", "U200"),
     ],
 )  # fmt: skip
 def test_error_usage(tmp_path, capsys, word: str, code: str) -> None:

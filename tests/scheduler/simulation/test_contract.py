@@ -86,6 +86,31 @@ def test_a_loop_of_unknown_length_runs_once_and_says_so() -> None:
     assert "trip counts are not known, 1 was taken: %loop" in timeline.notes
 
 
+@pytest.mark.parametrize("count", ["-1", "1.5", "9" * 400, "9" * 5000])
+def test_what_is_no_trip_count_counts_once(count: str) -> None:
+    text = module_of(LOOP).to_text().replace('{"n":"4"}', f'{{"n":"{count}"}}')
+    assert count in text
+    timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs_of(LOOP))
+    assert timeline.step_time_us == 35.0
+    assert "trip counts are not known, 1 was taken: %loop" in timeline.notes
+
+
+def test_a_loop_that_never_runs_takes_no_time() -> None:
+    text = module_of(LOOP).to_text().replace('{"n":"4"}', '{"n":"0"}')
+    timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs_of(LOOP))
+    assert timeline.computations["body.loop"].executions == 0
+    assert timeline.step_time_us == 30.0
+
+
+@pytest.mark.parametrize("us", ["1e308", "9" * 400, "NaN", "Infinity", "-1", "true"])
+def test_error_costs_that_are_no_time(tmp_path, us: str) -> None:
+    costs = tmp_path / "costs.json"
+    costs.write_text(f'{{"node_cost_us": {{"work": {us}}}}}')
+    with pytest.raises(UsageError, match="not microseconds") as refused:
+        scheduler.simulate(module_of(LOOP), costs=str(costs))
+    assert refused.value.code == "U206"
+
+
 def test_a_loop_waits_for_what_its_caller_has_in_flight() -> None:
     steps = (
         Start("outer", 30.0),
