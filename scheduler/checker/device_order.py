@@ -239,6 +239,11 @@ class _Run:
             if occurrence is None:  # it came to its end without coming here
                 return _absence(chain[-1])
             missing = self._missing(occurrence)
+            beyond = [m for m in missing if m >= len(self.devices)]
+            if beyond:  # a group of replicas or partitions that nobody runs
+                wait = Wait(number, beyond[0], occurrence.meeting.instruction)
+                there_are = f"the module is for {len(self.devices)} devices"
+                return Fault("C041", f"{wait}; {there_are}", wait.instruction)
             waiting = [m for m in missing if self._stands_in(self.devices[m])]
             other = (waiting or missing)[0]
             chain.append(Wait(number, other, occurrence.meeting.instruction))

@@ -111,6 +111,15 @@ class ScheduleChecker(CheckingPass):
     alias_hazards: Hazards = "async"
     scheduling_groups: bool = False
 
+    def __post_init__(self) -> None:
+        """Refuse limits below 0 (U013)."""
+        for name in self.__dataclass_fields__:
+            limit = getattr(self, name)
+            is_number = isinstance(limit, int) and name.endswith(("_limit", "_bytes"))
+            if is_number and limit < 0:
+                option = name.replace("_", "-")
+                raise ValueError(f"{option} must not be negative")
+
     def check(
         self,
         module: Module,

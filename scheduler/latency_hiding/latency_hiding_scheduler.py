@@ -76,6 +76,12 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     memory_limit_slop_factor: int = DEFAULT_SLOP_PERCENT
     rules: str | tuple[Rule, ...] = ""
 
+    def __post_init__(self) -> None:
+        """Refuse what is out of range (U013)."""
+        SchedulerSettings.__post_init__(self)
+        if self.memory_limit_slop_factor < 0:
+            raise ValueError("memory-limit-slop-factor is a percentage, 0 or more")
+
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Schedule the module."""
         rules = self.rules or ""

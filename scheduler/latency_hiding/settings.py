@@ -123,6 +123,8 @@ class SchedulerSettings:
             )
         if self.rerun < 0 or (self.memory_limit_bytes or 0) < 0:
             raise ValueError("rerun and memory-limit-bytes must not be negative")
+        if self.max_hops_to_closest_selective_overlap < 0:
+            raise ValueError("max-hops-to-closest-selective-overlap is 0 or more")
 
     @classmethod
     def generic(cls, **changes: Any) -> SchedulerSettings:

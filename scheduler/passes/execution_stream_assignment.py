@@ -84,7 +84,7 @@ class ExecutionStreamAssignment(Pass):
     jax_release: JaxRelease | None = None
 
     def __post_init__(self) -> None:
-        """Refuse numbers of streams below 1 (U013)."""
+        """Refuse numbers of streams and an overlap limit below 1 (U013)."""
         for number in (
             self.number_of_communication_streams,
             self.number_of_compute_streams,
@@ -92,6 +92,8 @@ class ExecutionStreamAssignment(Pass):
         ):
             if number < 1:
                 raise ValueError(f"{number} streams, but there is at least 1 of each")
+        if self.parallel_collective_overlap_limit < 1:
+            raise ValueError("parallel-collective-overlap-limit must be 1 or more")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """All reachable computations together."""

@@ -69,6 +69,8 @@ class SchedulerMemoryFencing(Pass):
         """Refuse windows before the reader's own (U013)."""
         if self.scheduler_memory_fencing_slack_windows < 0:
             raise ValueError("scheduler-memory-fencing-slack-windows is at least 0")
+        if self.memory_limit_slop_factor < 0 or (self.memory_limit_bytes or 0) < 0:
+            raise ValueError("a memory limit must not be negative")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """All computations together."""

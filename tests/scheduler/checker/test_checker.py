@@ -237,3 +237,31 @@ def test_the_checker_knows_nothing_of_the_scheduler() -> None:
                 assert not name.startswith(
                     ("scheduler.latency_hiding", "scheduler.memory", "scheduler.passes")
                 )
+
+
+@pytest.mark.parametrize("groups", ["{{0,1}}", "[2,2]<=[4]"])
+def test_error_groups_of_replicas_that_nobody_runs(groups: str) -> None:
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, num_partitions=4
+
+%add (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}}
+
+ENTRY %main (x: f32[8]) -> f32[8] {{
+  %x = f32[8]{{0}} parameter(0)
+  ROOT %r = f32[8]{{0}} all-reduce(%x), replica_groups={groups}, to_apply=%add
+}}
+""")
+    finding = check_schedule(module)[0]
+    assert finding.code == "C041"
+    assert "device 0 waits for device 4 in %r" in finding.message
+    assert "the module is for 4 devices" in finding.message
+
+
+@pytest.mark.parametrize("option", ["all-reduce-overlap-limit", "memory-limit-bytes"])
+def test_error_limit_below_nothing(option: str) -> None:
+    with pytest.raises(hlo_passes.HloError) as refused:
+        hlo_passes.Pipeline.parse(f"schedule-checker{{{option}=-1}}")
+    assert "must not be negative" in refused.value.render()

@@ -133,6 +133,16 @@ def test_multi_streaming_has_two_streams_unless_told_otherwise() -> None:
         ("gpu-schedule{stream-annotation=perhaps}", "U013", "expected true or false"),
         ("gpu-schedule{jax-release=0.9}", "U013", "expected 0.10 or 0.12"),
         ("gpu-schedule{parallel-collective-overlap-limit=0}", "U013", ""),
+        (
+            "execution-stream-assignment{parallel-collective-overlap-limit=-1}",
+            "U013",
+            "",
+        ),
+        (
+            "scheduler-memory-fencing{memory-limit-slop-factor=-1}",
+            "U013",
+            "",
+        ),
         ("gpu-schedul", "U011", "did you mean gpu-schedule?"),
         ("gpu-schedule(hlo-cse)", "U010", ""),
     ],
