@@ -222,9 +222,10 @@ class Buffers:
         if not text:
             return
         entry = self.module.entry
+        parameters = entry.parameters
         for alias in parse_input_output_alias(text).aliases:
             self._share(
-                entry.root, alias.output, entry.parameters[alias.parameter], alias.path
+                entry.root, alias.output, parameters[alias.parameter], alias.path
             )
 
     # -- joining ----------------------------------------------------------------
