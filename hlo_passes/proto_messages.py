@@ -201,10 +201,10 @@ class InstructionProto:
         """Its name, without `%`."""
         return opening_name(self.data, self.place.value)
 
-    @property
+    @cached_property
     def id(self) -> int:
         """Unique in the module."""
-        return _number(self.data, self.fields, ID)
+        return wire.find_number(self.data, self.place.value, self.place.end, ID)
 
     @property
     def operands(self) -> list[int]:

@@ -19,6 +19,8 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.source import SourceText
 
+_CALLEES = frozenset(CALLEE_ATTRIBUTES)
+
 
 class Module:
     """An HLO module.
@@ -112,8 +114,10 @@ class Module:
 
     def callees(self, instruction: Instruction) -> tuple[Computation, ...]:
         """Computations that an instruction calls, in XLA's order; P034 if undefined."""
-        found: list[Computation] = []
         attributes = instruction.attributes
+        if _CALLEES.isdisjoint(attributes):
+            return ()
+        found: list[Computation] = []
         for name in CALLEE_ATTRIBUTES:
             text = attributes.get(name)
             if text is None:

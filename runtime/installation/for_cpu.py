@@ -27,6 +27,9 @@ from hlo_passes.passes.convert_async_collectives_to_sync import (
     replace_by_sync,
 )
 
+#: What asynchronous opcodes end in.
+_ENDS: Final = ("-start", "-update", "-done")
+
 #: Collectives that the CPU back end does not know in any form.
 _UNKNOWN: Final = frozenset(["collective-broadcast", "ragged-all-to-all"])
 
@@ -44,24 +47,23 @@ def bring_to_cpu(module: Module) -> None:
         NotForCpuError: E050, something has no synchronous form, or a control edge keeps
             the collective in front of where its done stands.
     """
-    wrapped: dict[Computation, None] = {}
+    asynchronous: list[Instruction] = []
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode in _UNKNOWN:
                 raise _refused(instruction, "XLA's CPU back end does not know it")
-            if instruction.async_role == "done":
-                start = instruction.async_start
-                if start.async_wrapped_opcode in SYNC_COLLECTIVES:
-                    wrapped |= dict.fromkeys(start.called_computations)
-                    _make_synchronous(start, instruction)
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            role = instruction.async_role
-            moves = instruction.async_wrapped_opcode in ("send", "recv")
-            if role is not None and not moves:
-                raise _refused(
-                    instruction, "XLA's CPU back end knows nothing asynchronous"
-                )
+            if instruction.opcode.endswith(_ENDS) and instruction.async_role:
+                asynchronous.append(instruction)
+    wrapped: dict[Computation, None] = {}
+    for instruction in asynchronous:
+        if instruction.async_role == "done":
+            start = instruction.async_start
+            if start.async_wrapped_opcode in SYNC_COLLECTIVES:
+                wrapped |= dict.fromkeys(start.called_computations)
+                _make_synchronous(start, instruction)
+    for instruction in asynchronous:
+        if not instruction.removed:
+            raise _refused(instruction, "XLA's CPU back end knows nothing asynchronous")
     for body in wrapped:
         if not module.callers(body):
             module.remove_computation(body)
