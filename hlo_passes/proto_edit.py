@@ -18,6 +18,7 @@ async-start with a computation that has no text: such a one is called hidden her
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
@@ -29,6 +30,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_messages import ComputationProto, InstructionProto, ModuleProto
+from hlo_passes.text.printer import instruction_text, operands_text
 
 #: Fields of an instruction that are written from the IR, or by rules of their own.
 _REBUILT: Final = frozenset(
@@ -56,6 +58,9 @@ _KEPT: Final = frozenset((messages.MODULE_ID, messages.STACK_FRAMES))
 
 #: An instruction's id carries its computation's in the upper half.
 _COMPUTATION_SHIFT: Final = 32
+
+#: What stands between the parentheses: names, as XLA prints them.
+_OPERANDS: Final = re.compile(r"(?:%[\w.-]+|, |/\*index=\d+\*/)*")
 
 #: How HLO text spells a constant whose value it leaves out.
 _LEFT_OUT: Final = "{...}"
@@ -328,6 +333,12 @@ class _Editor:
         old = old_computation and old_computation.instructions.get(name)
         if old is not None and instruction._text is not None:
             return old.whole
+        if old is not None and self._reads_others(instruction):
+            content = {number: old.bytes_of(number) for number in old.fields}
+            content[messages.OPERANDS] = wire.packed_field(
+                messages.OPERANDS, [ids[o] for o in instruction.operands]
+            )
+            return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
         new = self._written_instructions[instruction]
         metadata = self._written.metadata_of(new, self.old)
         if old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(
@@ -353,6 +364,25 @@ class _Editor:
             messages.CALLED: wire.packed_field(messages.CALLED, self._called_ids(new)),
         }
         return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
+
+    def _reads_others(self, instruction: Instruction) -> bool:
+        """Whether nothing but its operands changed, so far as its text tells."""
+        if not instruction.line or not instruction.operands:
+            return False
+        now = instruction_text(instruction)
+        was = self._source_lines[instruction.line - 1]
+        start = now.index(f" {instruction.opcode}(") + len(instruction.opcode) + 2
+        end = start + len(operands_text(instruction, {}))
+        tail = now[end:]
+        return (
+            was.startswith(now[:start])
+            and was.endswith(tail)
+            and _OPERANDS.fullmatch(was, start, len(was) - len(tail)) is not None
+        )
+
+    @cached_property
+    def _source_lines(self) -> list[str]:
+        return self._source_text.split("\n")
 
     def _called_ids(self, written: InstructionProto) -> list[int]:
         """Ids here of what a written instruction calls, in XLA's order."""

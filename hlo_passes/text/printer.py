@@ -100,14 +100,13 @@ def _line(
     root = "ROOT " if computation.root is instruction else ""
     return (
         f"  {root}%{instruction.name} = {instruction.shape.text} "
-        f"{instruction.opcode}({_operands_text(instruction, spelled)})"
+        f"{instruction.opcode}({operands_text(instruction, spelled)})"
         f"{_attributes_text(instruction, attributes)}"
     )
 
 
-def _operands_text(
-    instruction: Instruction, spelled: Mapping[Instruction, None]
-) -> str:
+def operands_text(instruction: Instruction, spelled: Mapping[Instruction, None]) -> str:
+    """What stands between the parentheses; `spelled` see `Computation`."""
     if instruction.literal is not None:
         return instruction.literal
     names = [_operand_text(o, spelled) for o in instruction.operands]
