@@ -183,8 +183,10 @@ def main() -> int:
             digest = hashlib.sha256(data).hexdigest()
             left_out[key] = {"bytes": len(data), "sha256": digest}
         print(f"{name}: {len(folders)} settings, {len(data)} bytes", flush=True)
-    text = json.dumps(left_out, indent=1, sort_keys=True)
-    left_out_file.write_text(f"{text}\n")
+    left_out_file.unlink(missing_ok=True)
+    if left_out:
+        text = json.dumps(left_out, indent=1, sort_keys=True)
+        left_out_file.write_text(f"{text}\n")
     return 0
 
 

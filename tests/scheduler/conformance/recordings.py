@@ -28,6 +28,7 @@ AFTER = f"{SCHEDULER}.after.hlo"
 Statistics = dict[str, dict[str, float]]
 
 _COMPUTATION = re.compile(r"(ENTRY )?%?([\w.\-]+) \(.*\{$")
+_SPELLED_ELEMENT = re.compile(r"%[\w.\-]+#\d")
 _INSTRUCTION = re.compile(r"  (ROOT )?%?([\w.\-]+) = ")
 
 
@@ -80,6 +81,14 @@ class Recording:
         """Of jax; recordings without one are of 0.10.2."""
         versions = self.oracle.get("versions")
         return str(versions["jax"]) if isinstance(versions, dict) else "0.10.2"
+
+    @property
+    def leaves_out_elements(self) -> bool:
+        """Whether get-tuple-elements stand at their users alone (`%t#0`).
+
+        Jax 0.12 prints so; their place in the base order is lost with it.
+        """
+        return _SPELLED_ELEMENT.search(self.before) is not None
 
     @property
     def is_priced(self) -> bool:
