@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import pathlib
 import re
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import hlo_passes
 from scheduler import EstimatorSettings, EstimatorStack, Topology, make_estimator
 from scheduler import target as read_target
+from scheduler.estimators.approximate import GpuApproximateEstimator
 from scheduler.hardware.target import target_text
 from scheduler.latency_hiding.settings import SchedulerSettings
 from scheduler.memory.memory_limit import (
@@ -29,6 +32,8 @@ _SWITCHES = (
     "enable_selective_memcpy_overlap",
     "enable_pipelined_p2p",
 )
+_COSTLY = "enable_approx_costly_collectives"
+_PIPELINE = "pipeline_parallelism_opt_level"
 _SLOP = "memory_limit_slop_factor"
 _ANALYTICAL = "enable_analytical_sol_latency_estimator"
 
@@ -80,13 +85,24 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
                 xla_version=xla_version(recording),
             ),
         )
+        if flags.pop(_COSTLY, "false") == "true":
+            estimator = EstimatorStack(
+                tuple(
+                    dataclasses.replace(e, costly_collectives=True)
+                    if isinstance(e, GpuApproximateEstimator)
+                    else e
+                    for e in estimator.estimators
+                )
+            )
         limit = scheduler_memory_limit_bytes(
             module,
             read_target(target).memory_bytes,
             slop_percent=int(flags.pop(_SLOP, DEFAULT_SLOP_PERCENT)),
         )
-    changes = {f: int(flags.pop(f)) for f in _NUMBERS if f in flags}
+    changes: dict[str, Any] = {f: int(flags.pop(f)) for f in _NUMBERS if f in flags}
     changes |= {f: flags.pop(f) == "true" for f in _SWITCHES if f in flags}
+    if _PIPELINE in flags:
+        changes[_PIPELINE] = flags.pop(_PIPELINE).removeprefix(f"{_PIPELINE.upper()}_")
     settings = SchedulerSettings(
         xla_version=xla_version(recording), memory_limit_bytes=limit, **changes
     )
