@@ -26,8 +26,8 @@ from hlo_passes.passes.spec import option_values, parse_steps
 _SUFFIXES = (".hlo", ".hlo.gz")
 #: The option of passes that follow a jax release, and the releases that a folder's name
 #: may tell.
-_RELEASE_OPTION: Final = "jax-release"
-_RELEASES: Final = ("0.10", "0.12")
+#: Release in a folder's name -> how the scheduler calls XLA's behaviour of then.
+_RELEASES: Final = {"0.10": "0.10.2", "0.12": "0.12"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,13 +126,11 @@ def _pass_of(pair: Pair) -> Any:
         (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
         return kind(**option_values(kind, step.name, step.options))
     found = recorded_options(pair.before.parent, pair.pass_name)
-    if any(f.name == "jax_release" for f in fields(kind)):
-        found |= _release_options(pair)
-    return kind(**option_values(kind, pair.pass_name, tuple(found.items())))
-
-
-def _release_options(pair: Pair) -> dict[str, str]:
-    for release in _RELEASES:
+    known = {f.name for f in fields(kind)}
+    for release, xla_version in _RELEASES.items():
         if any(release in part for part in pair.before.resolve().parts[:-1]):
-            return {_RELEASE_OPTION: release}
-    return {}
+            if "jax_release" in known:
+                found["jax-release"] = release
+            if "xla_version" in known:
+                found["xla-version"] = xla_version
+    return kind(**option_values(kind, pair.pass_name, tuple(found.items())))

@@ -3,19 +3,28 @@
     FOLDER/oracle.json   {"flags": ["xla_gpu_all_gather_combine_threshold_bytes=170"]}
         ->  gpu-all-gather-combiner{threshold-bytes=170}
 
-Flags that no pass of ours has an option for are the scheduler's and are left aside.
+The scheduler is given besides what XLA's pass had from elsewhere: the machine, and the
+costs that XLA's estimator logged (`costs.json`), so that its choices alone are judged.
+Flags that no pass of ours has an option for are left aside.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 
 #: Beside the pairs: what was compiled, and how.
 RECORD: Final = "oracle.json"
+#: Costs and latencies as XLA logged them, empty where its coarse estimator answered.
+COSTS: Final = ("costs.json", "costs.json.gz")
+_RECORD_HINT: Final = '{"flags": ["xla_gpu_collective_combine_threshold_count=2"]}'
+SCHEDULER: Final = "latency-hiding-scheduler"
+_ANALYTICAL_OFF: Final = "xla_gpu_enable_analytical_sol_latency_estimator=false"
+_EXPERIMENTAL: Final = "xla_gpu_experimental_"
 
 _COMBINERS: Final = (
     "collective-permute-combiner",
@@ -55,6 +64,18 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("async-collective-annotator",),
         "disable-async-collectives",
     ),
+    "xla_gpu_memory_limit_slop_factor": ((SCHEDULER,), "memory-limit-slop-factor"),
+    "xla_gpu_enable_pipelined_p2p": ((SCHEDULER,), "enable-pipelined-p2p"),
+    **{
+        f"{_EXPERIMENTAL}{option.replace('-', '_')}": ((SCHEDULER,), option)
+        for option in (
+            "parallel-collective-overlap-limit",
+            "parallel-async-compute-limit",
+            "collective-start-as-early-as-possible",
+            "enable-collective-multi-streaming",
+            "enable-selective-memcpy-overlap",
+        )
+    },
 }
 
 
@@ -63,30 +84,52 @@ def recorded_options(folder: Path, pass_name: str) -> dict[str, str]:
 
     Raises UsageError U031 for a record that is not one.
     """
+    record = _read_dict(folder / RECORD)
+    flags = _flags(folder / RECORD, record)
     options: dict[str, str] = {}
-    for flag in _recorded_flags(folder / RECORD):
+    for flag in flags:
         name, _, value = flag.partition("=")
         passes, option = FLAG_OPTIONS.get(name, ((), ""))
         if pass_name in passes:
             # A list has commas in a flag and blanks in an option.
             options[option] = value.replace(",", " ")
+    if pass_name == SCHEDULER and record:
+        options |= _costs(folder, flags)
+        options |= {k: str(record[k]) for k in ("target", "topology") if k in record}
     return options
 
 
-def _recorded_flags(record: Path) -> list[str]:
-    if not record.is_file():
-        return []
+def _costs(folder: Path, flags: list[str]) -> dict[str, str]:
+    """XLA's own costs, or the estimator that it used in their place."""
+    if _ANALYTICAL_OFF not in flags:
+        for file in (folder / name for name in COSTS):
+            if any(_read_dict(file).values()):
+                return {"costs": str(file)}
+    return {"estimator": "gpu-approximate"}
+
+
+def _read_dict(file: Path) -> dict[str, Any]:
+    """A JSON object, packed or not; {} where there is no file."""
+    if not file.is_file():
+        return {}
+    data = file.read_bytes()
     try:
-        found = json.loads(record.read_text(encoding="utf-8"))
-    except ValueError as problem:  # neither JSON nor UTF-8
+        found = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
+    except (ValueError, OSError, EOFError) as problem:  # neither JSON, UTF-8 nor gzip
         raise UsageError(
-            f"{record}: this is no JSON: {problem}", code="U031"
+            f"{file}: this is no JSON: {problem}", code="U031"
         ) from problem
-    flags = found.get("flags", []) if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        raise UsageError(f"{file}: expected a dict", code="U031", hint=_RECORD_HINT)
+    return found
+
+
+def _flags(file: Path, record: dict[str, Any]) -> list[str]:
+    flags = record.get("flags", [])
     if not isinstance(flags, list) or not all(isinstance(f, str) for f in flags):
         raise UsageError(
-            f"{record}: expected a dict whose flags are a list of texts",
+            f"{file}: expected flags to be a list of texts",
             code="U031",
-            hint='{"flags": ["xla_gpu_collective_combine_threshold_count=2"]}',
+            hint=_RECORD_HINT,
         )
     return flags

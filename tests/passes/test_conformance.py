@@ -23,6 +23,7 @@ _RECORDED = {
     "gpu-all-reduce-combiner",
     "gpu-convert-async-collectives-to-sync",
     "gpu-reduce-scatter-combiner",
+    "latency-hiding-scheduler",
 }
 
 
@@ -62,15 +63,34 @@ def test_flags_steer_their_pass_alone(tmp_path: pathlib.Path) -> None:
         "gpu-all-reduce-combiner": count,
         "gpu-convert-async-collectives-to-sync": {},
         "gpu-reduce-scatter-combiner": count,
+        "latency-hiding-scheduler": {
+            "estimator": "gpu-approximate",
+            "parallel-collective-overlap-limit": "4",
+        },
     }
+
+
+def test_the_scheduler_is_given_what_xla_had(tmp_path: pathlib.Path) -> None:
+    """XLA's own costs where its analytical estimator answered; the machine."""
+    (tmp_path / "oracle.json").write_text('{"target": "b200", "topology": "1x2x8"}')
+    machine = {"target": "b200", "topology": "1x2x8"}
+    costs = tmp_path / "costs.json"
+    for text, found in (
+        ('{"node_cost_us": {"a": 1.5}}', {"costs": str(costs)}),
+        ('{"node_cost_us": {}}', {"estimator": "gpu-approximate"}),
+    ):
+        costs.write_text(text)
+        options = recorded_options(tmp_path, "latency-hiding-scheduler")
+        assert options == {**machine, **found}
 
 
 def test_every_flag_names_an_option_that_is_there() -> None:
     """The table against the passes."""
     values = {"disable-async-collectives": "ALLREDUCE", "combine-by-dim": "true"}
+    switches = ("enable-", "collective-start-")
     for passes, option in FLAG_OPTIONS.values():
         for name in passes:
-            text = values.get(option, "2")
+            text = "true" if option.startswith(switches) else values.get(option, "2")
             assert option_values(find_pass(name), name, ((option, text),))
 
 
