@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, NoReturn
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.errors import PassError
@@ -136,10 +136,12 @@ class _Run:
     def run(self) -> ScheduleResult:
         chosen = computations_to_schedule(self.module, self.environment.tracker)
         if not chosen:
+            self._check_unscheduled()
             return ScheduleResult(self.module, ())
         input_orders = {c: c.instructions for c in chosen}
         memory = self._memory()
         before = {c: self._statistics(c, memory) for c in chosen}
+        needed_before = self._needed_bytes(before, memory)
         self._schedule_all(chosen, memory)
         reruns = 0
         while reruns < self.settings.rerun and self._is_over(self._rerun_bytes(memory)):
@@ -150,8 +152,9 @@ class _Run:
         memory = memory.replayed({c: c.instructions for c in chosen})
         after = {c: self._statistics(c, memory) for c in chosen}
         kept = ""
-        if self.settings.hard_memory_limit != "off" and self._is_over(_peak(after)):
-            kept = self._keep_input(input_orders, before, _peak(after))
+        needed = self._needed_bytes(after, memory)
+        if self.settings.hard_memory_limit != "off" and self._is_over(needed):
+            kept = self._keep_input(input_orders, needed_before, needed)
             after = before
         if self.progress is not None:
             self.progress("")
@@ -188,6 +191,12 @@ class _Run:
             return peak
         return peak + fragmentation_bytes(self.module, memory.buffers)
 
+    def _needed_bytes(
+        self, statistics: dict[Computation, Statistics], memory: ModuleMemory
+    ) -> int:
+        """The whole module's peak, which may lie where nothing was scheduled."""
+        return max(_peak(statistics), memory.stored_peak_bytes(self.module.entry))
+
     def _is_over(self, peak_bytes: int) -> bool:
         limit = self.settings.memory_limit_bytes
         return limit is not None and peak_bytes > limit
@@ -195,30 +204,38 @@ class _Run:
     def _keep_input(
         self,
         orders: dict[Computation, tuple[Instruction, ...]],
-        before: dict[Computation, Statistics],
+        before_bytes: int,
         peak_bytes: int,
     ) -> str:
         """Back to the orders of before, where that is allowed and helps; why."""
-        limit = self.settings.memory_limit_bytes or 0
-        what = (
-            f"the schedule needs {peak_bytes:,} bytes at its peak, the limit is "
-            f"{limit:,}"
-        )
+        what = self._above("the schedule", peak_bytes)
         if self.settings.hard_memory_limit == "fail":
             raise PassError(
                 what,
                 code="E032",
                 hint="hard-memory-limit=input-order, rerun=5, or a higher limit",
             )
-        if self._is_over(_peak(before)):
-            raise PassError(
-                f"{what}; the order of before needs {_peak(before):,}",
-                code="E032",
-                hint="a higher limit, or hard-memory-limit=off",
-            )
+        if self._is_over(before_bytes):
+            self._refuse(f"{what}; the order of before needs {before_bytes:,}")
         for computation, order in orders.items():
             computation.set_order(order)
         return f"kept the order of before: {what}"
+
+    def _check_unscheduled(self) -> None:
+        """Hold a module in which nothing is to be scheduled to a hard limit."""
+        if self.settings.hard_memory_limit == "off":
+            return
+        peak = self._needed_bytes({}, self._memory())
+        if self._is_over(peak):
+            self._refuse(self._above("the order", peak))
+
+    def _above(self, what: str, peak_bytes: int) -> str:
+        limit = self.settings.memory_limit_bytes or 0
+        return f"{what} needs {peak_bytes:,} bytes at its peak, the limit is {limit:,}"
+
+    def _refuse(self, message: str) -> NoReturn:
+        hint = "a higher limit, or hard-memory-limit=off"
+        raise PassError(message, code="E032", hint=hint)
 
     # -- scheduling -----------------------------------------------------------
 
@@ -301,4 +318,4 @@ class _Run:
 
 
 def _peak(statistics: dict[Computation, Statistics]) -> int:
-    return max(s.peak_bytes or 0 for s in statistics.values())
+    return max((s.peak_bytes or 0 for s in statistics.values()), default=0)

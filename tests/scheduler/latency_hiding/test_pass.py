@@ -282,6 +282,48 @@ def test_a_hard_limit_keeps_an_order_that_fits() -> None:
     assert any(r.startswith("kept the order of before") for r in result.remarks)
 
 
+#: The entry holds most, and nothing of it is scheduled.
+WIDE_ENTRY = """HloModule m, is_scheduled=true, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+%callee (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %start = f32[8]{0} all-reduce-start(%p), to_apply=%add
+  ROOT %done = f32[8]{0} all-reduce-done(%start)
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %wide = f32[1024]{0} iota(), iota_dimension=0
+  %more = f32[1024]{0} negate(%wide)
+  %part = f32[8]{0} slice(%more), slice={[0:8]}
+  ROOT %r = f32[8]{0} call(%part), to_apply=%callee
+}
+"""
+
+
+@pytest.mark.parametrize("mode", ["fail", "input-order"])
+@pytest.mark.parametrize("is_async", [True, False])
+def test_a_hard_limit_holds_where_nothing_is_scheduled(
+    mode: str, is_async: bool
+) -> None:
+    text = WIDE_ENTRY
+    if not is_async:
+        text = text.replace(
+            "%start = f32[8]{0} all-reduce-start", "%start = f32[8]{0} all-reduce"
+        )
+        text = text.replace("all-reduce-done(%start)", "negate(%start)")
+    run(text, f"memory-limit-bytes=8192,hard-memory-limit={mode}")
+    with pytest.raises(PassError, match="needs 8,192 bytes at its peak") as caught:
+        run(text, f"memory-limit-bytes=8191,hard-memory-limit={mode}")
+    assert caught.value.code == "E032"
+
+
 # -- options ------------------------------------------------------------------------
 
 
