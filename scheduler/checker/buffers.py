@@ -102,6 +102,7 @@ class Buffers:
         self._values = _Forest(list(range(len(self._shapes))))
         self._shared: list[tuple[int, int]] = []
         self._carried: list[tuple[int, int, int]] = []
+        self._without_table: list[int] = []
         for computation in self.computations:
             for instruction in computation.instructions:
                 self._read(instruction)
@@ -112,7 +113,7 @@ class Buffers:
             joined.join(one, other)
         self.value_of = [self._values.find(k) for k in range(len(self._shapes))]
         self.buffer_of = [joined.find(k) for k in range(len(self._shapes))]
-        self._sizes: dict[int, int] = {}
+        self._sizes = {self.buffer_of[k]: 0 for k in self._without_table}
 
     def places(self, instruction: Instruction) -> range:
         """Numbers of the places of a result; the first is the whole."""
@@ -195,6 +196,10 @@ class Buffers:
                 path = (0,) if len(operands) == 1 else (0, k)
                 if _fits(shape, path, operand.shape):
                     self._forward(instruction, path, operand, ())
+            if opcode == "collective-permute-start" and len(operands) > 1:
+                # XLA makes no table of its operands, as all-gather-start does.
+                place = self.first[instruction] + node_at(shape, (0,))
+                self._without_table.append(place)
         elif opcode in ("all-gather-done", "collective-permute-done"):
             self._forward_arrays(instruction, operands[0], (1,))
         elif opcode not in ("all-reduce-start", "recv", "send-done"):

@@ -265,3 +265,20 @@ def test_error_limit_below_nothing(option: str) -> None:
     with pytest.raises(hlo_passes.HloError) as refused:
         hlo_passes.Pipeline.parse(f"schedule-checker{{{option}=-1}}")
     assert "must not be negative" in refused.value.render()
+
+
+def test_a_permute_of_several_keeps_no_table_of_its_operands() -> None:
+    # 8 + 12 bytes of results; tables of two pointers: the start's own and its results'
+    # and, from the done on, that of the done.
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
+
+ENTRY %main (x: f32[2], y: f32[3]) -> (f32[2], f32[3]) {
+  %x = f32[2]{0} parameter(0)
+  %y = f32[3]{0} parameter(1)
+  %s = ((f32[2]{0}, f32[3]{0}), (f32[2]{0}, f32[3]{0})) collective-permute-start(%x, %y), channel_id=1, source_target_pairs={{0,1}}
+  ROOT %d = (f32[2]{0}, f32[3]{0}) collective-permute-done(%s)
+}
+""")
+    peak = scheduler.ModuleMemory(module).of(module.entry).peak_bytes()
+    assert not check_schedule(module, memory_limit_bytes=peak)
+    assert check_schedule(module, memory_limit_bytes=peak - 1)[0].code == "C050"
