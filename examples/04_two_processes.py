@@ -53,8 +53,19 @@ def main():
     for rank in range(2):
         environment = os.environ | {RANK: str(rank), ADDRESS: address}
         environment["JAX_PLATFORMS"] = "cpu"
-        processes.append(subprocess.Popen([sys.executable, __file__], env=environment))
-    sys.exit(max(process.wait() for process in processes))
+        processes.append(
+            subprocess.Popen(
+                [sys.executable, __file__],
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+        )
+    for process in processes:
+        said, _ = process.communicate()
+        # gloo says much, and not in whole lines.
+        print(said[said.rfind("process ") :].rstrip())
+    sys.exit(max(process.returncode for process in processes))
 
 
 if __name__ == "__main__":
