@@ -119,13 +119,15 @@ def make_estimator(
     """The stack that `names` spells: one name or several joined by '+'.
 
     A profile leaves gaps, so `sol` (as in XLA) stands behind one that ends the list. An
-    empty text is `table` where costs are given, else `sol`.
+    empty text is `table` where costs are given, else `profile` where a profile is, else
+    `sol`.
 
     Raises UsageError U207, U208, U209 and those of the files.
     """
     settings = settings or EstimatorSettings()
     if not names:
-        names = "table" if settings.costs else DEFAULT_ESTIMATOR
+        given = "profile" if settings.profile else DEFAULT_ESTIMATOR
+        names = "table" if settings.costs else given
     wanted = [part.strip() for part in names.split("+")]
     if wanted[-1] == "profile":
         wanted.append(DEFAULT_ESTIMATOR)

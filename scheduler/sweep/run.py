@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, Final
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
@@ -27,6 +27,11 @@ from scheduler.sweep.options import (
     pipeline_of,
     simulator_options,
 )
+
+#: Of a number of streams.
+_MOST_DIGITS: Final = 9
+#: Letters of a value that is refused.
+_MOST_SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +97,10 @@ class Sweep:
         arguments = argparse.Namespace(**vars(self.arguments))
         streams = simulator_options(self.swept, choice).get("streams")
         if streams is not None:
-            if not streams.isdecimal():
+            if not (streams.isdecimal() and len(streams) <= _MOST_DIGITS):
                 raise UsageError(
-                    f"--sweep: simulate.streams={streams} is no number of streams",
+                    f"--sweep: simulate.streams={streams[:_MOST_SHOWN]} is no number "
+                    "of streams",
                     code="U220",
                     hint="1, 2, ... or 0 for no queueing",
                 )

@@ -109,6 +109,12 @@ def test_a_bad_costs_file_is_refused(text, tmp_path) -> None:
     assert refused.value.code == "U206"
 
 
+def test_a_profile_that_is_given_is_read(tmp_path) -> None:
+    absent = EstimatorSettings(profile=str(tmp_path / "absent.pbtxt"))
+    with pytest.raises(UsageError, match="absent"):
+        make_estimator("", absent)
+
+
 @pytest.mark.parametrize(
     ("names", "code"), [("soll", "U209"), ("table", "U208"), ("profile", "U208")]
 )

@@ -105,6 +105,7 @@ def test_the_plot_is_the_same_every_time(files, tmp_path, suffix) -> None:
         ([_PASSES, _SWEEP, "--plot=x.gif"], "U212"),
         ([_PASSES, "--sweep=parallel-collective-overlap-limit=many"], "U013"),
         ([_PASSES, "--sweep=streams=many"], "U220"),
+        ([_PASSES, f"--sweep=streams={'9' * 5000}"], "U220"),
         (["--passes=no-such", "--sweep=a=1"], "U011"),
     ],
 )
