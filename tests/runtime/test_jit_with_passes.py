@@ -42,8 +42,9 @@ def test_has_its_passes_and_leaves_others_alone(host_devices: Devices) -> None:
     mapped = over_devices(host_devices(8))
     with_passes = runtime.jit(mapped, passes=COMBINER)
     plain = jax.jit(mapped)
+    before = with_passes.installation.fired  # functions of one name share it
     assert same_bits(with_passes(rows()), plain(rows()))
-    assert with_passes.installation.fired == 1
+    assert with_passes.installation.fired == before + 1
     assert permutes_of(with_passes.lower(rows()).compile().as_text()) == 1
     assert permutes_of(plain.lower(rows()).compile().as_text()) == 2
     assert with_passes.__name__.startswith("two_permutes__hlo_passes_")
