@@ -41,6 +41,12 @@ WAIT_SECONDS: Final = 300
 #: A value of the key-value store; its messages must not exceed 4 MB.
 _CHUNK_BYTES: Final = 1 << 20
 
+_lock = threading.Lock()
+#: How often a module of a name came to one pipeline, for the life of the process, as
+#: the store remembers. The processes compile one program in the same order; small
+#: modules of their own come in between.
+_counters: dict[str, itertools.count[int]] = {}
+
 _METADATA: Final = re.compile(r', metadata=\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')
 _COMPUTATION: Final = re.compile(r"^(?:ENTRY )?%(\S+) \(")
 _INSTRUCTION: Final = re.compile(r"^\s*(?:ROOT )?%(\S+) = ")
@@ -138,10 +144,6 @@ class Agreement:
         """Agree by `mode`; `fingerprint` tells this installation from others."""
         self.mode = mode
         self._prefix = f"hlo-passes/{fingerprint}"
-        self._lock = threading.Lock()
-        # How often a module of a name came: the processes compile one program in
-        # the same order, small modules of their own come in between.
-        self._counters: dict[str, itertools.count[int]] = {}
 
     def run(
         self, name: str, place: str, data: bytes, work: Callable[[], bytes | None]
@@ -177,13 +179,12 @@ class Agreement:
         members = sorted({processes.get(i, -1) for i in device_ids(data)})
         if store is None or len(members) < 2 or members[0] < 0:
             return None
-        with self._lock:
-            count = next(
-                self._counters.setdefault(f"{place}/{name}", itertools.count())
-            )
+        topic = f"{self._prefix}/{place}/{name}"
+        with _lock:
+            count = next(_counters.setdefault(topic, itertools.count()))
         return _Meeting(
             store,
-            f"{self._prefix}/{place}/{name}/{count}",
+            f"{topic}/{count}",
             tuple(members),
             jax.process_index(),
             name,

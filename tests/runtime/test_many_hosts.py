@@ -83,6 +83,10 @@ def test_two_processes_agree_and_compute_the_same_bits() -> None:
                 text = jitted.lower(array).compile().as_text()
             assert (installed.fired, installed.changed) == (1, 1)
             assert text.count(" collective-permute(") == 1
+    # The same passes once more, for the same module: a new meeting.
+    with runtime.install(COMBINER, modules=NAME) as installed:
+        assert bits(jitted(array)) == before
+    assert installed.changed == 1
     # What one process compiles for itself needs nobody else.
     if jax.process_index() == 0:
         with runtime.install("hlo-dce") as installed:
