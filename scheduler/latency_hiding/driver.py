@@ -207,7 +207,7 @@ class _Run:
         before_bytes: int,
         peak_bytes: int,
     ) -> str:
-        """Back to the orders of before, where that is allowed and helps; why."""
+        """Back to the input orders, where that is allowed and helps; why."""
         what = self._above("the schedule", peak_bytes)
         if self.settings.hard_memory_limit == "fail":
             raise PassError(
@@ -216,10 +216,10 @@ class _Run:
                 hint="hard-memory-limit=input-order, rerun=5, or a higher limit",
             )
         if self._is_over(before_bytes):
-            self._refuse(f"{what}; the order of before needs {before_bytes:,}")
+            self._refuse(f"{what}; the input order needs {before_bytes:,}")
         for computation, order in orders.items():
             computation.set_order(order)
-        return f"kept the order of before: {what}"
+        return f"kept the input order: {what}"
 
     def _check_unscheduled(self) -> None:
         """Hold a module in which nothing is to be scheduled to a hard limit."""

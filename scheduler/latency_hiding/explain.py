@@ -4,7 +4,7 @@
   5,010 us in front of its done %d, latency 5,000 us
   a candidate from 1,010 us before the end on
   lost 3 comparisons by kLessStall, at last to %f
-  chosen at 5,020 us before the end over 1 others
+  chosen at 5,020 us before the end over 1 other
     %g  kAsyncDepth: more asynchronous latency above it, us: 713.2 against 0
   not considered
     %d.1 needs 1 of kGpuAsyncStreamCollectives (0 free)
@@ -70,9 +70,12 @@ class Explainer:
         fitting = [n for n in state.ready if n != node and state.fits(n)]
         misfits = [n for n in state.ready if n != node and not state.fits(n)]
         if not fitting:
-            lines = [f"  chosen at {_us(state.now)}: the only candidate that fits"]
+            lines = [
+                f"  chosen at {_at(state.now, state)}: the only candidate that fits"
+            ]
         else:
-            lines = [f"  chosen at {_us(state.now)} over {len(fitting)} others"]
+            over = _counted(len(fitting), "other")
+            lines = [f"  chosen at {_at(state.now, state)} over {over}"]
         width = max((len(name(n)) for n in fitting[:_LISTED]), default=0)
         for n in fitting[:_LISTED]:
             rule, _ = self._scan.compare(state, node, n)
@@ -99,7 +102,7 @@ class Explainer:
         lines = [
             f"%{graph.name(node)} in %{graph.computation.name}: instruction "
             f"{line + 1:,} of {count:,} (before: {node + 1:,}), at "
-            f"{_us(state.ready_at[node])}"
+            f"{_at(state.ready_at[node], state)}"
         ]
         if graph.is_noop[node]:
             lines.append("  a no-op: placed as soon as nothing held it back any more")
@@ -107,10 +110,11 @@ class Explainer:
             lines.append("  placed with its scheduling group")
         lines += self._pair(state)
         if self._available_us is not None:
-            lines.append(f"  a candidate from {_us(self._available_us)} on")
+            since = _at(self._available_us, state)
+            lines.append(f"  a candidate from {since} on")
         for reason, (times, winner) in self._lost.items():
             lines.append(
-                f"  lost {times} comparisons by {reason}, at last to "
+                f"  lost {_counted(times, 'comparison')} by {reason}, at last to "
                 f"%{graph.name(winner)}"
             )
         return "\n".join([*lines, *self._told])
@@ -128,8 +132,14 @@ class Explainer:
         return []
 
 
-def _us(time: float) -> str:
-    return f"{time:,.6g} us before the end"
+def _at(time_us: float, state: SchedulingState) -> str:
+    """A time, from the end of the computation that was placed first."""
+    end = "after the beginning" if state.top_down else "before the end"
+    return f"{time_us:,.6g} us {end}"
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: object) -> str:

@@ -241,6 +241,26 @@ def test_explanations(
     assert "error[U006]: --explain=nothing" in capfd.readouterr().err
 
 
+def test_an_explanation_counts_from_the_end_that_was_placed_first() -> None:
+    text = chain_of_collectives().text()
+    for options, end in (
+        (COARSE, "us before the end"),
+        (f"{COARSE},top-down-scheduling=true", "us after the beginning"),
+    ):
+        _, result = run(text, options, context=PassContext(explain="sa"))
+        (told,) = result.passes[0].explanations
+        assert end in told.splitlines()[0]
+        assert all(end in line for line in told.splitlines() if " from " in line)
+
+
+def test_an_explanation_counts_one_thing_in_the_singular() -> None:
+    text = chain_of_collectives().text()
+    _, result = run(text, COARSE, context=PassContext(explain="f0"))
+    (told,) = result.passes[0].explanations
+    assert re.search(r"lost 1 comparison by|over 1 other$", told, re.MULTILINE)
+    assert not re.search(r"\b1 (comparisons|others)\b", told)
+
+
 def test_explaining_changes_no_order() -> None:
     text = chain_of_collectives().text()
     plain, _ = run(text)
@@ -263,7 +283,7 @@ def test_a_hard_limit_fails_or_keeps_the_order() -> None:
         run(text, f"{advisory},hard-memory-limit=fail")
     assert caught.value.code == "E032"
     assert names(free) != "s d big r sm r2 t"
-    with pytest.raises(PassError, match="the order of before needs"):
+    with pytest.raises(PassError, match="the input order needs"):
         run(text, f"{COARSE},memory-limit-bytes=2000,hard-memory-limit=input-order")
 
 
@@ -279,7 +299,7 @@ def test_a_hard_limit_keeps_an_order_that_fits() -> None:
     module, result = run(text, f"{COARSE},{limit},{rules}")
     assert names(module) == "s d big r sm r2 t"
     assert not result.changed
-    assert any(r.startswith("kept the order of before") for r in result.remarks)
+    assert any(r.startswith("kept the input order") for r in result.remarks)
 
 
 #: The entry holds most, and nothing of it is scheduled.
