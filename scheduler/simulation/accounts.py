@@ -24,6 +24,7 @@ from scheduler.simulation.program import Call, Work
 
 #: From this share of a bound on, what is no compute is told beside it.
 _TOLD: Final = 0.05
+_COMPUTE_AND: Final = "compute and "
 _COMMUNICATION: Final = ("collective", "transfer")
 
 
@@ -177,10 +178,10 @@ class Accounts:
         for ran in run.called.values():
             for part, times in ran:
                 inner = self.of(part)
-                name = f"{inner.bound_by} in %{part.program.computation.name}"
+                name = _located(inner.bound_by, part.program.computation.name)
                 others.append(((inner.bound_us - inner.compute_us) * times, name))
         most, name = max(others, key=lambda other: other[0])
-        return f"compute and {name}" if most > _TOLD * in_order_us else "compute"
+        return f"{_COMPUTE_AND}{name}" if most > _TOLD * in_order_us else "compute"
 
     def _critical_path(self, run: Run) -> float:
         """The longest chain through operands and control edges, us."""
@@ -246,3 +247,9 @@ def _callers_first(entry: Run) -> list[Run]:
         inner = [part for ran in run.called.values() for part, _ in ran]
         stack += [(part, False) for part in (*inner, *run.bodies.values())]
     return order[::-1]
+
+
+def _located(bound_by: str, computation: str) -> str:
+    """A callee's bound as its caller tells it: what it is, and in which callee."""
+    what = bound_by.removeprefix(_COMPUTE_AND)
+    return what if " in %" in what else f"{what} in %{computation}"

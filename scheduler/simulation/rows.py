@@ -102,7 +102,7 @@ def _row(
         opcode=work.opcode,
         stream=None if work.stream is None else work.stream.number,
         lane=lanes.get(work.number, lane_of(work)),
-        bytes=sum(leaf_bytes(operand.shape) for operand in start.operands),
+        bytes=_sent_bytes(start),
         operands=tuple(f"{o.shape.text} %{o.name}" for o in start.operands),
         groups=_groups_text(start),
         latency_us=latency,
@@ -119,6 +119,13 @@ def _row(
         model=work.price.model,
         reason=work.price.reason,
     )
+
+
+def _sent_bytes(start: Instruction) -> int:
+    """Bytes of all operands; what a recv takes in, whose operand is a token."""
+    if start.opcode == "recv":
+        return leaf_bytes(start.shape.elements[0])
+    return sum(leaf_bytes(operand.shape) for operand in start.operands)
 
 
 def _groups_text(start: Instruction) -> str:

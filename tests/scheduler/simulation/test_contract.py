@@ -78,6 +78,33 @@ def test_a_loop_is_its_trips_times_its_body() -> None:
     assert timeline.times.bound_by == "communication 0"
 
 
+def test_the_bound_of_nested_callees_names_the_innermost_once() -> None:
+    inner = CallOf("inner", (Sync("reduce", 50.0), Compute("c2", 1.0)))
+    timeline = run([Compute("c0", 1.0), CallOf("outer", (Compute("c1", 1.0), inner))])
+    assert timeline.times.bound_by == (
+        "compute and synchronous collectives in %called.inner"
+    )
+
+
+def test_a_transfer_tells_the_bytes_that_it_moves() -> None:
+    module = hlo_passes.parse(
+        """HloModule m, is_scheduled=true
+
+ENTRY %e (a: f32[1024]) -> f32[256] {
+  %a = f32[1024] parameter(0)
+  %t = token[] after-all()
+  %s = (f32[1024], u32[], token[]) send(%a, %t), channel_id=1
+  %sd = token[] send-done(%s), channel_id=1
+  %r = (f32[256], u32[], token[]) recv(%sd), channel_id=2
+  %rd = (f32[256], token[]) recv-done(%r), channel_id=2
+  ROOT %g = f32[256] get-tuple-element(%rd), index=0
+}
+"""
+    )
+    rows = scheduler.simulate(module).collectives
+    assert [(row.name, row.bytes) for row in rows] == [("s", 4096), ("r", 1024)]
+
+
 def test_a_loop_of_unknown_length_runs_once_and_says_so() -> None:
     text = module_of(LOOP).to_text().replace("known_trip_count", "other")
     module = hlo_passes.parse(text)
