@@ -2,8 +2,10 @@
 
     f32[1000003] scatter, 1000 sorted indices      one warp per index: 250 blocks
     f32[4096,256] scatter of f32[50000,256]        one thread per element of the updates
+    s32[262145] scatter, 8 indices                 a whole warp: 32 threads, not 8
 
 Many sorted indices that may repeat are summed up warp by warp before they are written.
+Either way a block is made of whole warps, so few updates still occupy 32 lanes.
 Source: openxla/xla `codegen/emitters/scatter.cc` (Aug 2026).
 """
 
@@ -22,8 +24,9 @@ from scheduler.fusions.launch_dimensions import (
 )
 from scheduler.hardware.target import Target
 
+_WARP_THREADS: Final = 32
 _WARPS: Final = 4
-_THREADS: Final = 32 * _WARPS
+_THREADS: Final = _WARP_THREADS * _WARPS
 _VECTOR_BITS: Final = 128
 
 
@@ -43,7 +46,9 @@ def scatter_launch(
             return _by_index(scatter, slices, target)
     in_slice = math.prod(updates.dimensions[1:])
     unroll = loop_unroll(graph, updates.element_count, target)
-    return loop_launch(updates.element_count, math.gcd(in_slice, unroll) or 1)
+    launch = loop_launch(updates.element_count, math.gcd(in_slice, unroll) or 1)
+    warps = ceil_div(launch.threads, _WARP_THREADS)
+    return LaunchDimensions(launch.blocks, warps * _WARP_THREADS)
 
 
 def _accumulates(scatter: Instruction) -> bool:

@@ -325,3 +325,29 @@ def test_scatter_of_sorted_indices_fills_the_gpu(
         assert found.kernel.launch.blocks == blocks
         # XLA's fusion also computed the indices: one tick more.
         assert us_of_ticks(found.ticks) == pytest.approx(us, abs=0.0005)
+
+
+def test_few_updates_of_a_scatter_occupy_a_whole_warp() -> None:
+    """Logged by XLA for 8 updates: 96 flops, blocks 1, threads 32, compute 0.75 ns."""
+    body = (
+        "%second (x: s32[], y: s32[]) -> s32[] {\n  %x = s32[] parameter(0)\n"
+        "  ROOT %y = s32[] parameter(1)\n}\n\n"
+        "%body (p: s32[262145], i: s32[8,1], u: f32[8,1]) -> s32[262145] {\n"
+        "  %p = s32[262145]{0} parameter(0)\n  %i = s32[8,1]{1,0} parameter(1)\n"
+        "  %u = f32[8,1]{1,0} parameter(2)\n"
+        "  %more = f32[8,1]{1,0} add(%u, %u)\n"
+        "  %less = f32[8,1]{1,0} maximum(%more, %u)\n"
+        "  %whole = f32[8,1]{1,0} floor(%less)\n"
+        "  %c = s32[8,1]{1,0} convert(%whole)\n"
+        "  ROOT %s = s32[262145]{0} scatter(%p, %i, %c), update_window_dims={1}, "
+        "inserted_window_dims={}, scatter_dims_to_operand_dims={0}, "
+        "index_vector_dim=1, to_apply=%second\n}"
+    )
+    found = fusion_time(
+        fusion_module(body, "kInput").entry.root, target("h100_sxm"), op_cycles("sm_86")
+    )
+    assert found.cost.flops == 96
+    assert (found.kernel.launch.blocks, found.kernel.launch.threads) == (1, 32)
+    assert found.compute_ticks == 3
+    # 16.8635 with eight threads: a tick more.
+    assert us_of_ticks(found.ticks) == 16.86325
