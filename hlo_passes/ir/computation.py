@@ -32,6 +32,7 @@ class Computation:
         module: the owner.
         root: the instruction whose value is the result.
         execution_thread: 'main' unless the text says otherwise.
+        edits: grows with every change but a new order.
         line: 1-based line of the header in the source, 0 when made here.
     """
 
@@ -55,6 +56,7 @@ class Computation:
         self.source_foot = f"\n{_foot(execution_thread)}"
         self.source_joiner = "\n"
         self.touched = True
+        self.edits = 0
         # `token[] after-all()` as an operand: the instruction whose text spells it.
         self._embedded_in: dict[Instruction, Instruction] = {}
         self._embeds: dict[Instruction, list[Instruction]] = {}
@@ -343,8 +345,7 @@ class Computation:
         for instruction in (*self._embedded_in, *self.spelled_elements):
             self.touch(instruction)
         self._order = new
-        self._snapshot = None
-        self._changed()
+        self._reordered()
 
     # -- bookkeeping --------------------------------------------------------
 
@@ -374,6 +375,10 @@ class Computation:
         return instruction in self._embedded_in or instruction in self.spelled_elements
 
     def _changed(self) -> None:
+        self.edits += 1
+        self._reordered()
+
+    def _reordered(self) -> None:
         self._snapshot = None
         self.touched = True
         if self.inline_owner is not None:

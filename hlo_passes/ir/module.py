@@ -55,6 +55,7 @@ class Module:
         self._inline_bodies: dict[Instruction, list[Computation]] = {}
         # What the verifier found out, by computation: see verify/verifier.py.
         self.verified: dict[Computation, Any] = {}
+        self.verified_header: Any = None
         self._callers: tuple[int, dict[Computation, tuple[Instruction, ...]]] | None
         self._callers = None
 

@@ -30,7 +30,7 @@ from hlo_passes.passes.sequence import (
 )
 from hlo_passes.passes.spec import Step, option_values, parse_steps
 from hlo_passes.text.reader import parse
-from hlo_passes.verify.verifier import findings, verify
+from hlo_passes.verify.verifier import verify
 
 #: Called after each pass with (name, module).
 Observer = Callable[[str, Module], None]
@@ -168,25 +168,28 @@ class Pipeline:
             FalseChangeReportError: a pass's `changed` is a lie.
             PassError: a pass failed.
         """
-        verify(module, allow_unknown=True)
         unknown = tuple(
-            f.render().replace(" error[", " remark[", 1) for f in findings(module)
+            f.render().replace(" error[", " remark[", 1)
+            for f in verify(module, allow_unknown=True)
         )
         before = module.instruction_count
         runs = []
+        text = _Text(module)
         for each in self.passes:
-            runs.append(self._run_one(each, module, verify_each=verify_each))
+            runs.append(self._run_one(each, module, text, verify_each=verify_each))
             if after_pass is not None:
                 after_pass(each.name, module)
         return PipelineResult(tuple(runs), before, module.instruction_count, unknown)
 
-    def _run_one(self, each: Pass, module: Module, *, verify_each: bool) -> PassRun:
-        text, version = module.to_text(), module.version
+    def _run_one(
+        self, each: Pass, module: Module, text: _Text, *, verify_each: bool
+    ) -> PassRun:
+        before = text.now()
         report = Report()
         started = time.perf_counter()
         changed = each.run(module, self.context, report)
         seconds = time.perf_counter() - started
-        really = module.version != version and module.to_text() != text
+        really = text.now() != before
         if changed != really:
             said = "changed" if changed else "left"
             raise FalseChangeReportError(
@@ -201,7 +204,7 @@ class Pipeline:
                     f"{refused.render()}"
                 ) from refused
         if verify_each and each.checked_by:
-            self._judge(each, module, text)
+            self._judge(each, module, before)
         remarks = list(report.remarks)
         if report.dropped_remarks:
             remarks.append(f"... and {report.dropped_remarks} more remarks")
@@ -230,6 +233,20 @@ class Pipeline:
             judge.check(
                 module, parse(before, filename=filename), self.context, Report()
             )
+
+
+class _Text:
+    """A module's text, written once for every version of the module."""
+
+    def __init__(self, module: Module) -> None:
+        self._module = module
+        self._version = module.version
+        self._text = module.to_text()
+
+    def now(self) -> str:
+        if self._module.version != self._version:
+            self._version, self._text = self._module.version, self._module.to_text()
+        return self._text
 
 
 def _build(step: Step) -> Pass:

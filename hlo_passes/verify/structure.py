@@ -34,7 +34,7 @@ def check_structure(computation: Computation, report: Report) -> None:
         report.add(None, "V012", f"%{computation.name} has no instruction")
         return
     _check_names(instructions, report)
-    _check_order(instructions, report)
+    check_order(instructions, report)
     _check_parameters(instructions, report)
     root = computation.root
     if root is None or root.removed or root.computation is not computation:
@@ -77,7 +77,7 @@ def _check_names(instructions: tuple[Instruction, ...], report: Report) -> None:
             )  # fmt: skip
 
 
-def _check_order(instructions: tuple[Instruction, ...], report: Report) -> None:
+def check_order(instructions: tuple[Instruction, ...], report: Report) -> None:
     """Operands and control predecessors stand in front of what needs them."""
     before: set[Instruction] = set()
     arity_of = ARITY.get

@@ -3,6 +3,8 @@
 A computation whose instructions, callees and header counts are what they were at the
 last run has the findings that it had: a pipeline that verifies after every pass pays
 for what the pass touched. (`Computation.instructions` is a new tuple after any change.)
+One without findings whose instructions only stand in another order is asked for
+nothing but that order.
 """
 
 from __future__ import annotations
@@ -34,7 +36,7 @@ from hlo_passes.verify.shape_checks import (
     shape_faults,
 )
 from hlo_passes.verify.shardings import check_consistent, check_sharding
-from hlo_passes.verify.structure import check_structure
+from hlo_passes.verify.structure import check_order, check_structure
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -53,12 +55,23 @@ class _Call:
     bodies: list[Finding] | None = None  # what `_bodies` found, None: not asked yet
 
 
+@dataclass(frozen=True, slots=True)
+class _CheckedHeader:
+    """What a run found in the header, and what it depends on."""
+
+    attributes: dict[str, str]
+    entry: Signature | None
+    findings: tuple[Finding, ...]
+
+
 @dataclass(slots=True)
 class _Checked:
     """What a run over one computation found, and what it depends on."""
 
     token: tuple[object, ...]
     findings: tuple[Finding, ...]
+    edits: int  # `Computation.edits` at the time
+    signature: Signature | None
     calls: list[_Call] = field(default_factory=list)
     reduces: list[Instruction] = field(default_factory=list)
     transfers: list[Instruction] = field(default_factory=list)
@@ -70,8 +83,8 @@ def findings(module: Module) -> tuple[Finding, ...]:
     return _Run(module).findings()
 
 
-def verify(module: Module, *, allow_unknown: bool = False) -> None:
-    """Refuse a module that XLA would refuse.
+def verify(module: Module, *, allow_unknown: bool = False) -> tuple[Finding, ...]:
+    """Refuse a module that XLA would refuse; the findings that were let pass.
 
     Args:
         module: what to look at.
@@ -82,10 +95,12 @@ def verify(module: Module, *, allow_unknown: bool = False) -> None:
         VerificationError: with all findings.
     """
     found = findings(module)
+    refused = found
     if allow_unknown:
-        found = tuple(f for f in found if f.severity != "unknown")
-    if found:
-        raise VerificationError(found)
+        refused = tuple(f for f in found if f.severity != "unknown")
+    if refused:
+        raise VerificationError(refused)
+    return found
 
 
 class _Run:
@@ -104,16 +119,27 @@ class _Run:
         for gone in [c for c in self.memory if c not in self.order]:
             del self.memory[gone]
         checked = [self._computation(c) for c in module.computations]
-        report = Report()
-        entry = module.entry
-        check_header(
-            module, self.signature(entry) if entry in self.order else None, report
-        )
-        found = [*report.findings(module)]
+        found = [*self._header()]
         for one in checked:
             found += one.findings
         across = self._across(checked)
         return tuple(self._in_text_order(found + across) if across else found)
+
+    def _header(self) -> tuple[Finding, ...]:
+        module = self.module
+        entry = self.signature(module.entry) if module.entry in self.order else None
+        before: _CheckedHeader | None = module.verified_header
+        if (
+            before is None
+            or before.attributes != module.attributes
+            or before.entry != entry
+        ):
+            report = Report()
+            check_header(module, entry, report)
+            found = report.findings(module)
+            before = _CheckedHeader(dict(module.attributes), entry, found)
+            module.verified_header = before
+        return before.findings
 
     def _in_text_order(self, found: list[Finding]) -> list[Finding]:
         """Header, then by computation and instruction; equal places as they are."""
@@ -134,6 +160,10 @@ class _Run:
     def signature(self, computation: Computation) -> Signature | None:
         """The signature of a computation; None where it cannot be told."""
         if computation not in self.signatures:
+            before = self.memory.get(computation)
+            if before is not None and before.edits == computation.edits:
+                self.signatures[computation] = before.signature
+                return before.signature
             try:
                 self.signatures[computation] = signature_of(computation)
             except (ValueError, AttributeError):
@@ -155,7 +185,9 @@ class _Run:
         token = self._token(computation)
         if before is not None and self._unchanged(before, token):
             return before
-        checked = _Checked(token, ())
+        if before is not None and self._reordered(computation, before, token):
+            return before
+        checked = _Checked(token, (), computation.edits, self.signature(computation))
         self.checked_now.add(computation)
         report = Report(computation)
         _ComputationCheck(self, computation, report, checked).run()
@@ -173,10 +205,37 @@ class _Run:
         ]  # fmt: skip
 
     def _unchanged(self, before: _Checked, token: tuple[object, ...]) -> bool:
+        if before.token[0] is not token[0]:
+            return False
+        return self._same_but_order(before, token)
+
+    def _same_but_order(self, before: _Checked, token: tuple[object, ...]) -> bool:
         own = before.token[: len(token)]
-        if before.depends_on_callers or own[0] is not token[0] or own[1:] != token[1:]:
+        if before.depends_on_callers or own[1:] != token[1:]:
             return False
         return [*before.token[len(token) :]] == self._callee_tokens(before)
+
+    def _reordered(
+        self, computation: Computation, before: _Checked, token: tuple[object, ...]
+    ) -> bool:
+        """Whether only the order is another, and right; what was found then holds.
+
+        Of the rules for one computation only `check_order` asks for the order: all
+        others look at instructions, their neighbours in the graph and their callees.
+        """
+        if (
+            before.edits != computation.edits
+            or before.findings
+            or not self._same_but_order(before, token)
+        ):
+            return False
+        report = Report(computation)
+        check_order(computation.instructions, report)
+        if report.entries:
+            return False
+        before.token = (*token, *before.token[len(token) :])
+        self.checked_now.add(computation)
+        return True
 
     # -- across computations ----------------------------------------------------
 

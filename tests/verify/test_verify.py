@@ -110,7 +110,21 @@ def test_second_run_sees_a_change_of_the_header() -> None:
     assert {f.code for f in findings(module)} == {"V400"}
 
 
-@settings(max_examples=40, deadline=None)
+def _another_right_order(computation: hlo_passes.Computation) -> list:
+    """Operands first, else the last instruction first."""
+    order: dict[hlo_passes.Instruction, None] = {}
+    for last in reversed(computation.instructions):
+        stack = [last]
+        while stack:
+            waiting = [o for o in stack[-1].operands if o not in order]
+            if waiting:
+                stack += waiting
+            else:
+                order[stack.pop()] = None
+    return list(order)
+
+
+@settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_a_later_run_finds_what_a_first_run_finds(data: st.DataObject) -> None:
     """Whatever was remembered, the findings are those of the text read anew."""
@@ -119,7 +133,9 @@ def test_a_later_run_finds_what_a_first_run_finds(data: st.DataObject) -> None:
     for _ in range(data.draw(st.integers(1, 3))):
         computation = data.draw(st.sampled_from(module.computations))
         instruction = data.draw(st.sampled_from(computation.instructions))
-        action = data.draw(st.sampled_from(["attribute", "operand", "root", "header"]))
+        action = data.draw(
+            st.sampled_from(["attribute", "operand", "root", "header", "order"])
+        )
         if action == "attribute" and instruction.attributes:
             name = data.draw(st.sampled_from(sorted(instruction.attributes)))
             text = data.draw(st.sampled_from([None, "{9}", "{{0,1},{1,0}}", "7"]))
@@ -132,6 +148,12 @@ def test_a_later_run_finds_what_a_first_run_finds(data: st.DataObject) -> None:
             computation.set_root(instruction)
         elif action == "header":
             module.set_attribute("num_partitions", data.draw(st.sampled_from("48")))
+        elif action == "order":
+            computation.set_order(
+                data.draw(st.permutations(computation.instructions))
+                if data.draw(st.booleans())
+                else _another_right_order(computation)
+            )
         again = [(f.code, f.message, f.instruction) for f in findings(module)]
         try:
             anew = findings(hlo_passes.parse(module.to_text()))
