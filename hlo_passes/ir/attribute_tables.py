@@ -313,21 +313,32 @@ def _row(opcode: str) -> dict[str, bool]:
     }
 
 
-@cache
-def print_rank(opcode: str) -> Mapping[str, int]:
-    """Where each attribute of an opcode is printed; see `in_print_order`."""
-    return MappingProxyType({n: k for k, n in enumerate(opcode_attributes(opcode))})
-
-
-#: Every attribute that any opcode has, for opcodes that are not known.
-EXTRA_ORDER: Final[tuple[str, ...]] = tuple(
-    dict.fromkeys(
-        name
-        for opcode in sorted(ARITY)
-        for name in _row(opcode)
-        if name not in COMMON_ATTRIBUTES
+#: Where every attribute that any opcode has stands, for opcodes that are not known.
+_EXTRA_RANK: Final[dict[str, int]] = {
+    name: k
+    for k, name in enumerate(
+        dict.fromkeys(
+            name
+            for opcode in sorted(ARITY)
+            for name in _row(opcode)
+            if name not in COMMON_ATTRIBUTES
+        )
     )
-)
+}
+
+
+class PrintRank(dict[str, tuple[float, int]]):
+    """Sort keys of attribute names; one for names that the opcode does not have too."""
+
+    def __missing__(self, name: str) -> tuple[float, int]:
+        """Behind the opcode's own attributes, in front of the common ones."""
+        return (self["sharding"][0] - 0.5, _EXTRA_RANK.get(name, 0))
+
+
+@cache
+def print_rank(opcode: str) -> PrintRank:
+    """Where each attribute of an opcode is printed; see `in_print_order`."""
+    return PrintRank({n: (k, 0) for k, n in enumerate(opcode_attributes(opcode))})
 
 
 def attribute_kind(name: str, opcode: str = "") -> str | None:
@@ -357,8 +368,10 @@ def is_printed(name: str, text: str, opcode: str = "") -> bool:
     return text not in (_UNPRINTED.get((base, name)), _UNPRINTED.get(("", name)))
 
 
-def filled_attributes(opcode: str) -> tuple[tuple[str, str], ...]:
-    """(name, text) of what XLA prints although the text may leave it out."""
+@cache
+def filled_attributes(opcode: str) -> Mapping[str, str]:
+    """Attribute texts by name that XLA prints although the text may leave them out."""
     if async_role(opcode) in ("update", "done"):
-        return ()
-    return _FILLED.get(wrapped_opcode(opcode) or opcode, ())
+        return MappingProxyType({})
+    filled = _FILLED.get(wrapped_opcode(opcode) or opcode, ())
+    return MappingProxyType(dict(filled))

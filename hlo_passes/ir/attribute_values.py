@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hlo_passes.ir import header_values, metadata, provenance, replica_groups, windows
 from hlo_passes.ir import sharding as shardings
 from hlo_passes.ir.attribute_tables import (
-    EXTRA_ORDER,
     attribute_kind,
     filled_attributes,
     is_printed,
@@ -54,6 +53,9 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "statistics": provenance.parse_statistics,
     "window": windows.parse_window,
 }
+
+#: `canonical_text`, or something that remembers what it said.
+CanonicalText = Callable[[str, str, str], str | None]
 
 _HEADER_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "input_output_alias": header_values.parse_input_output_alias,
@@ -152,16 +154,23 @@ def canonical_text(name: str, text: str, opcode: str = "") -> str | None:
     return written if is_printed(name, written, opcode) else None
 
 
-def canonical_attributes(instruction: Instruction) -> Mapping[str, str]:
+def canonical_attributes(
+    instruction: Instruction, text_of: CanonicalText = canonical_text
+) -> Mapping[str, str]:
     """All attributes of an instruction as XLA prints them, in its order.
 
-    Control predecessors are edges and not among them.
+    Control predecessors are edges and not among them. Who prints many instructions
+    gives a `text_of` that remembers: most values are there many times.
     """
     opcode = instruction.opcode
-    found: dict[str, str] = dict(filled_attributes(opcode))
-    for name, text in instruction.attributes.items():
+    filled = filled_attributes(opcode)
+    attributes = instruction.attributes
+    if not attributes:
+        return filled
+    found = dict(filled)
+    for name, text in attributes.items():
         found.pop(name, None)
-        written = canonical_text(name, text, opcode)
+        written = text_of(name, text, opcode)
         if written is None:
             continue
         if name == "sharding" and instruction.shape.is_tuple:
@@ -179,15 +188,10 @@ def in_print_order(attributes: Mapping[str, str], opcode: str = "") -> dict[str,
     Names that the opcode does not have follow its own and precede the common ones.
     Without an opcode the order is that of most opcodes.
     """
-    ranks = print_rank(opcode)
-    unknown = ranks["sharding"] - 1
-    general = {name: k for k, name in enumerate(EXTRA_ORDER)}
-
-    def rank(name: str) -> tuple[float, int]:
-        own = ranks.get(name)
-        return (own, 0) if own is not None else (unknown + 0.5, general.get(name, 0))
-
-    return dict(sorted(attributes.items(), key=lambda item: rank(item[0])))
+    if len(attributes) < 2:
+        return dict(attributes)
+    names = sorted(attributes, key=print_rank(opcode).__getitem__)
+    return {name: attributes[name] for name in names}
 
 
 # -- the module's header -------------------------------------------------------

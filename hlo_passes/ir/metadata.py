@@ -10,9 +10,11 @@ Source: openxla/xla `xla/hlo/ir/hlo_op_metadata.cc`, `hlo_instruction.cc` (Aug 2
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from dataclasses import replace as replace_fields
+from operator import attrgetter
 from typing import Any, Final
 
 from hlo_passes.errors import ParseError
@@ -54,7 +56,7 @@ class Metadata:
 
     @property
     def is_printed(self) -> bool:
-        """Whether XLA prints it: a lone line number, say, is dropped."""
+        """Whether XLA prints it: it drops a lone line number, say."""
         return bool(
             self.op_type
             or self.op_name
@@ -67,14 +69,19 @@ class Metadata:
     def fields_text(self) -> str:
         """What is set, without braces."""
         return " ".join(
-            f"{name}={write(value)}"
-            for name, write in _METADATA_WRITERS.items()
-            if (value := getattr(self, name)) != _METADATA_DEFAULTS[name]
+            [
+                f"{name}={_METADATA_WRITERS[name](value)}"
+                for name, value in zip(
+                    _METADATA_DEFAULTS, _METADATA_VALUES(self), strict=True
+                )
+                if value != _METADATA_DEFAULTS[name]
+            ]
         )
 
     def to_text(self) -> str:
-        """The braces as XLA prints them; '' where XLA prints nothing."""
-        return f"{{{self.fields_text()}}}" if self.is_printed else ""
+        """The braces as XLA prints them, also what it would drop; '' for nothing."""
+        found = self.fields_text()
+        return f"{{{found}}}" if found else ""
 
 
 def _scheduling_name_text(value: str) -> str:
@@ -85,6 +92,7 @@ def _scheduling_name_text(value: str) -> str:
 
 
 _METADATA_DEFAULTS: Final = {f.name: f.default for f in fields(Metadata)}
+_METADATA_VALUES: Final = attrgetter(*_METADATA_DEFAULTS)
 _METADATA_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     name: quote if isinstance(default, str) or default is None else str
     for name, default in _METADATA_DEFAULTS.items()
@@ -92,6 +100,10 @@ _METADATA_WRITERS: Final[dict[str, Callable[[Any], str]]] = {
     "profile_type": lambda kinds: "{" + ",".join(map(str, kinds)) + "}",
     "scheduling_name": _scheduling_name_text,
 }
+#: A field as XLA prints most of them: a name, and a plain string or a small number.
+_PLAIN_FIELD: Final = re.compile(
+    r'([a-z_]+)=(?:"([^"\\]*)"|([0-9]{1,9}))[ ]?(?=[a-z}])'
+)
 
 
 def parse_metadata(text: str) -> Metadata:
@@ -107,6 +119,13 @@ def read_metadata(cursor: ValueCursor) -> Metadata:
     found: dict[str, Any] = {}
     cursor.expect("{", "in front of metadata")
     while not cursor.eat("}"):
+        plain = _PLAIN_FIELD.match(cursor.text, cursor.at)
+        if plain and plain[1] not in found:
+            value = plain[2] if plain[3] is None else int(plain[3])
+            if type(value) is type(_METADATA_DEFAULTS.get(plain[1])):
+                found[plain[1]] = value
+                cursor.at = plain.end()
+                continue
         cursor.eat(",")
         at = cursor.skip()
         name = cursor.attribute_name()

@@ -19,6 +19,8 @@ from hlo_passes.ir.shapes import Shape
 from hlo_passes.source import SourceText
 from hlo_passes.text.shape_parser import TRIVIA, read_shape
 
+#: Where a blank or a comment may start; most tokens stand glued together.
+_TRIVIA_STARTS: Final = " \t\r\n/"
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 _NUMBER: Final = re.compile(
@@ -65,10 +67,12 @@ class ValueCursor:
 
     def skip(self) -> int:
         """Past blanks and comments; the offset of the next token."""
-        match = TRIVIA.match(self.text, self.at)
-        if match:
-            self.at = match.end()
-        return self.at
+        at = self.at
+        if self.text[at : at + 1] in _TRIVIA_STARTS:
+            match = TRIVIA.match(self.text, at)
+            if match:
+                self.at = at = match.end()
+        return at
 
     def sees(self, token: str) -> bool:
         """Whether the next characters are `token`."""

@@ -10,6 +10,7 @@ epilogue
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -138,8 +139,13 @@ def _attributes_text(instruction: Instruction, attributes: Mapping[str, str]) ->
 
 def canonical_module_text(module: Module) -> str:
     """The module printed from the IR alone; see `Module.to_canonical_text`."""
-    from hlo_passes.ir.attribute_values import canonical_attributes, canonical_header
+    from hlo_passes.ir.attribute_values import (
+        canonical_attributes,
+        canonical_header,
+        canonical_text,
+    )
 
+    text_of = cache(canonical_text)
     attributes = "".join(
         f", {k}={v}" for k, v in canonical_header(module.attributes).items()
     )
@@ -148,7 +154,7 @@ def canonical_module_text(module: Module) -> str:
     for computation in module.computations:
         lines = [signature_text(computation)]
         lines += [
-            _line(i, canonical_attributes(i), spelled={})
+            _line(i, canonical_attributes(i, text_of), spelled={})
             for i in computation.instructions
         ]
         thread = computation.execution_thread

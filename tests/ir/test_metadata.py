@@ -44,7 +44,6 @@ def on_add(name: str, text: str) -> str | None:
     "text",
     [
         '{op_name="x" source_line=3}',
-        "{source_line=3}",
         '{op_type="a", op_name="b"}',
         "{,op_name='it'}",
         "{}",
@@ -60,6 +59,14 @@ def test_metadata_agrees_with_xla(text: str) -> None:
     read = parse_metadata(text)
     assert (read.to_text() or None) == on_add("metadata", text)
     assert parse_metadata(f"{{{read.fields_text()}}}") == read
+
+
+@pytest.mark.parametrize("text", ["{source_line=3}", '{deduplicated_name="d"}'])
+def test_metadata_that_xla_drops_in_printing_is_kept(text: str) -> None:
+    read = parse_metadata(text)
+    assert on_add("metadata", text) is None
+    assert not read.is_printed
+    assert read.to_text() == text
 
 
 def test_metadata_fields() -> None:
