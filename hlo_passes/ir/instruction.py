@@ -68,7 +68,8 @@ class Instruction:
     computation: Computation
     line: int
     removed: bool
-    _attributes: dict[str, str] | None  # None: not split yet, see `_tail`
+    #: None: not split yet, see `_tail`. Replaced, never changed: others may share it.
+    _attributes: Mapping[str, str] | None
     _tail: str  # ", name=value, name=value" as read
     _text: str | None  # the source text, None once touched
     #: Each user once; a list (small) as read, a table once edges change.

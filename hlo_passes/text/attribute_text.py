@@ -8,6 +8,8 @@ around, or the next instruction.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from hlo_passes.errors import ParseError
@@ -35,33 +37,46 @@ _PLAIN = re.compile(r"[^][(){}\"'/, \t\r\n]+")
 _INSTRUCTION = re.compile(
     r"(?:ROOT\b|ENTRY\b|%|[A-Za-z_][A-Za-z0-9_.-]*[ \t\r\n]*[={(:])"
 )
+#: Most attribute texts are there many times, and close together.
+_REMEMBERED_TAILS = 4096
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 
 
-def split_attributes(instruction: Instruction) -> dict[str, str]:
+def split_attributes(instruction: Instruction) -> Mapping[str, str]:
     """Attribute texts by name of an instruction that the fast reader made.
 
-    Control predecessors are edges, not attributes, and left out.
+    Control predecessors are edges, not attributes, and left out. Instructions with
+    the same text share the answer: nobody may change it.
     """
     tail = instruction._tail
+    found = _split_simple(tail)
+    if found is None:
+        found = {}
+        try:
+            at = read_attributes(SourceText(tail, "<attributes>"), 0, found)
+        except ParseError as problem:
+            raise _in_place(instruction, tail, problem) from None
+        if at < len(tail):
+            problem = error(
+                SourceText(tail), at, "P030", "expected ',' and an attribute"
+            )
+            raise _in_place(instruction, tail, problem)
+        found.pop("control-predecessors", None)
+    return found
+
+
+@lru_cache(maxsize=_REMEMBERED_TAILS)
+def _split_simple(tail: str) -> dict[str, str] | None:
+    """The answer of `split_attributes` where all values are simple, else None."""
     found: dict[str, str] = {}
     at, end = 0, len(tail)
     match_simple = _SIMPLE.match
     while at < end:
         match = match_simple(tail, at)
-        if match is not None and match[1] not in found:
-            found[match[1]] = match[2]
-            at = match.end()
-            continue
-        try:
-            at = read_attributes(SourceText(tail, "<attributes>"), at, found)
-        except ParseError as problem:
-            raise _in_place(instruction, tail, problem) from None
-        if at < end:
-            problem = error(
-                SourceText(tail), at, "P030", "expected ',' and an attribute"
-            )
-            raise _in_place(instruction, tail, problem)
+        if match is None or match[1] in found:
+            return None
+        found[match[1]] = match[2]
+        at = match.end()
     found.pop("control-predecessors", None)
     return found
 
