@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
@@ -21,6 +22,12 @@ from hlo_passes.errors import HloError
 _AT_LEAST_0_12 = tuple(int(n) for n in jax.__version__.split(".")[:2]) >= (0, 12)
 
 _TRANSFORMATION_NUMBERS = itertools.count(1)
+
+#: References that this process keeps to everything it hands to XLA for a callback.
+_KEPT_REFERENCES: Final = 8
+#: Callbacks taken back that still answer: a compilation of another thread that has
+#: begun may be about to call one.
+_STILL_ANSWERING: Final = 64
 
 
 class JaxChangedError(HloError):
@@ -194,6 +201,34 @@ def backend_is_up() -> bool:
         return xla_bridge.backends_are_initialized()
 
 
+class _Forward:
+    """What XLA gets for a callback; it lives as long as the process.
+
+    XLA drops its references without holding the interpreter's lock when a callback is
+    taken back while another thread compiles. Were one of them the last, the process
+    would abort (jaxlib 0.10.2 and 0.12.0.1); so some are kept here, more than one
+    because XLA's counting without the lock may be off.
+    """
+
+    __slots__ = ("callback",)
+
+    _kept: Final[list[_Forward]] = []
+
+    def __init__(self, callback: Callable[[bytes], bytes | None]) -> None:
+        self.callback: Callable[[bytes], bytes | None] | None = callback
+        self._kept.extend([self] * _KEPT_REFERENCES)
+
+    def __call__(self, data: bytes) -> bytes | None:
+        callback = self.callback
+        return None if callback is None else callback(data)
+
+
+#: What is registered, by name.
+_forwards: dict[tuple[str, str, str], _Forward] = {}
+#: What was taken back last.
+_taken_back: deque[_Forward] = deque()
+
+
 def register_transformation(
     callback: Callable[[bytes], bytes | None],
     *,
@@ -228,12 +263,14 @@ def register_transformation(
         # This release would wait for the platform to appear, and say nothing.
         if platform not in known:
             raise ValueError(f"jax {jax.__version__} has no devices of {platform}")
+    forward = _Forward(callback)
     try:
         register_hlo_module_transformation(
-            callback, name=name, stage=at, platforms=platform
+            forward, name=name, stage=at, platforms=platform
         )
     except RuntimeError as problem:
         raise ValueError(str(problem)) from problem
+    _forwards[name, stage, platform] = forward
 
 
 def keeps_donation() -> bool:
@@ -252,6 +289,11 @@ def clear_transformation(*, name: str, stage: str, platform: str) -> None:
 
         at = PipelineStage[stage.upper().replace("-", "_")]
     clear_hlo_module_transformation(name, at, platform)
+    forward = _forwards.pop((name, stage, platform), None)
+    if forward is not None:
+        _taken_back.append(forward)
+    while len(_taken_back) > _STILL_ANSWERING:
+        _taken_back.popleft().callback = None
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -276,6 +277,23 @@ def test_threads(host_devices: Devices) -> None:
     assert not problems
     assert (installed.fired, installed.changed) == (8, 8)
     assert all(text.count(" collective-permute(") == 1 for text in texts.values())
+
+
+def test_threads_install_and_remove_while_others_compile(host_devices: Devices) -> None:
+    devices = host_devices(8)
+
+    def job(number: int) -> int:
+        def scaled(x: jax.Array) -> Any:
+            return two_permutes(x * number)
+
+        scaled.__name__ = f"scaled{number}"
+        wanted = f"jit_{scaled.__name__}$"
+        with runtime.install(COMBINER, modules=wanted) as installed:
+            jax.jit(over_devices(devices, scaled)).lower(rows()).compile()
+        return installed.changed
+
+    with ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(job, range(1, 13))) == [1] * 12
 
 
 @pytest.mark.parametrize("stage", STAGES)
