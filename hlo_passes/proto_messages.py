@@ -180,8 +180,13 @@ def _with_scheduled_stoppers(
 
 
 @dataclass(frozen=True)
-class InstructionProto:
-    """One instruction: its fields, cut but not read."""
+class _Part:
+    """A message inside the module's: its fields, cut but not read.
+
+    Attributes:
+        data: the module.
+        place: where the part stands in it.
+    """
 
     data: bytes
     place: Field
@@ -193,13 +198,22 @@ class InstructionProto:
 
     @property
     def whole(self) -> bytes:
-        """As it stands in its computation, key included."""
+        """As it stands in what it is part of, key included."""
         return self.data[self.place.start : self.place.end]
 
     @property
     def name(self) -> str:
         """Its name, without `%`."""
         return opening_name(self.data, self.place.value)
+
+    def bytes_of(self, number: int) -> bytes:
+        """All occurrences of a field, keys included; b'' when it is not there."""
+        places = self.fields.get(number, ())
+        return b"".join(self.data[f.start : f.end] for f in places)
+
+
+class InstructionProto(_Part):
+    """One instruction."""
 
     @cached_property
     def id(self) -> int:
@@ -216,33 +230,9 @@ class InstructionProto:
         """Ids of the computations that it calls."""
         return wire.numbers(self.data, self.fields.get(CALLED, ()))
 
-    def bytes_of(self, number: int) -> bytes:
-        """All occurrences of a field, keys included; b'' when it is not there."""
-        places = self.fields.get(number, ())
-        return b"".join(self.data[f.start : f.end] for f in places)
 
-
-@dataclass(frozen=True)
-class ComputationProto:
-    """One computation: its fields, cut but not read."""
-
-    data: bytes
-    place: Field
-
-    @cached_property
-    def fields(self) -> dict[int, list[Field]]:
-        """Fields by number."""
-        return by_number(wire.fields(self.data, self.place.value, self.place.end))
-
-    @property
-    def whole(self) -> bytes:
-        """As it stands in the module, key included."""
-        return self.data[self.place.start : self.place.end]
-
-    @cached_property
-    def name(self) -> str:
-        """Its name, without `%`."""
-        return opening_name(self.data, self.place.value)
+class ComputationProto(_Part):
+    """One computation."""
 
     @cached_property
     def id(self) -> int:
@@ -261,11 +251,6 @@ class ComputationProto:
             InstructionProto(self.data, f) for f in self.fields.get(INSTRUCTIONS, ())
         ]
         return {i.name: i for i in found}
-
-    def bytes_of(self, number: int) -> bytes:
-        """All occurrences of a field, keys included; b'' when it is not there."""
-        places = self.fields.get(number, ())
-        return b"".join(self.data[f.start : f.end] for f in places)
 
 
 class ModuleProto:

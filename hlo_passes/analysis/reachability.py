@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def reaches(first: Instruction, then: Instruction) -> bool:
     """Whether a path leads from one to the other; every instruction reaches itself.
 
-    Linear in what `then` needs. For many questions about one `then`, or one `first`,
-    ask `ancestors` or `descendants` once.
+    Linear in what `then` needs. For many questions about one `then` ask `ancestors`
+    once.
     """
     if first is then:
         return True
@@ -46,17 +46,4 @@ def ancestors(instructions: Iterable[Instruction]) -> set[Instruction]:
             if needed not in seen:
                 seen.add(needed)
                 stack.append(needed)
-    return seen
-
-
-def descendants(instructions: Iterable[Instruction]) -> set[Instruction]:
-    """All that any of these reaches, themselves included; for membership only."""
-    seen = set(instructions)
-    stack = list(seen)
-    while stack:
-        current = stack.pop()
-        for follower in (*current._users, *current._control_successors):
-            if follower not in seen:
-                seen.add(follower)
-                stack.append(follower)
     return seen
