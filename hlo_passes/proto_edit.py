@@ -10,7 +10,8 @@ lost on the way through it, large constants are left out of it. So nothing that 
 left alone is written anew: an untouched module gives its own bytes, a computation that
 was only put into another order a new schedule and nothing else, and an instruction
 whose text changed keeps every field in which XLA's protos of its old and its new text
-agree. Ids of what stays stay; new instructions and computations get the next free ones.
+agree; one that came back under another name (proto_came_back.py) keeps them all. Ids
+of what stays stay; new instructions and computations get the next free ones.
 
 A `reduce-scatter-start` in the text of a changed module is read by XLA as an
 async-start with a computation that has no text: such a one is called hidden here.
@@ -18,7 +19,6 @@ async-start with a computation that has no text: such a one is called hidden her
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from typing import Final
@@ -29,6 +29,7 @@ from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.proto_came_back import OPERANDS, GoneInstructions
 from hlo_passes.proto_messages import ComputationProto, InstructionProto, ModuleProto
 from hlo_passes.text.printer import instruction_text, operands_text
 
@@ -58,9 +59,6 @@ _KEPT: Final = frozenset((messages.MODULE_ID, messages.STACK_FRAMES))
 
 #: An instruction's id carries its computation's in the upper half.
 _COMPUTATION_SHIFT: Final = 32
-
-#: What stands between the parentheses: names, as XLA prints them.
-_OPERANDS: Final = re.compile(r"(?:%[\w.-]+|, |/\*index=\d+\*/)*")
 
 #: How HLO text spells a constant whose value it leaves out.
 _LEFT_OUT: Final = "{...}"
@@ -99,6 +97,7 @@ class _Editor:
         for name in self._shown:
             self._new_id(name)
         self._instruction_ids: dict[Computation, dict[Instruction, int]] = {}
+        self._gone: dict[Computation, GoneInstructions] = {}
         self._computations: list[bytes] = []
         self._sequences: list[bytes] = []
 
@@ -236,7 +235,7 @@ class _Editor:
             self._instruction(i, old, ids) for i in computation.instructions
         ]
         signed = old
-        if old is None or computation.source_head is None:
+        if old is None or not self._is_signed_as(computation, old):
             signed = self._written.computations[computation.name]
         assert signed is not None
         return _computation(
@@ -247,6 +246,19 @@ class _Editor:
             signed=signed,
             other_fields=old or signed,
         )
+
+    def _is_signed_as(self, computation: Computation, old: ComputationProto) -> bool:
+        """Whether parameters are untouched and the root is what it was."""
+        if computation.source_head is not None:
+            return True
+        parameters = [i for i in computation.instructions if i.opcode == "parameter"]
+        before = [i for i in old.instructions.values() if i.opcode == "parameter"]
+        if {p.name for p in parameters if p._text is not None} != {
+            p.name for p in before
+        } or len(parameters) != len(before):
+            return False
+        alike = self._gone_from(computation, old).alike(computation.root)
+        return any(proto.id == old.root_id for proto in alike)
 
     def _ids_of_instructions(self, computation: Computation) -> dict[Instruction, int]:
         known = self._instruction_ids.get(computation)
@@ -339,6 +351,12 @@ class _Editor:
                 messages.OPERANDS, [ids[o] for o in instruction.operands]
             )
             return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
+        if old is None and old_computation is not None:
+            gone = self._gone_from(instruction.computation, old_computation)
+            content = gone.content_of(instruction)
+            if content is not None and self._calls_shown(gone.alike(instruction)[0]):
+                content |= self._place_fields(instruction, ids)
+                return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
         new = self._written_instructions[instruction]
         metadata = self._written.metadata_of(new, self.old)
         if old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(
@@ -351,16 +369,9 @@ class _Editor:
         else:
             _require_value(instruction)
             content = _but_rebuilt(new)
+        content |= self._place_fields(instruction, ids)
         content |= {
-            messages.NAME: wire.bytes_field(messages.NAME, name.encode()),
             messages.METADATA: metadata,
-            messages.ID: wire.varint_field(messages.ID, ids[instruction]),
-            messages.OPERANDS: wire.packed_field(
-                messages.OPERANDS, [ids[o] for o in instruction.operands]
-            ),
-            messages.CONTROL: wire.packed_field(
-                messages.CONTROL, [ids[p] for p in instruction.control_predecessors]
-            ),
             messages.CALLED: wire.packed_field(messages.CALLED, self._called_ids(new)),
         }
         return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
@@ -377,8 +388,36 @@ class _Editor:
         return (
             was.startswith(now[:start])
             and was.endswith(tail)
-            and _OPERANDS.fullmatch(was, start, len(was) - len(tail)) is not None
+            and OPERANDS.fullmatch(was, start, len(was) - len(tail)) is not None
         )
+
+    def _gone_from(
+        self, computation: Computation, old: ComputationProto
+    ) -> GoneInstructions:
+        known = self._gone.get(computation)
+        if known is None:
+            known = GoneInstructions(computation, old, self._source_lines)
+            self._gone[computation] = known
+        return known
+
+    def _calls_shown(self, proto: InstructionProto) -> bool:
+        """Whether the text has all computations that an old instruction calls."""
+        computations = self.old.computations_by_id
+        return all(computations[number].name in self._shown for number in proto.called)
+
+    def _place_fields(
+        self, instruction: Instruction, ids: dict[Instruction, int]
+    ) -> dict[int, bytes]:
+        """Name, id and edges of an instruction, from the IR."""
+        operands = [ids[o] for o in instruction.operands]
+        predecessors = [ids[p] for p in instruction.control_predecessors]
+        name = instruction.name.encode()
+        return {
+            messages.NAME: wire.bytes_field(messages.NAME, name),
+            messages.ID: wire.varint_field(messages.ID, ids[instruction]),
+            messages.OPERANDS: wire.packed_field(messages.OPERANDS, operands),
+            messages.CONTROL: wire.packed_field(messages.CONTROL, predecessors),
+        }
 
     @cached_property
     def _source_lines(self) -> list[str]:

@@ -221,6 +221,12 @@ class InstructionProto(_Part):
         return wire.find_number(self.data, self.place.value, self.place.end, ID)
 
     @property
+    def opcode(self) -> str:
+        """As XLA prints it, sugar apart."""
+        places = self.fields.get(OPCODE, ())
+        return "".join(self.data[f.value : f.end].decode() for f in places)
+
+    @property
     def operands(self) -> list[int]:
         """Ids of the operands."""
         return wire.numbers(self.data, self.fields.get(OPERANDS, ()))

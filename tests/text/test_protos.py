@@ -24,7 +24,9 @@ from hlo_passes import (
 )
 from hlo_passes import proto_messages as messages
 from hlo_passes import proto_wire as wire
+from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.proto import module_from_proto
+from hlo_passes.proto_edit import edited
 from hlo_passes.proto_messages import ModuleProto
 from tests.modules import CORPUS, module_files, read_text
 
@@ -154,6 +156,79 @@ def test_another_order_changes_the_schedule_and_nothing_else() -> None:
     assert names == ["p", "n", "b", "a", "t"]
     module.entry.set_order([p, a, n, b, t])
     assert module.to_proto() == proto
+
+
+ALIKE = """HloModule alike, is_scheduled=true, entry_computation_layout={(f32[8]{0})->f32[8]{0}}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %one.7 = f32[8]{0} negate(%p), metadata={op_name="same"}
+  %two.8 = f32[8]{0} negate(%one.7), metadata={op_name="same"}
+  ROOT %last.9 = f32[8]{0} all-to-all(%two.8), channel_id=1, replica_groups={{0,1}}, dimensions={0}
+}
+
+"""
+
+
+def _put_back(module: Module) -> None:
+    """Every instruction but the parameter anew, under a name of its own."""
+    entry = module.entry
+    for old in entry.instructions[1:]:
+        new = entry.new(old.opcode, old.shape, old.operands, old.attributes, before=old)
+        entry.replace_uses(old, new)
+        entry.remove(old)
+
+
+def _never_asked(text: str) -> bytes:
+    raise AssertionError(text)
+
+
+def test_what_comes_back_under_another_name_keeps_its_proto() -> None:
+    proto = with_unknown_fields(proto_of(ALIKE))
+    module = Module.from_proto(proto)
+    _put_back(module)
+    changed = edited(module, proto, _never_asked)
+    assert comparable(printed(changed), in_order=True) == comparable(
+        printed(proto_of(module.to_text())), in_order=True
+    )
+    main = ModuleProto(changed).computations["main"]
+    assert [*main.instructions] == ["p", "negate", "negate.1", "all-to-all"]
+    assert all(i.bytes_of(4000) == UNKNOWN for i in main.instructions.values())
+    assert len({i.id for i in main.instructions.values()}) == 4
+
+
+def test_what_came_back_from_either_of_two_is_written_anew() -> None:
+    """The two negates read the same, but one has a field that text cannot say."""
+    proto = proto_of(ALIKE)
+    content = bytearray()
+    for field in wire.fields(proto):
+        piece = proto[field.start : field.end]
+        if field.number == messages.COMPUTATIONS:
+            body = b""
+            for part in wire.fields(proto, field.value, field.end):
+                inner = proto[part.value : part.end]
+                extra = UNKNOWN if b"one.7" in inner and b"negate" in inner else b""
+                whole = proto[part.start : part.end]
+                if extra:
+                    whole = wire.bytes_field(part.number, inner + extra)
+                body += whole
+            piece = wire.bytes_field(field.number, body)
+        content += piece
+    module = Module.from_proto(bytes(content))
+    _put_back(module)
+    instructions = ModuleProto(module.to_proto()).computations["main"].instructions
+    assert not any(i.bytes_of(4000) for i in instructions.values())
+
+
+def test_another_root_of_another_shape_signs_the_computation_anew() -> None:
+    module = Module.from_proto(proto_of(ALIKE))
+    entry = module.entry
+    pair = entry.new("tuple", tuple_shape([entry.root.shape]), [entry.root])
+    entry.set_root(pair)
+    module.set_attribute("entry_computation_layout", "{(f32[8]{0})->(f32[8]{0})}")
+    again = Module.from_proto(module.to_proto())
+    assert str(again.entry.root.shape) == "(f32[8]{0})"
+    assert again.to_text().count("-> (f32[8]) {") == 1
 
 
 def test_attributes_change_alone() -> None:

@@ -1,0 +1,93 @@
+"""Instructions that a pass took out and put back under another name.
+
+    Before:  %all-gather.3 = f32[64]{0} all-gather(%p), channel_id=1, dimensions={0}
+    After:   %all-gather = f32[64]{0} all-gather(%p), channel_id=1, dimensions={0}
+
+A collective that was made asynchronous and synchronous again is such a one. Where the
+text of a new instruction is that of one that is gone, but for its name and operands, so
+is its proto: XLA's parser need not be asked, and nothing is lost that text cannot say.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from hlo_passes import proto_messages as messages
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.proto_messages import ComputationProto, InstructionProto
+from hlo_passes.text.printer import instruction_text, operands_text
+
+#: What stands between the parentheses: names, as XLA prints them.
+OPERANDS: Final = re.compile(r"(?:%[\w.-]+|, |/\*index=\d+\*/)*")
+
+#: Fields that differ between two instructions that read the same.
+OF_ITS_PLACE: Final = frozenset(
+    (messages.NAME, messages.ID, messages.OPERANDS, messages.CONTROL)
+)
+
+#: `  ROOT %name = `, in front of what is compared.
+_NAME: Final = re.compile(r" *(?:ROOT )?%([\w.-]+) = ")
+
+#: Their text may leave their value out.
+_WITHOUT_VALUE: Final = "constant"
+
+_Text = tuple[str, str]
+
+
+class GoneInstructions:
+    """What a computation held when it was read and holds no more."""
+
+    def __init__(
+        self, computation: Computation, old: ComputationProto, lines: list[str]
+    ) -> None:
+        """`lines` are the text that the module was read from."""
+        kept = {i.name for i in computation.instructions}
+        gone = {n: p for n, p in old.instructions.items() if n not in kept}
+        self._by_text: dict[_Text, list[InstructionProto]] = {}
+        at = computation.line
+        while gone and at < len(lines) and not lines[at].startswith("}"):
+            found = _NAME.match(lines[at])
+            proto = gone.pop(found[1], None) if found else None
+            text = proto and _without_names(lines[at], proto.opcode)
+            if proto and text:
+                self._by_text.setdefault(text, []).append(proto)
+            at += 1
+
+    def alike(self, instruction: Instruction) -> list[InstructionProto]:
+        """Those that read the same but for name and operands."""
+        if instruction.opcode == _WITHOUT_VALUE or not instruction.operands:
+            return []
+        line = instruction_text(instruction)
+        spelled = operands_text(instruction, instruction.computation.spelled_elements)
+        begin = line.index(f" {instruction.opcode}(") + len(instruction.opcode) + 2
+        found = _NAME.match(line)
+        assert found is not None
+        text = line[found.end() : begin], line[begin + len(spelled) :]
+        return self._by_text.get(text, [])
+
+    def content_of(self, instruction: Instruction) -> dict[int, bytes] | None:
+        """Fields by number, all but `OF_ITS_PLACE`; None where it came not back.
+
+        Nor is it told where some that read the same differ in what text cannot say.
+        """
+        same = self.alike(instruction)
+        contents = [
+            {n: i.bytes_of(n) for n in i.fields if n not in OF_ITS_PLACE} for i in same
+        ]
+        if not same or any(content != contents[0] for content in contents[1:]):
+            return None
+        return contents[0]
+
+
+def _without_names(line: str, opcode: str) -> _Text | None:
+    """What stands before and behind the operands, the name left out."""
+    name = _NAME.match(line)
+    begin = line.find(f" {opcode}(")
+    if name is None or begin < 0:
+        return None
+    begin += len(opcode) + 2
+    operands = OPERANDS.match(line, begin)
+    assert operands is not None  # it matches nothing at all, too
+    return line[name.end() : begin], line[operands.end() :]
