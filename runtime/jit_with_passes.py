@@ -3,6 +3,8 @@
     step = runtime.jit(step, passes="collective-permute-combiner", donate_argnums=0)
     step(x); step.installation.reports
 
+    @runtime.jit(passes="collective-permute-combiner", donate_argnums=0)
+
 XLA calls what is registered for every module of the process, and not always in the
 thread that compiles, so the function's modules are told by their name: JAX names a
 module after the function, and the function gets a name that no other has. It ends in
@@ -69,7 +71,7 @@ _functions: dict[tuple[str, str], _Functions] = {}
 
 
 def jit(
-    function: Callable[..., Any],
+    function: Callable[..., Any] | None = None,
     *,
     passes: str | Pipeline,
     stage: str = "pre-scheduler",
@@ -88,7 +90,7 @@ def jit(
     them, however late. The same function with the same passes shares one installation.
 
     Args:
-        function: to be compiled.
+        function: to be compiled; without it a decorator is returned, as by `jax.jit`.
         passes: as text, or built.
         stage: this and what follows is `runtime.install`'s.
         platforms: see there.
@@ -104,6 +106,18 @@ def jit(
     Raises:
         What `runtime.install` does.
     """
+    if function is None:
+        return partial(
+            jit,
+            passes=passes,
+            stage=stage,
+            platforms=platforms,
+            has_collectives=has_collectives,
+            on_error=on_error,
+            multiprocess=multiprocess,
+            context=context,
+            **jit_options,
+        )
     installation = prepare(
         passes,
         stage=stage,

@@ -220,7 +220,13 @@ class Installation:
             ending()
 
     def __enter__(self) -> Installation:
-        """The installation itself, which is active already."""
+        """The installation itself, which is active already; U060 when it is removed."""
+        if not self.active:
+            raise UsageError(
+                f"{self!r} was removed",
+                code="U060",
+                hint="runtime.install(...) makes another",
+            )
         return self
 
     def __exit__(
@@ -411,6 +417,9 @@ def prepare(
             hint="give it to Pipeline.parse",
         )
     names = (platforms,) if isinstance(platforms, str) else tuple(platforms)
+    names = tuple(dict.fromkeys(names))
+    if not names:
+        raise UsageError("no platforms", code="U060", hint='as in platforms="cpu"')
     passes = tuple(_flattened(pipeline.passes))
     _require_sound(passes, stage, names)
     if has_collectives is None:

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import Final
 
 from hlo_passes import proto_wire as wire
+from hlo_passes.errors import UsageError
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.proto_messages import (
     COMPUTATIONS,
@@ -102,6 +103,19 @@ class ModuleFilter:
     min_instructions: int = 0
     max_instructions: int | None = None
     needs_collectives: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no regular expression (U060)."""
+        if not isinstance(self.modules, str):
+            return
+        try:
+            re.compile(self.modules)
+        except re.error as problem:
+            raise UsageError(
+                f"modules={self.modules!r} is no regular expression: {problem}",
+                code="U060",
+                hint="a plain name is one, as in jit_step",
+            ) from problem
 
     def why_not(self, facts: ModuleFacts) -> str:
         """Why the passes do not run on a module; '' when they do."""

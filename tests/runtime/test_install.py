@@ -326,3 +326,21 @@ def test_arguments_are_looked_at() -> None:
         runtime.install("fixed-point(hlo-dce,hlo-cse)")
     with pytest.raises(PlatformError, match="R008"):
         runtime.install("hlo-dce", platforms="nowhere")
+    with pytest.raises(UsageError, match=r"U060.*no platforms"):
+        runtime.install("hlo-dce", platforms=())
+    with pytest.raises(UsageError, match=r"U060.*no regular expression"):
+        runtime.install("hlo-dce", modules="step(")
+
+
+def test_a_platform_named_twice_is_one(host_devices: Devices) -> None:
+    with runtime.install(COMBINER, platforms=["cpu", "cpu"]) as installed:
+        jax.jit(over_devices(host_devices(8))).lower(rows()).compile()
+    assert (installed.platforms, installed.fired) == (("cpu",), 1)
+
+
+def test_what_was_removed_is_not_entered_again() -> None:
+    installed = runtime.install("hlo-dce", modules="nothing")
+    with installed:
+        pass
+    with pytest.raises(UsageError, match=r"U060.*was removed"), installed:
+        pass
