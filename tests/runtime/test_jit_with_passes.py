@@ -95,14 +95,14 @@ def test_jit_options_static_arguments_and_gradients(host_devices: Devices) -> No
 def test_decorates_with_options_as_jax_jit_does(host_devices: Devices) -> None:
     mapped = over_devices(host_devices(8))
 
-    @runtime.jit(passes=COMBINER, static_argnames=("times",))
     def repeated(x: jax.Array, times: int) -> Any:
         return mapped(x * times)
 
-    plain = jax.jit(repeated.__wrapped__, static_argnames=("times",))
-    assert same_bits(repeated(rows(), times=3), plain(rows(), times=3))
-    assert repeated.installation.changed == 1
-    repeated.installation.remove()
+    plain = jax.jit(repeated, static_argnames=("times",))
+    decorated = runtime.jit(passes=COMBINER, static_argnames=("times",))(repeated)
+    assert same_bits(decorated(rows(), times=3), plain(rows(), times=3))
+    assert decorated.installation.changed == 1
+    decorated.installation.remove()
 
 
 def test_compilations_of_other_threads_at_the_same_moment_are_untouched(
