@@ -87,6 +87,12 @@ def own_options(kind: type[PassSequence]) -> dict[str, str]:
     }
 
 
+def all_options(kind: type[PassSequence]) -> tuple[str, ...]:
+    """Names of its own options, then of those that it hands on."""
+    inside = (name for member in kind.members for name in sorted(_options_of(member)))
+    return tuple(dict.fromkeys([*own_options(kind), *inside]))
+
+
 def split_options(
     kind: type[PassSequence], options: OptionTexts
 ) -> tuple[OptionTexts, OptionTexts]:

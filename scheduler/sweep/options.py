@@ -8,7 +8,8 @@
     threshold-bytes=1048576,4194304,parallel-collective-overlap-limit=1,2,4
 
 An option's name stands for the one pass of the pipeline that has such an option,
-wherever that pass stands and however often. Where several passes do, `PASS.OPTION` says
+wherever that pass stands and however often; a sequence of passes (`gpu-schedule`) has
+the options of all of them. Where several passes do, `PASS.OPTION` says
 which, and `*.OPTION` sets it in all of them together. The simulator's own option is
 `simulate.streams`. A value replaces what the pipeline's text says.
 """
@@ -23,8 +24,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass
+from hlo_passes.passes.sequence import PassSequence, all_options
 from hlo_passes.passes.spec import Step, nearest, parse_steps
 
 #: The simulator as if it were a pass, and its options.
@@ -147,13 +150,20 @@ def _offered(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
         step = waiting.pop(0)
         waiting = [*step.inner, *waiting]
         kind = FixedPoint if step.name == FixedPoint.name else find_pass(step.name)
-        offered[step.name] = tuple(
-            field.name.replace("_", "-")
-            for field in dataclasses.fields(kind)
-            if field.init and not (kind is FixedPoint and field.name == "passes")
-        )
+        offered[step.name] = _options(kind)
     offered[SIMULATOR] = SIMULATOR_OPTIONS
     return offered
+
+
+def _options(kind: type[Pass]) -> tuple[str, ...]:
+    """Names of a pass's options; a sequence has those of its passes too."""
+    if issubclass(kind, PassSequence):
+        return all_options(kind)
+    return tuple(
+        field.name.replace("_", "-")
+        for field in dataclasses.fields(kind)
+        if field.init and not (kind is FixedPoint and field.name == "passes")
+    )
 
 
 def _find(

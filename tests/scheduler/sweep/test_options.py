@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hlo_passes import UsageError
+from hlo_passes import Pipeline, UsageError
 from scheduler.sweep.options import (
     SweptOption,
     combinations,
@@ -35,6 +35,20 @@ def test_names_find_their_pass() -> None:
         ),
     )
     assert count_of(swept) == 6
+
+
+def test_a_sequence_has_the_options_of_its_passes() -> None:
+    text = "parallel-collective-overlap-limit=1,2,stream-annotation=true,false"
+    swept = parse_sweep(text, "gpu-schedule{rerun=1}")
+    assert [each.passes for each in swept] == [("gpu-schedule",)] * 2
+    made = pipeline_of("gpu-schedule{rerun=1}", swept, ("2", "false"))
+    assert made == (
+        "gpu-schedule{rerun=1,parallel-collective-overlap-limit=2,"
+        "stream-annotation=false}"
+    )
+    assert Pipeline.parse(made)
+    with pytest.raises(UsageError, match="no pass .* has an option handed-on"):
+        parse_sweep("handed-on=1", "gpu-schedule")
 
 
 def test_the_last_option_varies_fastest() -> None:
