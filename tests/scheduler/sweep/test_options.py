@@ -47,7 +47,7 @@ def test_a_sequence_has_the_options_of_its_passes() -> None:
         "stream-annotation=false}"
     )
     assert Pipeline.parse(made)
-    with pytest.raises(UsageError, match="no pass .* has an option handed-on"):
+    with pytest.raises(UsageError, match=r"no pass .* has an option handed-on"):
         parse_sweep("handed-on=1", "gpu-schedule")
 
 
