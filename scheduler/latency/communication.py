@@ -8,12 +8,16 @@ Source: openxla/xla `collective_ops_utils.cc` (gpu and service), Aug 2026.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
+from typing import Final
 
 import numpy as np
 
 from scheduler.latency.network import NotEstimated
+
+#: From here on arrays are faster than tuples.
+_MANY_DEVICES: Final = 512
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -55,9 +59,7 @@ def communication_type(
         raise NotEstimated("the replica groups are of different size")
     histogram: list[int] | None = None
     if groups:
-        # One row per group: ids, sorted partition numbers, lengths of their runs.
-        partitions = np.sort(np.asarray(groups, dtype=np.int64) // partition_size, 1)
-        for row in np.unique(partitions, axis=0).tolist():
+        for row in _distinct_partitions(groups, partition_size):
             counts = sorted(Counter(row).values())
             if histogram is None:
                 histogram = counts
@@ -73,6 +75,16 @@ def communication_type(
     if histogram is None or all(count == partition_size for count in histogram):
         return CommunicationType.WORLD_LEVEL
     return CommunicationType.NON_WORLD_LEVEL
+
+
+def _distinct_partitions(
+    groups: Groups, partition_size: int
+) -> Iterable[Sequence[int]]:
+    """Sorted partition numbers of each group's devices, equal ones once, in order."""
+    if len(groups) * len(groups[0]) < _MANY_DEVICES:
+        return sorted({tuple(sorted(i // partition_size for i in g)) for g in groups})
+    partitions = np.sort(np.asarray(groups, dtype=np.int64) // partition_size, 1)
+    return np.unique(partitions, axis=0).tolist()
 
 
 def permute_type(pairs: Sequence[tuple[int, int]], partition_size: int) -> PermuteType:
