@@ -6,6 +6,7 @@
 A collective that was made asynchronous and synchronous again is such a one. Where the
 text of a new instruction is that of one that is gone, but for its name and operands, so
 is its proto: XLA's parser need not be asked, and nothing is lost that text cannot say.
+A backend config in JSON that the new one has and the other had not is added to it.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import re
 from typing import Final
 
 from hlo_passes import proto_messages as messages
+from hlo_passes import proto_wire as wire
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.proto_messages import ComputationProto, InstructionProto
@@ -56,29 +58,45 @@ class GoneInstructions:
             at += 1
 
     def alike(self, instruction: Instruction) -> list[InstructionProto]:
-        """Those that read the same but for name and operands."""
-        if instruction.opcode == _WITHOUT_VALUE or not instruction.operands:
-            return []
-        line = instruction_text(instruction)
-        spelled = operands_text(instruction, instruction.computation.spelled_elements)
-        begin = line.index(f" {instruction.opcode}(") + len(instruction.opcode) + 2
-        found = _NAME.match(line)
-        assert found is not None
-        text = line[found.end() : begin], line[begin + len(spelled) :]
-        return self._by_text.get(text, [])
+        """Those that read the same but for name, operands and a new backend config."""
+        return self._alike(instruction)[0]
 
     def content_of(self, instruction: Instruction) -> dict[int, bytes] | None:
         """Fields by number, all but `OF_ITS_PLACE`; None where it came not back.
 
         Nor is it told where some that read the same differ in what text cannot say.
         """
-        same = self.alike(instruction)
+        same, added = self._alike(instruction)
         contents = [
             {n: i.bytes_of(n) for n in i.fields if n not in OF_ITS_PLACE} for i in same
         ]
         if not same or any(content != contents[0] for content in contents[1:]):
             return None
-        return contents[0]
+        return contents[0] | added
+
+    def _alike(
+        self, instruction: Instruction
+    ) -> tuple[list[InstructionProto], dict[int, bytes]]:
+        """Those that read the same, and fields that they lack."""
+        if instruction.opcode == _WITHOUT_VALUE or not instruction.operands:
+            return [], {}
+        line = instruction_text(instruction)
+        spelled = operands_text(instruction, instruction.computation.spelled_elements)
+        begin = line.index(f" {instruction.opcode}(") + len(instruction.opcode) + 2
+        found = _NAME.match(line)
+        assert found is not None
+        head, tail = line[found.end() : begin], line[begin + len(spelled) :]
+        same = self._by_text.get((head, tail))
+        if same is not None:
+            return same, {}
+        config = instruction.attributes.get("backend_config", "")
+        if not config.startswith("{"):  # a quoted one has escapes, which XLA reads
+            return [], {}
+        same = self._by_text.get(
+            (head, tail.removesuffix(f", backend_config={config}"))
+        )
+        written = wire.bytes_field(messages.BACKEND_CONFIG, config.encode())
+        return same or [], {messages.BACKEND_CONFIG: written}
 
 
 def _without_names(line: str, opcode: str) -> _Text | None:

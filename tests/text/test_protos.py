@@ -179,6 +179,25 @@ def _put_back(module: Module) -> None:
         entry.remove(old)
 
 
+CONFIG = '{"operation_queue_id":"5","reification_cost":[]}'
+
+
+@pytest.mark.parametrize("config", [CONFIG, '"5"'])
+def test_a_backend_config_is_what_xla_reads(config: str) -> None:
+    proto = proto_of(ALIKE)
+    module = Module.from_proto(proto)
+    _put_back(module)
+    module.entry.root.set_attribute("backend_config", config)
+    name = module.entry.root.name
+    ours, theirs = (
+        ModuleProto(data).computations["main"].instructions[name]
+        for data in (module.to_proto(), proto_of(module.to_text()))
+    )
+    number = messages.BACKEND_CONFIG
+    assert ours.bytes_of(number) == theirs.bytes_of(number) != b""
+    assert ours.fields.keys() == theirs.fields.keys()
+
+
 def _never_asked(text: str) -> bytes:
     raise AssertionError(text)
 
