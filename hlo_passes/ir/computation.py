@@ -370,10 +370,6 @@ class Computation:
         self._embedded_in[anonymous] = owner
         self._embeds.setdefault(owner, []).append(anonymous)
 
-    def is_hidden(self, instruction: Instruction) -> bool:
-        """Whether the source has no line for it: only its user's text spells it."""
-        return instruction in self._embedded_in or instruction in self.spelled_elements
-
     def _changed(self) -> None:
         self.edits += 1
         self._reordered()

@@ -205,10 +205,6 @@ class Axis:
     pre_size: int = 1
     size: int | None = None
 
-    def size_in(self, mesh: Mesh) -> int:
-        """Number of devices along it."""
-        return mesh.axes[self.index][1] if self.size is None else self.size
-
     def to_text(self, mesh: Mesh) -> str:
         """`'x'` or `'x':(2)4`."""
         name = _quoted(mesh.axes[self.index][0])

@@ -134,11 +134,6 @@ def parse_ints(text: str) -> tuple[int, ...]:
     return parse_small("int_list", text)
 
 
-def parse_names(text: str) -> tuple[str, ...]:
-    """`{%a, %b}`, without the `%`. Raises ParseError P202."""
-    return parse_small("names", text)
-
-
 def parse_small(kind: str, text: str) -> Any:
     """A value of a kind of `SMALL_CODECS`, whole."""
     codec = SMALL_CODECS[kind]
