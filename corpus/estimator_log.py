@@ -31,6 +31,10 @@ _LATENCY = re.compile(
 _FALLBACK = re.compile(
     r"ComputeCollectiveTime failure for (\S+), returning latency: (\S+)"
 )
+_PROFILE_FOUND = re.compile(
+    r"PGLE found (?:cost for: |latency for async op |latency between )(\S+)"
+)
+_PROFILE_MISSED = re.compile(r"PGLE missed cost for: (\S+)")
 _PHASE = re.compile(r"Statistics (before|after) scheduling")
 _COMPUTATION = re.compile(r"For computation: (\S+), module")
 _STATISTIC = re.compile(
@@ -51,12 +55,16 @@ class EstimatorLog:
         latency_us: start -> time to its done.
         latency_fallback: start -> latency where the model knows none.
         statistics: 'before'/'after' -> computation -> name -> cycles or bytes.
+        profile_found: instructions whose cost or latency a given profile had.
+        profile_missed: those whose cost it had not.
         decisions: (chosen, other, reason); the first candidate of a step has no other.
     """
 
     node_cost_us: dict[str, float] = dataclasses.field(default_factory=dict)
     latency_us: dict[str, float] = dataclasses.field(default_factory=dict)
     latency_fallback: dict[str, float] = dataclasses.field(default_factory=dict)
+    profile_found: set[str] = dataclasses.field(default_factory=set)
+    profile_missed: set[str] = dataclasses.field(default_factory=set)
     statistics: dict[str, dict[str, dict[str, float]]] = dataclasses.field(
         default_factory=lambda: {"before": {}, "after": {}}
     )
@@ -101,3 +109,7 @@ def _read_estimate(message: str, log: EstimatorLog) -> None:
         log.latency_us[match[1]] = float(match[2])
     elif match := _FALLBACK.search(message):
         log.latency_fallback[match[1]] = float(match[2])
+    elif match := _PROFILE_FOUND.search(message):
+        log.profile_found.add(match[1])
+    elif match := _PROFILE_MISSED.search(message):
+        log.profile_missed.add(match[1])

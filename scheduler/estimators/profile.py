@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from scheduler.estimators.base import (
@@ -132,15 +133,13 @@ def _names(instruction: Instruction) -> Iterator[str]:
 def profile_of(module: Module, estimator: Estimator) -> Profile:
     """An estimator's costs of a module, as a profile for XLA.
 
-    Of every instruction that XLA's scheduler looks at: those of computations that hold
-    an async operation. Starts carry their latency, dones nothing.
+    Of every instruction that XLA looks up: those of computations that hold an async
+    operation, for the scheduler, and where there is one those of the entry and of
+    loops, which XLA's check of a profile counts. Starts carry their latency, dones
+    nothing.
     """
-    from scheduler.module_costs import priced_computations
-
     costs: dict[str, float] = {}
-    for computation in priced_computations(module):
-        if not any(map(is_start, computation.instructions)):
-            continue
+    for computation in _looked_up(module):
         for instruction in computation.instructions:
             if is_start(instruction):
                 done = done_of(instruction)
@@ -152,6 +151,22 @@ def profile_of(module: Module, estimator: Estimator) -> Profile:
             if found is not None:
                 costs[instruction.name] = found.us
     return Profile(costs)
+
+
+def _looked_up(module: Module) -> list[Computation]:
+    """The computations whose instructions XLA asks a profile for."""
+    from scheduler.module_costs import priced_computations
+
+    priced = priced_computations(module)
+    scheduled = {c for c in priced if any(map(is_start, c.instructions))}
+    if not scheduled:
+        return []
+    checked = {module.entry}
+    for computation in priced:
+        for instruction in computation.instructions:
+            if instruction.opcode == "while":
+                checked.update(instruction.called_computations)
+    return [c for c in priced if c in scheduled or c in checked]
 
 
 def check_profile_name(path: str) -> None:

@@ -6,6 +6,7 @@
     FOLDER/statistics.json         wasted and total time, peak bytes, before and after
     FOLDER/decisions.tsv[.gz]      chosen, other, reason
     FOLDER/oracle.json             target, topology, flags
+    FOLDER/profile.pbtxt           the measured costs that XLA was given in place of a model
 
 An archive `INPUT.tar.xz` (corpus/schedules) holds such folders, one per setting.
 """
@@ -24,6 +25,7 @@ from functools import cached_property
 SCHEDULER = "latency-hiding-scheduler"
 BEFORE = f"{SCHEDULER}.before.hlo"
 AFTER = f"{SCHEDULER}.after.hlo"
+PROFILE_FILE = "profile.pbtxt"
 #: Computation -> name of the figure -> value, as XLA's log has them.
 Statistics = dict[str, dict[str, float]]
 

@@ -22,7 +22,7 @@ from scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
     scheduler_memory_limit_bytes,
 )
-from tests.scheduler.conformance.recordings import Recording
+from tests.scheduler.conformance.recordings import PROFILE_FILE, Recording
 
 #: Flag without its prefixes -> setting that it is.
 _NUMBERS = ("parallel_collective_overlap_limit", "parallel_async_compute_limit")
@@ -35,6 +35,7 @@ _SWITCHES = (
 _COSTLY = "enable_approx_costly_collectives"
 _PIPELINE = "pipeline_parallelism_opt_level"
 _SLOP = "memory_limit_slop_factor"
+_PROFILE = "pgle_profile_file_or_directory_path"
 _ANALYTICAL = "enable_analytical_sol_latency_estimator"
 
 
@@ -60,8 +61,9 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
 
     Args:
         recording: of XLA.
-        estimator_name: the estimator; by default XLA's own costs where its analytical
-            estimator answered, else `gpu-approximate`.
+        estimator_name: the estimator; by default the profile that XLA was given, else
+            XLA's own costs where its analytical estimator answered, else
+            `gpu-approximate`.
     """
     module = hlo_passes.parse(recording.before, filename=recording.name)
     flags = {
@@ -69,19 +71,23 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
         for name, value in recording.flags.items()
     }
     analytical = flags.pop(_ANALYTICAL, "true") == "true"
-    if not analytical:
+    flags.pop(_PROFILE, None)
+    if PROFILE_FILE in recording.texts:
+        name = "profile"
+    elif not analytical:
         name = "gpu-approximate"
     elif not estimator_name:
         name = "table" if recording.is_priced else "gpu-approximate"
     else:
         name = estimator_name
-    with _files(recording) as (target, costs):
+    with _files(recording) as (target, costs, profile):
         estimator = make_estimator(
             name,
             EstimatorSettings(
                 target=target,
                 topology=Topology.parse(recording.topology),
                 costs=costs if name == "table" else "",
+                profile=profile if name == "profile" else "",
                 xla_version=xla_version(recording),
             ),
         )
@@ -115,8 +121,8 @@ def xla_version(recording: Recording) -> str:
 
 
 @contextlib.contextmanager
-def _files(recording: Recording) -> Iterator[tuple[str, str]]:
-    """(target, costs file): files where the recording has its own."""
+def _files(recording: Recording) -> Iterator[tuple[str, str, str]]:
+    """(target, costs, profile): files where the recording has its own."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
         place = pathlib.Path(folder)
         target = recording.target
@@ -131,4 +137,5 @@ def _files(recording: Recording) -> Iterator[tuple[str, str]]:
             (place / "target.txtpb").write_text(text)
         costs = json.loads(recording.texts.get("costs.json", "{}"))
         (place / "costs.json").write_text(json.dumps(costs))
-        yield target, str(place / "costs.json")
+        (place / PROFILE_FILE).write_text(recording.texts.get(PROFILE_FILE, ""))
+        yield target, str(place / "costs.json"), str(place / PROFILE_FILE)
