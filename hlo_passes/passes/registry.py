@@ -6,7 +6,9 @@ entry per pass: its name, and the class.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import sys
 
 from hlo_passes.errors import PipelineSpecError
 from hlo_passes.passes.base import Pass
@@ -73,12 +75,17 @@ PASSES: dict[str, str] = {
 
 
 def pass_targets() -> dict[str, str]:
-    """All passes by name, sorted: 'module:class'.
+    """All passes by name, sorted: 'module:class'; what is installed now.
 
     Raises PipelineSpecError U014 when two distributions offer one name.
     """
-    # Reading every installed distribution's metadata takes longer than most
-    # modules take to rewrite: only when a name is not ours.
+    _targets_along.cache_clear()
+    return dict(_targets_along(tuple(sys.path)))
+
+
+@functools.cache
+def _targets_along(path: tuple[str, ...]) -> dict[str, str]:
+    """`pass_targets()`; reading it takes longer than most rewrites, so only once."""
     from importlib.metadata import entry_points
 
     targets = dict(PASSES)
@@ -99,7 +106,9 @@ def pass_targets() -> dict[str, str]:
 
 def find_pass(name: str) -> type[Pass]:
     """The class of a pass; PipelineSpecError U011 with the nearest name if unknown."""
-    target = PASSES.get(name) or pass_targets().get(name)
+    target = PASSES.get(name) or _targets_along(tuple(sys.path)).get(name)
+    # Not there when they were read: perhaps it has been installed since.
+    target = target or pass_targets().get(name)
     if target is None:
         raise PipelineSpecError(
             f"there is no pass {name}",
