@@ -122,7 +122,7 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
         result = made(devices) if callable(made) else None
     except HloError:
         raise
-    except Exception as problem:
+    except (Exception, SystemExit) as problem:
         raise UserFunctionError(
             f"{function} raises {type(problem).__name__}: {problem}"
         ) from problem

@@ -275,6 +275,10 @@ def broken(devices):
     return 1
 
 
+def leaves(devices):
+    raise SystemExit(7)
+
+
 def bare(devices):
     return jax.jit(lambda x: x), jnp.ones(4)
 
@@ -311,5 +315,7 @@ def test_lower_says_what_is_wrong(tmp_path, capfd, host_devices):
     assert "cannot be traced: TypeError" in capfd.readouterr().out
     assert call(LOWER, f"{model}:absent") == 2
     assert "has no function absent" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:leaves") == 2
+    assert "leaves raises SystemExit: 7" in capfd.readouterr().out
     assert call(LOWER, f"{model}:step", "--target=h100_sx") == 2
     assert "did you mean h100_sxm?" in capfd.readouterr().out
