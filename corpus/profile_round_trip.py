@@ -146,13 +146,17 @@ def round_trips(name: str, job: Job) -> list[RoundTrip]:
 def _judged(name: str, job: Job, recording: Recording, profile: Profile) -> RoundTrip:
     texts = recorded_texts(job, recording, passes=(SCHEDULER,), decisions=True)
     texts[recordings.PROFILE_FILE] = profile.to_text()
+    # The check runs before the scheduler, which then is not reached.
+    refused = SCHEDULER not in recording.dumps
     return RoundTrip(
         name,
         given=len(profile.costs),
         found=len(recording.log.profile_found & profile.costs.keys()),
         missed=tuple(sorted(recording.log.profile_missed)),
-        refusal=recording.outcome if "profile" in recording.outcome else "",
-        verdict=judge(recordings.Recording(name, texts)),
+        refusal=recording.outcome if refused else "",
+        verdict=Verdict(name, "profile")
+        if refused
+        else judge(recordings.Recording(name, texts)),
     )
 
 
