@@ -26,6 +26,11 @@ def notes_of(
             f"{count} operations have no better price than XLA's abstract constants "
             f"({model}), which are no microseconds"
         )
+    if prices.absent:
+        notes.append(
+            f"the costs lack {prices.absent} of the starts and synchronous "
+            "collectives: 0 was taken for each"
+        )
     if not is_scheduled:
         notes.append("the module is not scheduled: its text order was taken")
     loops = list(dict.fromkeys(surroundings.unknown_trips))

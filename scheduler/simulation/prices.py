@@ -22,10 +22,17 @@ _UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 @dataclass(slots=True)
 class Prices:
-    """An estimator, and how often it had only an abstract constant to give."""
+    """An estimator, and where its answers are worth little.
+
+    Attributes:
+        estimator: who answers.
+        abstract: by model, how often it had only an abstract constant to give.
+        absent: starts and synchronous collectives that a table of costs has not.
+    """
 
     estimator: Estimator
     abstract: dict[str, int] = field(default_factory=dict)
+    absent: int = 0
 
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us."""
@@ -34,6 +41,8 @@ class Prices:
 
     def latency(self, start: Instruction, done: Instruction) -> Estimate:
         """Time from an asynchronous start to its done."""
+        table = _table_of(self.estimator)
+        self.absent += table is not None and start.name not in table.latencies
         return self._noted(start, self.estimator.latency(start, done) or _UNKNOWN)
 
     def synchronous(self, collective: Instruction) -> Estimate:
@@ -46,6 +55,7 @@ class Prices:
         table = _table_of(self.estimator)
         if table is not None:
             known = table.latencies.get(collective.name)
+            self.absent += known is None and collective.name not in table.node_costs
             return node if known is None else Estimate(known, table.name)
         user = collective.users[0] if collective.users else collective
         found = self.estimator.latency(collective, user)

@@ -86,6 +86,19 @@ def test_the_bound_of_nested_callees_names_the_innermost_once() -> None:
     )
 
 
+def test_costs_that_lack_names_are_told() -> None:
+    module = module_of((*LOOP, Sync("last", 5.0)))
+    table = TableEstimator({"last": 5.0}, {"outer": 30.0})
+    notes = scheduler.simulate(module, estimator=table).notes
+    lacking = "the costs lack {} of the starts and synchronous collectives"
+    assert [n for n in notes if "costs lack" in n] == [
+        f"{lacking.format(1)}: 0 was taken for each"
+    ]
+    notes = scheduler.simulate(module, estimator=TableEstimator({"work": 1.0})).notes
+    assert any(n.startswith(lacking.format(3)) for n in notes)
+    assert not any("costs lack" in n for n in run(LOOP).notes)
+
+
 def test_a_transfer_tells_the_bytes_that_it_moves() -> None:
     module = hlo_passes.parse(
         """HloModule m, is_scheduled=true
