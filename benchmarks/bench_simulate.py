@@ -21,7 +21,7 @@ from benchmarks.modules import SHARED
 from hlo_passes.cli.files import read_module
 from scheduler.estimators.base import Estimator
 from scheduler.estimators.table import TableEstimator, read_costs
-from scheduler.hardware.topology import Topology, default_topology
+from scheduler.hardware.topology import Topology, topology_for
 from scheduler.simulation.engine import Engine
 from scheduler.simulation.prices import Prices
 from scheduler.simulation.program import ProgramBuilder
@@ -82,7 +82,7 @@ def measure(
     label: str, module: hlo_passes.Module, estimator: Estimator, repeat: int
 ) -> None:
     """One line of the table."""
-    rules, topology = Rules(), default_topology(module)
+    rules, topology = Rules(), topology_for(module)
     timeline = simulate_with(module, "h100_sxm", topology, estimator, rules)
     seconds = {
         "simulate": _seconds(

@@ -36,7 +36,7 @@ from scheduler.estimators.profile import (
     profile_of,
 )
 from scheduler.hardware.target import DEFAULT_TARGET, target, target_names
-from scheduler.hardware.topology import Topology, default_topology
+from scheduler.hardware.topology import topology_for
 from scheduler.latency.collective_time import (
     DEFAULT_XLA_VERSION,
     XLA_VERSIONS,
@@ -95,11 +95,7 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
 
 def settings_of(arguments: argparse.Namespace, module: Module) -> EstimatorSettings:
     """The settings that `add_estimator_arguments` read."""
-    topology = (
-        Topology.parse(arguments.topology)
-        if arguments.topology
-        else default_topology(module, arguments.devices)
-    )
+    topology = topology_for(module, arguments.topology, arguments.devices)
     part = target(arguments.target)
     collectives, matmuls = arguments.collective_perf_table, arguments.matmul_perf_table
     return EstimatorSettings(
@@ -147,7 +143,7 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     module = read_module(arguments.input)
     verify(module, allow_unknown=True)
     settings = [replace(settings_of(arguments, module), target=name) for name in names]
-    reports = [_report(module, s, arguments.estimator) for s in settings]
+    reports = [_report(module, s, arguments) for s in settings]
     if arguments.plot:
         models = [collective_model(s) for s in settings]
         write_bytes(arguments.plot, plot_module(module, models, drawn))
@@ -165,13 +161,14 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
 
 
 def _report(
-    module: Module, settings: EstimatorSettings, estimator: str
+    module: Module, settings: EstimatorSettings, arguments: argparse.Namespace
 ) -> EstimateReport:
     return estimate(
         module,
         target=settings.target,
         topology=settings.topology or "",
-        estimator=make_estimator(estimator, settings),
+        estimator=make_estimator(arguments.estimator, settings),
+        devices=arguments.devices,
     )
 
 

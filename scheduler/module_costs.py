@@ -16,8 +16,8 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator, done_of, is_start
-from scheduler.estimators.choice import EstimatorSettings, make_estimator
-from scheduler.hardware.topology import Topology, default_topology
+from scheduler.estimators.choice import EstimatorSettings, estimator_for
+from scheduler.hardware.topology import Topology
 from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
 from scheduler.latency.estimate import Estimate
 from scheduler.latency.options import LatencyOptions
@@ -125,24 +125,20 @@ def estimate(
 
     Raises UsageError for unknown names and values out of range.
     """
-    if isinstance(topology, str):
-        topology = (
-            Topology.parse(topology) if topology else default_topology(module, devices)
-        )
-    if isinstance(estimator, str):
-        settings = EstimatorSettings(
-            target=target,
-            topology=topology,
-            options=options or LatencyOptions(),
-            costs=costs,
-            profile=profile,
-            extended=extended,
-            always=always,
-            xla_version=xla_version,
-        )
-        estimator = make_estimator(estimator, settings)
-    rows = tuple(_rows(module, estimator))
-    return EstimateReport(target, topology.to_text(), estimator.name, rows)
+    settings = EstimatorSettings(
+        target=target,
+        options=options or LatencyOptions(),
+        costs=costs,
+        profile=profile,
+        extended=extended,
+        always=always,
+        xla_version=xla_version,
+    )
+    model, machine = estimator_for(
+        module, estimator, settings, topology=topology, devices=devices
+    )
+    rows = tuple(_rows(module, model))
+    return EstimateReport(target, machine.to_text(), model.name, rows)
 
 
 _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.ir.module import Module
 from hlo_passes.passes.spec import nearest
 from scheduler.estimators.approximate import (
     ApproximateEstimator,
@@ -19,7 +20,7 @@ from scheduler.estimators.sol import SolEstimator
 from scheduler.estimators.stack import EstimatorStack
 from scheduler.estimators.table import read_costs
 from scheduler.hardware.target import DEFAULT_TARGET, target
-from scheduler.hardware.topology import Topology
+from scheduler.hardware.topology import Topology, topology_for
 from scheduler.latency.collective_time import (
     DEFAULT_XLA_VERSION,
     XLA_VERSIONS,
@@ -139,3 +140,28 @@ def make_estimator(
                 hint=nearest(name, _MAKERS) or f"one of {', '.join(_MAKERS)}",
             )
     return EstimatorStack(tuple(_MAKERS[name](settings) for name in wanted))
+
+
+def estimator_for(
+    module: Module,
+    estimator: str | Estimator,
+    settings: EstimatorSettings,
+    *,
+    topology: str | Topology = "",
+    devices: int | None = None,
+) -> tuple[Estimator, Topology]:
+    """The estimator that prices a module, and the machine it prices it for.
+
+    Args:
+        module: to price.
+        estimator: names joined by '+', or an estimator made elsewhere.
+        settings: of estimators made here; their topology is the one found.
+        topology: `PxHxG` or the machine; one host with the module's devices when empty.
+        devices: in place of the number the module asks for.
+
+    Raises UsageError as `make_estimator` and `topology_for` do.
+    """
+    machine = topology_for(module, topology, devices)
+    if isinstance(estimator, str):
+        estimator = make_estimator(estimator, replace(settings, topology=machine))
+    return estimator, machine

@@ -56,6 +56,11 @@ class Topology:
         return Topology(*(int(part) for part in match.groups()))
 
     @property
+    def is_regular(self) -> bool:
+        """Whether all partitions are of one size."""
+        return self.hosts_per_partition > 0
+
+    @property
     def device_count(self) -> int:
         """All devices; the product is meaningless for a mixed machine."""
         return self.partitions * self.hosts_per_partition * self.devices_per_host
@@ -101,9 +106,31 @@ def _largest_id_in(groups: str, pairs: str) -> int:
     return max((device for group in (*listed, *sent) for device in group), default=0)
 
 
-def default_topology(module: Module, devices: int | None = None) -> Topology:
-    """One host with all devices the module asks for (or `devices`)."""
-    return Topology(1, 1, devices or device_count_of(module))
+def topology_for(
+    module: Module, wanted: str | Topology = "", devices: int | None = None
+) -> Topology:
+    """The machine that a module runs on.
+
+    Args:
+        module: whose devices are counted.
+        wanted: the machine or its text; one host with all devices when empty.
+        devices: in place of the number the module asks for.
+
+    Raises UsageError U202 for a text that is no topology, U218 for a machine with
+    fewer devices than the module needs.
+    """
+    needed = devices or device_count_of(module)
+    if not wanted:
+        return Topology(1, 1, needed)
+    topology = Topology.parse(wanted) if isinstance(wanted, str) else wanted
+    if topology.is_regular and topology.device_count < needed:
+        raise UsageError(
+            f"--topology={topology.to_text()} has {topology.device_count} devices, "
+            f"the module runs on {needed}",
+            code="U218",
+            hint=f"--topology=1x1x{needed}, or --devices if the module says too many",
+        )
+    return topology
 
 
 def topology_of_devices(devices: Sequence[Any]) -> Topology:

@@ -18,7 +18,7 @@ from scheduler.estimators.approximate import GpuApproximateEstimator
 from scheduler.estimators.choice import EstimatorSettings, make_estimator
 from scheduler.estimators.stack import EstimatorStack
 from scheduler.hardware.target import target
-from scheduler.hardware.topology import Topology, default_topology
+from scheduler.hardware.topology import topology_for
 from scheduler.latency.options import LatencyOptions
 from scheduler.latency_hiding.driver import schedule_module
 from scheduler.latency_hiding.report import fill_report
@@ -131,9 +131,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             names,
             EstimatorSettings(
                 target=self.target or context.target,
-                topology=Topology.parse(topology)
-                if topology
-                else default_topology(module),
+                topology=topology_for(module, topology, context.devices),
                 options=LatencyOptions.parse(self.latency_options),
                 costs=costs,
                 profile=self.profile,

@@ -9,7 +9,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.spec import nearest
 from scheduler.commands import settings_of
 from scheduler.estimators.choice import make_estimator
-from scheduler.hardware.topology import default_topology
+from scheduler.hardware.topology import topology_for
 from scheduler.simulation.rules import Rules
 from scheduler.simulation.simulate import simulate_with
 from scheduler.simulation.timeline import Timeline
@@ -78,7 +78,7 @@ def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timelin
     return simulate_with(
         module,
         settings.target,
-        settings.topology or default_topology(module),
+        settings.topology or topology_for(module),
         make_estimator(arguments.estimator, settings),
         rules_of(arguments, module),
     )

@@ -15,8 +15,8 @@ from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from scheduler.estimators.base import Estimator
-from scheduler.estimators.choice import EstimatorSettings, make_estimator
-from scheduler.hardware.topology import Topology, default_topology
+from scheduler.estimators.choice import EstimatorSettings, estimator_for
+from scheduler.hardware.topology import Topology
 from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
 from scheduler.latency.options import LatencyOptions
 from scheduler.memory.pressure import ModuleMemory
@@ -80,23 +80,19 @@ def simulate(
     Raises UsageError for unknown names and values out of range.
     """
     rules = Rules(streams, share_links, xla_statistic, branch_probabilities or {})
-    if isinstance(topology, str):
-        topology = (
-            Topology.parse(topology) if topology else default_topology(module, devices)
-        )
-    if isinstance(estimator, str):
-        settings = EstimatorSettings(
-            target=target,
-            topology=topology,
-            options=options or LatencyOptions(),
-            costs=costs,
-            profile=profile,
-            extended=extended,
-            always=always,
-            xla_version=xla_version,
-        )
-        estimator = make_estimator(estimator, settings)
-    return simulate_with(module, target, topology, estimator, rules)
+    settings = EstimatorSettings(
+        target=target,
+        options=options or LatencyOptions(),
+        costs=costs,
+        profile=profile,
+        extended=extended,
+        always=always,
+        xla_version=xla_version,
+    )
+    model, machine = estimator_for(
+        module, estimator, settings, topology=topology, devices=devices
+    )
+    return simulate_with(module, target, machine, model, rules)
 
 
 def simulate_with(

@@ -41,6 +41,16 @@ def test_json_has_the_keys_of_the_contract(module_file, capsys) -> None:
         assert (row["latency_us"] is None) == (row["name"] != "start")
 
 
+def test_fewer_devices_than_the_module_says_where_that_is_asked_for(
+    module_file, capsys
+) -> None:
+    with pytest.raises(UsageError) as refused:
+        run(ESTIMATE, module_file, "--topology=1x1x2")
+    assert refused.value.code == "U218"
+    assert run(ESTIMATE, module_file, "--topology=1x1x2", "--devices=2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["topology"] == "1x1x2"
+
+
 def test_the_table_shows_the_dearest_first(module_file, capsys) -> None:
     assert run(ESTIMATE, module_file, "--rows=2") == 0
     lines = capsys.readouterr().out.splitlines()

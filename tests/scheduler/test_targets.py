@@ -7,10 +7,11 @@ from dataclasses import dataclass
 import pytest
 
 import hlo_passes
+import scheduler
 from hlo_passes import ParseError, UsageError
 from scheduler.hardware.target import parse_target, target, target_names
 from scheduler.hardware.text_proto import parse_text_proto
-from scheduler.hardware.topology import Topology, default_topology, topology_of_devices
+from scheduler.hardware.topology import Topology, topology_for, topology_of_devices
 from scheduler.latency.communication import communication_type, permute_type
 from scheduler.latency.network import NotEstimated
 from scheduler.latency.options import LatencyOptions, network_config
@@ -102,8 +103,34 @@ def test_topology_of_a_module() -> None:
         "  ROOT %g = f32[96] all-gather(%p), replica_groups={{0,1,2,3,4,5,6,7,8,9,10,11}},"
         " dimensions={0}\n}\n"
     )
-    assert default_topology(module).to_text() == "1x1x12"
-    assert default_topology(module, devices=4).to_text() == "1x1x4"
+    assert topology_for(module).to_text() == "1x1x12"
+    assert topology_for(module, devices=4).to_text() == "1x1x4"
+    assert topology_for(module, "1x2x8").to_text() == "1x2x8"
+    assert topology_for(module, "1x1x4", devices=4).to_text() == "1x1x4"
+    # Partitions of different size: how many devices there are is not known.
+    assert topology_for(module, Topology(2, -1, -1)) == Topology(2, -1, -1)
+
+
+@pytest.mark.parametrize("wanted", ["1x1x8", Topology(1, 2, 4)])
+def test_a_machine_too_small_for_the_module_is_refused(wanted) -> None:
+    module = hlo_passes.parse(
+        "HloModule m, num_partitions=12\n\nENTRY %e {\n"
+        "  ROOT %p = f32[8] parameter(0)\n}\n"
+    )
+    for use in (topology_for, _estimated, _simulated):
+        with pytest.raises(UsageError) as refused:
+            use(module, wanted)
+        assert refused.value.code == "U218"
+        assert "has 8 devices, the module runs on 12" in str(refused.value)
+        assert "--topology=1x1x12" in refused.value.render()
+
+
+def _estimated(module: hlo_passes.Module, topology: str | Topology) -> None:
+    scheduler.estimate(module, topology=topology)
+
+
+def _simulated(module: hlo_passes.Module, topology: str | Topology) -> None:
+    scheduler.simulate(module, topology=topology)
 
 
 @dataclass
