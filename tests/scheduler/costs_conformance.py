@@ -117,27 +117,26 @@ def judge_costs(recording: Recording) -> CostVerdict:
         topology=recording.topology,
         xla_version=xla_version(recording),
     )
-    rows = {row["name"]: row for row in report.to_json()["instructions"]}
+    rows = {row.name: row for row in report.rows}
     costs = json.loads(recording.texts["costs.json"])
     latencies = costs["latency_us"] | costs.get("latency_fallback", {})
-    for part, key, wanted in (
-        ("node", "node_cost_us", costs["node_cost_us"]),
-        ("latency", "latency_us", latencies),
-    ):
+    for part, wanted in (("node", costs["node_cost_us"]), ("latency", latencies)):
         for name, value in wanted.items():
-            row = rows.get(name, {})
-            if not row and recording.leaves_out_elements:
+            row = rows.get(name)
+            if row is None and recording.leaves_out_elements:
                 # An element that XLA's text spells at its users alone: `%t#0`.
                 verdict.not_printed += 1
                 continue
-            found = row.get(key)
+            found = None
+            if row is not None:
+                found = row.node_cost_us if part == "node" else row.latency_us
             tally = verdict.tallies[part]
             tally.compared += 1
             if found is not None and _is_close(found, value):
                 tally.close += 1
                 tally.equal += _digits(found) == _digits(value)
                 continue
-            model = row.get("model", "not priced")
+            model = row.model if row else "not priced"
             miss = Miss(recording.name, name, part, found, value, model)
             verdict.misses.append(miss)
     return verdict
