@@ -7,6 +7,8 @@ by the package `runtime`). An output appears whole or not at all.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import gzip
 import importlib
 import os
@@ -14,6 +16,7 @@ import pathlib
 import sys
 import tempfile
 import zlib
+from collections.abc import Iterator, Sequence
 
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir.module import Module
@@ -66,16 +69,21 @@ def read_module(path: str) -> Module:
 
 
 def _read_bytes(path: str) -> bytes:
-    if path == STDIN:
-        return sys.stdin.buffer.read()
     try:
+        if path == STDIN:
+            if sys.stdin is None:
+                raise UsageError("stdin is closed", code="U001")
+            return sys.stdin.buffer.read()
         return pathlib.Path(path).read_bytes()
     except FileNotFoundError:
         raise UsageError(
             f"there is no file {path}", code="U001", hint=_near_file(path)
         ) from None
-    except (OSError, ValueError) as problem:
-        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise UsageError(f"cannot read {path}: {reason}", code="U001") from problem
+    except ValueError as problem:  # a name that no file can have
+        raise UsageError(f"cannot read {path!r}: {problem}", code="U001") from problem
 
 
 def _near_file(path: str) -> str:
@@ -96,47 +104,82 @@ def _registered_reader(suffix: str):
 
 
 def write_text(path: str | None, text: str) -> None:
-    """Write text to a file (gzip by suffix), or to stdout for None.
-
-    The file is written beside its place and then moved there. Raises UsageError U003
-    when that cannot be done.
-    """
-    if path is None or path == STDIN:
-        try:
-            sys.stdout.buffer.write(text.encode())
-            sys.stdout.flush()
-        except BrokenPipeError:
-            raise
-        except OSError as problem:
-            raise UsageError(
-                f"cannot write to stdout: {problem}", code="U003"
-            ) from problem
-        return
-    data = text.encode()
-    if path.endswith(".gz"):
-        data = gzip.compress(data, mtime=0)
-    write_bytes(path, data)
+    """Write text to a file (gzip by suffix), or to stdout for None; U003."""
+    write_texts((path, text))
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Write a file whole or not at all; UsageError U003 when that cannot be done."""
-    target = pathlib.Path(path)
-    temporary = None
+    """Write a file whole or not at all; U003."""
+    _write_all(((path, data),))
+
+
+def write_texts(*outputs: tuple[str | None, str]) -> None:
+    """Write several texts as `write_text` does; no file appears if one cannot."""
+    _write_all(tuple((path, _encoded(path, text)) for path, text in outputs))
+
+
+def _encoded(path: str | None, text: str) -> bytes:
+    data = text.encode()
+    gzipped = path is not None and path.endswith(".gz")
+    return gzip.compress(data, mtime=0) if gzipped else data
+
+
+def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
+    """Write every file beside its place, and move them there when all are written.
+
+    Raises UsageError U003 when something cannot be written, or two have one place.
+    """
+    places: dict[pathlib.Path, pathlib.Path] = {}
     try:
-        if target.exists() and not target.is_file():
-            target.write_bytes(data)  # a device or a pipe: nothing to replace
-            return
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=".hlo-passes-")
+        for path, data in outputs:
+            name = "stdout" if path is None else path
+            with _refusing(name):
+                if path is None or path == STDIN:
+                    sys.stdout.buffer.write(data)
+                    sys.stdout.flush()
+                    continue
+                target = pathlib.Path(path)
+                if target.exists() and not target.is_file() and not target.is_dir():
+                    target.write_bytes(data)  # a device or a pipe: nothing to replace
+                    continue
+                if target in places.values():
+                    raise UsageError(f"two outputs go to {path}", code="U003")
+                places[_written_beside(target, data)] = target
+        for temporary, target in places.items():
+            with _refusing(str(target)):
+                temporary.replace(target)
+    finally:
+        for temporary in places:
+            temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _refusing(name: str) -> Iterator[None]:
+    """UsageError U003 for what the system refuses; a closed pipe stays what it is."""
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as problem:
+        reason = problem.strerror or str(problem)
+        raise UsageError(f"cannot write {name}: {reason}", code="U003") from problem
+
+
+def _written_beside(target: pathlib.Path, data: bytes) -> pathlib.Path:
+    """A new file in the target's folder, with its permissions."""
+    if target.is_dir() or not target.name:
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=".hlo-passes-")
+    temporary = pathlib.Path(name)
+    try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
         mode = target.stat().st_mode if target.exists() else 0o666 & ~_umask()
-        pathlib.Path(temporary).chmod(mode)
-        pathlib.Path(temporary).replace(target)
-    except OSError as problem:
-        if temporary is not None:
-            pathlib.Path(temporary).unlink(missing_ok=True)
-        reason = problem.strerror or str(problem)
-        raise UsageError(f"cannot write {path}: {reason}", code="U003") from problem
+        temporary.chmod(mode)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    return temporary
 
 
 def _umask() -> int:

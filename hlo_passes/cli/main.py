@@ -6,6 +6,7 @@ hlo-passes --help
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -17,6 +18,9 @@ from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_comm
 from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
 from hlo_passes.errors import HloError
 from hlo_passes.passes.spec import nearest
+
+#: What shells give for a process that SIGINT ended.
+_INTERRUPTED = 130
 
 
 class _Parser(argparse_flags.ArgumentParser):
@@ -42,10 +46,51 @@ def _find(name: str) -> Command | None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line (without the program's name); returns the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    if not arguments or arguments[0] in ("-h", "--help", "help"):
+    _open_closed_streams()
+    try:
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+    except HloError as problem:
+        sys.stderr.write(problem.render() + "\n")
+        code = exit_code_of(problem)
+    except KeyboardInterrupt:
+        code = _INTERRUPTED
+    except OSError as problem:
+        return _output_failed(problem)
+    try:
+        sys.stdout.flush()
+    except OSError as problem:
+        return _output_failed(problem, code)
+    return code
+
+
+def _output_failed(problem: OSError, code: int = ExitCode.DONE) -> int:
+    """What is left to do when standard output could not be written."""
+    # The interpreter writes what is still kept when it ends: not to there.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code or isinstance(problem, BrokenPipeError):
+        # Whoever read our output has gone; nothing is wrong here.
+        return code
+    sys.stderr.write(f"hlo-passes: error[U003]: {problem}\n")
+    return ExitCode.USAGE
+
+
+def _open_closed_streams() -> None:
+    """Give the standard streams that the caller closed something to stand for them."""
+    if sys.stderr is None:
+        sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+    if sys.stdout is None:
+        # Opened for reading: whoever prints is told that it cannot be written.
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
+
+
+def _run(arguments: list[str]) -> int:
+    if not arguments:
+        sys.stderr.write("hlo-passes: error[U004]: no subcommand is given\n\n")
+        sys.stderr.write(_overview())
+        return ExitCode.USAGE
+    if arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(_overview())
-        return ExitCode.DONE if arguments else ExitCode.USAGE
+        return ExitCode.DONE
     if arguments[0] == "--version":
         from importlib.metadata import version
 
@@ -63,22 +108,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     command.configure(parser)
     try:
+        _require_values(parser, arguments[1:])
         return command.run(parser.parse_args(arguments[1:]))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
-    except HloError as problem:
-        sys.stderr.write(problem.render() + "\n")
-        return exit_code_of(problem)
-    except BrokenPipeError:
-        # Whoever read our output has gone; nothing is wrong here.
-        sys.stderr.close()
-        return ExitCode.DONE
-    except OSError as problem:
-        # Standard output could not be written (a full device, say).
-        sys.stderr.write(f"hlo-passes: error[U003]: {problem}\n")
-        return ExitCode.USAGE
-    except KeyboardInterrupt:
-        return 130
+
+
+def _require_values(parser: _Parser, arguments: list[str]) -> None:
+    """No option may be given nothing: most often a variable that is not set."""
+    for before, argument in zip(["", *arguments], arguments, strict=False):
+        option, equals, value = argument.partition("=")
+        if not argument and "=" not in before:
+            option, equals = before, "="
+        if option.startswith("-") and equals and not value:
+            parser.error(f"argument {option}: expected a value, not nothing")
 
 
 def console_main() -> None:

@@ -8,9 +8,9 @@ import pathlib
 import re
 import sys
 
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.cli.files import read_module, write_texts
 from hlo_passes.cli.progress import show_progress
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
@@ -27,7 +27,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passes", required=True, metavar="PIPELINE")
     parser.add_argument("--target", default="h100_sxm", help="GPU description")
     parser.add_argument("--topology", default="", metavar="PxHxG")
-    parser.add_argument("--devices", type=int, help="in place of the module's count")
+    parser.add_argument(
+        "--devices", type=positive, help="in place of the module's count"
+    )
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
     parser.add_argument("--report", metavar="FILE", help="what each pass did, JSON")
     parser.add_argument(
@@ -54,8 +56,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.report and arguments.report == arguments.output:
-        raise UsageError("-o and --report name the same file", code="U005")
     if arguments.costs and not pathlib.Path(arguments.costs).is_file():
         raise UsageError(f"there is no file {arguments.costs}", code="U001")
     if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
@@ -66,6 +66,7 @@ def _run(arguments: argparse.Namespace) -> int:
         target=arguments.target,
         topology=arguments.topology,
         costs=arguments.costs,
+        devices=arguments.devices,
         xla_quirks=not arguments.no_xla_quirks,
         explain=arguments.explain.removeprefix("%"),
         progress=show_progress,
@@ -88,11 +89,13 @@ def _run(arguments: argparse.Namespace) -> int:
     result = pipeline.run(
         module, verify_each=arguments.verify_each, after_pass=print_after
     )
-    text = module.to_text()
-    write_text(arguments.output, text)
+    explained = _explanations(arguments.explain, module, result)
+    outputs = [(arguments.output, module.to_text())]
     if arguments.report:
-        write_text(arguments.report, json.dumps(result.to_json(), indent=1) + "\n")
-    _write_explanations(arguments.explain, module, result)
+        report = json.dumps(result.to_json(), indent=1) + "\n"
+        outputs.insert(0, (arguments.report, report))
+    write_texts(*outputs)
+    sys.stderr.write(explained)
     if arguments.timing:
         for run in result.passes:
             sys.stderr.write(f"{run.seconds:9.3f} s  {run.name}\n")
@@ -105,13 +108,12 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _write_explanations(wanted: str, module: Module, result: PipelineResult) -> None:
+def _explanations(wanted: str, module: Module, result: PipelineResult) -> str:
     if not wanted:
-        return
+        return ""
     told = [text for run in result.passes for text in run.explanations]
     if told:
-        sys.stderr.write("\n".join(told) + "\n")
-        return
+        return "\n".join(told) + "\n"
     names = [i.name for c in module.computations for i in c.instructions]
     if wanted.removeprefix("%") not in names:
         raise UsageError(
@@ -119,7 +121,7 @@ def _write_explanations(wanted: str, module: Module, result: PipelineResult) -> 
             code="U006",
             hint=nearest(wanted.removeprefix("%"), names),
         )
-    sys.stderr.write(f"no pass of the pipeline has anything to say about {wanted}\n")
+    return f"no pass of the pipeline has anything to say about {wanted}\n"
 
 
 COMMAND = Command("opt", "rewrite a module with passes", _configure, _run)

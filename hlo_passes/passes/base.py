@@ -70,6 +70,8 @@ class PassContext:
         target: name or file of the GPU description.
         topology: partitions x hosts per partition x GPUs per host.
         costs: file of measured costs, '' for none.
+        devices: in place of the number that the module asks for, where no topology is
+            given.
         xla_quirks: do what XLA does where that is surprising (passes.md section 13);
             off, the safe thing is done instead.
         explain: an instruction whose place passes shall explain (`Report.explain`),
@@ -80,6 +82,7 @@ class PassContext:
     target: str = "h100_sxm"
     topology: str = ""
     costs: str = ""
+    devices: int | None = None
     xla_quirks: bool = True
     explain: str = ""
     progress: Callable[[str], None] | None = None

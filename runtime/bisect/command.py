@@ -40,6 +40,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of made-up inputs")
     parser.add_argument("--target", default="h100_sxm", help="GPU description")
     parser.add_argument("--topology", default="", metavar="PxHxG")
+    parser.add_argument(
+        "--devices", type=positive, help="in place of the module's count"
+    )
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
     parser.add_argument(
         "--timeout-seconds", type=positive, default=_TIMEOUT_SECONDS,
@@ -54,7 +57,10 @@ def _run(arguments: argparse.Namespace) -> int:
     from runtime.devices import topology_of
 
     context = PassContext(
-        target=arguments.target, topology=arguments.topology, costs=arguments.costs
+        target=arguments.target,
+        topology=arguments.topology,
+        costs=arguments.costs,
+        devices=arguments.devices,
     )
     pipeline = Pipeline.parse(arguments.passes, context)
     module = read_module(arguments.input)

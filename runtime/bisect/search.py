@@ -160,6 +160,8 @@ class _Search:
         copy = module.clone()
         try:
             Pipeline(passes, self.context).run(copy)
+        except UsageError:
+            raise
         except VerificationError as refused:
             return untried(f"the module is refused: {refused.code}")
         except HloError as failed:

@@ -124,7 +124,7 @@ def test_print_after_and_remarks(
     [
         (["opt", "{}", "--passes=colective-permute-combiner"], 2, "did you mean coll"),
         (["opt", "{}", "--passes=hlo-dce{x=1}"], 2, "hlo-dce has no option x"),
-        (["opt", "{}", "--passes="], 2, "the pipeline is empty"),
+        (["opt", "{}", "--passes="], 2, "--passes: expected a value"),
         (["opt", "{}", "--passes=hlo-dce,"], 2, "expected the name of a pass"),
         (["opt", "{}", COMBINE + "{threshold-bytes=many}"], 2, "a whole number"),
         (["opt", "{}x", COMBINE], 2, "there is no file"),
