@@ -32,24 +32,27 @@ class UserFunctionError(UsageError):
 
 
 class _Guarded:
-    """A jitted function of the user's: what its tracing raises is the user's error."""
+    """A jitted or traced function: what tracing and lowering raise is its user's."""
 
     def __init__(self, jitted: Any, function: str) -> None:
         self._jitted = jitted
         self._function = function
         self.__name__ = getattr(jitted, "__name__", "function")
 
-    def lower(self, *arguments: Any) -> Any:
+    def lower(self, *arguments: Any, **options: Any) -> Any:
         """As the jitted function's own; UserFunctionError U025 where that raises."""
-        return self._guarded(self._jitted.lower, arguments)
+        return self._guarded(self._jitted.lower, *arguments, **options)
 
-    def trace(self, *arguments: Any) -> Any:
+    def trace(self, *arguments: Any) -> _Guarded:
         """As the jitted function's own; UserFunctionError U025 where that raises."""
-        return self._guarded(self._jitted.trace, arguments)
+        traced = self._guarded(self._jitted.trace, *arguments)
+        return _Guarded(traced, self._function)
 
-    def _guarded(self, step: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    def _guarded(
+        self, step: Callable[..., Any], *arguments: Any, **options: Any
+    ) -> Any:
         try:
-            return step(*arguments)
+            return step(*arguments, **options)
         except Exception as problem:
             # The user's code runs here: it may raise anything.
             first = (str(problem).splitlines() or [""])[0]

@@ -19,6 +19,7 @@ from hlo_passes.errors import HloError, UsageError, VerificationError
 from hlo_passes.text.reader import parse
 from runtime.arrays_file import read_arrays
 from runtime.commands import LOWER, RUN
+from runtime.lower_file import read_program
 from tests.modules import REPOSITORY
 
 RING = """HloModule ring, num_partitions=4
@@ -275,6 +276,11 @@ def broken(devices):
     return 1
 
 
+def uneven(devices):
+    rows = NamedSharding(Mesh(devices, ("d",)), PartitionSpec("d"))
+    return jax.jit(lambda x: x), (jax.ShapeDtypeStruct((9,), "f4", sharding=rows),)
+
+
 def leaves(devices):
     raise SystemExit(7)
 
@@ -301,6 +307,16 @@ def test_lower(stage, tmp_path, host_devices):
     assert module.entry.parameters[0].shape.dimensions == (rows, 4)
     opcodes = {i.opcode for c in module.computations for i in c.instructions}
     assert ("all-reduce" in opcodes) == (stage != "before-optimizations")
+
+
+def test_what_a_traced_program_raises_is_its_users(tmp_path, host_devices):
+    model = tmp_path / "model.py"
+    model.write_text(MODEL)
+    program, arguments = read_program(f"{model}:uneven", host_devices(8)[:8])
+    with pytest.raises(UsageError, match=r"U025.*partitioned 8 times"):
+        program.lower(*arguments)
+    with pytest.raises(UsageError, match=r"U025.*partitioned 8 times"):
+        program.trace(*arguments).lower(lowering_platforms=("cpu",))
 
 
 def test_lower_says_what_is_wrong(tmp_path, capfd, host_devices):
