@@ -23,8 +23,8 @@ def notes_of(
     notes = [ESTIMATES]
     for model, count in sorted(prices.abstract.items()):
         notes.append(
-            f"{count} operations have no better price than XLA's abstract constants "
-            f"({model}), which are no microseconds"
+            f"{count} {'operation has' if count == 1 else 'operations have'} no better "
+            f"price than XLA's abstract constants ({model}), which are no microseconds"
         )
     if prices.absent:
         notes.append(

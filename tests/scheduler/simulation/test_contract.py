@@ -354,3 +354,10 @@ def test_streams_are_those_that_the_module_names() -> None:
     single = scheduler.simulate(module, estimator=costs, streams=1)
     assert (single.streams, single.step_time_us) == (1, 14.0)
     assert single.collectives[1].cause_kind == "queued"
+
+
+def test_one_operation_is_told_in_the_singular() -> None:
+    notes = scheduler.simulate(
+        module_of([Start("s", 1.0), Done("s")]), estimator="gpu-approximate"
+    ).notes
+    assert any(n.startswith("1 operation has no better price") for n in notes)
