@@ -2,6 +2,7 @@
 
 %s in %main: instruction 3 of 9 (before: 5), at 5,020 us before the end
   5,010 us in front of its done %d, latency 5,000 us
+  constraint: in front of %g: control edge
   a candidate from 1,010 us before the end on
   lost 3 comparisons by kLessStall, at last to %f
   chosen at 5,020 us before the end over 1 other
@@ -15,6 +16,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from scheduler.latency_hiding.constraints import constraints_of
 from scheduler.latency_hiding.rule import Rule
 from scheduler.latency_hiding.scan import Policy, RuleScan
 from scheduler.latency_hiding.state import SchedulingState
@@ -109,6 +111,7 @@ class Explainer:
         elif not self._told:
             lines.append("  placed with its scheduling group")
         lines += self._pair(state)
+        lines += [f"  constraint: {text}" for text in constraints_of(graph, node)]
         if self._available_us is not None:
             since = _at(self._available_us, state)
             lines.append(f"  a candidate from {since} on")

@@ -1,0 +1,73 @@
+"""What a program says about order itself: groups, barriers, control edges.
+
+    with set_xla_metadata(_scheduling_group_id="1"): ...    a group
+    jax.lax.optimization_barrier((x, y))                    %b = opt-barrier(%tuple)
+    jax.experimental.overlap.program_order                  control edges, or barriers
+
+They hold whatever the rules say, and an explanation names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final
+
+from hlo_passes.ir.instruction import Instruction
+from scheduler.latency_hiding.graph import ScheduleGraph
+from scheduler.latency_hiding.groups import find_groups
+
+_BARRIER: Final = "opt-barrier"
+#: What hands a value on to a barrier or from it, and does nothing else.
+_HANDED_ON: Final = frozenset(["tuple", "get-tuple-element", "bitcast", "copy"])
+#: Names in one line; the others are counted.
+_NAMED: Final = 8
+
+
+def constraints_of(graph: ScheduleGraph, n: int) -> list[str]:
+    """A line for every constraint that the program puts on a node's place."""
+    instruction = graph.instructions[n]
+    lines = [
+        f"scheduling group {group}: one after the other with "
+        f"{_named(graph.instructions[m] for m in members if m != n)}"
+        for group, members in find_groups(graph).items()
+        if n in members and len(members) > 1
+    ]
+    behind = [*_barriers(instruction, lambda i: i.operands)]
+    before = [*_barriers(instruction, lambda i: i.users)]
+    if behind:
+        lines.append(f"behind optimization barrier {_named(behind)}")
+    if before:
+        lines.append(f"in front of optimization barrier {_named(before)}")
+    if instruction.control_predecessors:
+        lines.append(f"behind {_named(instruction.control_predecessors)}: control edge")
+    if instruction.control_successors:
+        lines.append(
+            f"in front of {_named(instruction.control_successors)}: control edge"
+        )
+    return lines
+
+
+def _barriers(
+    instruction: Instruction, near: Callable[[Instruction], Iterable[Instruction]]
+) -> Iterator[Instruction]:
+    """Barriers next to an instruction.
+
+    Left out is what only hands values on, and the other half of an asynchronous pair.
+    """
+    seen: dict[Instruction, None] = {}
+    stack = [*near(instruction)]
+    while stack:
+        current = stack.pop()
+        if current in seen:
+            continue
+        seen[current] = None
+        if current.opcode == _BARRIER:
+            yield current
+        elif current.opcode in _HANDED_ON or current.async_role is not None:
+            stack += near(current)
+
+
+def _named(instructions: Iterable[Instruction]) -> str:
+    names = [f"%{i.name}" for i in instructions]
+    more = len(names) - _NAMED
+    return ", ".join(names[:_NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,72 @@
+"""What a program says about order is named by an explanation."""
+
+from __future__ import annotations
+
+import pytest
+
+import scheduler  # noqa: F401  (its passes)
+from hlo_passes import PassContext, Pipeline, parse
+
+HEAD = """HloModule m, is_scheduled=true, num_partitions=2, entry_computation_layout={(f32[64]{0})->f32[64]{0}}
+
+ENTRY %main (p: f32[64]) -> f32[64] {
+  %p = f32[64]{0} parameter(0)
+"""
+START = "(f32[64]{0}, f32[64]{0}) collective-permute-start"
+PAIRS = "source_target_pairs={{0,1},{1,0}}"
+GROUP = 'frontend_attributes={_scheduling_group_id="3"}'
+
+GROUPED = f"""{HEAD}\
+  %s = {START}(%p), channel_id=1, {PAIRS}, {GROUP}
+  %w = f32[64]{{0}} sine(%p), {GROUP}
+  %d = f32[64]{{0}} collective-permute-done(%s), {GROUP}
+  ROOT %r = f32[64]{{0}} add(%w, %d)
+}}
+"""
+BARRED = f"""{HEAD}\
+  %s = {START}(%p), channel_id=1, {PAIRS}
+  %d = f32[64]{{0}} collective-permute-done(%s)
+  %t = (f32[64]{{0}}, f32[64]{{0}}) tuple(%p, %d)
+  %b = (f32[64]{{0}}, f32[64]{{0}}) opt-barrier(%t)
+  %x = f32[64]{{0}} get-tuple-element(%b), index=0
+  %y = f32[64]{{0}} get-tuple-element(%b), index=1
+  %w = f32[64]{{0}} sine(%x)
+  ROOT %r = f32[64]{{0}} add(%w, %y)
+}}
+"""
+EDGED = f"""{HEAD}\
+  %w = f32[64]{{0}} sine(%p)
+  %s = {START}(%p), channel_id=1, {PAIRS}, control-predecessors={{%w}}
+  %d = f32[64]{{0}} collective-permute-done(%s)
+  ROOT %r = f32[64]{{0}} add(%w, %d)
+}}
+"""
+
+
+def constraints(text: str, name: str) -> list[str]:
+    pipeline = Pipeline.parse("latency-hiding-scheduler", PassContext(explain=name))
+    (run,) = pipeline.run(parse(text)).passes
+    (told,) = run.explanations
+    lines = [line.strip() for line in told.splitlines()]
+    return [line for line in lines if line.startswith("constraint: ")]
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "expected"),
+    [
+        (GROUPED, "s", "scheduling group 3: one after the other with %w, %d"),
+        (GROUPED, "w", "scheduling group 3: one after the other with %s, %d"),
+        (BARRED, "s", "in front of optimization barrier %b"),
+        (BARRED, "d", "in front of optimization barrier %b"),
+        (BARRED, "w", "behind optimization barrier %b"),
+        (EDGED, "s", "behind %w: control edge"),
+        (EDGED, "w", "in front of %s: control edge"),
+    ],
+)
+def test_a_constraint_is_named(text: str, name: str, expected: str) -> None:
+    assert constraints(text, name) == [f"constraint: {expected}"]
+
+
+@pytest.mark.parametrize(("text", "name"), [(GROUPED, "r"), (EDGED, "d")])
+def test_nothing_is_named_where_nothing_is_said(text: str, name: str) -> None:
+    assert constraints(text, name) == []
