@@ -25,6 +25,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.text.reader import parse
 from runtime import gpu_aot, jax_private
 from runtime.executable import CompilationError
+from runtime.own_frames import leave_out_own_frames
 
 STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-scheduled")
 
@@ -82,6 +83,7 @@ def lower(
             code="U021",
             hint="wrap it in jax.jit",
         )
+    leave_out_own_frames()
     if target is None:
         lowered = function.lower(*args, **kwargs)
         compilation = _Compilation(lowered, _name_of(function))

@@ -23,6 +23,7 @@ from hlo_passes.ir.module import Module
 from runtime.capture import lower
 from runtime.devices import devices_for, emulate
 from runtime.gpu_aot import device_count, gpu_devices
+from runtime.own_frames import leave_out_frames_of_the_command
 
 
 class UserFunctionError(UsageError):
@@ -98,6 +99,7 @@ def read_program(function: str, devices: Sequence[Any]) -> tuple[Any, tuple[Any,
 
     Raises UserFunctionError U025 as `lower_file`.
     """
+    leave_out_frames_of_the_command()
     jitted, arguments = _call(function, np.array(devices))
     return (
         _Guarded(jitted, function) if hasattr(jitted, "lower") else jitted

@@ -1,0 +1,52 @@
+"""Whose frames stand in the modules that we lower: the user's, not ours.
+
+    FileNames
+    1 "model.py"
+
+JAX notes for every instruction which lines of Python made it. Ours, and those of what
+starts a program from the shell, say nothing of the user's program, and would differ
+from one installation to the next.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Final
+
+import absl
+
+import hlo_passes
+import scheduler
+from runtime import jax_private
+
+_OURS: Final[tuple[ModuleType, ...]] = (hlo_passes, scheduler)
+#: How the interpreter names what runs `python -m`, and our entry point's file.
+_RUNPY: Final = "<frozen runpy>"
+_ENTRY_POINT: Final = "hlo-passes"
+
+
+def leave_out_own_frames() -> None:
+    """Let what JAX lowers from now on name no file of ours; once is enough."""
+    folders = [str(pathlib.Path(__file__).parent)]
+    for package in _OURS:
+        folders += package.__path__
+    _leave_out(folders)
+
+
+def leave_out_frames_of_the_command() -> None:
+    """Nor what lies between the shell and us; for the command `hlo-passes` only."""
+    leave_out_own_frames()
+    _leave_out(absl.__path__)
+    jax_private.leave_out_of_frames(_RUNPY)
+    started = pathlib.Path(sys.argv[0])
+    if started.name == _ENTRY_POINT:
+        jax_private.leave_out_of_frames(str(started))
+
+
+def _leave_out(folders: Iterable[str]) -> None:
+    for folder in folders:
+        jax_private.leave_out_of_frames(f"{folder}{os.sep}")
