@@ -2,10 +2,12 @@
 
     dynamic-update-slice(%a, ...)        operand 0
     all-reduce-start(%a, %b)             operand k, element k
+    collective-permute(%a, %into, %from, %to), slice_sizes=...     operand 1
     fusion(...) ending in such an update of a parameter
     custom-call(...), output_to_operand_aliasing={...}
 
-Source: openxla/xla `hlo_dataflow_analysis.cc`, GetInPlaceInputOutputPairs.
+Source: openxla/xla `hlo_dataflow_analysis.cc`, `alias_info.cc`,
+GetInPlaceInputOutputPairs.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ Pair = tuple[int, Path, Path]
 
 _FIRST_OPERAND: Final = frozenset({"dynamic-update-slice", "set-dimension-size"})
 _EACH_OPERAND: Final = frozenset({"all-reduce-start"})
+#: Source, destination, and where in each.
+_IN_PLACE_OPERANDS: Final = 4
 _THROUGH: Final = frozenset({"bitcast", "reshape", "get-tuple-element"})
 
 
@@ -37,6 +41,8 @@ def in_place_pairs(instruction: Instruction) -> tuple[Pair, ...]:
         return _each((len(instruction.operands) - 1) // 2)
     if opcode == "ragged-all-to-all":
         return ((1, (), ()),)
+    if opcode in ("collective-permute", "collective-permute-start"):
+        return tuple(_permuted(instruction))
     if opcode in ("fusion", "custom-call", "async-start"):
         listed = _listed(instruction)
         if listed or opcode != "fusion":
@@ -49,6 +55,18 @@ def _each(count: int) -> tuple[Pair, ...]:
     if count == 1:
         return ((0, (), ()),)
     return tuple((k, (), (k,)) for k in range(count))
+
+
+def _permuted(permute: Instruction) -> Iterator[Pair]:
+    """A permute of slices writes into operand 1, a whole or arrays of a tuple."""
+    if len(permute.operands) != _IN_PLACE_OPERANDS:
+        return
+    if "slice_sizes" not in permute.attributes:
+        return
+    written: Path = (1,) if permute.opcode.endswith("-start") else ()
+    yield 1, (), written
+    for k in range(len(permute.operands[1].shape.elements)):
+        yield 1, (k,), (*written, k)
 
 
 def _listed(instruction: Instruction) -> tuple[Pair, ...]:

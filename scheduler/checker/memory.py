@@ -4,7 +4,9 @@
     %b = f32[1024] add(%a, %c)     to here
 
 A computation is walked once per set of buffers that are in use around its caller; what
-its body needs beyond those is on top of what is in use behind the caller. Parameters
+its body needs beyond those is on top of what is in use behind the caller. A buffer
+begins where the program first makes it: to the second of two branches that make the
+same result it is there from the top. Parameters
 of the entry are free (a limit already leaves them out), a result that nobody uses takes
 nothing, and nothing fragments: what XLA's scheduler calls the memory pressure peak.
 
@@ -60,6 +62,7 @@ class _Extents:
 class _Replay:
     buffers: Buffers
     free: frozenset[int] = frozenset()
+    makers: dict[int, frozenset[Instruction]] = field(default_factory=dict)
     _extents: dict[Computation, _Extents] = field(default_factory=dict)
     _peaks: dict[tuple[Computation, frozenset[int]], Peak] = field(default_factory=dict)
 
@@ -70,6 +73,29 @@ class _Replay:
             for parameter in entry.parameters
             for place in self.buffers.places(parameter)
         )
+        self._find_makers(entry, (), set())
+
+    def _find_makers(
+        self,
+        computation: Computation,
+        calls: tuple[Instruction, ...],
+        walked: set[Computation],
+    ) -> None:
+        """Who makes each buffer first, callees in front of their callers' results.
+
+        That is an instruction and all calls that lead to it.
+        """
+        if computation in walked:
+            return
+        walked.add(computation)
+        for instruction in computation.instructions:
+            if instruction.opcode in CALLERS:
+                for callee in called_computations(instruction):
+                    self._find_makers(callee, (*calls, instruction), walked)
+            for place in self.buffers.places(instruction):
+                buffer = self.buffers.buffer_of[place]
+                if buffer not in self.makers:
+                    self.makers[buffer] = frozenset((*calls, instruction))
 
     def peak(self, computation: Computation, around: frozenset[int]) -> Peak:
         """Bytes beyond `around`, the buffers in use outside during all of it."""
@@ -152,7 +178,9 @@ class _Replay:
                 made[buffer_of[place]] = -1
         for position, instruction in enumerate(computation.instructions):
             for place in places(instruction):
-                made.setdefault(buffer_of[place], position)
+                buffer = buffer_of[place]
+                is_maker = instruction in self.makers[buffer]
+                made.setdefault(buffer, position if is_maker else -1)
             top_only = instruction.opcode in _TOP_LEVEL_ONLY
             for operand in instruction.operands:
                 if top_only:
