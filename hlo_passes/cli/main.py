@@ -26,10 +26,28 @@ _INTERRUPTED = 130
 class _Parser(argparse_flags.ArgumentParser):
     """An argument parser whose errors have the form of ours, and exit code 2."""
 
-    def error(self, message: str) -> NoReturn:
-        sys.stderr.write(f"{self.prog}: error[U000]: {message}\n")
-        sys.stderr.write(f"  help: `{self.prog} --help` shows what it takes\n")
+    def error(self, message: str, hint: str = "") -> NoReturn:
+        hint = hint or f"`{self.prog} --help` shows what it takes"
+        sys.stderr.write(f"{self.prog}: error[U000]: {message}\n  help: {hint}\n")
         raise SystemExit(ExitCode.USAGE)
+
+    def check_options(self, arguments: Sequence[str]) -> None:
+        """Refuse an unknown option, and one that is given nothing.
+
+        The latter is most often a variable that is not set.
+        """
+        known = self._option_string_actions
+        for before, argument in zip(("", *arguments), arguments, strict=False):
+            if argument == "--":
+                return
+            option, equals, value = argument.partition("=")
+            ours = option in known or option[2:] in flags.FLAGS
+            if option.startswith("--") and not ours:
+                self.error(f"there is no option {option}", nearest(option, known))
+            if not argument and "=" not in before:
+                option, equals = before, "="
+            if option.startswith("-") and equals and not value:
+                self.error(f"argument {option}: expected a value, not nothing")
 
 
 def _overview() -> str:
@@ -108,20 +126,10 @@ def _run(arguments: list[str]) -> int:
     )
     command.configure(parser)
     try:
-        _require_values(parser, arguments[1:])
+        parser.check_options(arguments[1:])
         return command.run(parser.parse_args(arguments[1:]))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
-
-
-def _require_values(parser: _Parser, arguments: list[str]) -> None:
-    """No option may be given nothing: most often a variable that is not set."""
-    for before, argument in zip(["", *arguments], arguments, strict=False):
-        option, equals, value = argument.partition("=")
-        if not argument and "=" not in before:
-            option, equals = before, "="
-        if option.startswith("-") and equals and not value:
-            parser.error(f"argument {option}: expected a value, not nothing")
 
 
 def console_main() -> None:

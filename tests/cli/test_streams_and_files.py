@@ -109,6 +109,19 @@ def test_an_option_is_given_something(
     assert "error[U000]: argument --" in capsys.readouterr().err
 
 
+def test_an_unknown_option_is_told_the_nearest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["opt", "t.hlo", "--passe=hlo-dce"]) == 2
+    assert main([*OPT, "--verify_each"]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "hlo-passes opt: error[U000]: there is no option --passe",
+        "  help: did you mean --passes?",
+        "hlo-passes opt: error[U000]: there is no option --verify_each",
+        "  help: did you mean --verify-each?",
+    ]
+
+
 @pytest.mark.parametrize("count", ["0", "-1", "x"])
 def test_there_is_at_least_one_device(count: str) -> None:
     assert main([*OPT, f"--devices={count}"]) == 2
