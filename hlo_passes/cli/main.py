@@ -19,6 +19,8 @@ from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
 from hlo_passes.errors import HloError
 from hlo_passes.passes.spec import nearest
 
+#: Options of absl's that no parser knows of.
+_READ_BY_ABSL = frozenset({"--flagfile", "--undefok"})
 #: What shells give for a process that SIGINT ended.
 _INTERRUPTED = 130
 
@@ -36,14 +38,14 @@ class _Parser(argparse_flags.ArgumentParser):
 
         The latter is most often a variable that is not set.
         """
-        known = self._option_string_actions
+        known = self._option_string_actions.keys()
         for before, argument in zip(("", *arguments), arguments, strict=False):
             if argument == "--":
                 return
             option, equals, value = argument.partition("=")
-            ours = option in known or option[2:] in flags.FLAGS
-            if option.startswith("--") and not ours:
-                self.error(f"there is no option {option}", nearest(option, known))
+            if option.startswith("--") and option not in known | _READ_BY_ABSL:
+                own = [o for o in known if o[2:].removeprefix("no") not in flags.FLAGS]
+                self.error(f"there is no option {option}", nearest(option, own))
             if not argument and "=" not in before:
                 option, equals = before, "="
             if option.startswith("-") and equals and not value:
