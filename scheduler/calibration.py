@@ -41,6 +41,8 @@ _PARAMETERS: Final = (
     "chunk_prep_us",
     "wire_us_per_byte",
 )
+#: Relative residual above which a fit says little of what was measured.
+_POOR_RMS: Final = 0.2
 _RANK_TOLERANCE: Final = 1e-9
 
 
@@ -125,6 +127,11 @@ class Calibration:
         ]
         return math.sqrt(sum(squares) / len(squares))
 
+    @property
+    def is_poor(self) -> bool:
+        """Whether the fit is too far from the rows to be used."""
+        return self.relative_rms > _POOR_RMS
+
     def to_json(self) -> dict[str, object]:
         """The machine-readable form."""
         return {
@@ -132,6 +139,7 @@ class Calibration:
             "options": self.options,
             "held": list(self.held),
             "relative_rms": self.relative_rms,
+            "is_poor": self.is_poor,
             "rows": [
                 {
                     "kind": row.kind,
@@ -193,11 +201,15 @@ def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measuremen
         )
         us = float(row["us"] or "")
     except ValueError as problem:
-        raise _refuse(path, line, str(problem)) from problem
+        what = "bytes, devices and hosts are whole numbers, us is a number"
+        raise _refuse(path, line, what) from problem
     if kind not in _KINDS:
         raise _refuse(path, line, f"{kind!r} is no collective of the model")
-    if not (size >= 0 and 0 < us < math.inf and devices >= 2 and 2 <= hosts <= devices):
+    if not (size >= 0 and 0 < us < math.inf and devices >= 2 and hosts <= devices):
         raise _refuse(path, line, "a size, time or count is out of range")
+    if hosts < 2:
+        what = f"hosts is {hosts}: these constants are of collectives across hosts"
+        raise _refuse(path, line, what)
     return Measurement(kind, size, us, devices, hosts)
 
 
@@ -289,11 +301,16 @@ def _fit(
     rest = (wanted - matrix[:, held] @ start[held]) / measured
     scaled = matrix / measured[:, None]
     best_error, best = math.inf, start.copy()
-    for size in range(len(free), 0, -1):
+    for size in range(len(free), -1, -1):
         for support in itertools.combinations(free, size):
             columns = list(support)
             norms = np.linalg.norm(scaled[:, columns], axis=0)
-            solution, *_ = np.linalg.lstsq(scaled[:, columns] / norms, rest, rcond=None)
+            # With no column left, constants held at the target's own exceed the rows.
+            solution = np.zeros(0)
+            if columns:
+                solution, *_ = np.linalg.lstsq(
+                    scaled[:, columns] / norms, rest, rcond=None
+                )
             if (solution < 0).any():
                 continue
             values = start.copy()
@@ -320,6 +337,10 @@ def calibration_text(found: Calibration) -> str:
             f"{row.size_bytes} bytes, {row.devices} devices on {row.hosts} hosts"
         )
     lines += ["", f"relative residual, root mean square: {found.relative_rms:.2%}"]
+    if found.is_poor:
+        lines.append(
+            "these constants do not describe the rows: noise, outliers or few sizes"
+        )
     return "\n".join(lines) + "\n"
 
 

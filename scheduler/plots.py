@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hlo_passes.cli.files import check_writable
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from scheduler.latency.collective_time import CollectiveModel
@@ -228,7 +229,10 @@ def draw(curves: Sequence[Curve], file_format: str) -> bytes:
 
 
 def plot_format(path: str) -> str:
-    """The picture format that a file's name asks for. Raises UsageError U212."""
+    """The picture format that a file's name asks for.
+
+    Raises UsageError U212 for another kind of file, U003 for one not to be written.
+    """
     suffix = pathlib.PurePath(path).suffix.removeprefix(".")
     if suffix not in FORMATS:
         raise UsageError(
@@ -236,6 +240,7 @@ def plot_format(path: str) -> str:
             code="U212",
             hint=f"a name that ends in .{' or .'.join(FORMATS)}",
         )
+    check_writable(path)
     return suffix
 
 

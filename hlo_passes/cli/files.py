@@ -113,6 +113,18 @@ def write_bytes(path: str, data: bytes) -> None:
     _write_all(((path, data),))
 
 
+def check_writable(path: str) -> None:
+    """Refuse a file that cannot be written before the work for it is done; U003."""
+    target = pathlib.Path(path)
+    with _refusing(path):
+        if target.is_dir():
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if not target.parent.is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+        if not os.access(target.parent, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
 def write_texts(*outputs: tuple[str | None, str]) -> None:
     """Write several texts as `write_text` does; no file appears if one cannot."""
     _write_all(tuple((path, _encoded(path, text)) for path, text in outputs))

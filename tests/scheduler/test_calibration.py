@@ -121,3 +121,30 @@ def test_a_bad_file_is_refused_by_line(text, line, tmp_path) -> None:
         read_measurements(str(file))
     assert refused.value.code == "U214"
     assert f"rows.csv:{line}:" in refused.value.message
+
+
+def test_one_small_row_is_fitted_as_far_as_it_goes_and_called_poor() -> None:
+    """The constants held exceed it: no launch time, not the target's own on top."""
+    found = calibrate(
+        (Measurement("all-gather", 1024, 40.0, 16, 2),), target("h100_sxm")
+    )
+    assert found.options["nccl_op_launch_us"] == 0.0
+    assert found.fitted_us[0] < 70.0
+    assert found.is_poor
+    assert "do not describe the rows" in calibration_text(found)
+    assert found.to_json()["is_poor"] is True
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("all-gather,1k,40,16,2", "whole numbers"),
+        ("all-gather,1024,40,8,1", "across hosts"),
+        ("all-gather,1024,nan,16,2", "out of range"),
+    ],
+)
+def test_a_bad_row_says_what_is_wrong(row, what, tmp_path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text(f"kind,bytes,us,devices,hosts\n{row}\n")
+    with pytest.raises(UsageError, match=what):
+        read_measurements(str(file))

@@ -221,3 +221,12 @@ def test_the_picture_of_the_page_is_fresh(tmp_path) -> None:
     assert knee.size_bytes == pytest.approx(902_597, rel=0.001)
     (knee,) = borders["all-reduce"]
     assert knee.size_bytes == pytest.approx(32 * 902_597, rel=0.001)
+
+
+@pytest.mark.parametrize("place", ["none/p.svg", "folder.svg"])
+def test_a_plot_that_cannot_be_written_is_refused_first(place, tmp_path) -> None:
+    """Before the module is looked for, which is not there either."""
+    (tmp_path / "folder.svg").mkdir()
+    with pytest.raises(UsageError) as refused:
+        run(ESTIMATE, tmp_path / "no_such_module.hlo", f"--plot={tmp_path / place}")
+    assert refused.value.code == "U003"
