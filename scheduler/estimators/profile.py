@@ -144,7 +144,7 @@ def profile_of(module: Module, estimator: Estimator) -> Profile:
             if is_start(instruction):
                 done = done_of(instruction)
                 found = done and estimator.latency(instruction, done)
-            elif is_async_collective(instruction):
+            elif is_async_collective(instruction) and not _is_fusion(instruction):
                 continue
             else:
                 found = estimator.node_cost(instruction)
