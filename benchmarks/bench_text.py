@@ -21,15 +21,16 @@ import hlo_passes
 from benchmarks.modules import large_modules, synthetic_module
 from hlo_passes.ir import shapes
 from hlo_passes.ir.module import Module
-from hlo_passes.text import shape_parser
+from hlo_passes.text import attribute_text, shape_parser
 
 MINIMUM_BYTES = 1_000_000
 
 
 def _forget() -> None:
-    """Every reading starts without shapes known from the one before."""
+    """Every reading starts without what is known from the one before."""
     shape_parser._PARSED.clear()
     shapes._INTERNED.clear()
+    attribute_text._split_simple.cache_clear()
     gc.collect()
 
 
