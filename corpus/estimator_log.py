@@ -31,6 +31,7 @@ _LATENCY = re.compile(
 _FALLBACK = re.compile(
     r"ComputeCollectiveTime failure for (\S+), returning latency: (\S+)"
 )
+_PROFILED_MODULE = re.compile(r"Found profile for module (\S+), using")
 _PROFILE_FOUND = re.compile(
     r"PGLE found (?:cost for: |latency for async op |latency between )(\S+)"
 )
@@ -55,16 +56,19 @@ class EstimatorLog:
         latency_us: start -> time to its done.
         latency_fallback: start -> latency where the model knows none.
         statistics: 'before'/'after' -> computation -> name -> cycles or bytes.
-        profile_found: instructions whose cost or latency a given profile had.
-        profile_missed: those whose cost it had not.
+        profile_found: module -> instructions whose cost or latency a given profile
+            had. XLA gives a profile to every module it schedules: in jax 0.12 also to
+            those of a single fusion that its autotuner compiles, where the operands
+            are parameters of the operands' names.
+        profile_missed: module -> those whose cost it had not.
         decisions: (chosen, other, reason); the first candidate of a step has no other.
     """
 
     node_cost_us: dict[str, float] = dataclasses.field(default_factory=dict)
     latency_us: dict[str, float] = dataclasses.field(default_factory=dict)
     latency_fallback: dict[str, float] = dataclasses.field(default_factory=dict)
-    profile_found: set[str] = dataclasses.field(default_factory=set)
-    profile_missed: set[str] = dataclasses.field(default_factory=set)
+    profile_found: dict[str, set[str]] = dataclasses.field(default_factory=dict)
+    profile_missed: dict[str, set[str]] = dataclasses.field(default_factory=dict)
     statistics: dict[str, dict[str, dict[str, float]]] = dataclasses.field(
         default_factory=lambda: {"before": {}, "after": {}}
     )
@@ -82,17 +86,23 @@ class EstimatorLog:
 def read_log(lines: list[str]) -> EstimatorLog:
     """Collect what the log of one compilation says."""
     log = EstimatorLog()
-    phase = computation = ""
+    phase = computation = module = ""
     for line in lines:
         found = _MESSAGE.match(line)
         message = found[1] if found else line
         if match := _PHASE.search(message):
             phase = match[1]
+        if match := _PROFILED_MODULE.search(message):
+            module = match[1]
         if match := _COMPUTATION.search(message):
             computation = match[1]
         elif phase and (match := _STATISTIC.search(message)):
             table = log.statistics[phase].setdefault(computation, {})
             table[match[1].lower()] = float(match[2])
+        elif match := _PROFILE_FOUND.search(message):
+            log.profile_found.setdefault(module, set()).add(match[1])
+        elif match := _PROFILE_MISSED.search(message):
+            log.profile_missed.setdefault(module, set()).add(match[1])
         else:
             _read_estimate(message, log)
     return log
@@ -109,7 +119,3 @@ def _read_estimate(message: str, log: EstimatorLog) -> None:
         log.latency_us[match[1]] = float(match[2])
     elif match := _FALLBACK.search(message):
         log.latency_fallback[match[1]] = float(match[2])
-    elif match := _PROFILE_FOUND.search(message):
-        log.profile_found.add(match[1])
-    elif match := _PROFILE_MISSED.search(message):
-        log.profile_missed.add(match[1])

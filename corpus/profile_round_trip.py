@@ -8,9 +8,9 @@
     profile       ->  ours (`profile` estimator)
 
 Compared, once a form of the profile: every instruction of it is one that XLA's log says
-it found, and XLA's strict check (every instruction has a cost) passes; order, every
-decision and all statistics of both schedulers. The exit status is 1 where anything
-differs. Needs the plug-in that `compile_gpu` needs.
+it found in that module, it missed none there, and XLA's strict check passes; order,
+every decision and all statistics of both schedulers. The exit status is 1 where
+anything differs. Needs the plug-in that `compile_gpu` needs.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from compile_gpu import SCHEDULER, Job, Recording, compile_all, recorded_texts
 from record_schedules import TOPOLOGIES, inputs
 
 import hlo_passes
+from hlo_passes.ir.module import Module
 from scheduler.estimators.choice import EstimatorSettings, make_estimator
 from scheduler.estimators.profile import (
     BINARY_SUFFIX,
@@ -63,7 +64,7 @@ class RoundTrip:
         name: input, topology and form.
         given: instructions of the profile.
         found: of them, those that XLA says it found.
-        missed: instructions whose cost XLA missed in it.
+        missed: instructions of the module whose cost XLA missed in it.
         refusal: what XLA's strict check says against it, '' for nothing.
         verdict: of the schedules.
     """
@@ -99,12 +100,12 @@ HEAD = (
 )
 
 
-def our_profile(text: str, target: str, topology: str) -> Profile:
+def our_profile(module: Module, target: str, topology: str) -> Profile:
     """Our costs of a module, as XLA's scheduler is to have them."""
     settings = EstimatorSettings(
         target=target, topology=Topology.parse(topology), xla_version=XLA_VERSION
     )
-    return profile_of(hlo_passes.parse(text), make_estimator("sol", settings))
+    return profile_of(module, make_estimator("sol", settings))
 
 
 def round_trips(name: str, job: Job) -> list[RoundTrip]:
@@ -113,7 +114,8 @@ def round_trips(name: str, job: Job) -> list[RoundTrip]:
     if SCHEDULER not in alone.dumps:
         print(f"{name}: {alone.outcome}", flush=True)
         return []
-    profile = our_profile(alone.dumps[SCHEDULER][0], job.target, job.topology)
+    module = hlo_passes.parse(alone.dumps[SCHEDULER][0])
+    profile = our_profile(module, job.target, job.topology)
     if not profile.costs:
         print(f"{name}: no computation with asynchronous operations", flush=True)
         return []
@@ -138,21 +140,24 @@ def round_trips(name: str, job: Job) -> list[RoundTrip]:
         ]
         steered = compile_all(jobs, decisions=True)
     return [
-        _judged(f"{name} {form}", one, recording, profile)
+        _judged(f"{name} {form}", one, recording, profile, module.name)
         for form, one, recording in zip(FORMS, jobs, steered, strict=True)
     ]
 
 
-def _judged(name: str, job: Job, recording: Recording, profile: Profile) -> RoundTrip:
+def _judged(
+    name: str, job: Job, recording: Recording, profile: Profile, module: str
+) -> RoundTrip:
     texts = recorded_texts(job, recording, passes=(SCHEDULER,), decisions=True)
     texts[recordings.PROFILE_FILE] = profile.to_text()
     # The check runs before the scheduler, which then is not reached.
     refused = SCHEDULER not in recording.dumps
+    log = recording.log
     return RoundTrip(
         name,
         given=len(profile.costs),
-        found=len(recording.log.profile_found & profile.costs.keys()),
-        missed=tuple(sorted(recording.log.profile_missed)),
+        found=len(log.profile_found.get(module, set()) & profile.costs.keys()),
+        missed=tuple(sorted(log.profile_missed.get(module, ()))),
         refusal=recording.outcome if refused else "",
         verdict=Verdict(name, "profile")
         if refused
