@@ -18,6 +18,8 @@ from hlo_passes.ir.module import Module
 from runtime import jax_private
 
 _COUNT_FLAG: Final = "--xla_force_host_platform_device_count"
+#: XLA starts so many emulated devices in seconds; four times as many take minutes.
+MAXIMUM_EMULATED: Final = 4096
 
 
 class RuntimeHostError(HloError):
@@ -50,12 +52,18 @@ def emulate(count: int) -> None:
     `jax.devices()`). A second call is fine while the devices suffice.
 
     Raises:
-        DeviceCountError: R002, a back end is up with fewer devices.
+        DeviceCountError: R002, a back end is up with fewer devices, or there are more
+            than `MAXIMUM_EMULATED`.
         ValueError: `count` is less than one.
     """
     if count < 1:
         msg = f"emulate({count}): there is no host with less than one device"
         raise ValueError(msg)
+    if count > MAXIMUM_EMULATED:
+        raise DeviceCountError(
+            f"{count} emulated devices are more than one host can start",
+            hint=f"at most {MAXIMUM_EMULATED}",
+        )
     if jax_private.backend_is_up():
         have = len(jax.local_devices(backend="cpu"))
         if have >= count:

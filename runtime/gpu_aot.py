@@ -37,6 +37,10 @@ GPU_OPTIONS: Final[Mapping[str, Any]] = {
 }
 
 
+#: More GPUs than any cluster has.
+MAXIMUM_DEVICES: Final = 1_000_000
+
+
 class NoGpuCompilerError(RuntimeHostError):
     """The deviceless GPU compiler is not installed, or does not know the target."""
 
@@ -46,7 +50,7 @@ class NoGpuCompilerError(RuntimeHostError):
 def device_count(topology: str) -> int:
     """Devices of 'PxHxG': partitions x hosts per partition x GPUs per host.
 
-    Raises UsageError U026 for another form.
+    Raises UsageError U026 for another form, or more than `MAXIMUM_DEVICES`.
     """
     match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", topology)
     if match is None:
@@ -55,7 +59,14 @@ def device_count(topology: str) -> int:
             code="U026",
             hint="partitions x hosts per partition x devices per host, such as 1x2x8",
         )
-    return int(match[1]) * int(match[2]) * int(match[3])
+    count = int(match[1]) * int(match[2]) * int(match[3])
+    if count > MAXIMUM_DEVICES:
+        raise UsageError(
+            f"--topology={topology} has {count} devices",
+            code="U026",
+            hint=f"at most {MAXIMUM_DEVICES}: XLA keeps an object for each",
+        )
+    return count
 
 
 def gpu_devices(target: str, topology: str) -> tuple[Any, ...]:

@@ -73,6 +73,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     made = tmp_path_factory.mktemp("errors")
     (made / "m.hlo").write_text(FRAME)
     (made / "one.hlo").write_text("ENTRY %e {\n  ROOT %p = f32[] parameter(0)\n}\n")
+    (made / "eight.hlo").write_text(
+        FRAME.replace("num_partitions=4", "num_partitions=8")
+    )
     (made / "binary.hlo").write_bytes(b"\xff\xfe")
     (made / "cut.hlo.gz").write_bytes(gzip.compress(FRAME.encode())[:40])
     (made / "text.pb").write_text(FRAME)

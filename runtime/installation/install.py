@@ -250,13 +250,13 @@ class Installation:
         facts = ModuleFacts(data)
         with self._lock:
             self._seen += 1
-        if self._filter.why_not(facts):
-            return None
         started = time.perf_counter()
         run = _ModuleRun(self.pipeline, platform, data)
         error: HloError | None = None
         changed = None
         try:
+            if self._filter.why_not(facts):
+                return None
             place = f"{platform}/{self.stage}"
             with _no_collections:
                 changed = self._agreement.run(facts.name, place, data, run)

@@ -16,7 +16,7 @@ from functools import cached_property
 from typing import Final
 
 from hlo_passes import proto_wire as wire
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.proto_messages import (
     COMPUTATIONS,
@@ -118,7 +118,10 @@ class ModuleFilter:
             ) from problem
 
     def why_not(self, facts: ModuleFacts) -> str:
-        """Why the passes do not run on a module; '' when they do."""
+        """Why the passes do not run on a module; '' when they do.
+
+        Raises PassError E001 when a user's function raises.
+        """
         wanted = self.modules
         if isinstance(wanted, str) and re.search(wanted, facts.name) is None:
             return f"its name does not match {wanted!r}"
@@ -131,6 +134,17 @@ class ModuleFilter:
             and facts.instruction_count > self.max_instructions
         ):
             return f"it has more than {self.max_instructions} instructions"
-        if callable(wanted) and not wanted(facts):
+        if callable(wanted) and not _asked(wanted, facts):
             return "the filter function does not want it"
         return ""
+
+
+def _asked(function: Callable[[ModuleFacts], bool], facts: ModuleFacts) -> bool:
+    try:
+        return function(facts)
+    except Exception as problem:
+        # A user's function may raise anything; XLA must get one answer.
+        raise PassError(
+            f"a filter function failed: {type(problem).__name__}: {problem}",
+            code="E001",
+        ) from problem

@@ -188,6 +188,21 @@ def test_pass_through_compiles_what_was_there(
     assert [f.code for f in installed.failures] == ["E001"]
 
 
+def test_a_filter_that_raises_passes_through_too(host_devices: Devices) -> None:
+    jitted = jax.jit(over_devices(host_devices(8)))
+    before = jitted(rows())
+
+    def broken(facts: object) -> bool:
+        raise KeyError("planted")
+
+    with runtime.install(
+        "hlo-dce", modules=broken, on_error="pass-through"
+    ) as installed:
+        assert same_bits(jitted(rows()), before)
+    assert installed.fired == 0
+    assert "a filter function failed: KeyError" in str(installed.failures[0])
+
+
 @pytest.mark.parametrize("stage", STAGES)
 def test_a_schedule_made_of_starts_and_dones_runs_on_cpus(
     host_devices: Devices, stage: str

@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import runtime
-from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.errors import UnsupportedHloError, UsageError
 from hlo_passes.text.reader import parse
-from runtime.devices import topology_of
+from runtime.devices import DeviceCountError, topology_of
+from runtime.gpu_aot import device_count
 from runtime.inputs import seeded_inputs
 from runtime.plain.legalize import plain_module
 from tests.runtime.evaluator import DTYPES, Evaluator
@@ -274,6 +275,13 @@ ENTRY %e (a: {kind}[4,8]) -> ({kind}[4,8], {kind}[4,4]) {{
 def test_random_modules(seed):
     runtime.emulate(8)
     check(random_module(seed))
+
+
+def test_more_devices_than_a_host_starts_are_refused():
+    with pytest.raises(DeviceCountError, match=r"R002(.|\n)*at most 4096"):
+        runtime.emulate(4097)
+    with pytest.raises(UsageError, match="U026"):
+        device_count("999999x9999x9999")
 
 
 def test_schedule_is_kept(host_devices):
