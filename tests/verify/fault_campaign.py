@@ -10,6 +10,8 @@ by each kind of fault. Refused faults are counted by kind; with `--xla` the surv
     harmless  XLA accepts the mutant too
     MISSED    XLA refuses, we accept: a fault of our verifier
     OVER      XLA accepts, we refuse (only with --both): likewise
+    unfit     XLA refuses the module without the fault already, for what a proto loses
+    later     XLA's verifier accepts, an analysis behind it does not
 
 Exit code 1 when there is a MISSED or an OVER. The same seed gives the same mutants.
 """
@@ -28,6 +30,9 @@ from hlo_passes.text.reader import parse
 from hlo_passes.verify import findings
 from tests.verify.faults import mutants
 from tests.verify.xla_verdict import XlaJudge
+
+#: What XLA's verifier says in front of a finding in a module that was handed to it.
+_OF_THE_VERIFIER = "during context [apply-xla-transforms"
 
 
 def show(line: str) -> None:
@@ -58,6 +63,15 @@ def our_verdict(text: str) -> str:
     except HloError as problem:
         return f"{problem.code} {problem.message}"
     return f"{found[0].code} {found[0].message}" if found else ""
+
+
+def refusal_of(judge: XlaJudge, text: str, stage: str, message: str) -> str:
+    """What it means that XLA refused a mutant of `text` that we accept."""
+    if judge.verdict(text)[0] != "accepted":
+        return "unfit"
+    if stage == "verify" and _OF_THE_VERIFIER not in message:
+        return "later"
+    return "MISSED"
 
 
 def main() -> int:
@@ -95,10 +109,12 @@ def main() -> int:
                     label = "OVER" if accepted else "refused by both"
                 elif stage in ("abort", "skip"):
                     label = f"not judged ({stage})"
+                elif accepted:
+                    label = "harmless"
                 else:
-                    label = "harmless" if accepted else "MISSED"
+                    label = refusal_of(judge, text, stage, message)
             verdicts[label] += 1
-            if label in ("OVER", "MISSED") or (options.list and not ours):
+            if label in ("OVER", "MISSED", "later") or (options.list and not ours):
                 show(f"{label}: {mutant.kind}: {path}:{mutant.line}: {ours or message}")
     for kind in sorted(seeded):
         show(f"{kind:28} {refused[kind]:6} of {seeded[kind]:6} refused")
