@@ -70,8 +70,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("checkout", type=pathlib.Path)
     parser.add_argument("--installed", default=",".join(PIPELINES))
-    parser.add_argument("pytest", nargs="*", help="arguments for pytest, behind --")
-    chosen = parser.parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    end = given.index("--") if "--" in given else len(given)
+    chosen, for_pytest = parser.parse_args(given[:end]), given[end + 1 :]
     names = [name for name in chosen.installed.split(",") if name]
     if unknown := [name for name in names if name not in PIPELINES]:
         parser.error(f"no pipeline {unknown[0]!r}; there are {', '.join(PIPELINES)}")
@@ -85,7 +86,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options += ["-p", "no:cacheprovider", f"--rootdir={chosen.checkout}"]
     return int(
         pytest.main(
-            [*options, *chosen.pytest, *map(str, files)],
+            [*options, *for_pytest, *map(str, files)],
             plugins=[_Installations(names)],
         )
     )
