@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import ParseError, VerificationError
-from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, async_role
 from hlo_passes.ir.shape_inference import Signature, signature_of
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.verify import async_pairs, calls
@@ -246,6 +246,10 @@ class _Run:
         for one in checked:
             for call in one.calls:
                 found += self._call(call, owners)
+        if any(owner.opcode == "async-start" for owner in owners.values()):
+            for one in checked:
+                for call in one.calls:
+                    found += self._shared(call, owners)
         reduces = [i for one in checked for i in one.reduces]
         for instruction in check_mixed_layout(reduces) if reduces else ():
             found += self._one(
@@ -264,6 +268,22 @@ class _Run:
         report = Report(instruction.computation)
         report.add(instruction, code, message)
         return [*report.findings(self.module)]
+
+    def _shared(
+        self, call: _Call, owners: dict[Computation, Instruction]
+    ) -> list[Finding]:
+        """What an async-start wraps is called by no instruction of another kind."""
+        instruction = call.instruction
+        if async_role(instruction.opcode) or instruction.opcode == "fusion":
+            return []  # refused in `_call` already
+        report = Report(instruction.computation)
+        for callee in call.callees:
+            start = owners.get(callee)
+            if start is not None and start.opcode == "async-start":
+                report.add(
+                    instruction, "V603", f"%{callee.name} is wrapped by %{start.name}"
+                )  # fmt: skip
+        return [*report.findings(self.module)] if report.entries else []
 
     def _call(
         self, call: _Call, owners: dict[Computation, Instruction]
