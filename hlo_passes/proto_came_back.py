@@ -36,6 +36,8 @@ _NAME: Final = re.compile(r" *(?:ROOT )?%([\w.-]+) = ")
 _WITHOUT_VALUE: Final = "constant"
 
 _Text = tuple[str, str]
+#: Old instructions, and the fields that a new one has besides.
+_Alike = tuple[list[InstructionProto], dict[int, bytes]]
 
 
 class GoneInstructions:
@@ -48,6 +50,7 @@ class GoneInstructions:
         kept = {i.name for i in computation.instructions}
         gone = {n: p for n, p in old.instructions.items() if n not in kept}
         self._by_text: dict[_Text, list[InstructionProto]] = {}
+        self._known: dict[Instruction, _Alike] = {}
         at = computation.line
         while gone and at < len(lines) and not lines[at].startswith("}"):
             found = _NAME.match(lines[at])
@@ -74,9 +77,13 @@ class GoneInstructions:
             return None
         return contents[0] | added
 
-    def _alike(
-        self, instruction: Instruction
-    ) -> tuple[list[InstructionProto], dict[int, bytes]]:
+    def _alike(self, instruction: Instruction) -> _Alike:
+        known = self._known.get(instruction)
+        if known is None:
+            known = self._known[instruction] = self._find(instruction)
+        return known
+
+    def _find(self, instruction: Instruction) -> _Alike:
         """Those that read the same, and fields that they lack."""
         if instruction.opcode == _WITHOUT_VALUE or not instruction.operands:
             return [], {}

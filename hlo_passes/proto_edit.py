@@ -190,13 +190,14 @@ class _Editor:
         before, after = self.old, self.old
         if self.now.header_touched:
             before, after = self._read, self._written
+        numbers = dict.fromkeys((*self.old.fields, *before.fields, *after.fields))
         kept = {}
-        for number in (*self.old.fields, *before.fields, *after.fields):
+        for number in numbers:
+            if number in _FROM_IR:
+                continue
             new = after.bytes_of(number)
             same = number in _KEPT or new == before.bytes_of(number)
             kept[number] = self.old.bytes_of(number) if same else new
-        for number in _FROM_IR:
-            kept.pop(number, None)
         return kept
 
     # -- computations -------------------------------------------------------

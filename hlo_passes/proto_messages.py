@@ -58,8 +58,19 @@ def by_number(found: Sequence[Field]) -> dict[int, list[Field]]:
     """Fields by their number, in order."""
     table: dict[int, list[Field]] = {}
     for field in found:
-        table.setdefault(field.number, []).append(field)
+        number = field[0]
+        if number in table:
+            table[number].append(field)
+        else:
+            table[number] = [field]
     return table
+
+
+def _whole(data: bytes, places: Sequence[Field]) -> bytes:
+    """Fields as they stand in the bytes, keys included."""
+    if len(places) == 1:
+        return data[places[0].start : places[0].end]
+    return b"".join([data[f.start : f.end] for f in places])
 
 
 def _number(data: bytes, table: dict[int, list[Field]], number: int) -> int:
@@ -208,8 +219,7 @@ class _Part:
 
     def bytes_of(self, number: int) -> bytes:
         """All occurrences of a field, keys included; b'' when it is not there."""
-        places = self.fields.get(number, ())
-        return b"".join(self.data[f.start : f.end] for f in places)
+        return _whole(self.data, self.fields.get(number, ()))
 
 
 class InstructionProto(_Part):
@@ -224,7 +234,7 @@ class InstructionProto(_Part):
     def opcode(self) -> str:
         """As XLA prints it, sugar apart."""
         places = self.fields.get(OPCODE, ())
-        return "".join(self.data[f.value : f.end].decode() for f in places)
+        return b"".join([self.data[f.value : f.end] for f in places]).decode()
 
     @property
     def operands(self) -> list[int]:
@@ -269,7 +279,7 @@ class ModuleProto:
 
     def bytes_of(self, number: int) -> bytes:
         """All occurrences of a field, keys included; b'' when it is not there."""
-        return b"".join(self.data[f.start : f.end] for f in self.fields.get(number, ()))
+        return _whole(self.data, self.fields.get(number, ()))
 
     @cached_property
     def computations(self) -> dict[str, ComputationProto]:

@@ -19,6 +19,8 @@ VARINT: Final = 0
 _FIXED_64, LENGTH_DELIMITED, _FIXED_32 = 1, 2, 5
 _FIXED_BYTES: Final = {_FIXED_64: 8, _FIXED_32: 4}
 _UINT64: Final = (1 << 64) - 1
+#: The varints of one byte.
+_SHORT: Final = tuple(bytes([number]) for number in range(0x80))
 
 
 class Field(NamedTuple):
@@ -47,6 +49,8 @@ def fields(data: bytes, start: int = 0, end: int | None = None) -> list[Field]:
     """The fields of the message in data[start:end], in order; P042 if it is none."""
     stop = len(data) if end is None else end
     found: list[Field] = []
+    # `Field(...)` itself, without the call around it: there are many.
+    append, new = found.append, tuple.__new__
     at = start
     try:
         while at < stop:
@@ -71,7 +75,7 @@ def fields(data: bytes, start: int = 0, end: int | None = None) -> list[Field]:
                 value, at = at, at + _FIXED_BYTES[wire_type]
             else:
                 raise _broken(first)
-            found.append(Field(key >> 3, wire_type, first, value, at))
+            append(new(Field, (key >> 3, wire_type, first, value, at)))
     except IndexError:
         raise _broken(at) from None
     if at != stop:
@@ -134,6 +138,8 @@ def numbers(data: bytes, found: Iterable[Field]) -> list[int]:
 
 def encoded_varint(number: int) -> bytes:
     """An integer as a varint; negative ones as 64-bit two's complement."""
+    if 0 <= number < len(_SHORT):
+        return _SHORT[number]
     rest = number & _UINT64
     encoded = bytearray()
     while rest > 0x7F:
@@ -158,5 +164,5 @@ def bytes_field(number: int, value: bytes) -> bytes:
 
 def packed_field(number: int, values: Iterable[int]) -> bytes:
     """A repeated integer field; nothing when there are none."""
-    packed = b"".join(encoded_varint(v) for v in values)
+    packed = b"".join([encoded_varint(v) for v in values])
     return bytes_field(number, packed) if packed else b""

@@ -389,6 +389,10 @@ class Computation:
         settled: list[Instruction] = []
         # Explicit stack: (instruction, state) with state 0 = its predecessors first.
         for start in (*self._order, *self._appended):
+            if start not in before and start not in after:
+                if not start.removed:
+                    settled.append(start)
+                continue
             stack = [(start, 0)]
             while stack:
                 instruction, state = stack.pop()

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from dataclasses import replace as replace_fields
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any, Final
 
@@ -21,6 +22,10 @@ from hlo_passes.errors import ParseError
 from hlo_passes.ir.c_strings import quote
 from hlo_passes.ir.value_cursor import ValueCursor, is_json_dict
 from hlo_passes.source import SourceText
+
+#: Texts of frontend attributes and backend configs whose values are remembered: they
+#: are asked for again and again, and most instructions have the same ones.
+_REMEMBERED: Final = 4096
 
 #: XLA's profile types are numbered 0 to 3.
 _PROFILE_TYPES: Final = 4
@@ -216,6 +221,7 @@ def string_or_json_text(value: str) -> str:
     return value if is_json_dict(value) else quote(value)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_frontend_attributes(text: str) -> FrontendAttributes:
     """The attributes that `text` spells. Raises ParseError P251."""
     cursor = ValueCursor(text, "P251")
@@ -268,6 +274,7 @@ class BackendConfig:
         return string_or_json_text(self.value)
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def parse_backend_config(text: str) -> BackendConfig:
     """The config that `text` spells: a string or a JSON dict. ParseError P252."""
     cursor = ValueCursor(text, "P252")

@@ -115,7 +115,9 @@ class Module:
 
     def callees(self, instruction: Instruction) -> tuple[Computation, ...]:
         """Computations that an instruction calls, in XLA's order; P034 if undefined."""
-        attributes = instruction.attributes
+        attributes = instruction._attributes
+        if attributes is None:
+            attributes = instruction.attributes
         if _CALLEES.isdisjoint(attributes):
             return ()
         found: list[Computation] = []

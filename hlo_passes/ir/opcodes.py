@@ -11,6 +11,7 @@ reader keeps, the verifier reports and passes leave alone.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 VARIADIC: Final = -1
@@ -104,12 +105,16 @@ CALLEE_ATTRIBUTES: Final = (
 
 _ASYNC_SUFFIXES: Final = ("-start", "-update", "-done")
 
+#: Opcodes whose asynchronous form is remembered; a text may hold any words.
+_REMEMBERED: Final = 1024
+
 
 def is_known(opcode: str) -> bool:
     """Whether XLA knows the opcode, `X-start/-update/-done` sugar included."""
     return opcode in ARITY or wrapped_opcode(opcode) is not None
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def async_role(opcode: str) -> str | None:
     """'start', 'update' or 'done' for every asynchronous opcode, else None.
 
@@ -126,6 +131,7 @@ def async_role(opcode: str) -> str | None:
     return None
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def wrapped_opcode(opcode: str) -> str | None:
     """The opcode that async sugar wraps: 'reduce-scatter-start' -> 'reduce-scatter'.
 

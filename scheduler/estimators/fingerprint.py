@@ -37,6 +37,7 @@ class Fingerprints:
         self._version = -1
         self._bodies: dict[Computation, int] = {}
         self._numbers: dict[Hashable, int] = {}
+        self._keys: dict[Instruction, Hashable] = {}
 
     def key(self, instruction: Instruction) -> Hashable:
         """Shapes, opcode and attributes of an instruction, bodies by their content."""
@@ -44,6 +45,13 @@ class Fingerprints:
         if module is not self._module or module.version != self._version:
             self._module, self._version = module, module.version
             self._bodies.clear()
+            self._keys.clear()
+        known = self._keys.get(instruction)
+        if known is None:
+            known = self._keys[instruction] = self._key(instruction)
+        return known
+
+    def _key(self, instruction: Instruction) -> Hashable:
         text = attribute_text(instruction)
         return (
             instruction.opcode,
@@ -98,7 +106,7 @@ def _repetition(instruction: Instruction) -> Hashable:
 
 def attribute_text(instruction: Instruction) -> str:
     """The attributes as they stand in the text, when nobody has touched them."""
-    if instruction._attributes is None:
+    if instruction._attributes is None or instruction._text is not None:
         return instruction._tail
     return "".join(f", {n}={v}" for n, v in instruction._attributes.items())
 

@@ -253,6 +253,8 @@ class FastScan:
         is_tight = state.is_memory_tight()
         self._follow_memory(is_tight)
         count = self._count
+        if count == 1:
+            return self._only()
         classes = self._class[:count]
         ranks = (self._hint_rank if is_tight else self._all_rank)[classes]
         best = ranks.max()
@@ -278,6 +280,14 @@ class FastScan:
             rivals, slots = slots, self._by_tail(slots, is_tight)
         self._taken = int(slots[0])
         self.runner_up = self._rival(rivals)
+        return self._taken
+
+    def _only(self) -> int | None:
+        """The choice where there is one candidate: it, if it fits."""
+        fits = self._all_rank[self._class[0]] != _UNFIT
+        self._taken = 0 if fits else None
+        if fits:
+            self.runner_up = None
         return self._taken
 
     def _rival(self, slots: Array) -> int | None:

@@ -243,7 +243,10 @@ class SchedulingState:
         if self._tests_in_flight and self.in_flight is not None:
             return self.in_flight.fits(n, self.free)
         free = self.free
-        return all(count <= free[r] for r, count in self.graph.needs.get(n, ()))
+        for resource, count in self.graph.needs.get(n, ()):
+            if count > free[resource]:
+                return False
+        return True
 
     def misfit(self, n: int) -> str:
         """Why a candidate is not considered, in words."""
@@ -262,9 +265,10 @@ class SchedulingState:
     def is_constrained(self, n: int) -> bool:
         """Whether it holds an exhausted resource that somebody available wants."""
         free, waiting = self.free, self.waiting
-        return any(
-            free[r] == 0 and waiting[r] > 0 for r, _ in self.graph.resources.get(n, ())
-        )
+        for resource, _ in self.graph.resources.get(n, ()):
+            if free[resource] == 0 and waiting[resource] > 0:
+                return True
+        return False
 
     def is_memory_tight(self) -> bool:
         """Whether the memory rules have a say: usage above half the limit."""
