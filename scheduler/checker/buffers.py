@@ -33,12 +33,25 @@ _FORWARDS_OPERAND: Final = frozenset(
 _POINTER_BYTES: Final = 8
 _DYNAMIC_DIMENSION_BYTES: Final = 4
 #: Callers that hand their operands to their callees.
-_BINDERS: Final = frozenset({"while", "conditional", "call", "async-start"})
+_CONTROL_FLOW: Final = frozenset({"while", "conditional", "call"})
 #: All whose callees count; a fusion's body is its own affair.
-CALLERS: Final = _BINDERS | frozenset(
-    "all-reduce all-reduce-start reduce-scatter reduce reduce-window scatter sort "
-    "select-and-scatter map scan custom-call reduce-scatter-start".split()
+CALLERS: Final = _CONTROL_FLOW | frozenset(
+    "async-start all-reduce all-reduce-start reduce-scatter reduce-scatter-start "
+    "reduce reduce-window scatter sort select-and-scatter map scan custom-call".split()
 )
+#: Threads whose computations run on the device; host code has memory of its own.
+_DEVICE_THREADS: Final = frozenset({"main", "parallel"})
+
+
+def device_callees(caller: Instruction) -> list[Computation]:
+    """The computations that an instruction runs in the memory of the device."""
+    if caller.opcode not in CALLERS:
+        return []
+    return [
+        callee
+        for callee in called_computations(caller)
+        if callee.execution_thread in _DEVICE_THREADS
+    ]
 
 
 def nodes(shape: Shape) -> list[Shape]:
@@ -142,7 +155,7 @@ class Buffers:
         elif opcode == "copy":
             for k in range(len(instruction.shape.elements)):
                 self._forward(instruction, (k,), operands[0], (k,))
-        elif opcode in _BINDERS and not self._owns_callees(instruction):
+        elif opcode in _CONTROL_FLOW and not self._owns_callees(instruction):
             pass  # a body of several callers has memory of its own
         elif opcode == "while":
             self._read_loop(instruction)
@@ -156,6 +169,8 @@ class Buffers:
             self._forward(instruction, (), callee.root, ())
         elif begins(instruction) or goes_on(instruction) or ends(instruction):
             self._read_half(instruction)
+        if opcode == "async-start":
+            return  # what it writes in place may come with a later step
         for operand, source, target in in_place_pairs(instruction):
             self._share(instruction, target, operands[operand], source)
 
@@ -201,26 +216,33 @@ class Buffers:
                 place = self.first[instruction] + node_at(shape, (0,))
                 self._without_table.append(place)
         elif opcode in ("all-gather-done", "collective-permute-done"):
-            self._forward_arrays(instruction, operands[0], (1,))
+            self._forward_arrays(instruction, (), operands[0], (1,))
         elif opcode not in ("all-reduce-start", "recv", "send-done"):
             self._read_generic(instruction)
 
     def _read_generic(self, instruction: Instruction) -> None:
-        """async-start, -update, -done and sugar."""
+        """async-start, -update, -done, and sugar, whose callee is but an adder."""
         operands = instruction.operands
-        if goes_on(instruction):
-            self._forward(instruction, (), operands[0], ())
-            return
-        if begins(instruction):
+        start = beginning_of(instruction)
+        bound = 0
+        if not begins(instruction):
+            whole: Path = () if goes_on(instruction) else (1,)
+            self._forward_arrays(instruction, (), operands[0], whole)
+            bound = _operands_kept(operands[0].shape)
+            operands = operands[1:]
+        if not ends(instruction):
             for k, operand in enumerate(operands):
-                if _fits(instruction.shape, (0, k), operand.shape):
-                    self._forward(instruction, (0, k), operand, ())
-            for callee in called_computations(instruction)[:1]:
-                self._bind(callee, operands)
-                if _fits(instruction.shape, (1,), callee.root.shape):
-                    self._forward(instruction, (1,), callee.root, ())
-        elif beginning_of(instruction) is not None:
-            self._forward_arrays(instruction, operands[0], (1,))
+                self._forward_arrays(instruction, (0, bound + k), operand, ())
+        if start is None or start.opcode != "async-start":
+            return
+        for number, source, target in in_place_pairs(start):
+            if bound <= number < bound + len(operands):
+                self._share(start, target, operands[number - bound], source)
+        if self._owns_callees(start):
+            (callee, *_) = called_computations(start)
+            result: Path = () if ends(instruction) else (1,)
+            self._forward_arrays(instruction, result, callee.root, ())
+            self._bind(callee, operands, bound)
 
     def _read_header(self) -> None:
         text = self.module.attributes.get("input_output_alias")
@@ -260,17 +282,24 @@ class Buffers:
     ) -> None:
         self._shared += self._pairs(one, path, other, other_path)
 
-    def _forward_arrays(self, one: Instruction, other: Instruction, path: Path) -> None:
-        """Forward everything that is no tuple: a done has a tuple of its own."""
-        if not _fits(other.shape, path):
+    def _forward_arrays(
+        self, one: Instruction, path: Path, other: Instruction, other_path: Path
+    ) -> None:
+        """Forward all that is no tuple: a start or done has tables of its own."""
+        if not _fits(one.shape, path) or not _fits(other.shape, other_path):
             return
-        part = other.shape.at(path)
-        for leaf, _ in one.shape.leaves():
+        part = other.shape.at(other_path)
+        for leaf, _ in one.shape.at(path).leaves():
             if _fits(part, leaf):
-                self._forward(one, leaf, other, (*path, *leaf))
+                self._forward(one, (*path, *leaf), other, (*other_path, *leaf))
 
-    def _bind(self, callee: Computation, operands: Sequence[Instruction]) -> None:
-        for parameter, operand in zip(callee.parameters, operands, strict=False):
+    def _bind(
+        self, callee: Computation, operands: Sequence[Instruction], first: int = 0
+    ) -> None:
+        """Hand operands to the parameters of a callee from a number on."""
+        for parameter, operand in zip(
+            callee.parameters[first:], operands, strict=False
+        ):
             self._forward(parameter, (), operand, ())
 
     def _owns_callees(self, caller: Instruction) -> bool:

@@ -73,9 +73,8 @@ def _listed(instruction: Instruction) -> tuple[Pair, ...]:
     text = instruction.attributes.get("output_to_operand_aliasing")
     if not text:
         return ()
-    base = (1,) if instruction.opcode == "async-start" else ()
     return tuple(
-        (operand, part, (*base, *output))
+        (operand, part, output)
         for output, operand, part in parse_output_aliasing(text).aliases
     )
 

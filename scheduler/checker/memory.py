@@ -18,11 +18,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.checker.buffers import CALLERS, Buffers
+from scheduler.checker.buffers import Buffers, device_callees
 
 #: They read the table of their operand, not the arrays that it points to.
 _TOP_LEVEL_ONLY: Final = frozenset({"get-tuple-element", "bitcast"})
@@ -89,9 +88,8 @@ class _Replay:
             return
         walked.add(computation)
         for instruction in computation.instructions:
-            if instruction.opcode in CALLERS:
-                for callee in called_computations(instruction):
-                    self._find_makers(callee, (*calls, instruction), walked)
+            for callee in device_callees(instruction):
+                self._find_makers(callee, (*calls, instruction), walked)
             for place in self.buffers.places(instruction):
                 buffer = self.buffers.buffer_of[place]
                 if buffer not in self.makers:
@@ -106,7 +104,11 @@ class _Replay:
         beginning, ending, base = self._changes(computation, extents, around)
         best, where = base, None
         using = base
-        live = {b for b in around if extents.made.get(b, -1) < 0}
+        live = {
+            b
+            for b, made in extents.made.items()
+            if made < 0 and (b in around or b in extents.read)
+        }
         for position, instruction in enumerate(computation.instructions):
             for buffer in beginning.get(position, ()):
                 using += self.buffers.size_bytes(buffer)
@@ -115,18 +117,19 @@ class _Replay:
             for buffer in ending.get(position, ()):
                 using -= self.buffers.size_bytes(buffer)
                 live.discard(buffer)
-            if instruction.opcode in CALLERS:
-                most = max(most, using + self._inside(instruction, live))
+            callees = device_callees(instruction)
+            if callees:
+                most = max(most, using + self._inside(callees, live))
             if most > best:
                 best, where = most, instruction
         found = Peak(best, where)
         self._peaks[computation, around] = found
         return found
 
-    def _inside(self, caller: Instruction, live: set[int]) -> int:
+    def _inside(self, callees: list[Computation], live: set[int]) -> int:
         """The most that a callee needs beyond what is in use behind its caller."""
         most = 0
-        for callee in called_computations(caller):
+        for callee in callees:
             touched = self._of(callee).made
             around = frozenset(b for b in touched if b in live)
             most = max(most, self.peak(callee, around).size_bytes)
