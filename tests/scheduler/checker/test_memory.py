@@ -13,6 +13,7 @@ from scheduler.checker.memory import peak_memory
 from scheduler.memory.pressure import ModuleMemory
 from tests.modules import CORPUS
 from tests.scheduler.checker.scheduled_modules import module_to_schedule, random_order
+from tests.scheduler.conformance.recordings import find_recordings
 from tests.scheduler.memory.programs import random_program
 
 
@@ -191,3 +192,61 @@ def test_asynchronous_work_as_xla_counts(text: str, size_bytes: int) -> None:
     module = parse(f"HloModule m, is_scheduled=true\n{text}")
     assert peak_memory(module).size_bytes == size_bytes
     assert ModuleMemory(module).stored_peak_bytes(module.entry) == size_bytes
+
+
+def test_recorded_schedules_as_xla_counts() -> None:
+    recordings = list(find_recordings(CORPUS / "golden"))
+    assert recordings
+    for recording in recordings:
+        for text in (recording.before, recording.after):
+            module = parse(text)
+            expected = ModuleMemory(module).stored_peak_bytes(module.entry)
+            assert peak_memory(module).size_bytes == expected, recording.name
+
+
+def test_donated_parameter_is_there_before_its_line() -> None:
+    """XLA counts what it meets in front of the parameter."""
+    module = parse(
+        """HloModule m, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %n = f32[8] negate(%p)
+  %q = f32[8] parameter(1)
+  ROOT %t = (f32[8]) tuple(%n)
+}
+"""
+    )
+    assert peak_memory(module).size_bytes == 0
+    assert ModuleMemory(module).stored_peak_bytes(module.entry) == 32
+
+
+_FUNCTION = """
+%f (a: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  %m = f32[8] sine(%a)
+  ROOT %r = f32[8] cosine(%m)
+}
+"""
+
+
+@pytest.mark.parametrize(("second", "size_bytes"), [("f", 96), ("g", 64)])
+def test_function_of_several_callers_has_memory_of_its_own(
+    second: str, size_bytes: int
+) -> None:
+    """At least what a copy of the function for each call would need."""
+    module = parse(
+        "HloModule m, is_scheduled=true\n"
+        + _FUNCTION
+        + _FUNCTION.replace("%f", "%g")
+        + f"""
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %x = f32[8] negate(%p)
+  %y = f32[8] call(%x), to_apply=%f
+  %z = f32[8] call(%y), to_apply=%{second}
+  ROOT %w = f32[8] negate(%z)
+}}
+"""
+    )
+    assert peak_memory(module).size_bytes == size_bytes
