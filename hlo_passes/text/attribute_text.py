@@ -19,14 +19,23 @@ from hlo_passes.text.shape_parser import error, skip_trivia
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
 
+#: Inside of a JSON list or dict, strings included; in it no other one, one, two deep.
+_FLAT = r"""[^][{}()"'/]*+(?:"[^"\\]*+"[^][{}()"'/]*+)*+"""
+_ONE_DEEP = rf"{_FLAT}(?:(?:\{{{_FLAT}\}}|\[{_FLAT}\]){_FLAT})*+"
+_TWO_DEEP = rf"{_FLAT}(?:(?:\{{{_ONE_DEEP}\}}|\[{_ONE_DEEP}\]){_FLAT})*+"
+#: `'x'`, `'x'=8`: axes of a mesh, and a mesh.
+_AXES = r"'[A-Za-z0-9_]+'(?:,'[A-Za-z0-9_]+')*+"
+_MESH = r"'[A-Za-z0-9_]+'=[0-9]+(?:,'[A-Za-z0-9_]+'=[0-9]+)*+"
 #: `, name=value` for the values that most instructions have.
 _SIMPLE = re.compile(
-    r""",\ ([A-Za-z_][A-Za-z0-9_.-]*)=(
-        [^ \t\r\n,{}"'\[\]()/]+(?:\[[0-9,]*\](?:\{[0-9,]*\})?)?
-      | \{[^][{}()"'/]*(?:"[^"\\]*"[^][{}()"'/]*)*\}
-      | \{(?:\{[^][{}()"'/]*\}[,\ ]*)+\}
-      | \{\[[0-9:]*\](?:,\ \[[0-9:]*\])*\}
+    rf""",\ ([A-Za-z_][A-Za-z0-9_.-]*)=(
+        [^ \t\r\n,{{}}"'\[\]()/]+(?:\[[0-9,]*\](?:\{{[0-9,]*\}})?)?
+      | \{{(?="){_TWO_DEEP}\}}
+      | \{{{_FLAT}\}}
+      | \{{(?:\{{[^][{{}}()"'/]*\}}[,\ ]*)+\}}
+      | \{{\[[0-9:]*\](?:,\ \[[0-9:]*\])*\}}
       | "[^"\\]*"
+      | mesh\[{_MESH}\]\ \{{{_AXES}\}}
     )(?=,\ |$)""",
     re.VERBOSE,
 )

@@ -11,11 +11,11 @@ Source: openxla/xla `hlo_verifier.cc`, `xla/hlo/ir/hlo_input_output_alias_config
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from hlo_passes.errors import HloError
 from hlo_passes.ir.attribute_values import HEADER_ORDER, parse_header_value
-from hlo_passes.ir.header_values import EntryLayout
+from hlo_passes.ir.header_values import BufferDonors, EntryLayout, InputOutputAlias
 from hlo_passes.ir.metadata import parse_frontend_attributes
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape
@@ -31,6 +31,7 @@ _LEAST_COUNT: Final = 1
 def check_header(module: Module, entry: Signature | None, report: Report) -> None:
     """Note what is wrong with the header; `entry` is the entry's signature."""
     unreadable: set[str] = set()
+    values: dict[str, Any] = {}
     for name, text in module.attributes.items():
         if name not in HEADER_ORDER:
             report.add(
@@ -41,7 +42,7 @@ def check_header(module: Module, entry: Signature | None, report: Report) -> Non
             )
             continue
         try:
-            value = parse_header_value(name, text)
+            value = values[name] = parse_header_value(name, text)
         except HloError as problem:
             report.add(None, "V106", f"{name}: {problem.message}", problem.hint)
             unreadable.add(name)
@@ -53,19 +54,17 @@ def check_header(module: Module, entry: Signature | None, report: Report) -> Non
         report.add(None, "V009", "the module has no entry computation")
         return
     if "entry_computation_layout" not in unreadable:
-        _check_layout(module, entry, report)
+        _check_layout(values.get("entry_computation_layout"), entry, report)
     if "input_output_alias" not in unreadable:
-        aliased = _check_aliases(module, entry, report)
+        aliased = _check_aliases(values.get("input_output_alias"), entry, report)
         if "buffer_donor" not in unreadable:
-            _check_donors(module, entry, aliased, report)
+            _check_donors(values.get("buffer_donor"), entry, aliased, report)
 
 
-def _check_layout(module: Module, entry: Signature, report: Report) -> None:
+def _check_layout(layout: EntryLayout | None, entry: Signature, report: Report) -> None:
     """The shapes of entry_computation_layout are the entry's."""
-    text = module.attributes.get("entry_computation_layout")
-    if text is None:
+    if layout is None:
         return
-    layout: EntryLayout = parse_header_value("entry_computation_layout", text)
     if not compatible(layout.result, entry.result):
         report.add(
             None, "V701",
@@ -102,12 +101,11 @@ def _part(shapes: Iterable[Shape], number: int, path: tuple[int, ...]) -> Shape 
 
 
 def _check_aliases(
-    module: Module, entry: Signature, report: Report
+    given: InputOutputAlias | None, entry: Signature, report: Report
 ) -> set[tuple[int, tuple[int, ...]]]:
     """Check input_output_alias; the parameter parts that it names."""
-    text = module.attributes.get("input_output_alias", "{}")
     seen: set[tuple[int, tuple[int, ...]]] = set()
-    for alias in parse_header_value("input_output_alias", text).aliases:
+    for alias in () if given is None else given.aliases:
         spelled = alias.to_text()
         theirs = _part(entry.parameters, alias.parameter, alias.path)
         mine = _part((entry.result,), 0, alias.output)
@@ -129,13 +127,12 @@ def _check_aliases(
 
 
 def _check_donors(
-    module: Module,
+    given: BufferDonors | None,
     entry: Signature,
     aliased: set[tuple[int, tuple[int, ...]]],
     report: Report,
 ) -> None:
-    text = module.attributes.get("buffer_donor", "{}")
-    for number, path in parse_header_value("buffer_donor", text).donors:
+    for number, path in () if given is None else given.donors:
         shape = _part(entry.parameters, number, path)
         if shape is None:
             report.add(None, "V703", f"donor ({number}, {path}): no such parameter")

@@ -7,10 +7,12 @@ Source: openxla/xla `xla/service/gpu/backend_configs.proto`.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.instruction import Instruction
+
+_FUSION: Final = "fusion_backend_config"
 
 
 def gpu_config(instruction: Instruction) -> dict[str, Any]:
@@ -27,7 +29,10 @@ def gpu_config(instruction: Instruction) -> dict[str, Any]:
 
 def fusion_config(fusion: Instruction) -> dict[str, Any]:
     """`fusion_backend_config`; {} where there is none."""
-    inner = gpu_config(fusion).get("fusion_backend_config")
+    text = fusion.attributes.get("backend_config", "")
+    if _FUSION not in text:  # most configs of other back ends
+        return {}
+    inner = gpu_config(fusion).get(_FUSION)
     return inner if isinstance(inner, dict) else {}
 
 

@@ -130,6 +130,7 @@ class _Run:
         self.start_reasons: dict[Computation, dict[Instruction, str]] = {}
         self.dropped_hazards: dict[Computation, tuple[tuple[str, str], ...]] = {}
         self.costs_us: dict[Computation, dict[Instruction, float]] = {}
+        self.latencies_us: dict[Instruction, float] = {}
         self.explanation = ""
         self._told_at = time.monotonic()
 
@@ -313,6 +314,7 @@ class _Run:
             self.environment.estimator,
             self.environment.tracker,
             costs_us=self._costs_us(computation),
+            latencies_us=self.latencies_us,
             peak_bytes=initial + memory.stored_peak_bytes(computation),
         )
 

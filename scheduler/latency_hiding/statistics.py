@@ -93,6 +93,7 @@ def lhs_statistics(
     *,
     order: Iterable[Instruction] | None = None,
     costs_us: dict[Instruction, float] | None = None,
+    latencies_us: dict[Instruction, float] | None = None,
     peak_bytes: int | None = None,
 ) -> Statistics:
     """Walk an order and add up what no work covers.
@@ -103,8 +104,11 @@ def lhs_statistics(
         tracker: tells what is asynchronous.
         order: in place of the computation's own.
         costs_us: node costs known already.
+        latencies_us: latencies of pairs by their dones, as far as they are known; what
+            is asked for is added.
         peak_bytes: memory pressure peak, handed through.
     """
+    known = {} if latencies_us is None else latencies_us
     now = 0.0
     begun: dict[Instruction, int] = {}
     wasted = dict.fromkeys(WASTE_KINDS.values(), 0.0)
@@ -123,7 +127,10 @@ def lhs_statistics(
             start = instruction.operands[0]
             if not tracker.is_supported_start(start):
                 continue
-            latency = latency_us(estimator, start, instruction)
+            latency = known.get(instruction)
+            if latency is None:
+                latency = latency_us(estimator, start, instruction)
+                known[instruction] = latency
             gap = max(0.0, latency - (now - begun[start]))
             now += gap
             kind = WASTE_KINDS.get(inner_opcode(start))
