@@ -12,12 +12,12 @@ the parser reads to the same module; tests hold the two against each other.
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from hlo_passes.errors import ParseError
+from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -103,20 +103,13 @@ def parse_completely(text: str, *, filename: str = "<hlo>") -> Module:
 def _parse(
     source: SourceText, read_computations: Callable[[ModuleParser, int], None]
 ) -> Module:
-    collecting = gc.isenabled()
-    # Many small objects that all stay: the collector would only walk them again and
-    # again (a fifth of the reading time of a large module).
-    gc.disable()
-    try:
+    with garbage_collection_paused():
         reader = ModuleParser(source)
         at = reader.read_prologue()
         if at is None:
             return reader.read_single_instruction()
         read_computations(reader, at)
         return reader.finish()
-    finally:
-        if collecting:
-            gc.enable()
 
 
 def _read_computations_completely(reader: ModuleParser, at: int) -> None:

@@ -10,7 +10,6 @@ takes another one back: in front of its scheduler or behind it.
 
 from __future__ import annotations
 
-import gc
 import itertools
 import logging
 import threading
@@ -22,6 +21,7 @@ from types import TracebackType
 from typing import Final
 
 from hlo_passes.errors import HloError, PassError, UsageError
+from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import FixedPoint, Pipeline
 from hlo_passes.proto import module_from_proto, module_to_proto
@@ -48,35 +48,6 @@ _IN_FRONT_OF_COPIES: Final = ("hlo-cse",)
 
 _numbers = itertools.count(1)
 _log = logging.getLogger("hlo_passes.runtime")
-
-
-class _NoCollections:
-    """No garbage collection while anybody is inside.
-
-    A module is many small objects that all stay, and JAX's heap is large: the collector
-    would walk it again and again, for a third of the time that the passes take.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._inside = 0
-        self._was_enabled = False
-
-    def __enter__(self) -> None:
-        with self._lock:
-            if not self._inside:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._inside += 1
-
-    def __exit__(self, *error: object) -> None:
-        with self._lock:
-            self._inside -= 1
-            if not self._inside and self._was_enabled:
-                gc.enable()
-
-
-_no_collections = _NoCollections()
 
 
 class PlatformError(RuntimeHostError):
@@ -258,7 +229,7 @@ class Installation:
             if self._filter.why_not(facts):
                 return None
             place = f"{platform}/{self.stage}"
-            with _no_collections:
+            with garbage_collection_paused():
                 changed = self._agreement.run(facts.name, place, data, run)
         except HloError as problem:
             error = problem

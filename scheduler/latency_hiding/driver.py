@@ -145,9 +145,14 @@ class _Run:
         needed_before = self._needed_bytes(before, memory)
         self._schedule_all(chosen, memory)
         reruns = 0
+        last: dict[Computation, tuple[Instruction, ...]] = {}
         while reruns < self.settings.rerun and self._is_over(self._rerun_bytes(memory)):
+            orders = {c: c.instructions for c in chosen}
+            if not self.limit_bytes and orders == last:
+                break  # neither limit nor orders change any more
+            last = orders
             reruns += 1
-            memory = memory.replayed({c: c.instructions for c in chosen})
+            memory = memory.replayed(orders)
             self.limit_bytes = int((self.limit_bytes or 0) * _RERUN_SHARE)
             self._schedule_all(chosen, memory)
         memory = memory.replayed({c: c.instructions for c in chosen})
@@ -211,11 +216,11 @@ class _Run:
         """Back to the input orders, where that is allowed and helps; why."""
         what = self._above("the schedule", peak_bytes)
         if self.settings.hard_memory_limit == "fail":
-            raise PassError(
-                what,
-                code="E032",
-                hint="hard-memory-limit=input-order, rerun=5, or a higher limit",
-            )
+            hint = "rerun=5, or a higher limit"
+            if not self._is_over(before_bytes):
+                hint = f"hard-memory-limit=input-order, {hint}"
+            what += f"; the input order needs {before_bytes:,}"
+            raise PassError(what, code="E032", hint=hint)
         if self._is_over(before_bytes):
             self._refuse(f"{what}; the input order needs {before_bytes:,}")
         for computation, order in orders.items():

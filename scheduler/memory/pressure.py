@@ -21,11 +21,11 @@ Source: openxla/xla `xla/service/latency_hiding_scheduler.{h,cc}` (Aug 2026).
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hlo_passes.garbage import garbage_collection_paused
 from scheduler.memory.alias_hazards import HazardTable
 from scheduler.memory.buffer_table import Orders, build_buffer_table, ordered_blocks
 from scheduler.memory.buffers import Buffers, build_buffers
@@ -170,11 +170,7 @@ class ModuleMemory:
         """
         self.module = module
         self._top_down = top_down
-        # Nothing made here is garbage, and a look through a big module costs more than
-        # all of it.
-        was_collecting = gc.isenabled()
-        gc.disable()
-        try:
+        with garbage_collection_paused():
             self.buffers = buffers if buffers is not None else build_buffers(module)
             self.blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
             self.table = build_buffer_table(
@@ -182,9 +178,6 @@ class ModuleMemory:
             )
             self._replay = Replay(self.table, self.blocks, top_down=top_down)
             self._replay.run()
-        finally:
-            if was_collecting:
-                gc.enable()
         self.sizes_bytes = self.buffers.sizes_bytes
         self._hazards: HazardTable | None = None
 
