@@ -27,8 +27,15 @@ _PROFILE = "HLO_PASSES_HYPOTHESIS_PROFILE"
 settings.load_profile(os.environ.get(_PROFILE, "suite"))
 
 
+#: Whichever test starts JAX first, those that ask for devices find enough of them.
+_DEVICES = "--xla_force_host_platform_device_count"
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Hand the chosen profile on to child processes."""
+    """Give this process eight devices; hand the chosen profile on to children."""
+    flags = os.environ.get("XLA_FLAGS", "")
+    if _DEVICES not in flags:
+        os.environ["XLA_FLAGS"] = f"{flags} {_DEVICES}=8".strip()
     chosen = config.getoption("--hypothesis-profile", None)
     if chosen:
         os.environ[_PROFILE] = str(chosen)

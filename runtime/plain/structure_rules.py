@@ -160,7 +160,11 @@ def _start(builder: Builder, op: Operation) -> Value:
 
 
 def _update(builder: Builder, op: Operation) -> Value:
-    return op.operands[0]
+    """The same operation under way, with the operands that come late (jax 0.12)."""
+    pending, *late = op.operands
+    if not late or not isinstance(pending, Pending):
+        return pending
+    return Pending(pending.start, (*pending.operands, *late))
 
 
 def _done(builder: Builder, op: Operation) -> Value:

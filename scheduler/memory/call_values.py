@@ -11,6 +11,7 @@ Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc`, `hlo_alias_anal
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from scheduler.memory.buffer_sizes import parts_of
@@ -111,13 +112,9 @@ def async_start_values(
     """
     found = list(range(base, base + parts_of(instruction.shape).count))
     _pass_operands(table, instruction, found, _bound_operands(instruction))
+    _bind_parameters(table, instruction, instruction.operands, 0)
     wrapped = instruction.called_computations if _is_generic(instruction) else ()
     for callee in wrapped:
-        operands = _bound_operands(_end_of_chain(instruction))
-        for parameter in callee.parameters:
-            number = parameter.parameter_number
-            if number < len(operands):
-                table.bind(parameter, table.of(operands[number]))
         if callee.root.opcode == "dynamic-update-slice":
             # Taken for in place: the result is the operand's own memory.
             _place(table, instruction, found, (1,), instruction.operands[0], ())
@@ -136,7 +133,10 @@ def async_update_values(
     for k in range(1, len(instruction.shape.elements)):
         if (k,) in parts.offsets:
             _place(table, instruction, found, (k,), chain, (k,))
-    _pass_operands(table, instruction, found, _bound_operands(instruction))
+    operands = _bound_operands(instruction)
+    late = instruction.operands[1:]
+    _bind_parameters(table, instruction.async_start, late, len(operands) - len(late))
+    _pass_operands(table, instruction, found, operands)
     return found
 
 
@@ -174,14 +174,19 @@ def _bound_operands(instruction: Instruction) -> list[Instruction]:
     return bound
 
 
-def _end_of_chain(start: Instruction) -> Instruction:
-    """The last step that hangs on a start."""
-    step = start
-    while True:
-        following = [u for u in step.users if u.async_role in ("update", "done")]
-        if not following:
-            return step
-        step = following[0]
+def _bind_parameters(
+    table: ValueTable,
+    start: Instruction,
+    operands: Sequence[Instruction],
+    first_number: int,
+) -> None:
+    """Bind parameters of the wrapped computation to what one step brings for them."""
+    wrapped = start.called_computations if _is_generic(start) else ()
+    for callee in wrapped:
+        for parameter in callee.parameters:
+            at = parameter.parameter_number - first_number
+            if 0 <= at < len(operands):
+                table.bind(parameter, table.of(operands[at]))
 
 
 def _pass_operands(

@@ -74,7 +74,16 @@ ENTRY %e (a: f32[1,2,5,5], b: f32[3,2,3,3]) -> f32[1,3,5,5] {
     np.testing.assert_array_equal(run(text, a, b)[0][0], expected)
 
 
-def test_generic_async_runs_at_its_done(host_devices):
+@pytest.mark.parametrize(
+    ("start", "update"),
+    [
+        ("((f32[4]{0}, f32[4]{0}), f32[4]{0}) async-start(%a, %b)", "(%s)"),
+        ("((f32[4]{0}), f32[4]{0}) async-start(%a)", "(%s, %b)"),
+        ("((), f32[4]{0}) async-start()", "(%s, %a, %b)"),
+    ],
+    ids=["at the start", "one late", "both late"],
+)
+def test_generic_async_runs_at_its_done(start: str, update: str, host_devices):
     host_devices(1)
     text = """HloModule m
 
@@ -87,11 +96,12 @@ def test_generic_async_runs_at_its_done(host_devices):
 ENTRY %e (a: f32[4], b: f32[4]) -> f32[4] {
   %a = f32[4]{0} parameter(0)
   %b = f32[4]{0} parameter(1)
-  %s = ((f32[4]{0}, f32[4]{0}), f32[4]{0}) async-start(%a, %b), calls=%inside
-  %u = ((f32[4]{0}, f32[4]{0}), f32[4]{0}) async-update(%s)
+  %s = START, calls=%inside
+  %u = ((f32[4]{0}, f32[4]{0}), f32[4]{0}) async-updateUPDATE
   ROOT %r = f32[4]{0} async-done(%u)
 }
 """
+    text = text.replace("START", start).replace("UPDATE", update)
     a, b = np.arange(4, dtype=np.float32), np.ones(4, np.float32)
     np.testing.assert_array_equal(run(text, a, b)[0], a - b)
 

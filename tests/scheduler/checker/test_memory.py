@@ -159,6 +159,24 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 }
 """
 )
+#: The second operand comes late (jax 0.12): arrays 3 x 32, tables 24 and 32.
+_LATE = """
+%sum (a: f32[8], b: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  %b = f32[8] parameter(1)
+  ROOT %s = f32[8] add(%a, %b)
+}
+
+ENTRY %main (p: f32[8], q: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  %q = f32[8] parameter(1)
+  %x = f32[8] negate(%p)
+  %begin = ((f32[8]), f32[8]) async-start(%x), calls=%sum
+  %y = f32[8] negate(%q)
+  %step = ((f32[8], f32[8]), f32[8]) async-update(%begin, %y), calls=%sum
+  ROOT %end = f32[8] async-done(%step), calls=%sum
+}
+"""
 #: What host code makes lies in the host's memory.
 _HOST = """
 %work (a: f32[8]) -> f32[8] {
@@ -185,6 +203,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
         pytest.param(_SUGAR, 80, id="sugar"),
         pytest.param(_TABLES, 360, id="tables"),
         pytest.param(_STEPS, 112, id="steps"),
+        pytest.param(_LATE, 152, id="late"),
         pytest.param(_HOST, 56, id="host"),
     ],
 )
