@@ -11,34 +11,40 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 
-class _Pauses:
-    """How many are inside; threads compile side by side."""
+class _Pause:
+    """How many are inside; threads compile side by side.
+
+    Leaving makes no object: the first one made afterwards has the collector look once
+    at all that was made inside.
+    """
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.inside = 0
-        self.was_collecting = False
+        self._lock = threading.Lock()
+        self._inside = 0
+        self._was_collecting = False
 
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._was_collecting = gc.isenabled()
+                gc.disable()
+            self._inside += 1
 
-_pauses = _Pauses()
-
-
-@contextmanager
-def garbage_collection_paused() -> Iterator[None]:
-    """Pause the collector until the last of all threads that paused it has left."""
-    with _pauses.lock:
-        if not _pauses.inside:
-            _pauses.was_collecting = gc.isenabled()
-            gc.disable()
-        _pauses.inside += 1
-    try:
-        yield
-    finally:
-        with _pauses.lock:
-            _pauses.inside -= 1
-            if not _pauses.inside and _pauses.was_collecting:
+    def __exit__(self, *error: object) -> None:
+        self._lock.acquire()  # its own `with` would make an object behind gc.enable
+        try:
+            self._inside -= 1
+            if not self._inside and self._was_collecting:
                 gc.enable()
+        finally:
+            self._lock.release()
+
+
+_pause = _Pause()
+
+
+def garbage_collection_paused() -> _Pause:
+    """Pause the collector until the last of all threads that paused it has left."""
+    return _pause
