@@ -271,7 +271,7 @@ class InstructionParser:
             shape, at = read_shape(source, at)
             at = skip_trivia(text, at)
         name = NAME.match(text, at)
-        if not name:
+        if not name or name[0] in RESERVED_WORDS:
             if shape is not None and self.single:
                 return self._single_parameter(None, shape, at), at
             raise error(source, at, "P004", "expected an operand, as in %a", "")

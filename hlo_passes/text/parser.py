@@ -18,6 +18,7 @@ from hlo_passes.errors import ParseError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 from hlo_passes.source import SourceText
 from hlo_passes.text.attribute_text import read_attributes, skip_group, skip_string
 from hlo_passes.text.instruction_parser import NO_HLO, InstructionParser
@@ -58,7 +59,7 @@ class ModuleParser:
             return 0
         name_at = skip_trivia(text, word.end())
         name = NAME.match(text, name_at)
-        if not name:
+        if not name or name[0] in RESERVED_WORDS:
             raise error(source, name_at, "P002", "expected the module's name")
         self.module.name = name[1]
         attributes: dict[str, str] = {}
@@ -162,11 +163,11 @@ class ModuleParser:
             is_entry = True
             at = skip_trivia(text, word.end())
         name = NAME.match(text, at)
-        if not name or (name[0] in RESERVED_WORDS):
-            raise error(
-                source, at, "P021", "expected a computation",
-                "a computation reads like  %name (p: f32[8]) -> f32[8] { ... }",
-            )  # fmt: skip
+        if not name or name[0] in RESERVED_WORDS:
+            hint = "a computation reads like  %name (p: f32[8]) -> f32[8] { ... }"
+            if name and name[0] in PRIMITIVE_TYPES:
+                hint = f"{name[0]} is an element type: write %{name[0]}"
+            raise error(source, at, "P021", "expected a computation", hint)
         if not self.is_free(name[1]):
             raise error(
                 source, at, "P022", f"computation %{name[1]} is defined already"

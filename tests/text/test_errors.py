@@ -56,6 +56,25 @@ CASES = {
         "       ^\n"
         "  help: write c64_",
     ),
+    "type as a computation's name": (
+        "HloModule m\n\nENTRY c64 {\n  p = f32[8] parameter(0)\n}\n",
+        "m.hlo:3:7: error[P021]: expected a computation\n"
+        "  ENTRY c64 {\n"
+        "        ^\n"
+        "  help: c64 is an element type: write %c64",
+    ),
+    "type as a module's name": (
+        "HloModule f32" + HEAD.removeprefix("HloModule m"),
+        "m.hlo:1:11: error[P002]: expected the module's name\n"
+        "  HloModule f32\n"
+        "            ^",
+    ),
+    "reserved word as an operand": (
+        HEAD + "  %true = f32[8]{0} negate(%a)\n  ROOT %r = f32[8]{0} negate(true)\n}\n",
+        "m.hlo:6:30: error[P004]: expected an operand, as in %a\n"
+        "  ROOT %r = f32[8]{0} negate(true)\n"
+        "                             ^",
+    ),
     "not closed": (
         HEAD,
         "m.hlo:5:1: error[P023]: the computation is not closed\n"
