@@ -70,7 +70,8 @@ CASES = {
         "            ^",
     ),
     "reserved word as an operand": (
-        HEAD + "  %true = f32[8]{0} negate(%a)\n  ROOT %r = f32[8]{0} negate(true)\n}\n",
+        HEAD
+        + "  %true = f32[8]{0} negate(%a)\n  ROOT %r = f32[8]{0} negate(true)\n}\n",
         "m.hlo:6:30: error[P004]: expected an operand, as in %a\n"
         "  ROOT %r = f32[8]{0} negate(true)\n"
         "                             ^",
