@@ -15,7 +15,7 @@ from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import parse_replica_groups
-from hlo_passes.ir.shapes import BITS, COMPLEX, Shape, array_shape, tuple_shape
+from hlo_passes.ir.shapes import BITS, COMPLEX, Layout, Shape, array_shape, tuple_shape
 from runtime.plain.builder import Builder, Operation, Rule
 from runtime.plain.refusals import check_shape, refuse
 from runtime.plain.stand_ins import TARGET, Collective
@@ -65,6 +65,8 @@ def _stand_in(
         operands,
         {
             "custom_call_target": f'"{TARGET}"',
+            # A collective moves bytes: what goes in is laid out as what comes out.
+            "operand_layout_constraints": f"{{{', '.join(map(_row_major, operands))}}}",
             "custom_call_has_side_effect": "true",
             "backend_config": f'"{number}"',
         },
@@ -72,6 +74,13 @@ def _stand_in(
     if not is_tuple:
         return [whole]
     return [builder.element(whole, k) for k in range(len(results))]
+
+
+def _row_major(operand: Instruction) -> str:
+    """Its shape as text, with the layout that every plain array has by default."""
+    shape = operand.shape
+    order = tuple(reversed(range(len(shape.dimensions))))
+    return shape.with_layout(Layout(order)).text
 
 
 def _operand_arrays(op: Operation) -> list[Instruction]:

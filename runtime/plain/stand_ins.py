@@ -3,10 +3,12 @@
     %r = f32[8] all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
     ->
     %r = f32[8] custom-call(%x), custom_call_target="hlo_passes.collective",
-           custom_call_has_side_effect=true, backend_config="0"
+           operand_layout_constraints={f32[8]{0}}, custom_call_has_side_effect=true,
+           backend_config="0"
 
 `runtime/restore.py` puts collective 0 back once XLA has scheduled the module. The
-custom-call counts as a side effect, so XLA neither merges nor drops it.
+custom-call counts as a side effect, so XLA neither merges nor drops it; its layouts are
+fixed, else XLA would choose that of its operands and of its results apart.
 """
 
 from __future__ import annotations

@@ -205,6 +205,34 @@ ENTRY %e (a: f32[4]) -> (f32[4], f32[4]) {
   %r = f32[4] all-reduce-done(%s)
   ROOT %t = (f32[4], f32[4]) tuple(%r, %d)
 }""",
+    "a permute into a loop that turns its array": """
+%body (p: (s32[], s32[2,3], s32[2,3])) -> (s32[], s32[2,3], s32[2,3]) {
+  %p = (s32[], s32[2,3], s32[2,3]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = s32[2,3] get-tuple-element(%p), index=2
+  %across = s32[3,2] transpose(%x), dimensions={1,0}
+  %sent = s32[3,2] collective-permute(%across), source_target_pairs={{0,1},{1,0}}
+  %back = s32[2,3] transpose(%sent), dimensions={1,0}
+  %one = s32[] constant(1)
+  %n = s32[] add(%i, %one)
+  ROOT %r = (s32[], s32[2,3], s32[2,3]) tuple(%n, %x, %back)
+}
+
+%less (q: (s32[], s32[2,3], s32[2,3])) -> pred[] {
+  %q = (s32[], s32[2,3], s32[2,3]) parameter(0)
+  %c = s32[] get-tuple-element(%q), index=0
+  %two = s32[] constant(2)
+  ROOT %l = pred[] compare(%c, %two), direction=LT
+}
+
+ENTRY %e (a: s32[2,3]) -> s32[2,3] {
+  %a = s32[2,3] parameter(0)
+  %came = s32[2,3] collective-permute(%a), source_target_pairs={{0,1},{1,0}}
+  %zero = s32[] constant(0)
+  %t = (s32[], s32[2,3], s32[2,3]) tuple(%zero, %came, %came)
+  %w = (s32[], s32[2,3], s32[2,3]) while(%t), condition=%less, body=%body
+  ROOT %z = s32[2,3] get-tuple-element(%w), index=2
+}""",
     "an input fusion": ADD
     + """
 %fused (x: f32[2,4]) -> f32[2] {
