@@ -12,11 +12,18 @@ from typing import Any
 from hlo_passes.errors import ParseError, UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_edit import edited
-from hlo_passes.proto_messages import device_counts, without_sugar
+from hlo_passes.proto_messages import (
+    device_counts,
+    with_device_counts,
+    without_sugar,
+)
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
 
 _LENGTH_DELIMITED = 2
+
+#: A proto lists every device: five megabytes for so many.
+_MOST_DEVICES = 1 << 20
 
 
 def _jaxlib_hlo() -> Any:
@@ -93,15 +100,30 @@ def module_to_proto(module: Module) -> bytes:
     """The serialised HloModuleProto of a module.
 
     For one that came from a proto it is that proto, changed where the module was
-    changed (see proto_edit.py); else XLA's reading of its text.
+    changed (see proto_edit.py); else XLA's reading of its text. The header's counts
+    of replicas and partitions, of which XLA's reading keeps nothing, stand in the
+    proto's device assignment.
 
     Raises:
         UnsupportedHloError: S015, a new constant without its value; S001.
-        ParseError: P043, XLA cannot read the module's text.
+        ParseError: P043, XLA cannot read the module's text, or its counts of devices
+            are none that a proto can list.
     """
     if module.proto is None:
-        return _proto_of_text(module.to_text())
-    return edited(module, module.proto, _proto_of_text)
+        data = _proto_of_text(module.to_text())
+    else:
+        data = edited(module, module.proto, _proto_of_text)
+    counts = (module.replica_count, module.num_partitions)
+    if counts == device_counts(data):
+        return data
+    if min(counts) < 1 or counts[0] * counts[1] > _MOST_DEVICES:
+        raise ParseError(
+            f"a proto lists 1 to {_MOST_DEVICES} devices, not {counts[0]} replicas x "
+            f"{counts[1]} partitions",
+            code="P043",
+            location=Location("<module>", 1, 1),
+        )
+    return with_device_counts(data, *counts)
 
 
 def _proto_of_text(text: str) -> bytes:

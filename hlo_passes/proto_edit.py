@@ -119,7 +119,7 @@ class _Editor:
             fields[messages.SCHEDULE] = wire.bytes_field(
                 messages.SCHEDULE, b"".join(self._sequences)
             )
-        return _in_order(fields)
+        return messages.in_order(fields)
 
     def _in_proto_order(self) -> list[Computation]:
         """Computations in the order that the proto had, callees before callers.
@@ -307,7 +307,7 @@ class _Editor:
                 ),
             }
             instructions.append(
-                wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
+                wire.bytes_field(messages.INSTRUCTIONS, messages.in_order(content))
             )
         self._computations.append(
             _computation(
@@ -351,13 +351,15 @@ class _Editor:
             content[messages.OPERANDS] = wire.packed_field(
                 messages.OPERANDS, [ids[o] for o in instruction.operands]
             )
-            return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
+            return wire.bytes_field(messages.INSTRUCTIONS, messages.in_order(content))
         if old is None and old_computation is not None:
             gone = self._gone_from(instruction.computation, old_computation)
             content = gone.content_of(instruction)
             if content is not None and self._calls_shown(gone.alike(instruction)[0]):
                 content |= self._place_fields(instruction, ids)
-                return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
+                return wire.bytes_field(
+                    messages.INSTRUCTIONS, messages.in_order(content)
+                )
         new = self._written_instructions[instruction]
         metadata = self._written.metadata_of(new, self.old)
         if old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(
@@ -375,7 +377,7 @@ class _Editor:
             messages.METADATA: metadata,
             messages.CALLED: wire.packed_field(messages.CALLED, self._called_ids(new)),
         }
-        return wire.bytes_field(messages.INSTRUCTIONS, _in_order(content))
+        return wire.bytes_field(messages.INSTRUCTIONS, messages.in_order(content))
 
     def _reads_others(self, instruction: Instruction) -> bool:
         """Whether nothing but its operands changed, so far as its text tells."""
@@ -485,11 +487,6 @@ def _require_value(instruction: Instruction) -> None:
             code="S015",
             hint="a pass must keep the constants it was given",
         )
-
-
-def _in_order(fields: dict[int, bytes]) -> bytes:
-    """Fields, keys included, by their numbers, as XLA writes them."""
-    return b"".join(fields[number] for number in sorted(fields))
 
 
 def _but_rebuilt(proto: InstructionProto) -> dict[int, bytes]:

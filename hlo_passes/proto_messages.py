@@ -5,7 +5,8 @@
 
 Only what proto_edit.py asks for is decoded; field values stay the bytes they were.
 
-Source: openxla/xla `xla/service/hlo.proto` (field numbers).
+Source: openxla/xla `xla/service/hlo.proto` and `xla/xla_data.proto` (field numbers),
+`xla/service/computation_placer.cc` (the device assignment of a module without one).
 """
 
 from __future__ import annotations
@@ -94,6 +95,32 @@ def device_counts(data: bytes) -> tuple[int, int]:
     table = _device_assignment(data)
     replicas = _number(data, table, _REPLICA_COUNT)
     return replicas or 1, _number(data, table, _COMPUTATION_COUNT) or 1
+
+
+def with_device_counts(data: bytes, replicas: int, partitions: int) -> bytes:
+    """The module with XLA's own device assignment of so many; without one for 1 x 1.
+
+    Partition p of replica r runs on device p * replicas + r.
+    """
+    table = by_number(wire.fields(data))
+    fields = {n: _whole(data, f) for n, f in table.items() if n != DEVICE_ASSIGNMENT}
+    if replicas * partitions > 1:
+        assignment = wire.varint_field(_REPLICA_COUNT, replicas)
+        assignment += wire.varint_field(_COMPUTATION_COUNT, partitions)
+        assignment += b"".join(
+            wire.bytes_field(
+                _COMPUTATION_DEVICES,
+                wire.packed_field(_REPLICA_DEVICE_IDS, range(first, first + replicas)),
+            )
+            for first in range(0, replicas * partitions, replicas)
+        )
+        fields[DEVICE_ASSIGNMENT] = wire.bytes_field(DEVICE_ASSIGNMENT, assignment)
+    return in_order(fields)
+
+
+def in_order(fields: dict[int, bytes]) -> bytes:
+    """Fields, keys included, by their numbers, as XLA writes them."""
+    return b"".join([fields[number] for number in sorted(fields)])
 
 
 def device_ids(data: bytes) -> list[int]:

@@ -273,6 +273,45 @@ def test_the_header_changes_alone() -> None:
     assert found == names
 
 
+COUNTED = TWO.replace("entry_c", "replica_count=2, num_partitions=4, entry_c")
+
+
+def test_counts_of_devices_stay() -> None:
+    data = parse(COUNTED).to_proto()
+    read = Module.from_proto(data)
+    assert (read.replica_count, read.num_partitions) == (2, 4)
+    assert messages.device_ids(data) == [*range(8)]
+    assert read.to_proto() == data
+    # As XLA itself writes it.
+    xla = _hlo.HloModule.from_serialized_hlo_module_proto(data)
+    again = ModuleProto(xla.as_serialized_hlo_module_proto())
+    number = messages.DEVICE_ASSIGNMENT
+    assert again.bytes_of(number) == ModuleProto(data).bytes_of(number) != b""
+    assert number not in ModuleProto(parse(TWO).to_proto()).fields
+
+
+def test_counts_of_devices_change_with_the_header() -> None:
+    proto = parse(COUNTED).to_proto()
+    module = Module.from_proto(proto)
+    module.set_attribute("num_partitions", "3")
+    changed = module.to_proto()
+    assert messages.device_counts(changed) == (2, 3)
+    module.set_attribute("num_partitions", "4")
+    module.set_attribute("is_scheduled", None)
+    number = messages.DEVICE_ASSIGNMENT
+    kept = ModuleProto(module.to_proto()).bytes_of(number)
+    assert kept == ModuleProto(proto).bytes_of(number)
+    module.set_attribute("num_partitions", None)
+    module.set_attribute("replica_count", None)
+    assert number not in ModuleProto(module.to_proto()).fields
+
+
+@pytest.mark.parametrize("count", ["0", "-3", "1000000000"])
+def test_counts_that_no_proto_can_list(count: str) -> None:
+    with pytest.raises(ParseError, match=r"P043.*2 replicas x"):
+        parse(COUNTED.replace("partitions=4", f"partitions={count}")).to_proto()
+
+
 def test_new_computations_get_ids_of_their_own() -> None:
     module = Module.from_proto(proto_of(TWO))
     assert Pipeline.parse("async-collective-creator").run(module).changed
