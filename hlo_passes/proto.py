@@ -9,18 +9,20 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from hlo_passes import proto_wire as wire
 from hlo_passes.errors import ParseError, UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_edit import edited
 from hlo_passes.proto_messages import (
+    ENTRY_NAME,
+    HELD_MODULE,
+    by_number,
     device_counts,
     with_device_counts,
     without_sugar,
 )
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
-
-_LENGTH_DELIMITED = 2
 
 #: A proto lists every device: five megabytes for so many.
 _MOST_DEVICES = 1 << 20
@@ -46,27 +48,24 @@ def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
 def _read(data: bytes, *, filename: str, large_constants: bool) -> tuple[bytes, str]:
     """The HloModuleProto itself, and its text."""
     hlo = _jaxlib_hlo()
-    reason = "it is empty"
-    for candidate in (data, _unwrapped(data)):
-        if candidate is None:
-            continue
-        try:
-            printed, stopper = without_sugar(candidate)
-            module = hlo.HloModule.from_serialized_hlo_module_proto(printed)
-        except Exception as problem:
-            reason = str(problem).splitlines()[0] if str(problem) else "unreadable"
-            continue
-        options = hlo.HloPrintOptions()
-        options.print_large_constants = large_constants
-        text = module.to_string(options)
-        if stopper:
-            text = re.sub(rf"^.*%{stopper}.*\n", "", text, flags=re.MULTILINE)
-        return candidate, text
-    raise ParseError(
-        f"this is no serialised HloModuleProto or HloProto: {reason}",
-        code="P042",
-        location=Location(filename, 1, 1),
-    )
+    try:
+        proto = _module_of(data)
+        printed, stopper = without_sugar(proto)
+        module = hlo.HloModule.from_serialized_hlo_module_proto(printed)
+    except Exception as problem:
+        told = problem.message if isinstance(problem, ParseError) else str(problem)
+        reason = told.splitlines()[0] if told else "unreadable"
+        raise ParseError(
+            f"this is no serialised HloModuleProto or HloProto: {reason}",
+            code="P042",
+            location=Location(filename, 1, 1),
+        ) from problem
+    options = hlo.HloPrintOptions()
+    options.print_large_constants = large_constants
+    text = module.to_string(options)
+    if stopper:
+        text = re.sub(rf"^.*%{stopper}.*\n", "", text, flags=re.MULTILINE)
+    return proto, text
 
 
 def module_from_proto(
@@ -138,15 +137,14 @@ def _proto_of_text(text: str) -> bytes:
     return parsed.as_serialized_hlo_module_proto()
 
 
-def _unwrapped(data: bytes) -> bytes | None:
-    """Field 1 of a message that opens with it: an HloProto's module."""
-    if not data or data[0] != (1 << 3 | _LENGTH_DELIMITED):
-        return None
-    length, shift, at = 0, 0, 1
-    while at < len(data) and shift < 64:
-        length |= (data[at] & 0x7F) << shift
-        at += 1
-        if not data[at - 1] & 0x80:
-            return data[at : at + length]
-        shift += 7
-    return None
+def _module_of(data: bytes) -> bytes:
+    """The HloModuleProto that an HloProto holds, or that `data` are themselves.
+
+    An HloModuleProto names its entry, in a field that an HloProto does not have. XLA
+    is not asked: protobuf complains on stderr about a name that is a module.
+    """
+    places = by_number(wire.fields(data))
+    if ENTRY_NAME in places or HELD_MODULE not in places:
+        return data
+    held = places[HELD_MODULE][0]
+    return data[held.value : held.end]

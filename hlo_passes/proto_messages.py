@@ -18,6 +18,8 @@ from functools import cached_property
 from hlo_passes import proto_wire as wire
 from hlo_passes.proto_wire import Field
 
+# HloProto
+HELD_MODULE = 1
 # HloModuleProto
 MODULE_NAME, ENTRY_NAME, COMPUTATIONS, MODULE_ID, ENTRY_ID, SCHEDULE = 1, 2, 3, 5, 6, 7
 INPUT_OUTPUT_ALIAS, DEVICE_ASSIGNMENT, STACK_FRAMES = 8, 15, 17

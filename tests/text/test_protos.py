@@ -433,6 +433,17 @@ def test_broken_bytes(broken: Callable[[bytes], bytes]) -> None:
         Module.from_proto(broken(proto_of(TWO)))
 
 
+@pytest.mark.parametrize("filler", ["", "x" * 300], ids=["short", "long"])
+def test_the_module_in_an_hlo_proto(
+    filler: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    proto = parse(TWO.replace("two", f"two{filler}")).to_proto()
+    other = wire.bytes_field(3, b"")  # what XLA knows about buffers
+    for wrapped in (wire.bytes_field(1, proto), wire.bytes_field(1, proto) + other):
+        assert Module.from_proto(wrapped).to_proto() == proto
+    assert capfd.readouterr() == ("", "")
+
+
 def test_varints() -> None:
     for value in (0, 1, 127, 128, 300, 1 << 32, (1 << 63) - 1):
         encoded = wire.encoded_varint(value)
