@@ -79,6 +79,7 @@ def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
         SignatureError: U020, parameters, results or devices differ.
         VerificationError, UnsupportedHloError, DeviceCountError, CompilationError: as
             `load`.
+        TypeError: for what is no module, such as a text.
     """
     for module in (before, after):
         require_valid(module)

@@ -87,7 +87,8 @@ def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int
     `device_count` overrides: so many partitions or replicas, whichever the module has.
 
     Raises:
-        UsageError: U027, the groups or pairs name devices beyond `device_count`.
+        UsageError: U027, the groups or pairs name devices beyond `device_count`, or
+            the groups leave some of so many out, which XLA refuses.
     """
     replicas, partitions = module.replica_count, module.num_partitions
     if device_count is None and replicas * partitions > 1:
@@ -104,7 +105,34 @@ def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int
         )
     count = device_count if device_count is not None else largest + 1
     in_partitions = partitions > 1 or (replicas == 1 and has_channel)
-    return (1, count) if in_partitions else (count, 1)
+    topology = (1, count) if in_partitions else (count, 1)
+    if device_count is not None:
+        _require_everybody(module, *topology)
+    return topology
+
+
+def _require_everybody(module: Module, replicas: int, partitions: int) -> None:
+    """Refuse groups that are not over all devices, as XLA does.
+
+    Raises:
+        UsageError: U027.
+    """
+    from scheduler.checker.participants import Machine, participants_of
+
+    machine = Machine(replicas, partitions)
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if "replica_groups" not in instruction.attributes:
+                continue
+            taking_part = participants_of(instruction, machine).met_in_group
+            if taking_part.keys() != set(range(machine.devices)):
+                raise UsageError(
+                    f"the groups of %{instruction.name} are not over all of "
+                    f"{machine.devices} devices",
+                    code="U027",
+                    location=instruction.location,
+                    hint="no --devices: the module says how many",
+                )
 
 
 def _largest_id(module: Module) -> tuple[int, bool]:

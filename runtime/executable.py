@@ -189,6 +189,7 @@ def load(module: Module) -> Executable:
         UnsupportedHloError: S010, S011: something in it cannot run here, by name.
         DeviceCountError: R002, fewer devices than it asks for.
         CompilationError: R004, XLA refused it.
+        TypeError: for what is no module, such as a text.
     """
     require_valid(module)
     replicas, partitions = topology_of(module)

@@ -105,6 +105,7 @@ def jit(
 
     Raises:
         What `runtime.install` does.
+        TypeError: for what cannot be called.
     """
     if function is None:
         return partial(
@@ -118,6 +119,9 @@ def jit(
             context=context,
             **jit_options,
         )
+    if not callable(function):
+        msg = f"jit() takes a function, not {type(function).__name__}"
+        raise TypeError(msg)
     installation = prepare(
         passes,
         stage=stage,

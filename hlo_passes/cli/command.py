@@ -60,8 +60,11 @@ def load_command(target: str) -> Command:
 
 def positive(text: str) -> int:
     """The type of an argument that counts something: a number from 1 on."""
-    value = int(text)
+    try:
+        value = int(text)
+    except ValueError:
+        value = 0
     if value < 1:
-        msg = f"{text} is not positive"
+        msg = f"{text} is not a whole number from 1 on"
         raise argparse.ArgumentTypeError(msg)
     return value

@@ -43,7 +43,14 @@ def require_valid(module: Module) -> None:
     Raises:
         VerificationError: V..., all findings of an invalid module.
         UnsupportedHloError: S010, an opcode or attribute that XLA does not know.
+        TypeError: for what is no module.
     """
+    if not isinstance(module, Module):
+        msg = (
+            f"a module is wanted, not {type(module).__name__}; hlo_passes.parse makes "
+            "one of HLO text"
+        )
+        raise TypeError(msg)
     found = findings(module)
     if any(one.severity != "unknown" for one in found):
         raise VerificationError(found)

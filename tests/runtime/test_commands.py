@@ -143,6 +143,38 @@ def test_devices_that_the_collectives_lack_are_refused(ring, capfd):
     assert "error[U027]: ring has collectives of device 3" in capfd.readouterr().out
 
 
+@pytest.mark.parametrize(
+    "groups", ["replica_groups={{0,1,2,3}}", "replica_groups={{0,1},{2,3}}"]
+)
+def test_devices_that_groups_leave_out_are_refused(tmp_path, capfd, groups):
+    path = tmp_path / "total.hlo"
+    path.write_text(f"""HloModule total, num_partitions=4
+
+%add (x: f32[], y: f32[]) -> f32[] {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}}
+
+ENTRY %main (a: f32[4]) -> f32[4] {{
+  %a = f32[4]{{0}} parameter(0)
+  ROOT %r = f32[4]{{0}} all-reduce(%a), channel_id=1, {groups}, use_global_device_ids=true, to_apply=%add
+}}
+""")
+    assert call(RUN, str(path), "--devices=8") == 2
+    said = capfd.readouterr().out
+    assert said.startswith(f"{path}:11:")
+    assert "error[U027]: the groups of %r are not over all of 8 devices" in said
+
+
+@pytest.mark.parametrize("limit", ["0.001", "0", "-1", "soon"])
+def test_a_limit_that_is_no_count_is_refused(ring, capsys, limit):
+    with pytest.raises(SystemExit) as ended:
+        call(RUN, ring, f"--time-limit-seconds={limit}")
+    assert ended.value.code == 2
+    assert f"{limit} is not a whole number from 1 on" in capsys.readouterr().err
+
+
 def test_a_loop_without_end_is_ended(tmp_path, capfd):
     path = tmp_path / "loop.hlo"
     path.write_text("""HloModule loop

@@ -163,3 +163,11 @@ def test_a_failure_is_the_callers(host_devices: Devices) -> None:
         planted(rows())
     assert [f.code for f in planted.installation.failures] == ["E001"]
     assert same_bits(jitted(rows()), jax.jit(mapped)(rows()))
+
+
+def test_what_cannot_be_called_is_refused() -> None:
+    number: Any = 3
+    with pytest.raises(TypeError, match=r"jit\(\) takes a function, not int"):
+        runtime.jit(number, passes=COMBINER)
+    with pytest.raises(TypeError, match=r"jit\(\) takes a function, not int"):
+        runtime.jit(passes=COMBINER)(number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -381,3 +382,11 @@ collective-permute(%v, %x, %v, %x), {pairs}
     np.testing.assert_array_equal(outputs[0], [[-4, -5, -6, -7], [0, -1, -2, -3]])
     np.testing.assert_array_equal(outputs[2], outputs[0])
     np.testing.assert_array_equal(outputs[3], outputs[1])
+
+
+def test_what_is_no_module_is_refused():
+    text: Any = "HloModule m"
+    with pytest.raises(TypeError, match="a module is wanted, not str"):
+        runtime.load(text)
+    with pytest.raises(TypeError, match="a module is wanted, not str"):
+        runtime.compare(text, text)
