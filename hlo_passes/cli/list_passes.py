@@ -11,6 +11,7 @@ from typing import Any
 
 from hlo_passes.cli.command import Command
 from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.errors import PipelineSpecError
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass, pass_targets
@@ -39,7 +40,7 @@ def describe(kind: type[Pass]) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
     return {
         "name": kind.name,
-        "purpose": (kind.__doc__ or "").strip().splitlines()[0],
+        "purpose": (kind.__doc__ or "").strip().partition("\n")[0],
         "options": [
             {
                 "name": f.name.replace("_", "-"),
@@ -53,9 +54,21 @@ def describe(kind: type[Pass]) -> dict[str, Any]:
     }
 
 
+def _row(name: str) -> dict[str, Any]:
+    try:
+        return {**describe(find_pass(name)), "name": name}
+    except PipelineSpecError as problem:
+        # One broken plug-in must not hide all others.
+        return {
+            "name": name,
+            "purpose": f"error[{problem.code}]: {problem.message}",
+            "options": [],
+        }
+
+
 def _run(arguments: argparse.Namespace) -> int:
-    kinds = [find_pass(name) for name in pass_targets()]
-    rows = sorted(map(describe, [*kinds, FixedPoint]), key=lambda r: r["name"])
+    rows = [*map(_row, pass_targets()), describe(FixedPoint)]
+    rows.sort(key=lambda row: row["name"])
     if arguments.json:
         sys.stdout.write(json.dumps({"passes": rows}, indent=1) + "\n")
         return ExitCode.DONE

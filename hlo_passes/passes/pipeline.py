@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from hlo_passes.errors import (
     FalseChangeReportError,
+    HloError,
     PassError,
     PipelineSpecError,
     PostconditionError,
@@ -118,7 +120,7 @@ class FixedPoint(Pass):
         for _ in range(self.max_iterations):
             round_changed = False
             for each in self.passes:
-                round_changed |= each.run(module, context, report)
+                round_changed |= _changed(each, module, context, report)
             if not round_changed:
                 return changed
             changed = True
@@ -168,26 +170,34 @@ class Pipeline:
             FalseChangeReportError: a pass's `changed` is a lie.
             PassError: a pass failed.
         """
-        unknown = tuple(
-            f.render().replace(" error[", " remark[", 1)
-            for f in verify(module, allow_unknown=True)
-        )
+        let_pass = verify(module, allow_unknown=True)
+        unknown = tuple(f.render().replace(" error[", " remark[", 1) for f in let_pass)
+        # What came in may be copied and moved; no pass may bring more of it in.
+        known = frozenset((f.code, f.message) for f in let_pass)
         before = module.instruction_count
         runs = []
         text = _Text(module)
         for each in self.passes:
-            runs.append(self._run_one(each, module, text, verify_each=verify_each))
+            runs.append(
+                self._run_one(each, module, text, known, verify_each=verify_each)
+            )
             if after_pass is not None:
                 after_pass(each.name, module)
         return PipelineResult(tuple(runs), before, module.instruction_count, unknown)
 
     def _run_one(
-        self, each: Pass, module: Module, text: _Text, *, verify_each: bool
+        self,
+        each: Pass,
+        module: Module,
+        text: _Text,
+        known: frozenset[tuple[str, str]],
+        *,
+        verify_each: bool,
     ) -> PassRun:
         before = text.now()
         report = Report()
         started = time.perf_counter()
-        changed = each.run(module, self.context, report)
+        changed = _changed(each, module, self.context, report)
         seconds = time.perf_counter() - started
         really = text.now() != before
         if changed != really:
@@ -196,13 +206,7 @@ class Pipeline:
                 f"{each.name} said that it {said} the module, which is not so"
             )
         if changed or verify_each:
-            try:
-                verify(module, allow_unknown=True)
-            except VerificationError as refused:
-                raise PostconditionError(
-                    f"{each.name} made a module that the verifier refuses:\n"
-                    f"{refused.render()}"
-                ) from refused
+            self._verify(each, module, known)
         if verify_each and each.checked_by:
             self._judge(each, module, before)
         remarks = list(report.remarks)
@@ -217,6 +221,21 @@ class Pipeline:
             dict(report.details),
             tuple(report.explanations),
         )
+
+    def _verify(
+        self, each: Pass, module: Module, known: frozenset[tuple[str, str]]
+    ) -> None:
+        """Refuse what a pass made, unknown opcodes and attributes of its own too."""
+        try:
+            let_pass = verify(module, allow_unknown=True)
+            made = tuple(f for f in let_pass if (f.code, f.message) not in known)
+            if made:
+                raise VerificationError(made)
+        except VerificationError as refused:
+            raise PostconditionError(
+                f"{each.name} made a module that the verifier refuses:\n"
+                f"{refused.render()}"
+            ) from refused
 
     def _judge(self, each: Pass, module: Module, before: str) -> None:
         """Put the result of a pass before those that judge it."""
@@ -233,6 +252,33 @@ class Pipeline:
             judge.check(
                 module, parse(before, filename=filename), self.context, Report()
             )
+
+
+def _changed(each: Pass, module: Module, context: PassContext, report: Report) -> bool:
+    """Run a pass; whatever it raises becomes an error of this project's.
+
+    Raises:
+        HloError: as the pass raised it.
+        PassError: E001, a pass of a user's own raised anything else, or gave no answer.
+    """
+    try:
+        changed = each.run(module, context, report)
+    except HloError:
+        raise
+    except (Exception, SystemExit) as problem:
+        place = traceback.extract_tb(problem.__traceback__)[-1]
+        raise PassError(
+            f"{each.name} raised {type(problem).__name__}: {problem}\n"
+            f"  at {place.filename}:{place.lineno}, in {place.name}",
+            code="E001",
+        ) from problem
+    if not isinstance(changed, bool):
+        raise PassError(
+            f"{each.name} returned {changed!r}, not whether it changed the module",
+            code="E001",
+            hint="`return True` or `return False` at the end of `run`",
+        )
+    return changed
 
 
 class _Text:

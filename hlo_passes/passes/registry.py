@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib
 import sys
+from dataclasses import dataclass
 
 from hlo_passes.errors import PipelineSpecError
 from hlo_passes.passes.base import Pass
@@ -77,43 +78,83 @@ PASSES: dict[str, str] = {
 def pass_targets() -> dict[str, str]:
     """All passes by name, sorted: 'module:class'; what is installed now.
 
-    Raises PipelineSpecError U014 when two distributions offer one name.
+    A name of this package's own is never another's; of a name that others offer twice
+    the first is told, and `find_pass` refuses it.
     """
-    _targets_along.cache_clear()
-    return dict(_targets_along(tuple(sys.path)))
+    _offers_along.cache_clear()
+    offers = _offers_along(tuple(sys.path))
+    others = {name: offered[0].target for name, offered in offers.items()}
+    return dict(sorted({**others, **PASSES}.items()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """One entry point: what it names, and whose it is."""
+
+    target: str
+    distribution: str
 
 
 @functools.cache
-def _targets_along(path: tuple[str, ...]) -> dict[str, str]:
-    """`pass_targets()`; reading it takes longer than most rewrites, so only once."""
+def _offers_along(path: tuple[str, ...]) -> dict[str, list[_Offer]]:
+    """Other distributions' passes; reading them takes longer than most rewrites."""
     from importlib.metadata import entry_points
 
-    targets = dict(PASSES)
-    owner = dict.fromkeys(PASSES, "hlo-passes")
+    offers: dict[str, list[_Offer]] = {}
     for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
-        distribution = entry.dist.name if entry.dist else "?"
-        if targets.get(entry.name, entry.value) != entry.value:
-            raise PipelineSpecError(
-                f"pass {entry.name} is offered twice: by {owner[entry.name]} and "
-                f"{distribution}",
-                code="U014",
-                hint="uninstall one of them",
-            )
-        targets[entry.name] = entry.value
-        owner[entry.name] = distribution
-    return dict(sorted(targets.items()))
+        offer = _Offer(entry.value, entry.dist.name if entry.dist else "?")
+        offered = offers.setdefault(entry.name, [])
+        if all(offer.target != other.target for other in offered):
+            offered.append(offer)
+    return offers
 
 
 def find_pass(name: str) -> type[Pass]:
-    """The class of a pass; PipelineSpecError U011 with the nearest name if unknown."""
-    target = PASSES.get(name) or _targets_along(tuple(sys.path)).get(name)
-    # Not there when they were read: perhaps it has been installed since.
-    target = target or pass_targets().get(name)
-    if target is None:
+    """The class of a pass.
+
+    Raises PipelineSpecError: U011 with the nearest name if it is unknown, U014 when two
+    distributions offer it, U015 when what an entry point names is no pass.
+    """
+    if name in PASSES:
+        return _load(name, _Offer(PASSES[name], "hlo-passes"))
+    offered = _offers_along(tuple(sys.path)).get(name)
+    if not offered:
+        # Not there when they were read: perhaps it has been installed since.
+        known = pass_targets()
+        offered = _offers_along(tuple(sys.path)).get(name)
+        if not offered:
+            raise PipelineSpecError(
+                f"there is no pass {name}",
+                code="U011",
+                hint=nearest(name, known) or "`hlo-passes list` shows them all",
+            )
+    if len(offered) > 1:
+        owners = " and ".join(o.distribution for o in offered)
         raise PipelineSpecError(
-            f"there is no pass {name}",
-            code="U011",
-            hint=nearest(name, pass_targets()) or "`hlo-passes list` shows them all",
+            f"pass {name} is offered twice: by {owners}",
+            code="U014",
+            hint="uninstall one of them",
         )
-    module_name, _, class_name = target.partition(":")
-    return getattr(importlib.import_module(module_name), class_name)
+    return _load(name, offered[0])
+
+
+def _load(name: str, offer: _Offer) -> type[Pass]:
+    module_name, _, class_name = offer.target.partition(":")
+    try:
+        kind = getattr(importlib.import_module(module_name), class_name)
+    except Exception as problem:  # importing another's module may raise anything
+        raise _unusable(
+            name, offer, f"{type(problem).__name__}: {problem}"
+        ) from problem
+    if not (isinstance(kind, type) and issubclass(kind, Pass)):
+        raise _unusable(name, offer, f"{class_name} is no subclass of Pass")
+    return kind
+
+
+def _unusable(name: str, offer: _Offer, problem: str) -> PipelineSpecError:
+    return PipelineSpecError(
+        f"pass {name} of {offer.distribution} cannot be loaded from {offer.target}: "
+        f"{problem}",
+        code="U015",
+        hint="mend or uninstall that distribution",
+    )

@@ -165,9 +165,9 @@ class _Search:
         except VerificationError as refused:
             return untried(f"the module is refused: {refused.code}")
         except HloError as failed:
-            return bad(f"{type(failed).__name__} {failed.code}")
-        except Exception as failed:  # a crash of any kind is what is sought
-            return bad(f"{type(failed).__name__}")
+            raised = failed.__cause__ if failed.code == "E001" else None
+            name = type(raised or failed).__name__
+            return bad(name if raised else f"{name} {failed.code}")
         if copy.to_text() == module.to_text():
             return GOOD
         self.trials += 1
@@ -191,6 +191,6 @@ def _runs_through(
     """Whether the passes come to their end at all."""
     try:
         _applied(module, passes, context)
-    except Exception:  # a crash of any kind is what is sought
+    except HloError:
         return False
     return True

@@ -162,7 +162,7 @@ def test_failing_passes_fail_the_compilation_with_their_message(
         for _ in range(2):
             with pytest.raises(jax.errors.JaxRuntimeError) as refused:
                 jitted(rows())
-            assert "error[E001]: a pass failed: ZeroDivisionError: planted" in str(
+            assert "error[E001]: planted raised ZeroDivisionError: planted" in str(
                 refused.value
             )
         assert float(jax.jit(lambda x: x + 1)(1.0)) == 2.0
