@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import ml_dtypes  # noqa: F401  (gives NumPy the names of the types it lacks)
 import numpy as np
 
-from hlo_passes.cli.files import write_bytes
+from hlo_passes.cli.files import require_file, write_bytes
 from hlo_passes.errors import UsageError
 from runtime.dtypes import element_type_of, is_native, numpy_dtype
 
@@ -51,13 +51,12 @@ def read_arrays(path: str, *, name: str | None = None) -> list[np.ndarray]:
         UsageError: U001 for no such file, U022 for one that is not of this form.
     """
     shown = name or path
+    require_file(path)
     try:
         # By way of the archive: np.load takes a bare array as well.
         zipfile.ZipFile(path).close()
         with np.load(path, allow_pickle=False) as file:
             entries = {key: file[key] for key in file.files}
-    except FileNotFoundError:
-        raise UsageError(f"there is no file {shown}", code="U001") from None
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
         # What NumPy says here is advice for its own callers (to allow pickles, say).
         raise UsageError(

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.cli.files import check_outputs, read_module, require_file, write_text
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 
@@ -62,6 +62,9 @@ def run_module(arguments: argparse.Namespace) -> int:
 
     if arguments.seed < 0:
         raise UsageError(f"--seed={arguments.seed} is negative", code="U024")
+    check_outputs(None, arguments.outputs or "")
+    if arguments.inputs:
+        require_file(arguments.inputs)
     module = read_module(arguments.input)
     other = read_module(arguments.against) if arguments.against else None
     for one in (module, other):
@@ -80,8 +83,6 @@ def run_module(arguments: argparse.Namespace) -> int:
         asked = topology_of(other, device_count=arguments.devices)
         if arguments.devices is None:
             _require_same_devices(topology, asked)
-    if arguments.inputs and not pathlib.Path(arguments.inputs).is_file():
-        raise UsageError(f"there is no file {arguments.inputs}", code="U001")
     with (
         run_process.ended_by_sigterm(),
         tempfile.TemporaryDirectory(prefix="hlo-passes-run-") as folder,
@@ -192,6 +193,7 @@ def lower_function(arguments: argparse.Namespace) -> int:
     """`hlo-passes lower`: a jitted function's module at a stage."""
     from runtime.lower_file import lower_file
 
+    check_outputs(arguments.output)
     if arguments.passes:
         write_text(arguments.output, _lower_with_passes(arguments).to_text())
         return ExitCode.DONE

@@ -16,7 +16,10 @@ from typing import Final
 import hlo_passes.cli.files as files
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from scheduler.commands import add_estimator_arguments
+from scheduler.commands import (
+    add_estimator_arguments,
+    check_estimator_arguments,
+)
 from scheduler.page.document import render_page
 from scheduler.page.encoding import Side
 from scheduler.schedule_diff import ScheduleDiff
@@ -58,6 +61,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from runtime.handed_over import compile_alone, hand_over, xla_version
 
+    check_estimator_arguments(arguments)
+    files.check_outputs(None, arguments.output or "", arguments.html or "")
     arguments.xla_version = arguments.xla_version or xla_version()
     alone = compile_alone(
         arguments.function, target=arguments.target, topology=arguments.topology

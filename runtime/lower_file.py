@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from hlo_passes.cli.files import require_file
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.spec import nearest
 from runtime.capture import lower
 from runtime.devices import devices_for, emulate
 from runtime.gpu_aot import device_count, gpu_devices
@@ -112,8 +114,7 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
         raise UserFunctionError(
             f"{function} is not of the form FILE.py:FUNCTION", hint="model.py:step"
         )
-    if not pathlib.Path(path).is_file():
-        raise UsageError(f"there is no file {path}", code="U001")
+    require_file(path)
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserFunctionError(
@@ -134,7 +135,10 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
     finally:
         sys.path.pop(0)
     if made is None:
-        raise UserFunctionError(f"{path} has no function {name}")
+        functions = [n for n, found in vars(module).items() if callable(found)]
+        raise UserFunctionError(
+            f"{path} has no function {name}", hint=nearest(name, functions)
+        )
     if not (isinstance(result, tuple) and len(result) == 2):
         raise UserFunctionError(
             f"{function} must return (jitted function, arguments)",

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
 from runtime import deadlock
 from runtime.devices import RuntimeHostError, device_count_flag, without_device_count
@@ -105,7 +106,7 @@ def run(
             raise WorkerAnswerError(fields["error"], code)
         return fields
     if deadlock.is_deadlock(log):
-        sys.stderr.write(
+        tell(
             f"{request.name} hangs in a collective; running it once more to find the "
             "missing devices ...\n"
         )
@@ -172,7 +173,7 @@ def _wait(
         return process.wait(_PROGRESS_AFTER_SECONDS)
     except subprocess.TimeoutExpired:
         count = request.topology[0] * request.topology[1]
-        sys.stderr.write(f"running {request.name} on {count} emulated devices ...\n")
+        tell(f"running {request.name} on {count} emulated devices ...\n")
     try:
         return process.wait(max(0.0, limit_seconds - (time.monotonic() - start)))
     except subprocess.TimeoutExpired:

@@ -17,13 +17,13 @@ from __future__ import annotations
 import csv
 import itertools
 import math
-import pathlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
+from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
 from scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
 from scheduler.latency.durations import TICKS_PER_US
@@ -160,10 +160,7 @@ def read_measurements(path: str) -> tuple[Measurement, ...]:
 
     Raises UsageError U001 (no such file), U214 (a row that is no measurement).
     """
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    text = read_text(path)
     numbered = [
         (number, line)
         for number, line in enumerate(text.splitlines(), 1)

@@ -14,7 +14,13 @@ from dataclasses import replace
 
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_bytes, write_text
+from hlo_passes.cli.files import (
+    check_outputs,
+    read_module,
+    require_file,
+    write_bytes,
+    write_text,
+)
 from hlo_passes.ir.module import Module
 from hlo_passes.verify.verifier import verify
 from scheduler.calibration import (
@@ -28,6 +34,7 @@ from scheduler.estimators.choice import (
     ESTIMATOR_NAMES,
     EstimatorSettings,
     collective_model,
+    estimator_names,
     make_estimator,
 )
 from scheduler.estimators.profile import (
@@ -93,6 +100,20 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def check_estimator_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse, before the work, files that are not there or that no estimator reads.
+
+    Raises UsageError U001, U209, U219.
+    """
+    estimator_names(
+        arguments.estimator, costs=arguments.costs, profile=arguments.profile
+    )
+    collectives, matmuls = arguments.collective_perf_table, arguments.matmul_perf_table
+    for path in (arguments.costs, arguments.profile, collectives, matmuls):
+        if path:
+            require_file(path)
+
+
 def settings_of(arguments: argparse.Namespace, module: Module) -> EstimatorSettings:
     """The settings that `add_estimator_arguments` read."""
     topology = topology_for(module, arguments.topology, arguments.devices)
@@ -134,9 +155,11 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_estimate(arguments: argparse.Namespace) -> int:
+    check_estimator_arguments(arguments)
     drawn = plot_format(arguments.plot) if arguments.plot else ""
     if arguments.write_profile:
         check_profile_name(arguments.write_profile)
+    check_outputs(None, arguments.plot or "", arguments.write_profile or "")
     names = [n for n in arguments.compare_targets.split(",") if n] or [arguments.target]
     for name in names:
         target(name)
@@ -195,6 +218,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_calibrate(arguments: argparse.Namespace) -> int:
+    check_outputs(None, arguments.output or "")
     part = target(arguments.target)
     found = calibrate(read_measurements(arguments.input), part)
     if arguments.output:

@@ -13,10 +13,11 @@ import gzip
 import importlib
 import os
 import pathlib
+import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir.module import Module
@@ -26,6 +27,7 @@ from hlo_passes.text.reader import parse
 
 READERS = "hlo_passes.readers"
 STDIN = "-"
+_STDOUT = "/dev/stdout"
 _GZIP = b"\x1f\x8b"
 
 
@@ -74,16 +76,46 @@ def _read_bytes(path: str) -> bytes:
             if sys.stdin is None:
                 raise UsageError("stdin is closed", code="U001")
             return sys.stdin.buffer.read()
-        return pathlib.Path(path).read_bytes()
-    except FileNotFoundError:
-        raise UsageError(
-            f"there is no file {path}", code="U001", hint=_near_file(path)
-        ) from None
     except OSError as problem:
-        reason = problem.strerror or str(problem)
-        raise UsageError(f"cannot read {path}: {reason}", code="U001") from problem
+        raise _unreadable(path, problem) from problem
+    return read_file(path)
+
+
+def read_file(path: str) -> bytes:
+    """The bytes of a file; UsageError U001 for one that cannot be read."""
+    try:
+        return pathlib.Path(path).read_bytes()
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
     except ValueError as problem:  # a name that no file can have
         raise UsageError(f"cannot read {path!r}: {problem}", code="U001") from problem
+
+
+def read_text(path: str) -> str:
+    """The UTF-8 text of a file; UsageError U001 for one that cannot be read."""
+    try:
+        return read_file(path).decode("utf-8")
+    except UnicodeDecodeError as problem:
+        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+
+
+def require_file(path: str) -> None:
+    """Refuse what cannot be read before the work on it begins; U001."""
+    try:
+        found = pathlib.Path(path).stat()
+    except OSError as problem:
+        raise _unreadable(path, problem) from problem
+    if stat.S_ISDIR(found.st_mode):
+        problem = IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        raise _unreadable(path, problem)
+
+
+def _unreadable(path: str, problem: OSError) -> UsageError:
+    if isinstance(problem, FileNotFoundError):
+        hint = _near_file(path)
+        return UsageError(f"there is no file {path}", code="U001", hint=hint)
+    reason = problem.strerror or str(problem)
+    return UsageError(f"cannot read {path}: {reason}", code="U001")
 
 
 def _near_file(path: str) -> str:
@@ -113,16 +145,55 @@ def write_bytes(path: str, data: bytes) -> None:
     _write_all(((path, data),))
 
 
+def check_outputs(*paths: str | None) -> None:
+    """Refuse outputs before the work for them is done; U003.
+
+    None and `-` are stdout, an empty name is none. Refused are a place that cannot be
+    written, and one for two outputs.
+    """
+    _require_places_of_their_own(paths)
+    for path in paths:
+        if path and path != STDIN:
+            check_writable(path)
+
+
 def check_writable(path: str) -> None:
     """Refuse a file that cannot be written before the work for it is done; U003."""
-    target = pathlib.Path(path)
+    target = _place(path)
     with _refusing(path):
         if target.is_dir():
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
+        if _is_stream(target):
+            return
         if not target.parent.is_dir():
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
         if not os.access(target.parent, os.W_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+
+def _place(path: str | None) -> pathlib.Path:
+    """Where an output goes, links followed; stdout's where it has no name."""
+    shown = _STDOUT if path is None or path == STDIN else path
+    return pathlib.Path(os.path.realpath(shown))
+
+
+def _is_stream(target: pathlib.Path) -> bool:
+    """Whether something is a device or a pipe: there is nothing to replace."""
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
+def _require_places_of_their_own(paths: Iterable[str | None]) -> None:
+    taken: set[pathlib.Path] = set()
+    for path in paths:
+        place = _place(path)
+        if path == "" or str(place) == os.devnull:
+            continue
+        if place in taken:
+            name = "stdout" if path is None or path == STDIN else path
+            raise UsageError(
+                f"two outputs go to {name}", code="U003", hint="a file for each"
+            )
+        taken.add(place)
 
 
 def write_texts(*outputs: tuple[str | None, str]) -> None:
@@ -140,29 +211,34 @@ def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
     """Write every file beside its place, and move them there when all are written.
 
     Raises UsageError U003 when something cannot be written, or two have one place.
+    Files are written also where whoever read stdout has gone (BrokenPipeError, then).
     """
-    places: dict[pathlib.Path, pathlib.Path] = {}
+    _require_places_of_their_own(path for path, _ in outputs)
+    written: list[tuple[str, pathlib.Path, pathlib.Path]] = []
+    gone: BrokenPipeError | None = None
     try:
         for path, data in outputs:
-            name = "stdout" if path is None else path
-            with _refusing(name):
+            with _refusing("stdout" if path is None else path):
                 if path is None or path == STDIN:
-                    sys.stdout.buffer.write(data)
-                    sys.stdout.flush()
+                    try:
+                        sys.stdout.buffer.write(data)
+                        sys.stdout.flush()
+                    except BrokenPipeError as problem:
+                        gone = problem
                     continue
-                target = pathlib.Path(path)
-                if target.exists() and not target.is_file() and not target.is_dir():
-                    target.write_bytes(data)  # a device or a pipe: nothing to replace
+                target = _place(path)
+                if _is_stream(target):
+                    target.write_bytes(data)
                     continue
-                if target in places.values():
-                    raise UsageError(f"two outputs go to {path}", code="U003")
-                places[_written_beside(target, data)] = target
-        for temporary, target in places.items():
-            with _refusing(str(target)):
+                written.append((path, _written_beside(target, data), target))
+        for path, temporary, target in written:
+            with _refusing(path):
                 temporary.replace(target)
     finally:
-        for temporary in places:
+        for _, temporary, _ in written:
             temporary.unlink(missing_ok=True)
+    if gone is not None:
+        raise gone
 
 
 @contextlib.contextmanager

@@ -16,6 +16,7 @@ from absl.flags import argparse_flags
 
 from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
 from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
+from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
 from hlo_passes.passes.spec import nearest
 
@@ -30,7 +31,7 @@ class _Parser(argparse_flags.ArgumentParser):
 
     def error(self, message: str, hint: str = "") -> NoReturn:
         hint = hint or f"`{self.prog} --help` shows what it takes"
-        sys.stderr.write(f"{self.prog}: error[U000]: {message}\n  help: {hint}\n")
+        tell(f"{self.prog}: error[U000]: {message}\n  help: {hint}\n")
         raise SystemExit(ExitCode.USAGE)
 
     def check_options(self, arguments: Sequence[str]) -> None:
@@ -70,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
     except HloError as problem:
-        sys.stderr.write(problem.render() + "\n")
+        tell(problem.render() + "\n")
         code = exit_code_of(problem)
     except KeyboardInterrupt:
         code = _INTERRUPTED
@@ -90,7 +91,7 @@ def _output_failed(problem: OSError, code: int = ExitCode.DONE) -> int:
     if code or isinstance(problem, BrokenPipeError):
         # Whoever read our output has gone; nothing is wrong here.
         return code
-    sys.stderr.write(f"hlo-passes: error[U003]: {problem}\n")
+    tell(f"hlo-passes: error[U003]: {problem}\n")
     return ExitCode.USAGE
 
 
@@ -105,8 +106,8 @@ def _open_closed_streams() -> None:
 
 def _run(arguments: list[str]) -> int:
     if not arguments:
-        sys.stderr.write("hlo-passes: error[U004]: no subcommand is given\n\n")
-        sys.stderr.write(_overview())
+        tell("hlo-passes: error[U004]: no subcommand is given\n\n")
+        tell(_overview())
         return ExitCode.USAGE
     if arguments[0] in ("-h", "--help", "help"):
         sys.stdout.write(_overview())
@@ -119,9 +120,9 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     command = _find(name)
     if command is None:
-        sys.stderr.write(f"hlo-passes: error[U004]: there is no subcommand {name}\n")
+        tell(f"hlo-passes: error[U004]: there is no subcommand {name}\n")
         near = nearest(name, command_targets())
-        sys.stderr.write(f"  help: {near or '`hlo-passes --help` lists them'}\n")
+        tell(f"  help: {near or '`hlo-passes --help` lists them'}\n")
         return ExitCode.USAGE
     parser = _Parser(
         prog=f"hlo-passes {name}", description=command.help, allow_abbrev=False

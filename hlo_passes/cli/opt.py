@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
-import pathlib
 import re
-import sys
 
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_texts
-from hlo_passes.cli.progress import show_progress
+from hlo_passes.cli.files import check_outputs, read_module, require_file, write_texts
+from hlo_passes.cli.progress import show_progress, tell
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import PassContext
@@ -56,8 +54,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    if arguments.costs and not pathlib.Path(arguments.costs).is_file():
-        raise UsageError(f"there is no file {arguments.costs}", code="U001")
+    check_outputs(arguments.output, arguments.report or "")
+    if arguments.costs:
+        require_file(arguments.costs)
     if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
         raise UsageError(
             f"--topology={arguments.topology} is not of the form PxHxG", code="U202"
@@ -84,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     def print_after(name: str, after: Module) -> None:
         if name in arguments.print_after or "all" in arguments.print_after:
-            sys.stderr.write(f"// after {name}\n{after.to_text()}\n")
+            tell(f"// after {name}\n{after.to_text()}\n")
 
     result = pipeline.run(
         module, verify_each=arguments.verify_each, after_pass=print_after
@@ -95,16 +94,16 @@ def _run(arguments: argparse.Namespace) -> int:
         report = json.dumps(result.to_json(), indent=1) + "\n"
         outputs.insert(0, (arguments.report, report))
     write_texts(*outputs)
-    sys.stderr.write(explained)
+    tell(explained)
     if arguments.timing:
         for run in result.passes:
-            sys.stderr.write(f"{run.seconds:9.3f} s  {run.name}\n")
+            tell(f"{run.seconds:9.3f} s  {run.name}\n")
     if arguments.remarks:
         for run in result.passes:
             for remark in run.remarks:
-                sys.stderr.write(f"{run.name}: {remark}\n")
+                tell(f"{run.name}: {remark}\n")
     for unknown in result.unknown:
-        sys.stderr.write(unknown + "\n")
+        tell(unknown + "\n")
     return ExitCode.DONE
 
 

@@ -1,19 +1,29 @@
-"""One line on stderr about what takes more than a second, written over by the next.
+"""What is told on stderr; above all one line about what takes more than a second.
 
 scheduling %main.2500: 40,000 of 62,000 instructions
 """
 
 from __future__ import annotations
 
+import os
 import sys
 
 _ERASE_LINE = "\r\033[K"
 
 
+def tell(text: str) -> None:
+    """Write on stderr; where nobody reads it any more, the work goes on without."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        # What is still kept would fail again at every write, and at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
 def show_progress(line: str) -> None:
     """Show a line; on a terminal it replaces the one before, '' clears it."""
     if sys.stderr.isatty():
-        sys.stderr.write(_ERASE_LINE + line)
-        sys.stderr.flush()
+        tell(_ERASE_LINE + line)
     elif line:
-        sys.stderr.write(line + "\n")
+        tell(line + "\n")

@@ -8,6 +8,7 @@ import sys
 from hlo_passes.cli.command import Command
 from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
 from hlo_passes.cli.files import read_module
+from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
 from hlo_passes.verify.verifier import verify
 
@@ -23,7 +24,7 @@ def _run(arguments: argparse.Namespace) -> int:
             module = read_module(path)
             verify(module)
         except HloError as problem:
-            sys.stderr.write(problem.render() + "\n")
+            tell(problem.render() + "\n")
             worst = max(worst, exit_code_of(problem))
         else:
             count = module.instruction_count

@@ -13,7 +13,13 @@ from typing import TYPE_CHECKING
 
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.cli.files import (
+    check_outputs,
+    read_module,
+    require_file,
+    write_text,
+)
+from hlo_passes.cli.progress import tell
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
 
@@ -56,6 +62,12 @@ def _run(arguments: argparse.Namespace) -> int:
     from runtime.bisect.search import bisect
     from runtime.devices import topology_of
 
+    if arguments.json:
+        check_outputs(None, arguments.output or "")
+    else:
+        check_outputs(arguments.output)
+    if arguments.costs:
+        require_file(arguments.costs)
     context = PassContext(
         target=arguments.target,
         topology=arguments.topology,
@@ -75,19 +87,21 @@ def _run(arguments: argparse.Namespace) -> int:
         oracle = CrashOracle()
 
     def progress(text: str) -> None:
-        sys.stderr.write(f"{text}\n")
+        tell(f"{text}\n")
 
     try:
         found = bisect(module, pipeline, oracle, progress)
     finally:
         oracle.close()
     text = found.module.to_text()
+    if arguments.output:
+        write_text(arguments.output, text)
     if arguments.json:
         sys.stdout.write(json.dumps(_json(found, text), indent=1) + "\n")
     else:
-        sys.stderr.write("".join(f"{line}\n" for line in report_lines(found)))
-    if arguments.output or not arguments.json:
-        write_text(arguments.output, text)
+        tell("".join(f"{line}\n" for line in report_lines(found)))
+        if not arguments.output:
+            write_text(None, text)
     return ExitCode.DONE
 
 

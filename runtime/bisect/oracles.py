@@ -16,6 +16,7 @@ import sys
 import tempfile
 from typing import Any, Protocol
 
+from hlo_passes.cli.files import require_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from runtime.bisect.verdict import GOOD, Verdict, bad, untried
@@ -60,8 +61,7 @@ class ScriptOracle:
 
         Raises UsageError U001 where there is no such file.
         """
-        if not pathlib.Path(script).is_file():
-            raise UsageError(f"there is no file {script}", code="U001")
+        require_file(script)
         self._script = str(pathlib.Path(script).resolve())
         self._timeout_seconds = timeout_seconds
 

@@ -112,26 +112,25 @@ _MAKERS: Final[dict[str, Callable[[EstimatorSettings], Estimator]]] = {
     "table": _table,
 }
 ESTIMATOR_NAMES: Final = tuple(_MAKERS)
+#: Option that names a file -> the estimator that reads it.
+_READERS: Final = {"costs": "table", "profile": "profile"}
 
 
-def make_estimator(
-    names: str, settings: EstimatorSettings | None = None
-) -> EstimatorStack:
-    """The stack that `names` spells: one name or several joined by '+'.
+def estimator_names(
+    names: str, *, costs: str = "", profile: str = ""
+) -> tuple[str, ...]:
+    """The list that `names` spells: one name or several joined by '+'.
 
     A profile leaves gaps, so `sol` (as in XLA) stands behind one that ends the list. An
     empty text is `table` where costs are given, else `profile` where a profile is, else
     `sol`.
 
-    Raises UsageError U207, U208, U209 and those of the files.
+    Raises UsageError U209, and U219 for a file that no estimator of the list reads.
     """
-    settings = settings or EstimatorSettings()
     if not names:
-        given = "profile" if settings.profile else DEFAULT_ESTIMATOR
-        names = "table" if settings.costs else given
+        names = "profile" if profile else DEFAULT_ESTIMATOR
+        names = "table" if costs else names
     wanted = [part.strip() for part in names.split("+")]
-    if wanted[-1] == "profile":
-        wanted.append(DEFAULT_ESTIMATOR)
     for name in wanted:
         if name not in _MAKERS:
             raise UsageError(
@@ -139,6 +138,36 @@ def make_estimator(
                 code="U209",
                 hint=nearest(name, _MAKERS) or f"one of {', '.join(_MAKERS)}",
             )
+    given = {"costs": costs, "profile": profile}
+    for option, reader in _READERS.items():
+        if given[option] and reader not in wanted:
+            raise _unread(option, given[option], names)
+    if wanted[-1] == "profile":
+        wanted.append(DEFAULT_ESTIMATOR)
+    return tuple(wanted)
+
+
+def _unread(option: str, file: str, names: str) -> UsageError:
+    reader = _READERS[option]
+    both = f"profile+{names}" if option == "profile" else f"{names}+table"
+    one_by_one = "profile" in (option, names)
+    return UsageError(
+        f"{option}={file} is given, and the estimator {names} does not read it",
+        code="U219",
+        hint=f"the estimator {reader} does"
+        + (f"; {both} asks one after the other" if one_by_one else ""),
+    )
+
+
+def make_estimator(
+    names: str, settings: EstimatorSettings | None = None
+) -> EstimatorStack:
+    """The stack that `names` spells, as `estimator_names` reads them.
+
+    Raises UsageError U207, U208, U209, U219 and those of the files.
+    """
+    settings = settings or EstimatorSettings()
+    wanted = estimator_names(names, costs=settings.costs, profile=settings.profile)
     return EstimatorStack(tuple(_MAKERS[name](settings) for name in wanted))
 
 
@@ -164,4 +193,8 @@ def estimator_for(
     machine = topology_for(module, topology, devices)
     if isinstance(estimator, str):
         estimator = make_estimator(estimator, replace(settings, topology=machine))
+    elif settings.costs or settings.profile:
+        option = "costs" if settings.costs else "profile"
+        file = settings.costs or settings.profile
+        raise _unread(option, file, estimator.name)
     return estimator, machine

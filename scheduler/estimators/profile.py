@@ -16,13 +16,13 @@ the profiler's `profiled_instructions.proto`.
 from __future__ import annotations
 
 import math
-import pathlib
 import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -192,10 +192,7 @@ def read_profile(path: str, fingerprint: str = "") -> Profile:
         UsageError: U001 (no such file), U205 (no profile, or not microseconds).
         ParseError: P400, broken text.
     """
-    try:
-        data = pathlib.Path(path).read_bytes()
-    except OSError as problem:
-        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    data = read_file(path)
     profile = _from_binary(data)
     if profile is None:
         try:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import gzip
 import json
-import pathlib
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.instruction import Instruction
 from scheduler.estimators.base import LOW, is_start
@@ -56,13 +56,11 @@ def read_costs(path: str) -> TableEstimator:
 
     Raises UsageError U001 (no such file), U206 (not such a file).
     """
+    data = read_file(path)
     try:
-        data = pathlib.Path(path).read_bytes()
         text = (gzip.decompress(data) if data[:2] == _GZIP else data).decode()
         view: Any = json.loads(text)
-    except OSError as problem:
-        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
-    except (ValueError, EOFError, zlib.error, RecursionError) as problem:
+    except (OSError, ValueError, EOFError, zlib.error, RecursionError) as problem:
         raise _refuse(path, f"not JSON: {problem}") from problem
     if not isinstance(view, dict) or not any(key in view for key in _KEYS):
         raise _refuse(path, f"none of the keys {', '.join(_KEYS)}")

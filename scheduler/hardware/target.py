@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Final
 
+from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
 from hlo_passes.passes.spec import nearest
 from scheduler.hardware.text_proto import (
@@ -129,8 +130,7 @@ def target_text(name: str) -> str:
     if name in target_names():
         folder = resources.files("scheduler").joinpath("data", "gpu_targets")
         return folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
-    path = pathlib.Path(name)
-    if not path.is_file():
+    if not pathlib.Path(name).is_file():
         names = target_names()
         raise UsageError(
             f"there is no target {name}",
@@ -139,10 +139,7 @@ def target_text(name: str) -> str:
             or nearest(name, names)
             or f"one of {', '.join(names)}, or a .txtpb file",
         )
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"cannot read {name}: {problem}", code="U001") from problem
+    return read_text(name)
 
 
 def _beginning_with(name: str, names: tuple[str, ...]) -> str:

@@ -16,13 +16,13 @@ Source: openxla/xla `collective_interpolator.cc`, `matmul_interpolator.cc`,
 
 from __future__ import annotations
 
-import pathlib
 from dataclasses import dataclass
 from math import prod
 from typing import Final
 
 import numpy as np
 
+from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.replica_groups import ReplicaGroups
 from hlo_passes.ir.shapes import BITS
@@ -159,10 +159,7 @@ def _refuse(path: str, what: str) -> UsageError:
 
 
 def _entries(path: str, target: Target) -> list[Message]:
-    try:
-        text = pathlib.Path(path).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as problem:
-        raise UsageError(f"cannot read {path}: {problem}", code="U001") from problem
+    text = read_text(path)
     devices = submessages(parse_text_proto(text, path), "entries")
     for device in devices:
         if string(device, "key") == target.table_key:

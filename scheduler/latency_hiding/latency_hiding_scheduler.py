@@ -15,7 +15,11 @@ from typing import Any, ClassVar, Final
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.choice import EstimatorSettings, make_estimator
+from scheduler.estimators.choice import (
+    EstimatorSettings,
+    estimator_names,
+    make_estimator,
+)
 from scheduler.estimators.stack import EstimatorStack
 from scheduler.hardware.target import target
 from scheduler.hardware.topology import topology_for
@@ -47,7 +51,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     Attributes:
         estimator: approximate, gpu-approximate, sol, ring, profile, table; several
             joined by '+'. None: table where costs are given, profile where a profile
-            is, else sol, as in XLA.
+            is, else sol, as in XLA. Costs and a profile that none of them reads are
+            refused.
         costs: file of costs by name; none: what the pipeline was given.
         profile: file of measured costs.
         target: GPU description; none: what the pipeline was given.
@@ -77,8 +82,9 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     rules: str | tuple[Rule, ...] = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range (U013)."""
+        """Refuse what is out of range (U013), and files that nothing reads (U219)."""
         SchedulerSettings.__post_init__(self)
+        estimator_names(self.estimator, costs=self.costs, profile=self.profile)
         if self.memory_limit_slop_factor < 0:
             raise ValueError("memory-limit-slop-factor is a percentage, 0 or more")
 
@@ -123,10 +129,10 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     def make_estimator(self, module: Module, context: PassContext) -> EstimatorStack:
         """The estimator that the options ask for."""
         topology = self.topology or context.topology
-        costs = self.costs or context.costs
-        names = self.estimator
-        if not names and self.profile:
-            names = "profile"
+        # The pipeline's costs are for the passes that do not say what they price with.
+        names = self.estimator or ("profile" if self.profile else "")
+        is_table = not names or "table" in estimator_names(names)
+        costs = self.costs or (context.costs if is_table else "")
         stack = make_estimator(
             names,
             EstimatorSettings(

@@ -17,10 +17,13 @@ from typing import Final
 
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_text
+from hlo_passes.cli.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.verify.verifier import verify
-from scheduler.commands import add_estimator_arguments
+from scheduler.commands import (
+    add_estimator_arguments,
+    check_estimator_arguments,
+)
 from scheduler.page.comparison import compare_command
 from scheduler.schedule_moves import Simulated
 from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
@@ -60,6 +63,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     check_sweep_arguments(arguments)
+    check_estimator_arguments(arguments)
+    shown = (arguments.trace, arguments.html, arguments.plot)
+    check_outputs(None, *(path or "" for path in shown))
     with garbage_collection_paused():
         module = read_module(arguments.input)
         verify(module, allow_unknown=True)

@@ -8,6 +8,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeVar
 
+from hlo_passes.cli.progress import tell
+
 _Item = TypeVar("_Item")
 #: Seconds between two lines where there is no bar.
 _QUIET_S = 1.0
@@ -54,4 +56,4 @@ def _with_lines(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item
         now = time.monotonic()
         if now - told >= _QUIET_S and done < total:
             told = now
-            sys.stderr.write(f"{what}: {done} of {total}\n")
+            tell(f"{what}: {done} of {total}\n")

@@ -130,3 +130,138 @@ def test_there_is_at_least_one_device(count: str) -> None:
 def test_no_subcommand(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert capsys.readouterr().err.startswith("hlo-passes: error[U004]")
+
+
+# -- one place for each output ---------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*OPT, "-o", "both", "--report={}/both"),
+        (*OPT, "-o", "both", "--report=folder/../both"),
+        (*OPT, "-o", "link", "--report=linked"),
+        (*OPT, "--report=-"),
+        (*OPT, "-o", "-", "--report=/dev/stdout"),
+        ("simulate", "t.hlo", "--html=both", "--trace=./both"),
+        ("simulate", "t.hlo", "--json", "--trace=-"),
+        ("simulate", "t.hlo", "--html=-", "--against=t.hlo"),
+        ("estimate", "t.hlo", "--write-profile=out.pb"),
+        ("calibrate", "rows.csv", "-o", "-"),
+        ("compile", "m.py:f", "--passes=x", "-o", "both", "--html=./both"),
+        ("bisect", "t.hlo", "--passes=hlo-dce", "--json", "-o", "-"),
+        ("run", "t.hlo", "--outputs=-"),
+    ],
+    ids=" ".join,
+)
+def test_two_outputs_in_one_place_are_refused_before_the_work(
+    arguments: tuple[str, ...],
+    folder: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "link").symlink_to("linked")
+    (folder / "out.pb").symlink_to("/dev/stdout")
+    (folder / "t.hlo").unlink()  # nothing is read
+    assert main([a.format(folder) for a in arguments]) == 2
+    told = capsys.readouterr()
+    assert (told.out, told.err.partition(" ")[0]) == ("", "error[U003]:")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (*OPT, "-o", "{}"),
+        (*OPT, "--report={}"),
+        ("simulate", "t.hlo", "--trace={}"),
+        ("calibrate", "rows.csv", "-o", "{}"),
+        ("compile", "m.py:f", "--passes=x", "--html={}"),
+        ("bisect", "t.hlo", "--passes=hlo-dce", "-o", "{}"),
+        ("run", "t.hlo", "--outputs={}"),
+        ("lower", "m.py:f", "-o", "{}"),
+    ],
+    ids=" ".join,
+)
+@pytest.mark.parametrize("place", ["absent/x", "folder"])
+def test_no_place_is_refused_before_the_work(
+    arguments: tuple[str, ...],
+    place: str,
+    folder: pathlib.Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "t.hlo").unlink()
+    assert main([a.format(place) for a in arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"error[U003]: cannot write {place}: ")
+
+
+def test_links_are_written_through_and_devices_shared(folder: pathlib.Path) -> None:
+    (folder / "link").symlink_to("linked")
+    assert main([*OPT, "-o", "link", "--report=/dev/null"]) == 0
+    assert (folder / "link").is_symlink()
+    assert (folder / "linked").read_text().startswith("HloModule t")
+    assert main([*OPT, "-o", "/dev/null", "--report=/dev/null"]) == 0
+
+
+def test_stdout_by_its_name(folder: pathlib.Path) -> None:
+    assert shell((*OPT, "-o", "/dev/stdout"), ">named.hlo") == (0, "")
+    assert (folder / "named.hlo").read_text().startswith("HloModule t")
+    code, told = shell((*OPT, "--report=r.json"), ">r.json")
+    assert (code, told.splitlines()[0]) == (2, "error[U003]: two outputs go to r.json")
+
+
+# -- readers that have gone ------------------------------------------------------------
+
+
+def with_nobody_reading(*arguments: str) -> int:
+    """The exit code of a command whose stdout and stderr are closed pipes."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "hlo_passes", *arguments],
+        stdout=writing, stderr=writing, check=False,
+    )  # fmt: skip
+    os.close(writing)
+    return done.returncode
+
+
+def test_files_are_written_when_nobody_reads_the_rest(folder: pathlib.Path) -> None:
+    assert with_nobody_reading(*OPT, "--report=r.json", "--timing") == 0
+    assert (folder / "r.json").exists()
+    assert with_nobody_reading(*OPT, "-o", "o.hlo", "--print-after=all") == 0
+    assert (folder / "o.hlo").exists()
+
+
+def test_a_failure_stays_one_when_nobody_reads_of_it() -> None:
+    assert with_nobody_reading("verify", "absent.hlo") == 2
+    assert with_nobody_reading("opt", "absent.hlo", "--passes=hlo-dce") == 2
+    assert with_nobody_reading("opt", "t.hlo") == 2
+
+
+# -- folders ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("verify", "{}"),
+        (*OPT, "--costs={}"),
+        ("estimate", "t.hlo", "--costs={}"),
+        ("simulate", "t.hlo", "--profile={}"),
+        ("estimate", "t.hlo", "--matmul-perf-table={}"),
+        ("calibrate", "{}"),
+        ("bisect", "t.hlo", "--passes=hlo-dce", "--script={}"),
+        ("run", "t.hlo", "--inputs={}"),
+        ("lower", "{}:f"),
+    ],
+    ids=" ".join,
+)
+def test_a_folder_and_an_absent_file_are_told_apart(
+    arguments: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([a.format("folder") for a in arguments]) == 2
+    assert main([a.format("foldr") for a in arguments]) == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "error[U001]: cannot read folder: Is a directory",
+        "error[U001]: there is no file foldr",
+        "  help: did you mean folder?",
+    ]

@@ -110,12 +110,13 @@ def test_a_written_profile_reads_back(module_file, tmp_path, capsys) -> None:
         ("--write-profile=x.txt", "U217"),
         ("--compare-targets=b200,b20", "U200"),
         ("--costs=nowhere.json", "U001"),
+        ("--estimator=sol --costs=nowhere.json", "U219"),
         ("--collective-perf-table=nowhere", "U001"),
     ],
 )
 def test_wrong_usage_is_named(module_file, word, code) -> None:
     with pytest.raises(UsageError) as refused:
-        run(ESTIMATE, module_file, word)
+        run(ESTIMATE, module_file, *word.split())
     assert refused.value.code == code
 
 

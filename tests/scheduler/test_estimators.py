@@ -123,6 +123,33 @@ def test_estimators_that_cannot_be_made(names, code) -> None:
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("names", "given", "told"),
+    [
+        ("sol", {"costs": "c"}, "costs=c is given, and the estimator sol does not"),
+        ("ring", {"profile": "p"}, "profile=p is given, and the estimator ring does"),
+        ("", {"costs": "c", "profile": "p"}, "the estimator table does not read it"),
+        ("profile", {"costs": "c", "profile": "p"}, "the estimator profile does not"),
+    ],
+)
+def test_a_file_that_nothing_would_read_is_refused(names, given, told) -> None:
+    with pytest.raises(UsageError, match=told) as refused:
+        make_estimator(names, EstimatorSettings(**given))
+    assert refused.value.code == "U219"
+    module = hlo_passes.parse("ENTRY %e {\n  ROOT %p = f32[4] parameter(0)\n}\n")
+    with pytest.raises(UsageError, match="does not read it"):
+        estimate(module, estimator=make_estimator("sol"), **given)
+
+
+def test_costs_stand_behind_a_profile(tmp_path) -> None:
+    file = tmp_path / "costs.json"
+    file.write_text('{"node_cost_us": {"f": 7}}')
+    measured = tmp_path / "p.pbtxt"
+    measured.write_text(Profile({"g": 3.0}).to_text())
+    settings = EstimatorSettings(costs=str(file), profile=str(measured))
+    assert make_estimator("profile + table", settings).name == "profile+table"
+
+
 # -- profiles --------------------------------------------------------------------------
 
 

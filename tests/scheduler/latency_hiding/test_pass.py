@@ -375,6 +375,21 @@ def test_costs_come_from_the_context(tmp_path: pathlib.Path) -> None:
     assert after["total wasted cycles"] == 7.0
 
 
+@pytest.mark.parametrize("estimator", ["sol", "ring"])
+def test_costs_of_the_context_give_way_to_an_estimator(estimator: str) -> None:
+    context = PassContext(costs="absent")
+    run(one_gather(1).text(), f"estimator={estimator}", context)
+
+
+@pytest.mark.parametrize("outside", [PASS, "gpu-schedule"])
+def test_costs_that_the_estimator_does_not_read_are_refused(outside: str) -> None:
+    with pytest.raises(UsageError, match="estimator sol does not read it") as caught:
+        hlo_passes.Pipeline.parse(f"{outside}{{estimator=sol,costs=absent.json}}").run(
+            hlo_passes.parse(one_gather(1).text())
+        )
+    assert caught.value.code == "U219"
+
+
 def test_progress_is_told_from_one_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
     from scheduler.latency_hiding import driver, loop
 
