@@ -1,10 +1,11 @@
-"""Small random modules that make trouble for buffers: updates, loops, repeats."""
+"""Random modules that make trouble for buffers: updates, loops, repeats, layouts."""
 
 from __future__ import annotations
 
 import numpy as np
 
-_SIZE = 8
+#: A square that is not its own transpose.
+_FIXED = "{{1, 2, 3, 4}, {5, 6, 7, 8}, {9, 8, 7, 6}, {5, 4, 3, 2}}"
 
 
 class _Writer:
@@ -22,9 +23,10 @@ class _Writer:
         return f"%v{self.count}"
 
     def body(self, values: list[str], length: int, depth: int) -> list[str]:
-        """Lines that extend `values` (all f32[8]) by new ones."""
+        """Lines that extend `values` (all f32[4,4]) by new ones."""
         lines: list[str] = []
-        kinds = ["negate", "add", "maximum", "update", "permute", "reduce", "copy"]
+        kinds = ["negate", "add", "maximum", "turn", "update", "permute", "reduce"]
+        kinds += ["copy"]
         kinds += ["loop", "call"] if depth else []
         for _ in range(length):
             kind = self.pick(kinds)
@@ -34,26 +36,32 @@ class _Writer:
         return lines
 
     def _negate(self, result, values, depth):
-        return [f"{result} = f32[8] negate({self.pick(values)})"]
+        return [f"{result} = f32[4,4] negate({self.pick(values)})"]
 
     def _copy(self, result, values, depth):
-        return [f"{result} = f32[8] copy({self.pick(values)})"]
+        return [f"{result} = f32[4,4] copy({self.pick(values)})"]
 
     def _add(self, result, values, depth):
-        return [f"{result} = f32[8] add({self.pick(values)}, {self.pick(values)})"]
+        return [f"{result} = f32[4,4] add({self.pick(values)}, {self.pick(values)})"]
 
     def _maximum(self, result, values, depth):
         first, second = self.pick(values), self.pick(values)
-        return [f"{result} = f32[8] maximum({first}, {second})"]
+        return [f"{result} = f32[4,4] maximum({first}, {second})"]
+
+    def _turn(self, result, values, depth):
+        return [
+            f"{result} = f32[4,4] transpose({self.pick(values)}), dimensions={{1,0}}"
+        ]
 
     def _update(self, result, values, depth):
         part, at = self.name(), self.name()
-        low = int(self.generator.integers(0, 6))
+        low = int(self.generator.integers(0, 3))
         return [
-            f"{part} = f32[2] slice({self.pick(values)}), slice={{[{low}:{low + 2}]}}",
-            f"{at} = s32[] constant({int(self.generator.integers(0, 7))})",
-            f"{result} = f32[8] dynamic-update-slice({self.pick(values)}, {part}, "
-            f"{at})",
+            f"{part} = f32[2,3] slice({self.pick(values)}), "
+            f"slice={{[{low}:{low + 2}], [1:4]}}",
+            f"{at} = s32[] constant({int(self.generator.integers(0, 4))})",
+            f"{result} = f32[4,4] dynamic-update-slice({self.pick(values)}, {part}, "
+            f"{at}, {at})",
         ]
 
     def _permute(self, result, values, depth):
@@ -61,7 +69,7 @@ class _Writer:
         shift = int(self.generator.integers(1, 4))
         pairs = ",".join(f"{{{s},{(s + shift) % 4}}}" for s in range(4))
         return [
-            f"{result} = f32[8] collective-permute({self.pick(values)}), "
+            f"{result} = f32[4,4] collective-permute({self.pick(values)}), "
             f"channel_id={self.channel}, source_target_pairs={{{pairs}}}"
         ]
 
@@ -70,24 +78,24 @@ class _Writer:
         groups = self.pick(["{{0,1,2,3}}", "{{0,1},{2,3}}", "{{0,3},{1,2}}"])
         start = self.name()
         return [
-            f"{start} = f32[8] all-reduce-start({self.pick(values)}), "
+            f"{start} = f32[4,4] all-reduce-start({self.pick(values)}), "
             f"channel_id={self.channel}, replica_groups={groups}, "
             "use_global_device_ids=true, to_apply=%largest",
-            f"{result} = f32[8] all-reduce-done({start})",
+            f"{result} = f32[4,4] all-reduce-done({start})",
         ]
 
     def _call(self, result, values, depth):
         function, root = self.name(), self.name()
         inner = [self.name(), self.name()]
-        lines = [f"{p} = f32[8] parameter({n})" for n, p in enumerate(inner)]
+        lines = [f"{p} = f32[4,4] parameter({n})" for n, p in enumerate(inner)]
         lines += self.body(inner, 3, depth - 1)
-        lines.append(f"ROOT {root} = f32[8] add({inner[-1]}, {self.pick(inner)})")
+        lines.append(f"ROOT {root} = f32[4,4] add({inner[-1]}, {self.pick(inner)})")
         self._computation(function, lines)
         first, second = self.pick(values), self.pick(values)
-        return [f"{result} = f32[8] call({first}, {second}), to_apply={function}"]
+        return [f"{result} = f32[4,4] call({first}, {second}), to_apply={function}"]
 
     def _loop(self, result, values, depth):
-        shape = "(s32[], f32[8], f32[8], f32[8])"
+        shape = "(s32[], f32[4,4], f32[4,4], f32[4,4])"
         body, condition = self.name(), self.name()
         state, number, one, more = (self.name() for _ in range(4))
         inner = [self.name() for _ in range(3)]
@@ -95,7 +103,7 @@ class _Writer:
             f"{state} = {shape} parameter(0)",
             f"{number} = s32[] get-tuple-element({state}), index=0",
             *(
-                f"{v} = f32[8] get-tuple-element({state}), index={k}"
+                f"{v} = f32[4,4] get-tuple-element({state}), index={k}"
                 for k, v in enumerate(inner, 1)
             ),
             f"{one} = s32[] constant(1)",
@@ -121,7 +129,7 @@ class _Writer:
             f"{zero} = s32[] constant(0)",
             f"{start} = {shape} tuple({zero}, {given})",
             f"{whole} = {shape} while({start}), condition={condition}, body={body}",
-            f"{result} = f32[8] get-tuple-element({whole}), "
+            f"{result} = f32[4,4] get-tuple-element({whole}), "
             f"index={int(self.generator.integers(1, 4))}",
         ]
 
@@ -143,13 +151,13 @@ def random_module(seed: int) -> str:
     generator = np.random.Generator(np.random.PCG64(seed))
     writer = _Writer(generator)
     values = [writer.name(), writer.name()]
-    lines = [f"{p} = f32[{_SIZE}] parameter({n})" for n, p in enumerate(values)]
+    lines = [f"{p} = f32[4,4] parameter({n})" for n, p in enumerate(values)]
     fixed = writer.name()
-    lines.append(f"{fixed} = f32[8] constant({{1, 2, 3, 4, 5, 6, 7, 8}})")
+    lines.append(f"{fixed} = f32[4,4] constant({_FIXED})")
     values.append(fixed)
     lines += writer.body(values, int(generator.integers(4, 12)), 2)
     results = [writer.pick(values) for _ in range(int(generator.integers(1, 6)))]
-    shape = ", ".join(["f32[8]"] * len(results))
+    shape = ", ".join(["f32[4,4]"] * len(results))
     lines.append(f"ROOT {writer.name()} = ({shape}) tuple({', '.join(results)})")
     flag = ", is_scheduled=true" if generator.integers(2) else ""
     joined = "\n  ".join(lines)
