@@ -27,6 +27,7 @@ from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.gpu_backend_config import (
     JaxRelease,
+    collective_config,
     has_gpu_config,
     set_collective_fields,
 )
@@ -82,7 +83,9 @@ class GpuConvertAsyncCollectivesToSync(Pass):
 
     Parameters, constants, bitcasts and get-tuple-elements do not count as work. A
     marked start moves to right before its done. The XLA of jax 0.12 goes on and puts
-    the plain collective, marked as well, in the place of both.
+    the plain collective, marked as well, in the done's place; so it does with a start
+    that came marked (collectives that are not to be asynchronous), whatever work stands
+    between.
 
     Requires: a scheduled module, else nothing happens.
     Ensures: a second run changes nothing.
@@ -104,14 +107,16 @@ class GpuConvertAsyncCollectivesToSync(Pass):
         """Each scheduled computation on its own."""
         version = module.version
         for computation in _scheduled_computations(module, report):
+            replaces = self.jax_release == "0.12"
             moved: dict[Instruction, Instruction] = {}
-            for start, done in unoverlapped_pairs(computation, _IDLE_ON_GPU, report):
+            for start, done in unoverlapped_pairs(
+                computation, _IDLE_ON_GPU, report, marked_too=replaces
+            ):
                 if not has_gpu_config(start):
                     report.remark(
                         f"not marked: the backend config of %{start.name} is no JSON"
                     )
                     continue
-                replaces = self.jax_release == "0.12"
                 if replaces and not has_sync_form(start, report):
                     continue
                 set_collective_fields(start, self.jax_release, is_sync=True)
@@ -133,12 +138,18 @@ def _scheduled_computations(module: Module, report: Report) -> tuple[Computation
 
 
 def unoverlapped_pairs(
-    computation: Computation, idle: frozenset[str], report: Report
+    computation: Computation,
+    idle: frozenset[str],
+    report: Report,
+    *,
+    marked_too: bool = False,
 ) -> list[Pair]:
     """Starts and dones of collectives with no work between them, in order of the dones.
 
-    Work is what is neither start nor done of a collective nor has an `idle` opcode.
+    Work is what is neither start nor done of a collective nor has an `idle` opcode;
+    none of it counts between a start `is_sync` and its done when `marked_too`.
     """
+    marked: dict[Instruction, None] = {}
     flying: dict[Instruction, None] = {}
     overlapped: dict[Instruction, Instruction] = {}
     pairs: list[Pair] = []
@@ -149,11 +160,13 @@ def unoverlapped_pairs(
             and instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
         )
         if is_collective and role == "start":
-            flying[instruction] = None
+            is_marked = marked_too and collective_config(instruction).get("is_sync")
+            (marked if is_marked is True else flying)[instruction] = None
         elif is_collective:
             start = instruction.operands[0]
-            if start in flying:
-                del flying[start]
+            if start in flying or start in marked:
+                flying.pop(start, None)
+                marked.pop(start, None)
                 pairs.append((start, instruction))
             elif start in overlapped:
                 report.remark(
