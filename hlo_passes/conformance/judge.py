@@ -45,7 +45,8 @@ class Verdict:
 
     Attributes:
         pair: what was judged.
-        difference: '' when the results are equal, else the first difference.
+        difference: '' when the results are equal, else the first difference, or why the
+            pair could not be judged.
         xla_changed: whether XLA's pass changed the module at all.
         seconds: time of our pass alone.
     """
@@ -104,13 +105,22 @@ def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
 
 
 def judge(pair: Pair) -> Verdict:
-    """Run our pass on the module before, and compare with the module after."""
-    expected = read_module(str(pair.after))
-    changed = first_difference(read_module(str(pair.before)), expected) != ""
-    module = read_module(str(pair.before))
+    """Run our pass on the module before, and compare with the module after.
+
+    A file that cannot be read is a difference of this pair, and no end of the others.
+    """
+    try:
+        expected = read_module(str(pair.after))
+        changed = first_difference(read_module(str(pair.before)), expected) != ""
+        module = read_module(str(pair.before))
+        wanted = _pass_of(pair)
+    except HloError as problem:
+        place = f"{problem.location}: " if problem.location else ""
+        why = f"not judged: {place}[{problem.code}] {problem.message}"
+        return Verdict(pair, why, xla_changed=False, seconds=0.0)
     started = time.perf_counter()
     try:
-        _pass_of(pair).run(module, PassContext(), Report())
+        wanted.run(module, PassContext(), Report())
     except HloError as problem:
         seconds = time.perf_counter() - started
         return Verdict(pair, f"the pass failed: {problem.message}", changed, seconds)

@@ -25,6 +25,14 @@ _RECORD_HINT: Final = '{"flags": ["xla_gpu_collective_combine_threshold_count=2"
 SCHEDULER: Final = "latency-hiding-scheduler"
 _ANALYTICAL_OFF: Final = "xla_gpu_enable_analytical_sol_latency_estimator=false"
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
+#: Opens the values of the flag of that name: `..._ENABLE`.
+_OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
+#: Keys of a record -> options of the scheduler: the machine.
+_MACHINE: Final = {
+    "target": "target",
+    "topology": "topology",
+    "device_memory_bytes": "device-memory-bytes",
+}
 
 _COMBINERS: Final = (
     "collective-permute-combiner",
@@ -66,6 +74,18 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
     "xla_gpu_memory_limit_slop_factor": ((SCHEDULER,), "memory-limit-slop-factor"),
     "xla_gpu_enable_pipelined_p2p": ((SCHEDULER,), "enable-pipelined-p2p"),
+    "xla_gpu_enable_approx_costly_collectives": (
+        (SCHEDULER,),
+        "enable-approx-costly-collectives",
+    ),
+    f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
+        (SCHEDULER,),
+        "pipeline-parallelism-opt-level",
+    ),
+    "xla_gpu_autotune_level": (
+        ("collectives-schedule-linearizer",),
+        "autotune-level",
+    ),
     **{
         f"{_EXPERIMENTAL}{option.replace('-', '_')}": ((SCHEDULER,), option)
         for option in (
@@ -92,10 +112,10 @@ def recorded_options(folder: Path, pass_name: str) -> dict[str, str]:
         passes, option = FLAG_OPTIONS.get(name, ((), ""))
         if pass_name in passes:
             # A list has commas in a flag and blanks in an option.
-            options[option] = value.replace(",", " ")
+            options[option] = value.removeprefix(f"{_OPT_LEVEL}_").replace(",", " ")
     if pass_name == SCHEDULER and record:
         options |= _costs(folder, flags)
-        options |= {k: str(record[k]) for k in ("target", "topology") if k in record}
+        options |= {o: str(record[k]) for k, o in _MACHINE.items() if k in record}
     return options
 
 
@@ -112,12 +132,12 @@ def _read_dict(file: Path) -> dict[str, Any]:
     """A JSON object, packed or not; {} where there is no file."""
     if not file.is_file():
         return {}
-    data = file.read_bytes()
     try:
+        data = file.read_bytes()
         found = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
     except (ValueError, OSError, EOFError) as problem:  # neither JSON, UTF-8 nor gzip
         raise UsageError(
-            f"{file}: this is no JSON: {problem}", code="U031"
+            f"{file}: no JSON can be read here: {problem}", code="U031"
         ) from problem
     if not isinstance(found, dict):
         raise UsageError(f"{file}: expected a dict", code="U031", hint=_RECORD_HINT)

@@ -65,6 +65,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             the target's memory and memory-limit-slop-factor.
         memory_limit_slop_factor: percent of the free memory that is the limit where
             memory-limit-bytes does not name one.
+        device_memory_bytes: memory of the GPU; none: the target's.
         rules: the rules to ask, or changes to XLA's list (docs/scheduler.md).
     """
 
@@ -79,6 +80,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     latency_options: str = ""
     enable_approx_costly_collectives: bool = False
     memory_limit_slop_factor: int = DEFAULT_SLOP_PERCENT
+    device_memory_bytes: int | None = None
     rules: str | tuple[Rule, ...] = ""
 
     def __post_init__(self) -> None:
@@ -87,6 +89,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         estimator_names(self.estimator, costs=self.costs, profile=self.profile)
         if self.memory_limit_slop_factor < 0:
             raise ValueError("memory-limit-slop-factor is a percentage, 0 or more")
+        if self.device_memory_bytes is not None and self.device_memory_bytes < 0:
+            raise ValueError("device-memory-bytes is a number of bytes, 0 or more")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Schedule the module."""
@@ -119,9 +123,12 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         """The scheduler's settings for a module, its memory limit worked out."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
         if self.memory_limit_bytes is None:
+            memory_bytes = self.device_memory_bytes
+            if memory_bytes is None:
+                memory_bytes = target(self.target or context.target).memory_bytes
             values["memory_limit_bytes"] = scheduler_memory_limit_bytes(
                 module,
-                target(self.target or context.target).memory_bytes,
+                memory_bytes,
                 slop_percent=self.memory_limit_slop_factor,
             )
         return SchedulerSettings(**values)

@@ -163,6 +163,29 @@ def test_command_says_equal_or_where_not(
     assert main(["conformance", str(tmp_path / "none")]) == 2
 
 
+def test_a_file_that_cannot_be_read_ends_nothing(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Broken text, gzip, options and record: four lines; the fifth pair is judged."""
+    cleaned = _TEXT.replace("  %dead = f32[8]{0} cosine(%y)\n", "")
+    names = ("good", "text", "gzip", "options", "record")
+    folders = {n: _folder(tmp_path / n, cleaned) / "module" / "variant" for n in names}
+    (folders["text"] / "hlo-dce.before.hlo").write_text("HloModule m\n\nENTRY oh dear")
+    (folders["gzip"] / "hlo-dce.after.hlo").write_bytes(b"\x1f\x8b broken")
+    (folders["options"] / "hlo-dce.options").write_text("no-such-option=1")
+    (folders["record"] / "oracle.json").write_text("{")
+    assert main(["conformance", str(tmp_path)]) == 4
+    row, *lines = capsys.readouterr().out.splitlines()[1:6]
+    assert row.split()[:5] == ["hlo-dce", "5", "1", "1", "4"]
+    told = {
+        line.partition("/")[0]: line.partition(": not judged: ")[2] for line in lines
+    }
+    assert f"{folders['text']}/hlo-dce.before.hlo:3:10: [P" in told["text"]
+    assert "[P041] this gzip file is broken" in told["gzip"]
+    assert "[U012]" in told["options"]
+    assert "[U031]" in told["record"]
+
+
 def test_xlas_own_results(capsys: pytest.CaptureFixture[str]) -> None:
     """Every recorded run beside the checkout comes out as XLA's."""
     folder = SHARED / "golden"

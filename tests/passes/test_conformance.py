@@ -50,6 +50,9 @@ def test_flags_steer_their_pass_alone(tmp_path: pathlib.Path) -> None:
         "xla_gpu_collective_combine_threshold_count=2",
         "xla_gpu_disable_async_collectives=ALLREDUCE,ALLTOALL",
         "xla_gpu_experimental_parallel_collective_overlap_limit=4",
+        "xla_gpu_enable_approx_costly_collectives=true",
+        "xla_gpu_experimental_pipeline_parallelism_opt_level="
+        "PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE",
     )
     found = {name: recorded_options(folder, name) for name in sorted(_RECORDED)}
     count = {"threshold-count": "2"}
@@ -64,6 +67,8 @@ def test_flags_steer_their_pass_alone(tmp_path: pathlib.Path) -> None:
         "gpu-convert-async-collectives-to-sync": {},
         "gpu-reduce-scatter-combiner": count,
         "latency-hiding-scheduler": {
+            "enable-approx-costly-collectives": "true",
+            "pipeline-parallelism-opt-level": "ENABLE",
             "estimator": "gpu-approximate",
             "parallel-collective-overlap-limit": "4",
         },
@@ -72,8 +77,9 @@ def test_flags_steer_their_pass_alone(tmp_path: pathlib.Path) -> None:
 
 def test_the_scheduler_is_given_what_xla_had(tmp_path: pathlib.Path) -> None:
     """XLA's own costs where its analytical estimator answered; the machine."""
-    (tmp_path / "oracle.json").write_text('{"target": "b200", "topology": "1x2x8"}')
-    machine = {"target": "b200", "topology": "1x2x8"}
+    record = {"target": "b200", "topology": "1x2x8", "device_memory_bytes": 4096}
+    (tmp_path / "oracle.json").write_text(json.dumps(record))
+    machine = {"target": "b200", "topology": "1x2x8", "device-memory-bytes": "4096"}
     costs = tmp_path / "costs.json"
     for text, found in (
         ('{"node_cost_us": {"a": 1.5}}', {"costs": str(costs)}),
@@ -86,7 +92,11 @@ def test_the_scheduler_is_given_what_xla_had(tmp_path: pathlib.Path) -> None:
 
 def test_every_flag_names_an_option_that_is_there() -> None:
     """The table against the passes."""
-    values = {"disable-async-collectives": "ALLREDUCE", "combine-by-dim": "true"}
+    values = {
+        "disable-async-collectives": "ALLREDUCE",
+        "combine-by-dim": "true",
+        "pipeline-parallelism-opt-level": "ENABLE",
+    }
     switches = ("enable-", "collective-start-")
     for passes, option in FLAG_OPTIONS.values():
         for name in passes:
