@@ -16,6 +16,7 @@ from typing import Final
 import hlo_passes.cli.files as files
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
+from hlo_passes.cli.module_form import check_form, module_contents
 from scheduler.commands import (
     add_estimator_arguments,
     check_estimator_arguments,
@@ -63,6 +64,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
     check_estimator_arguments(arguments)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
+    check_form(arguments.output)
     arguments.xla_version = arguments.xla_version or xla_version()
     alone = compile_alone(
         arguments.function, target=arguments.target, topology=arguments.topology
@@ -74,7 +76,8 @@ def _run(arguments: argparse.Namespace) -> int:
     ours = Simulated(both.ours, simulate_arguments(arguments, both.ours))
     moves = schedule_moves(xla, ours)
     if arguments.output:
-        files.write_text(arguments.output, both.ours.to_text())
+        contents = module_contents(arguments.output, both.ours)
+        files.write_text(arguments.output, contents)
     if arguments.html:
         page = render_page(
             Side(ours.timeline, "with passes", arguments.function, ours.module),

@@ -19,6 +19,7 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
+from hlo_passes.cli.module_form import PROTO, STABLEHLO, form_of
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.spec import nearest
@@ -40,7 +41,7 @@ def read_module(path: str) -> Module:
     """
     name = "<stdin>" if path == STDIN else path
     data = _read_bytes(path)
-    suffixes = pathlib.PurePath(path).suffixes
+    form = form_of(path)
     if data[:2] == _GZIP:
         try:
             data = gzip.decompress(data)
@@ -50,13 +51,12 @@ def read_module(path: str) -> Module:
                 code="P041",
                 location=Location(name, 1, 1),
             ) from problem
-    if ".pb" in suffixes:
+    if form == PROTO:
         from hlo_passes.proto import module_from_proto
 
         return module_from_proto(data, filename=name)
-    suffix = next((s for s in reversed(suffixes) if s != ".gz"), "")
-    if suffix == ".mlir":
-        return _registered_reader(suffix[1:])(data, name)
+    if form == STABLEHLO:
+        return _registered_reader(form[1:])(data, name)
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -135,8 +135,8 @@ def _registered_reader(suffix: str):
     raise UsageError(f"no reader for .{suffix} files is installed", code="U002")
 
 
-def write_text(path: str | None, text: str) -> None:
-    """Write text to a file (gzip by suffix), or to stdout for None; U003."""
+def write_text(path: str | None, text: str | bytes) -> None:
+    """Write a file (gzip by suffix), or stdout for None; U003."""
     write_texts((path, text))
 
 
@@ -196,13 +196,13 @@ def _require_places_of_their_own(paths: Iterable[str | None]) -> None:
         taken.add(place)
 
 
-def write_texts(*outputs: tuple[str | None, str]) -> None:
-    """Write several texts as `write_text` does; no file appears if one cannot."""
+def write_texts(*outputs: tuple[str | None, str | bytes]) -> None:
+    """Write several files as `write_text` does; none appears if one cannot."""
     _write_all(tuple((path, _encoded(path, text)) for path, text in outputs))
 
 
-def _encoded(path: str | None, text: str) -> bytes:
-    data = text.encode()
+def _encoded(path: str | None, text: str | bytes) -> bytes:
+    data = text.encode() if isinstance(text, str) else text
     gzipped = path is not None and path.endswith(".gz")
     return gzip.compress(data, mtime=0) if gzipped else data
 

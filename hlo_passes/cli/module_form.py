@@ -1,8 +1,8 @@
 """The form in which a file holds a module: its last suffix tells, `.gz` apart.
 
-    m.hlo, m.txt, -    HLO text
-    m.pb               a serialised HloModuleProto, through jaxlib
-    m.mlir             StableHLO, which is read and not written
+m.hlo, m.txt, -    HLO text
+m.pb               a serialised HloModuleProto, through jaxlib
+m.mlir             StableHLO, which is read and not written
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import re
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import check_outputs, read_module, require_file, write_texts
+from hlo_passes.cli.module_form import check_form, module_contents
 from hlo_passes.cli.progress import show_progress, tell
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
@@ -55,6 +56,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     check_outputs(arguments.output, arguments.report or "")
+    check_form(arguments.output)
     if arguments.costs:
         require_file(arguments.costs)
     if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
@@ -89,7 +91,7 @@ def _run(arguments: argparse.Namespace) -> int:
         module, verify_each=arguments.verify_each, after_pass=print_after
     )
     explained = _explanations(arguments.explain, module, result)
-    outputs = [(arguments.output, module.to_text())]
+    outputs = [(arguments.output, module_contents(arguments.output, module))]
     if arguments.report:
         report = json.dumps(result.to_json(), indent=1) + "\n"
         outputs.insert(0, (arguments.report, report))

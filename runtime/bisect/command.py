@@ -19,6 +19,7 @@ from hlo_passes.cli.files import (
     require_file,
     write_text,
 )
+from hlo_passes.cli.module_form import check_form, module_contents
 from hlo_passes.cli.progress import tell
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
@@ -66,6 +67,7 @@ def _run(arguments: argparse.Namespace) -> int:
         check_outputs(None, arguments.output or "")
     else:
         check_outputs(arguments.output)
+    check_form(arguments.output)
     if arguments.costs:
         require_file(arguments.costs)
     context = PassContext(
@@ -95,7 +97,8 @@ def _run(arguments: argparse.Namespace) -> int:
         oracle.close()
     text = found.module.to_text()
     if arguments.output:
-        write_text(arguments.output, text)
+        contents = module_contents(arguments.output, found.module)
+        write_text(arguments.output, contents)
     if arguments.json:
         sys.stdout.write(json.dumps(_json(found, text), indent=1) + "\n")
     else:
