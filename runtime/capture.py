@@ -66,7 +66,7 @@ def lower(
 
     Raises:
         UsageError: U021 for an unknown stage or a function that is not jitted; U026
-            for a topology that does not fit.
+            for a topology that does not fit or has no target.
         NoGpuCompilerError: R007, a target and no plug-in for it.
         CompilationError: R004, XLA refused the function or made no such dump.
     """
@@ -82,6 +82,12 @@ def lower(
             f"{function!r} is not a jitted function",
             code="U021",
             hint="wrap it in jax.jit",
+        )
+    if topology is not None and target is None:
+        raise UsageError(
+            f"the topology {topology} is for a target, and there is none",
+            code="U026",
+            hint='target="h100_sxm"; emulated devices are those it is jitted for',
         )
     leave_out_own_frames()
     if target is None:

@@ -184,7 +184,7 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--passes-stage", choices=("pre-scheduler", "post-scheduler"),
-        default="post-scheduler", help="where in it",
+        help="where in it; post-scheduler when not given",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="OUT")
 
@@ -194,6 +194,12 @@ def lower_function(arguments: argparse.Namespace) -> int:
     from runtime.lower_file import lower_file
 
     check_outputs(arguments.output)
+    if arguments.passes_stage and not arguments.passes:
+        raise UsageError(
+            f"--passes-stage={arguments.passes_stage} without --passes",
+            code="U026",
+            hint="--stage says which module is wanted",
+        )
     if arguments.passes:
         write_text(arguments.output, _lower_with_passes(arguments).to_text())
         return ExitCode.DONE
@@ -219,7 +225,7 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
     return lower_with_passes(
         arguments.function,
         passes=arguments.passes,
-        stage=arguments.passes_stage,
+        stage=arguments.passes_stage or "post-scheduler",
         target=arguments.target,
         topology=arguments.topology,
     )

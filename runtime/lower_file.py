@@ -93,7 +93,8 @@ def lower_file(
     else:
         devices = gpu_devices(target, topology)
     jitted, arguments = read_program(function, devices)
-    return lower(jitted, *arguments, stage=stage, target=target, topology=topology)
+    machine = None if target is None else topology
+    return lower(jitted, *arguments, stage=stage, target=target, topology=machine)
 
 
 def read_program(function: str, devices: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:

@@ -63,6 +63,12 @@ class LatencyOptions:
                     code="U204",
                     hint=_range(name),
                 )
+            if name in found:
+                raise UsageError(
+                    f"latency option {name} is given twice",
+                    code="U204",
+                    hint="one value for each",
+                )
             found[name] = _value(name, value)
         return LatencyOptions(**found)  # type: ignore[arg-type]  # by _LIMITS
 

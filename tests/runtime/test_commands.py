@@ -341,6 +341,14 @@ def test_lower(stage, tmp_path, host_devices):
     assert ("all-reduce" in opcodes) == (stage != "before-optimizations")
 
 
+def test_a_topology_without_a_target_is_refused(tmp_path, host_devices):
+    (tmp_path / "model.py").write_text(MODEL)
+    devices = host_devices(8)[:8]
+    program, arguments = read_program(f"{tmp_path / 'model.py'}:step", devices)
+    with pytest.raises(UsageError, match=r"U026.*is for a target"):
+        runtime.lower(program, *arguments, topology="1x1x8")
+
+
 def test_what_a_traced_program_raises_is_its_users(tmp_path, host_devices):
     model = tmp_path / "model.py"
     model.write_text(MODEL)
@@ -363,6 +371,10 @@ def test_lower_says_what_is_wrong(tmp_path, capfd, host_devices):
     assert "cannot be traced: TypeError" in capfd.readouterr().out
     assert call(LOWER, f"{model}:absent") == 2
     assert "has no function absent" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:stp") == 2
+    assert "did you mean step?" in capfd.readouterr().out
+    assert call(LOWER, f"{model}:step", "--passes-stage=pre-scheduler") == 2
+    assert "--passes-stage=pre-scheduler without --passes" in capfd.readouterr().out
     assert call(LOWER, f"{model}:leaves") == 2
     assert "leaves raises SystemExit: 7" in capfd.readouterr().out
     assert call(LOWER, f"{model}:step", "--target=h100_sx") == 2

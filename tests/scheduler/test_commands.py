@@ -105,6 +105,7 @@ def test_a_written_profile_reads_back(module_file, tmp_path, capsys) -> None:
         ("--target=h100", "U200"),
         ("--topology=8", "U202"),
         ("--latency-options=rtt_us=0", "U204"),
+        ("--latency-options=rtt_us=1,rtt_us=1", "U204"),
         ("--estimator=best", "U209"),
         ("--plot=x.pdf", "U212"),
         ("--write-profile=x.txt", "U217"),
