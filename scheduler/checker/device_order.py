@@ -11,7 +11,10 @@ nothing moves any more and somebody has not ended, the orders are at fault: the 
 that wait for one another are followed round (C040), or to one that never comes (C041).
 Devices that meet must do the same there (C042): data of one shape for one purpose.
 
-A send waits for its receive and the reverse (as NCCL does beyond small messages).
+Several communications may share a channel: XLA gives channel 1 to all that it makes of
+permutes. Who meets is counted as at run time: the nth one of a channel in a group, and
+the nth one of a channel from one device to another in permutes and transfers. A send
+waits for its receive and the reverse (as NCCL does beyond small messages).
 """
 
 from __future__ import annotations
@@ -22,7 +25,8 @@ from dataclasses import dataclass, field
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.checker.participants import Machine
+from scheduler.checker.asynchronous import ends
+from scheduler.checker.participants import Devices, Machine
 from scheduler.checker.programs import Meeting, ProgramReader, Step
 
 
@@ -70,14 +74,26 @@ def _absence(wait: Wait) -> Fault:
     return Fault("C041", f"{wait}; it never comes there", wait.instruction)
 
 
+#: Where devices meet: the meeting's key, a group or (source, target), the how manieth.
+_Place = tuple[str, Devices, int]
+#: One side of a device in one meeting: (place, role, device).
+_Side = tuple[_Place, str, int]
+
+
 @dataclass(slots=True, eq=False)
 class _Occurrence:
-    """The nth time that one side of one device comes to a meeting."""
+    """A device's coming to a meeting: its group, or every device it exchanges with.
+
+    Attributes:
+        own: where the device stands in it.
+        awaited: who must have come, one for each of `own`; a group's members are
+            those of its place.
+    """
 
     device: int
     meeting: Meeting
-    place: tuple[str, int]  # the meeting's key, and n
-    arrived: bool = False
+    own: tuple[_Side, ...]
+    awaited: tuple[_Side, ...] = ()
     over: bool = False
 
 
@@ -86,7 +102,7 @@ class _Device:
     steps: list[Step]
     at: int = 0
     queues: dict[str, deque[_Occurrence]] = field(default_factory=dict)
-    counts: dict[tuple[str, str], int] = field(default_factory=dict)
+    counts: dict[tuple[str, Devices, str], int] = field(default_factory=dict)
     open: dict[tuple[str, str], list[_Occurrence]] = field(default_factory=dict)
     waits_for: _Occurrence | None = None
 
@@ -106,17 +122,13 @@ def run_devices(modules: Sequence[Module], machine: Machine) -> Fault | None:
     return _Run(programs).result()
 
 
-#: One side of a device in one meeting: (place, role, device).
-_Side = tuple[tuple[str, int], str, int]
-
-
 class _Run:
     """All devices, step by step."""
 
     def __init__(self, programs: Sequence[list[Step]]) -> None:
         self.devices = [_Device(steps) for steps in programs]
         self.sides: dict[_Side, _Occurrence] = {}
-        self.arrivals: dict[tuple[tuple[str, int], tuple[int, ...]], int] = {}
+        self.arrivals: dict[_Place, int] = {}
         self.mismatch: Fault | None = None
         self.runnable = deque(range(len(programs)))
 
@@ -141,6 +153,9 @@ class _Run:
                 # What ended in an earlier trip, or was begun by nobody, holds nobody.
                 pending = [o for o in device.open.get(side, ()) if not o.over]
                 device.open[side] = pending
+                if not ends(step.meeting.instruction):
+                    # Of those that share a channel, what its own start began.
+                    pending = [o for o in pending if o.meeting is step.meeting]
                 if pending:
                     device.waits_for = pending[-1]
                     return
@@ -151,11 +166,9 @@ class _Run:
     def _begin(
         self, number: int, device: _Device, meeting: Meeting, side: tuple[str, str]
     ) -> None:
-        if not _takes_part(meeting, number):
+        occurrence = _come(number, device, meeting)
+        if occurrence is None:
             return
-        count = device.counts.get(side, 0)
-        device.counts[side] = count + 1
-        occurrence = _Occurrence(number, meeting, (meeting.key, count))
         device.open.setdefault(side, []).append(occurrence)
         queue = device.queues.setdefault(meeting.lane, deque())
         queue.append(occurrence)
@@ -167,9 +180,8 @@ class _Run:
         coming = [first]
         while coming:
             occurrence = coming.pop()
-            occurrence.arrived = True
-            meeting, place = occurrence.meeting, occurrence.place
-            self.sides[place, meeting.role, occurrence.device] = occurrence
+            for side in occurrence.own:
+                self.sides[side] = occurrence
             for ended in self._ended_by(occurrence):
                 ended.over = True
                 device = self.devices[ended.device]
@@ -182,31 +194,31 @@ class _Run:
 
     def _ended_by(self, occurrence: _Occurrence) -> list[_Occurrence]:
         """Occurrences for which this arrival was the last that they waited for."""
-        meeting, place = occurrence.meeting, occurrence.place
-        if meeting.participants.groups:
-            group = meeting.participants.met_in_group[occurrence.device]
+        if not occurrence.awaited:
+            ((place, role, _),) = occurrence.own
+            group = place[1]
             for other in group[:2]:
-                self._compare(occurrence, self.sides.get((place, "all", other)))
-            count = self.arrivals.get((place, group), 0) + 1
-            self.arrivals[place, group] = count
+                self._compare(occurrence, self.sides.get((place, role, other)))
+            count = self.arrivals.get(place, 0) + 1
+            self.arrivals[place] = count
             if count < len(group):
                 return []
-            return [self.sides[place, meeting.role, member] for member in group]
-        candidates = [occurrence]
-        for role, other in _awaited(meeting, occurrence.device):
-            found = self.sides.get((place, role, other))
+            return [self.sides[place, role, member] for member in group]
+        candidates = {occurrence: None}
+        for side in occurrence.awaited:
+            found = self.sides.get(side)
             self._compare(occurrence, found)
-            if found is not None and not found.over and found is not occurrence:
-                candidates.append(found)
+            if found is not None and not found.over:
+                candidates[found] = None
         return [c for c in candidates if not self._missing(c)]
 
     def _missing(self, occurrence: _Occurrence) -> list[int]:
         """Devices that an arrived occurrence still waits for."""
-        return [
-            other
-            for role, other in _awaited(occurrence.meeting, occurrence.device)
-            if (occurrence.place, role, other) not in self.sides
-        ]
+        awaited = occurrence.awaited
+        if not awaited:
+            ((place, role, _),) = occurrence.own
+            awaited = tuple((place, role, member) for member in place[1])
+        return [side[-1] for side in awaited if side not in self.sides]
 
     def _compare(self, one: _Occurrence, other: _Occurrence | None) -> None:
         """Note that two devices meet in things that are not the same."""
@@ -251,21 +263,34 @@ class _Run:
         return _circle(chain[seen[number] :])
 
 
-def _takes_part(meeting: Meeting, device: int) -> bool:
-    if meeting.participants.groups:
-        return device in meeting.participants.met_in_group
-    return bool(_awaited(meeting, device))
+def _come(number: int, device: _Device, meeting: Meeting) -> _Occurrence | None:
+    """The next coming of a device to a meeting; None where it takes no part."""
 
+    def place(who: Devices, role: str) -> _Place:
+        counted = (meeting.key, who, role)
+        count = device.counts.get(counted, 0)
+        device.counts[counted] = count + 1
+        return (meeting.key, who, count)
 
-def _awaited(meeting: Meeting, device: int) -> tuple[tuple[str, int], ...]:
-    """(role, device) of everybody whom a device meets, itself included; () for none."""
     participants = meeting.participants
-    if meeting.role == "send":
-        return tuple(("recv", b) for b in participants.targets.get(device, ()))
-    if meeting.role == "recv":
-        return tuple(("send", a) for a in participants.sources.get(device, ()))
     if participants.groups:
-        met = participants.met_in_group
-    else:
-        met = participants.met_in_pairs
-    return tuple((meeting.role, other) for other in met.get(device, ()))
+        group = participants.met_in_group.get(number)
+        if group is None:
+            return None
+        own = (place(group, meeting.role), meeting.role, number)
+        return _Occurrence(number, meeting, (own,))
+    sends = participants.targets.get(number, ()) if meeting.role != "recv" else ()
+    receives = participants.sources.get(number, ()) if meeting.role != "send" else ()
+    there = [(place((number, b), "send"), "send", b) for b in sends]
+    here = [(place((a, number), "recv"), "recv", a) for a in receives]
+    if not there and not here:
+        return None
+    return _Occurrence(
+        number,
+        meeting,
+        tuple((at, role, number) for at, role, _ in (*there, *here)),
+        (
+            *((at, "recv", other) for at, _, other in there),
+            *((at, "send", other) for at, _, other in here),
+        ),
+    )

@@ -86,7 +86,10 @@ def _check_pair(start: Instruction, report: Report) -> None:
 
 
 def check_groups(computation: Computation, report: Report) -> None:
-    """Note scheduling groups whose members do not stand together."""
+    """Note scheduling groups whose members do not stand together.
+
+    Not asked of fusion bodies: what stands there became one instruction.
+    """
     instructions = computation.instructions
     members: dict[str, list[int]] = {}
     for position, instruction in enumerate(instructions):

@@ -7,12 +7,13 @@
 
 A lane is a kind of asynchronous resource of the GPU. What is marked synchronous runs in
 place of its start and is not counted. At a loop or call, what its body has in flight at
-most comes on top. Source: openxla/xla `gpu_latency_hiding_scheduler.h`.
+most comes on top, but for what XLA's GPU scheduler does not overlap there: a fusion
+on the caller's own thread. Source: openxla/xla `gpu_latency_hiding_scheduler.h`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -43,6 +44,8 @@ COMPUTE: Final = "asynchronous compute"
 #: In flight together on each lane of point-to-point transfers.
 #: Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, GetNumAvailableResources.
 _POINT_TO_POINT_LIMIT: Final = 4
+_COMMUNICATIONS: Final = opcodes.SYNC_COLLECTIVES | {"send", "recv"}
+_HOST_MEMORY_SPACE: Final = 5
 _P2P: Final = "point-to-point collectives"
 _MEMCPY: Final = "memory copies"
 #: Transfers of XLA's generic tracker.
@@ -109,6 +112,35 @@ def lane_of(half: Instruction) -> str:
     return COMPUTE
 
 
+def _counts_in_callers(half: Instruction) -> bool:
+    """Whether a caller of its computation counts it on top of its own.
+
+    Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, IsGpuAsyncDone.
+    """
+    start = beginning_of(half)
+    work = work_of(half)
+    if start is None or start.opcode == "copy-start" or work in _COMMUNICATIONS:
+        return True
+    attributes = start.attributes
+    if "_collectives_group" in attributes.get("frontend_attributes", ""):
+        return True
+    if work == "fusion" and (_copies_a_slice(start) or _is_of_the_host(start)):
+        return True
+    thread = attributes.get("async_execution_thread", '"main"').strip('"')
+    if start.opcode == "async-start":
+        thread = start.called_computations[0].execution_thread
+    return thread != start.computation.execution_thread
+
+
+def _is_of_the_host(start: Instruction) -> bool:
+    """Whether a started fusion's result or first operand is in the host's memory."""
+    shapes = (start.shape.elements[1], *(o.shape for o in start.operands[:1]))
+    return any(
+        shape.layout is not None and shape.layout.memory_space == _HOST_MEMORY_SPACE
+        for shape in shapes
+    )
+
+
 def _copies_a_slice(start: Instruction) -> bool:
     """Whether a generic start wraps a fusion that only moves one slice.
 
@@ -151,7 +183,7 @@ class OverlapCheck:
                 flying.get(self.limits.lane_of(half), {}).pop(half, None)
             nested = self._nested(instruction)
             for lane, number in nested.items():
-                together = len(flying.get(lane, ())) + number
+                together = _counted(flying.get(lane, ())) + number
                 peaks[lane] = max(peaks.get(lane, 0), together)
                 self._judge(instruction, lane, flying.get(lane, {}), number, report)
             for half in changes.beginning.get(position, ()):
@@ -160,7 +192,7 @@ class OverlapCheck:
                 if lane_of(half) == COLLECTIVES:
                     self._compare(half, others, report)
                 others[half] = None
-                peaks[lane] = max(peaks.get(lane, 0), len(others))
+                peaks[lane] = max(peaks.get(lane, 0), _counted(others))
                 if half is instruction:
                     self._judge(instruction, lane, others, 0, report)
         self._peaks[computation] = peaks
@@ -181,6 +213,8 @@ class OverlapCheck:
         found: dict[str, int] = {}
         for callee in called_computations(instruction):
             for lane, number in self._peaks.get(callee, {}).items():
+                if not number:
+                    continue
                 found[lane] = max(found.get(lane, 0), number)
         return found
 
@@ -251,6 +285,10 @@ class OverlapCheck:
             participants_of(collective, self.machine)
             for collective in collectives_in(start)
         )
+
+
+def _counted(flying: Iterable[Instruction]) -> int:
+    return sum(map(_counts_in_callers, flying))
 
 
 def _on_two_streams(one: Instruction, other: Instruction) -> bool:

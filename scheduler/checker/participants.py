@@ -80,13 +80,6 @@ class Participants:
             "sources", lambda: _collected((b, a) for a, b in self.pairs)
         )
 
-    @property
-    def met_in_pairs(self) -> dict[int, Devices]:
-        """Targets and sources of a device together."""
-        return self._remembered("pairs", lambda: _collected(
-            pair for a, b in self.pairs for pair in ((a, b), (b, a))
-        ))  # fmt: skip
-
     def _remembered(
         self, what: str, find: Callable[[], dict[int, Devices]]
     ) -> dict[int, Devices]:

@@ -49,12 +49,13 @@ _AGREED: Final = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Meeting:
     """One communication in the text.
 
     Attributes:
         key: equal on the devices that meet: kind and channel, or kind and name.
+            Several may share a key.
         instruction: where it begins.
         lane: the queue in which it runs.
         participants: who meets.
@@ -163,7 +164,7 @@ class ProgramReader:
             pairs = transfer_pairs(instruction, self.machine)
             key = f"transfer on channel {instruction.attributes.get('channel_id')}"
             lane = lane_of(instruction)
-            yield Meeting(key, instruction, lane, pairs, (), role=work)
+            yield Meeting(key, instruction, lane, pairs, _data(instruction), role=work)
             return
         lane = _PROGRAM
         if begins(instruction) and not is_marked_synchronous(instruction):
@@ -180,6 +181,15 @@ class ProgramReader:
                 participants_of(collective, self.machine),
                 (collective.name,) if self.by_name else _content(collective),
             )
+
+
+def _data(transfer: Instruction) -> tuple[str, ...]:
+    """Type and number of the elements that a send or recv hands over."""
+    if ends(transfer):
+        return ()
+    is_send = transfer.opcode == "send"
+    shape = transfer.operands[0].shape if is_send else transfer.shape.elements[0]
+    return (shape.element_type, str(shape.element_count)) if shape.is_array else ()
 
 
 def _content(collective: Instruction) -> tuple[str, ...]:

@@ -153,10 +153,11 @@ class ScheduleChecker(CheckingPass):
 
     def _order(self, module: Module) -> list[Finding]:
         found: list[Finding] = []
+        graph = build_call_graph(module)
         for computation in module.computations:
             report = Report(computation)
             check_order(computation, report)
-            if self.scheduling_groups:
+            if self.scheduling_groups and not graph.is_fusion_body(computation):
                 check_groups(computation, report)
             found += report.findings(module)
         return found

@@ -95,6 +95,81 @@ ENTRY %main {
     assert _codes(module, parallel_collective_overlap_limit=2) == []
 
 
+@pytest.mark.parametrize(
+    ("thread", "config", "expected"),
+    [("main", "", []), ("parallel", "", ["w"]), ("main", "dynamic_slice", [])],
+)
+def test_a_loop_counts_fusions_that_run_beside_its_body(
+    thread: str, config: str, expected: list[str]
+) -> None:
+    # XLA counts a fusion on the body's own thread only where it stands itself; one
+    # that moves a slice has a lane without a limit.
+    foot = "" if thread == "main" else f', execution_thread="{thread}"'
+    on = "" if thread == "main" else f', async_execution_thread="{thread}"'
+    marked = f', backend_config={{"{config}":{{}}}}' if config else ""
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true
+
+%fused (a: f32[8]) -> f32[8] {{
+  %a = f32[8] parameter(0)
+  ROOT %n = f32[8] negate(%a)
+}}{foot}
+
+%wrapped (b: f32[8]) -> f32[8] {{
+  %b = f32[8] parameter(0)
+  ROOT %f = f32[8] fusion(%b), kind=kLoop, calls=%fused{marked}
+}}{foot}
+
+%wrapped_too (b2: f32[8]) -> f32[8] {{
+  %b2 = f32[8] parameter(0)
+  ROOT %n2 = f32[8] negate(%b2)
+}}, execution_thread="parallel"
+
+%body (t: f32[8]) -> f32[8] {{
+  %t = f32[8] parameter(0)
+  %s = ((f32[8]), f32[8]) async-start(%t){on}, calls=%wrapped
+  ROOT %d = f32[8] async-done(%s)
+}}
+
+%condition (q: f32[8]) -> pred[] {{
+  %q = f32[8] parameter(0)
+  ROOT %go = pred[] custom-call(%q), custom_call_target="go"
+}}
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %x = f32[8] parameter(1)
+  %begin = ((f32[8]), f32[8]) async-start(%x), async_execution_thread="parallel", calls=%wrapped_too
+  %w = f32[8] while(%p), condition=%condition, body=%body
+  %end = f32[8] async-done(%begin)
+  ROOT %r = f32[8] add(%w, %end)
+}}
+""")
+    found = _codes(module, parallel_async_compute_limit=1)
+    assert found == [("C030", name) for name in expected]
+
+
+def test_a_scheduling_group_inside_a_fusion_has_no_order() -> None:
+    group = 'frontend_attributes={_scheduling_group_id="5"}'
+    text = f"""HloModule m, is_scheduled=true
+
+%fused (a: f32[8]) -> f32[8] {{
+  %a = f32[8] parameter(0)
+  %n = f32[8] negate(%a), {group}
+  %c = f32[8] cosine(%n)
+  ROOT %t = f32[8] tanh(%c), {group}
+}}
+
+ENTRY %main {{
+  %x = f32[8] parameter(0)
+  ROOT %r = f32[8] fusion(%x), kind=kLoop, calls=%fused
+}}
+"""
+    assert _codes(hlo_passes.parse(text), scheduling_groups=True) == []
+    called = text.replace("fusion(%x), kind=kLoop, calls=", "call(%x), to_apply=")
+    found = _codes(hlo_passes.parse(called), scheduling_groups=True)
+    assert found == [("C070", "c")]
+
+
 def test_what_is_marked_synchronous_does_not_fly() -> None:
     mark = 'backend_config={"collective_backend_config":{"is_sync":true}}'
     text = TWO.replace("channel_id=1,", f"channel_id=1, {mark},")
@@ -222,6 +297,78 @@ def test_a_circle_is_named() -> None:
         "devices wait for one another in a circle: device 0 waits for device 1 in "
         "%begin; device 1 waits for device 0 in %begin2",
     )
+
+
+# -- several communications of one channel ------------------------------------------
+
+_PAIRS = "frontend_attributes={_xla_send_recv_source_target_pairs=%s}"
+
+
+def _transfers(order: str, pairs: dict[str, str], data: dict[str, str]) -> Module:
+    """Transfers a, b... in an order such as 'ra sa ra! sa!' (! for a done)."""
+    lines = [f"%p{n} = {data[n]} parameter({i})" for i, n in enumerate(data)]
+    lines.append("%t = token[] after-all()")
+    for word in order.split():
+        role, name = word[0], word[1]
+        kind = {"r": "recv", "s": "send"}[role]
+        if word.endswith("!"):
+            shape = f"({data[name]}, token[])" if role == "r" else "token[]"
+            lines.append(
+                f"%{role}{name}d = {shape} {kind}-done(%{role}{name}), channel_id=1"
+            )
+            continue
+        operands = "%t" if role == "r" else f"%p{name}, %t"
+        lines.append(
+            f"%{role}{name} = ({data[name]}, u32[], token[]) {kind}({operands}), "
+            f"channel_id=1, {_PAIRS % pairs[name]}"
+        )
+    lines.append("ROOT %o = () tuple()")
+    body = "\n  ".join(lines)
+    return hlo_passes.parse(
+        f"HloModule m, is_scheduled=true, num_partitions=3\n\nENTRY %main {{\n  {body}\n}}\n"
+    )
+
+
+_FORTH_AND_BACK = {"a": "{{0,1},{1,2}}", "b": "{{1,0},{2,1}}"}
+_BOTH_WAYS = {"a": "{{0,1},{1,0}}", "b": "{{0,1},{1,0}}"}
+_TWO_SIZES = {"a": "f32[4]", "b": "f32[8]"}
+
+
+@pytest.mark.parametrize(
+    ("order", "pairs", "expected"),
+    [
+        # As XLA decomposes two permutes.
+        ("ra sa rb sb ra! sa! rb! sb!", _FORTH_AND_BACK, []),
+        # Between other devices the order is free.
+        ("ra rb sb sa ra! sa! rb! sb!", _FORTH_AND_BACK, []),
+        # A done waits for its own start, not for all of the channel.
+        ("ra rb sa ra! sb rb! sa! sb!", _BOTH_WAYS, []),
+        ("ra rb sa rb! sb ra! sa! sb!", _BOTH_WAYS, ["C040"]),
+        ("ra ra! sa sa!", _BOTH_WAYS, ["C040"]),
+        # The first receive gets what is sent first.
+        ("ra rb sb sa ra! rb! sa! sb!", _BOTH_WAYS, ["C042"]),
+    ],
+)
+def test_transfers_of_one_channel_meet_from_device_to_device(
+    order: str, pairs: dict[str, str], expected: list[str]
+) -> None:
+    module = _transfers(order, pairs, _TWO_SIZES)
+    assert [code for code, _ in _codes(module)] == expected
+
+
+def test_permutes_and_groups_of_one_channel_that_not_all_devices_enter() -> None:
+    gather = "dimensions={0}, use_global_device_ids=true"
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, num_partitions=3
+
+ENTRY %main (a: f32[4]) -> f32[24] {{
+  %a = f32[4] parameter(0)
+  %b = f32[4] collective-permute(%a), channel_id=1, source_target_pairs={{{{0,1}}}}
+  %c = f32[4] collective-permute(%b), channel_id=1, source_target_pairs={{{{1,2}}}}
+  %d = f32[8] all-gather(%c), channel_id=1, replica_groups={{{{0,1}}}}, {gather}
+  ROOT %e = f32[24] all-gather(%d), channel_id=1, replica_groups={{{{0,1,2}}}}, {gather}
+}}
+""")
+    assert _codes(module) == []
 
 
 # -- independence -----------------------------------------------------------------
