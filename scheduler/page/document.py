@@ -23,6 +23,7 @@ from scheduler.page.encoding import (
     sentence,
 )
 from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
+from scheduler.simulation.notes import concerns_headline
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
 #: In the order in which they use each other.
@@ -73,16 +74,18 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
         if len(sides) == 1
         else verdict_of_two(sides[0].timeline, sides[1].timeline)
     )
+    beware = [sentence(note) for note in last.notes if concerns_headline(note)]
+    others = [sentence(note) for note in last.notes if not concerns_headline(note)]
     return {
         "title": title,
         "subtitle": " \N{MIDDLE DOT} ".join(part for part in parts if part),
-        "verdict": said,
+        "verdict": " ".join((said, *beware)),
         "entry": last.entry,
         "entry_of": [side.timeline.entry for side in sides],
         "kinds": list(KINDS),
         "kinds_used": [kind for k, kind in enumerate(KINDS) if k in used],
         "opcodes": list(opcodes.numbers),
-        "page_notes": [sentence(note) for note in last.notes],
+        "page_notes": others,
         "sides": encoded,
         **_told(moves),
     }

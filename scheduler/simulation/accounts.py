@@ -14,6 +14,7 @@ streams and the same choice of synchronous collectives, the step is not shorter.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,6 +25,8 @@ from scheduler.simulation.program import Call, Work
 
 #: From this share of a bound on, what is no compute is told beside it.
 _TOLD: Final = 0.05
+#: Relative difference up to which two sums are the same.
+_ROUNDING: Final = 1e-9
 _COMPUTE_AND: Final = "compute and "
 _COMMUNICATION: Final = ("collective", "transfer")
 
@@ -114,18 +117,20 @@ class Accounts:
         lane = self._lane_name(run, in_order_us, own.synchronous_us)
         closed = not program.hands_over and all(p.is_closed for p, _ in parts)
         bound, by = self._bound(run, (in_order_us, lane), streams, is_whole=closed)
+        step = run.elapsed[self.device]
+        serial = (
+            lane_us + sum(own.streams.values()) + sum(p.serial_us * n for p, n in parts)
+        )
         return Account(
-            step_us=run.elapsed[self.device],
+            step_us=step,
             compute_us=run.compute_us,
             exposed_us=own.exposed_us + sum(p.exposed_us * n for p, n in parts),
             other_exposed_us=own.other_exposed_us
             + sum(p.other_exposed_us * n for p, n in parts),
             communication_us=own.communication_us
             + sum(p.communication_us * n for p, n in parts),
-            serial_us=lane_us
-            + sum(own.streams.values())
-            + sum(p.serial_us * n for p, n in parts),
-            bound_us=bound,
+            serial_us=_or_step(serial, step),
+            bound_us=_or_step(bound, step),
             bound_by=by,
             streams=streams,
             is_closed=closed,
@@ -212,6 +217,11 @@ class Accounts:
                 begin = max(begin, ends[start] + duration)
             ends[instruction] = begin + cost
         return max(ends.values(), default=0.0)
+
+
+def _or_step(us: float, step_us: float) -> float:
+    """A sum of the same times in another order: the step, if rounding parts them."""
+    return step_us if math.isclose(us, step_us, rel_tol=_ROUNDING) else us
 
 
 def executions(entry: Run) -> dict[Run, tuple[float, float]]:

@@ -9,6 +9,13 @@ from scheduler.simulation.rules import Rules
 from scheduler.simulation.surroundings import Surroundings
 
 ESTIMATES: Final = "all times are estimates"
+#: Stands in the notes that tell how far the headline's numbers can be believed.
+_NO_TIMES: Final = "abstract constants"
+
+
+def concerns_headline(note: str) -> bool:
+    """Whether a note belongs beside the headline: that what it adds up is no time."""
+    return _NO_TIMES in note
 
 
 def notes_of(
@@ -24,7 +31,13 @@ def notes_of(
     for model, count in sorted(prices.abstract.items()):
         notes.append(
             f"{count} {'operation has' if count == 1 else 'operations have'} no better "
-            f"price than XLA's abstract constants ({model}), which are no microseconds"
+            f"price than XLA's {_NO_TIMES} ({model}), which are no microseconds"
+        )
+    if prices.fusions:
+        what = "fusion takes" if prices.fusions == 1 else "fusions take"
+        notes.append(
+            f"{prices.fusions} asynchronous {what} as long as on the compute stream; "
+            "XLA's own estimate has a constant for any"
         )
     if prices.absent:
         notes.append(

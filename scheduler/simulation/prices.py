@@ -2,21 +2,32 @@
 
 A start and a done take no time of their own: what the estimator says of them counts in
 XLA's statistic alone. A synchronous collective takes its latency, else its node cost.
+
+XLA's estimators have no model for what is asynchronous and no communication: a constant
+stands there. Where it is a fusion, as XLA makes them since jax 0.12, it keeps its
+stream busy as long as the same fusion would keep the compute lane:
+
+    %s = ... async-start(%x), calls=%wrapped        latency 5000 for XLA
+      ROOT %f = ... fusion(%q), kind=kLoop          node cost 2.1: so long it runs here
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.errors import UsageError
 from hlo_passes.ir.instruction import Instruction
 from scheduler.estimators.base import Estimator
 from scheduler.estimators.stack import EstimatorStack
 from scheduler.estimators.table import TableEstimator
+from scheduler.latency.collectives import wrapped_collective
 from scheduler.latency.estimate import Estimate
 
 #: Models whose microseconds are abstract constants of XLA.
 _ABSTRACT: Final = ("approximate", "gpu-approximate")
+_WITHOUT_MODEL: Final = (*_ABSTRACT, "none")
 _UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 
@@ -26,47 +37,87 @@ class Prices:
 
     Attributes:
         estimator: who answers.
+        as_xla: whether asynchronous fusions keep XLA's constant.
         abstract: by model, how often it had only an abstract constant to give.
+        fusions: asynchronous fusions that take as long as the fusion itself.
         absent: starts and synchronous collectives that a table of costs has not.
     """
 
     estimator: Estimator
+    as_xla: bool = False
     abstract: dict[str, int] = field(default_factory=dict)
+    fusions: int = 0
     absent: int = 0
 
     def node(self, instruction: Instruction) -> float:
-        """Time on the compute lane, us."""
-        found = self.estimator.node_cost(instruction)
-        return 0.0 if found is None else found.us
+        """Time on the compute lane, us. Raises UsageError U223 for what is no time."""
+        return self._node(instruction).us
 
     def latency(self, start: Instruction, done: Instruction) -> Estimate:
-        """Time from an asynchronous start to its done."""
+        """Time from an asynchronous start to its done. Raises UsageError U223."""
         table = _table_of(self.estimator)
         self.absent += table is not None and start.name not in table.latencies
-        return self._noted(start, self.estimator.latency(start, done) or _UNKNOWN)
+        found = self._latency(start, done)
+        if not self.as_xla and found.model in _WITHOUT_MODEL:
+            fusion = _fusion_of(start)
+            itself = _UNKNOWN if fusion is None else self._node(fusion)
+            if itself.model not in _WITHOUT_MODEL:
+                self.fusions += 1
+                return self._noted(itself, is_constant=itself.reason != "")
+        return self._noted(found)
 
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.
 
         For a collective kernel of the compiler's the time stands in the node cost, and
-        its latency is a constant.
+        its latency is a constant. Raises UsageError U223.
         """
-        node = self.estimator.node_cost(collective) or _UNKNOWN
+        node = self._node(collective)
         table = _table_of(self.estimator)
         if table is not None:
             known = table.latencies.get(collective.name)
             self.absent += known is None and collective.name not in table.node_costs
             return node if known is None else Estimate(known, table.name)
         user = collective.users[0] if collective.users else collective
-        found = self.estimator.latency(collective, user)
-        if found is None or found.model == "sol/constant":
+        found = self._latency(collective, user)
+        if found.model in ("none", "sol/constant"):
             found = node
-        return self._noted(collective, found)
+        return self._noted(found)
 
-    def _noted(self, instruction: Instruction, found: Estimate) -> Estimate:
-        if found.model in _ABSTRACT and found.us > 0.0:
+    def _node(self, instruction: Instruction) -> Estimate:
+        found = self.estimator.node_cost(instruction) or _UNKNOWN
+        return self._checked(instruction, found)
+
+    def _latency(self, start: Instruction, user: Instruction) -> Estimate:
+        found = self.estimator.latency(start, user) or _UNKNOWN
+        return self._checked(start, found)
+
+    def _checked(self, instruction: Instruction, found: Estimate) -> Estimate:
+        if 0.0 <= found.us < math.inf:
+            return found
+        raise UsageError(
+            f"{found.model} gives %{instruction.name} {found.us} us, which is no time",
+            code="U223",
+            hint="from 0 on, and finite",
+        )
+
+    def _noted(self, found: Estimate, *, is_constant: bool = False) -> Estimate:
+        if (is_constant or found.model in _ABSTRACT) and found.us > 0.0:
             self.abstract[found.model] = self.abstract.get(found.model, 0) + 1
         return found
+
+
+def _fusion_of(start: Instruction) -> Instruction | None:
+    """The fusion that a start wraps; None for all else, and for fused collectives."""
+    if start.async_wrapped_opcode != "fusion" or wrapped_collective(start) is not None:
+        return None
+    if start.opcode == "async-start":
+        return start.called_computations[0].root
+    # `fusion-start` is XLA's sugar for the same, without the computation around it.
+    result = start.shape.elements[1]
+    fusion = Instruction(start.name, "fusion", result, start.operands, start.attributes)
+    fusion.computation = start.computation
+    return fusion
 
 
 def _table_of(estimator: Estimator) -> TableEstimator | None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scheduler.simulation.lane_text import lanes_text
-from scheduler.simulation.notes import ESTIMATES
+from scheduler.simulation.notes import ESTIMATES, concerns_headline
 from scheduler.simulation.timeline import CollectiveRow, ComputationTimes, Timeline
 from scheduler.simulation.units import bytes_text, readable, share_text, time_text
 
@@ -30,7 +30,7 @@ def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -
         rows: collectives to list at most.
         width: characters of a line of lanes.
     """
-    notes = [note for note in timeline.notes if note != ESTIMATES]
+    notes = [n for n in timeline.notes if n != ESTIMATES and not concerns_headline(n)]
     parts = [
         *_headline(timeline),
         "",
@@ -68,6 +68,7 @@ def _headline(timeline: Timeline) -> list[str]:
             f"other    {time_text(times.other_exposed_us)} of what is exposed waits "
             "for copies and asynchronous computations"
         )
+    lines += [f"beware   {note}" for note in timeline.notes if concerns_headline(note)]
     return lines
 
 

@@ -106,7 +106,7 @@ def simulate_with(
 def _simulate(
     module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Timeline:
-    prices = Prices(estimator)
+    prices = Prices(estimator, as_xla=rules.xla_statistic)
     surroundings = Surroundings(module, topology, rules)
     builder = ProgramBuilder(prices, surroundings, rules)
     programs = _programs(builder, module)

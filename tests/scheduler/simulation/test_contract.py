@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import gzip
 import json
+import math
 
 import pytest
 
 import hlo_passes
 import scheduler
 from hlo_passes import UsageError
+from hlo_passes.ir.instruction import Instruction
 from scheduler.estimators.table import TableEstimator
+from scheduler.latency.estimate import Estimate
 from tests.scheduler.simulation.steps import (
     Branches,
     CallOf,
@@ -97,6 +100,48 @@ def test_costs_that_lack_names_are_told() -> None:
     notes = scheduler.simulate(module, estimator=TableEstimator({"work": 1.0})).notes
     assert any(n.startswith(lacking.format(3)) for n in notes)
     assert not any("costs lack" in n for n in run(LOOP).notes)
+
+
+class _Constant:
+    """An estimator of one's own."""
+
+    name = "mine"
+
+    def __init__(self, node_us: float, latency_us: float) -> None:
+        self.node_us, self.latency_us = node_us, latency_us
+
+    def node_cost(self, instruction: Instruction) -> Estimate:
+        return Estimate(self.node_us, self.name)
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate:
+        return Estimate(self.latency_us, self.name)
+
+
+@pytest.mark.parametrize("us", [math.nan, math.inf, -5.0])
+def test_error_an_estimator_whose_answers_are_no_time(us: float) -> None:
+    module = module_of((*LOOP, Sync("last", 5.0)))
+    for estimator in (_Constant(us, 1.0), _Constant(1.0, us)):
+        with pytest.raises(
+            UsageError, match=r"mine gives %\S+ (nan|inf|-5.0) us"
+        ) as no:
+            scheduler.simulate(module, estimator=estimator)
+        assert no.value.code == "U223"
+
+
+def test_the_sums_of_a_step_are_not_parted_by_rounding() -> None:
+    # 0.1 + 0.2 + 0.3 is not 0.3 + 0.2 + 0.1: the bound adds up what the step walks.
+    for count in range(2, 12):
+        steps = tuple(
+            step
+            for k in range(count)
+            for step in (
+                Compute(f"c{k}", 0.1 * (k + 1)),
+                Sync(f"sync{k}", 0.7 / (k + 1)),
+            )
+        )
+        times = run(steps).times
+        assert times.lower_bound_us == times.step_time_us == times.serial_us
+        assert times.gap_us == 0.0
 
 
 def test_a_transfer_tells_the_bytes_that_it_moves() -> None:
