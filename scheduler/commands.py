@@ -21,6 +21,7 @@ from hlo_passes.cli.files import (
     write_bytes,
     write_text,
 )
+from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.verify.verifier import verify
 from scheduler.calibration import (
@@ -138,6 +139,7 @@ def settings_of(arguments: argparse.Namespace, module: Module) -> EstimatorSetti
 def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="HLO; '-' for stdin")
     add_estimator_arguments(parser)
+    parser.set_defaults(target=None)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
         "--rows", type=positive, default=DEFAULT_ROWS, help="of the table"
@@ -160,7 +162,16 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     if arguments.write_profile:
         check_profile_name(arguments.write_profile)
     check_outputs(None, arguments.plot or "", arguments.write_profile or "")
-    names = [n for n in arguments.compare_targets.split(",") if n] or [arguments.target]
+    names = [n for n in arguments.compare_targets.split(",") if n]
+    if arguments.target is None:
+        arguments.target = DEFAULT_TARGET
+    elif names:
+        raise UsageError(
+            f"--target={arguments.target} beside --compare-targets",
+            code="U224",
+            hint="one of them: --compare-targets names all that are priced",
+        )
+    names = names or [arguments.target]
     for name in names:
         target(name)
     module = read_module(arguments.input)

@@ -73,6 +73,12 @@ def test_targets_side_by_side(module_file, capsys) -> None:
     ]  # fmt: skip
 
 
+def test_a_target_beside_targets_to_compare_is_refused(module_file) -> None:
+    with pytest.raises(UsageError) as refused:
+        run(ESTIMATE, module_file, "--target=b200", "--compare-targets=h100_sxm,b200")
+    assert refused.value.code == "U224"
+
+
 @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
 def test_a_plot_is_the_same_every_time(module_file, tmp_path, suffix, magic) -> None:
     pytest.importorskip("matplotlib")
