@@ -17,6 +17,7 @@ from typing import Any, Final
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import check_outputs, read_module, require_file, write_text
+from hlo_passes.cli.module_form import check_form, module_contents
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 
@@ -200,16 +201,17 @@ def lower_function(arguments: argparse.Namespace) -> int:
             code="U026",
             hint="--stage says which module is wanted",
         )
+    check_form(arguments.output)
     if arguments.passes:
-        write_text(arguments.output, _lower_with_passes(arguments).to_text())
-        return ExitCode.DONE
-    module = lower_file(
-        arguments.function,
-        stage=arguments.stage,
-        target=arguments.target,
-        topology=arguments.topology,
-    )
-    write_text(arguments.output, module.to_text())
+        module = _lower_with_passes(arguments)
+    else:
+        module = lower_file(
+            arguments.function,
+            stage=arguments.stage,
+            target=arguments.target,
+            topology=arguments.topology,
+        )
+    write_text(arguments.output, module_contents(arguments.output, module))
     return ExitCode.DONE
 
 

@@ -15,6 +15,7 @@ import pytest
 
 import runtime
 from hlo_passes.cli.exit_codes import exit_code_of
+from hlo_passes.cli.files import read_module
 from hlo_passes.errors import HloError, UsageError, VerificationError
 from hlo_passes.text.reader import parse
 from runtime.arrays_file import read_arrays
@@ -339,6 +340,18 @@ def test_lower(stage, tmp_path, host_devices):
     assert module.entry.parameters[0].shape.dimensions == (rows, 4)
     opcodes = {i.opcode for c in module.computations for i in c.instructions}
     assert ("all-reduce" in opcodes) == (stage != "before-optimizations")
+
+
+def test_lower_writes_the_form_of_its_suffix(tmp_path, host_devices, capfd):
+    host_devices(8)
+    model, out = tmp_path / "model.py", tmp_path / "out.pb"
+    model.write_text(MODEL)
+    assert call(LOWER, f"{model}:step", "-o", str(out)) == 0
+    assert read_module(str(out)).num_partitions == 8
+    refused = tmp_path / "out.mlir"
+    assert call(LOWER, f"{model}:step", "-o", str(refused)) == 2
+    assert "error[U002]" in capfd.readouterr().out
+    assert not refused.exists()
 
 
 def test_a_topology_without_a_target_is_refused(tmp_path, host_devices):
