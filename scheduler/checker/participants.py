@@ -63,9 +63,10 @@ class Participants:
 
     @property
     def met_in_group(self) -> dict[int, Devices]:
-        """Its whole group, itself included, by device."""
+        """Its whole group, itself included, by device; each member once."""
         return self._remembered("group", lambda: {
-            device: group for group in self.groups for device in group
+            device: tuple(dict.fromkeys(group))
+            for group in self.groups for device in group
         })  # fmt: skip
 
     @property

@@ -299,6 +299,13 @@ def test_a_circle_is_named() -> None:
     )
 
 
+def test_a_device_that_a_group_names_twice_comes_once() -> None:
+    # The verifier refuses the group (V400); the checker may be asked without it.
+    groups = "replica_groups={{0,1}}"
+    module = hlo_passes.parse(TWO.replace(groups, "replica_groups={{0,1,1}}"))
+    assert _codes(module) == []
+
+
 # -- several communications of one channel ------------------------------------------
 
 _PAIRS = "frontend_attributes={_xla_send_recv_source_target_pairs=%s}"
