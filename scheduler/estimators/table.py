@@ -4,7 +4,8 @@
      "latency_fallback": {"all-reduce-start": 5000.0}}
 
 A name that is absent costs 0: XLA prices only computations with async operations. So
-this estimator always answers.
+this estimator always answers. XLA's log never lists a send or recv, though, whose
+latency its scheduler takes from the coarse estimator: `transfers_as_xla` does so too.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from typing import Any, Final
 from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import LOW, is_start
+from scheduler.estimators.approximate import GpuApproximateEstimator
+from scheduler.estimators.base import LOW, is_send_or_recv, is_start
 from scheduler.latency.estimate import Estimate
 
 _GZIP: Final = b"\x1f\x8b"
 _LATENCIES: Final = ("latency_us", "latency_fallback")
 _KEYS: Final = ("node_cost_us", *_LATENCIES)
+_COARSE: Final = GpuApproximateEstimator()
 #: Thirty years: what is above is a slip, and sums of it would leave float's range.
 _MOST_US: Final = 1e15
 #: Of a value that is refused.
@@ -33,11 +36,18 @@ _SHOWN_LETTERS: Final = 40
 
 @dataclass(frozen=True, slots=True)
 class TableEstimator:
-    """Costs and latencies by name, us."""
+    """Costs and latencies by name, us.
+
+    Attributes:
+        node_costs: by instruction.
+        latencies: by start.
+        transfers_as_xla: absent sends and recvs have XLA's coarse latency, not 0.
+    """
 
     node_costs: Mapping[str, float] = field(default_factory=dict)
     latencies: Mapping[str, float] = field(default_factory=dict)
     name: str = "table"
+    transfers_as_xla: bool = False
 
     def node_cost(self, instruction: Instruction) -> Estimate:
         """The cost of that name, 0 when there is none."""
@@ -47,6 +57,8 @@ class TableEstimator:
         """The latency of a start; of any other edge 1, of an absent start 0."""
         known = self.latencies.get(start.name)
         if known is None:
+            if self.transfers_as_xla and is_send_or_recv(start):
+                return _COARSE.latency(start, user)
             known = 0.0 if is_start(start) else LOW
         return Estimate(known, self.name)
 

@@ -15,12 +15,14 @@ from typing import Any, ClassVar, Final
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from scheduler.estimators.approximate import GpuApproximateEstimator
+from scheduler.estimators.base import Estimator
 from scheduler.estimators.choice import (
     EstimatorSettings,
     estimator_names,
     make_estimator,
 )
 from scheduler.estimators.stack import EstimatorStack
+from scheduler.estimators.table import TableEstimator
 from scheduler.hardware.target import target
 from scheduler.hardware.topology import topology_for
 from scheduler.latency.options import LatencyOptions
@@ -53,7 +55,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             joined by '+'. None: table where costs are given, profile where a profile
             is, else sol, as in XLA. Costs and a profile that none of them reads are
             refused.
-        costs: file of costs by name; none: what the pipeline was given.
+        costs: file of costs by name; none: what the pipeline was given. What it leaves
+            out costs 0; sends and recvs it leaves out have XLA's coarse latency.
         profile: file of measured costs.
         target: GPU description; none: what the pipeline was given.
         topology: partitions x hosts x GPUs; none: what the pipeline was given, else one
@@ -151,13 +154,25 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 xla_version=self.xla_version,
             ),
         )
-        if not self.enable_approx_costly_collectives:
-            return stack
-        return EstimatorStack(
-            tuple(
-                dataclasses.replace(e, costly_collectives=True)
-                if isinstance(e, GpuApproximateEstimator)
-                else e
-                for e in stack.estimators
-            )
+        return as_scheduled_by_xla(
+            stack, costly_collectives=self.enable_approx_costly_collectives
         )
+
+
+def as_scheduled_by_xla(
+    stack: EstimatorStack, *, costly_collectives: bool = False
+) -> EstimatorStack:
+    """Estimators as XLA's scheduler hears them.
+
+    Args:
+        stack: of estimators.
+        costly_collectives: XLA's `xla_gpu_enable_approx_costly_collectives`.
+    """
+    changed: list[Estimator] = []
+    for part in stack.estimators:
+        if isinstance(part, GpuApproximateEstimator) and costly_collectives:
+            part = dataclasses.replace(part, costly_collectives=True)
+        elif isinstance(part, TableEstimator):
+            part = dataclasses.replace(part, transfers_as_xla=True)
+        changed.append(part)
+    return EstimatorStack(tuple(changed))

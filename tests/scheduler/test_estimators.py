@@ -11,6 +11,10 @@ import hlo_passes
 from hlo_passes import HloError, Module, UsageError
 from scheduler import Profile, estimate, make_estimator, profile_of, read_profile
 from scheduler.estimators.choice import EstimatorSettings
+from scheduler.estimators.stack import EstimatorStack
+from scheduler.estimators.table import TableEstimator
+from scheduler.latency.estimate import Estimate
+from scheduler.latency_hiding.latency_hiding_scheduler import as_scheduled_by_xla
 from tests.modules import CORPUS, SHARED, read_text
 
 TEXT = """HloModule m, is_scheduled=true, num_partitions=8
@@ -94,6 +98,43 @@ def test_table_alone_answers_and_absent_names_cost_nothing(module, tmp_path) -> 
     assert found["f"] == (7.0, None, "table")
     assert found["start"] == (0.0, 9.0, "table")
     assert found["call"][0] == 0.0
+
+
+TRANSFERS = """
+HloModule m, is_scheduled=true
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %t = token[] after-all()
+  %r = (f32[8]{0}, u32[], token[]) recv(%t), channel_id=1
+  %s = (f32[8]{0}, u32[], token[]) send(%p, %t), channel_id=1, \
+frontend_attributes={_xla_gpu_collective_stream="p2p"}
+  %sd = token[] send-done(%s), channel_id=1
+  %rd = (f32[8]{0}, token[]) recv-done(%r), channel_id=1
+  ROOT %o = f32[8]{0} get-tuple-element(%rd), index=0
+}
+"""
+
+
+def test_transfers_that_a_table_leaves_out() -> None:
+    """XLA's log has no latency of them: 0 here, its coarse one in the scheduler."""
+    module = hlo_passes.parse(TRANSFERS)
+    by_name = {i.name: i for i in module.entry.instructions}
+    table = TableEstimator({}, {"listed": 3.0})
+    stack = as_scheduled_by_xla(EstimatorStack((table,)))
+    found = []
+    for start, user in (("r", "rd"), ("s", "sd"), ("p", "s")):
+        edge = by_name[start], by_name[user]
+        priced = stack.latency(*edge)
+        assert priced is not None
+        found.append((table.latency(*edge).us, priced.us, priced.model))
+    assert found == [
+        (0.0, 5000.0, "gpu-approximate"),
+        (0.0, 1024 * 5000.0, "gpu-approximate"),
+        (1.0, 1.0, "table"),
+    ]
+    listed = as_scheduled_by_xla(EstimatorStack((TableEstimator({}, {"s": 3.0}),)))
+    assert listed.latency(by_name["s"], by_name["sd"]) == Estimate(3.0, "table")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import pathlib
 import re
@@ -15,8 +14,8 @@ from typing import Any
 import hlo_passes
 from scheduler import EstimatorSettings, EstimatorStack, Topology, make_estimator
 from scheduler import target as read_target
-from scheduler.estimators.approximate import GpuApproximateEstimator
 from scheduler.hardware.target import target_text
+from scheduler.latency_hiding.latency_hiding_scheduler import as_scheduled_by_xla
 from scheduler.latency_hiding.settings import SchedulerSettings
 from scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
@@ -91,15 +90,8 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
                 xla_version=xla_version(recording),
             ),
         )
-        if flags.pop(_COSTLY, "false") == "true":
-            estimator = EstimatorStack(
-                tuple(
-                    dataclasses.replace(e, costly_collectives=True)
-                    if isinstance(e, GpuApproximateEstimator)
-                    else e
-                    for e in estimator.estimators
-                )
-            )
+        costly = flags.pop(_COSTLY, "false") == "true"
+        estimator = as_scheduled_by_xla(estimator, costly_collectives=costly)
         limit = scheduler_memory_limit_bytes(
             module,
             read_target(target).memory_bytes,
