@@ -38,6 +38,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
 import estimator_log
 import gpu_child
 
+from hlo_passes.errors import ParseError
 from hlo_passes.proto import module_text_from_proto
 
 CORPUS = pathlib.Path(__file__).resolve().parent
@@ -59,6 +60,9 @@ SCHEDULER = "latency-hiding-scheduler"
 
 #: An operand that is an element of a tuple, as jax 0.12 prints it.
 _SPELLED_ELEMENT = re.compile(r"%[\w.\-]+#\d")
+#: Nothing can be measured on a GPU that is not there. Recorded with the flags: passes
+#: look at it.
+_AUTOTUNE_LEVEL = "xla_gpu_autotune_level"
 _DUMP = re.compile(
     r"(?P<module>module_\d+)\..*\.(?P<number>\d{4})\."
     r".*\.after_(?P<after>.+?)\.before_(?P<before>.+?)\.txt"
@@ -86,6 +90,13 @@ class Job:
     device_memory_bytes: int | None = None
     with_elements: bool = False
 
+    @property
+    def all_flags(self) -> tuple[str, ...]:
+        """The flags, and those that passes look at and every compilation here has."""
+        if any(flag.startswith(f"{_AUTOTUNE_LEVEL}=") for flag in self.flags):
+            return self.flags
+        return (*self.flags, f"{_AUTOTUNE_LEVEL}=0")
+
     def target_file(self) -> pathlib.Path:
         named = TARGETS / f"{self.target}.txtpb"
         return named if named.exists() else pathlib.Path(self.target)
@@ -98,11 +109,9 @@ class Job:
             "xla_dump_large_constants": True,
             "xla_dump_hlo_as_proto": self.with_elements,
             "xla_dump_hlo_pass_re": "|".join(PASSES),
-            # Nothing can be measured on a GPU that is not there.
-            "xla_gpu_autotune_level": 0,
             "xla_gpu_enable_latency_hiding_scheduler": True,
         }
-        options |= {n: _typed(v) for n, v in (f.split("=", 1) for f in self.flags)}
+        options |= {n: _typed(v) for n, v in (f.split("=", 1) for f in self.all_flags)}
         rest = {
             "target": str(self.target_file()),
             "device_memory_bytes": self.device_memory_bytes,
@@ -199,14 +208,22 @@ def _read_dumps(folder: pathlib.Path) -> dict[str, tuple[str, str]]:
 
 
 def _dump_text(file: pathlib.Path) -> str:
-    """A dump; where one of its proto lies beside it, with all get-tuple-elements."""
+    """A dump; where one of its proto lies beside it, with all get-tuple-elements.
+
+    Where jaxlib cannot read the proto (0.12, pipelined sends at optimisation level
+    ENABLE) the text stays as XLA printed it.
+    """
     text = file.read_text()
     proto = file.with_suffix(".hlo.pb")
     if not proto.exists() or not _SPELLED_ELEMENT.search(text):
         return text
     # A proto has no module config: the first line is the text's.
     header, _, _ = text.partition("\n")
-    whole = module_text_from_proto(proto.read_bytes())
+    try:
+        whole = module_text_from_proto(proto.read_bytes(), filename=proto.name)
+    except ParseError as problem:
+        print(f"{problem}\n  its text is taken, without elements", file=sys.stderr)
+        return text
     return f"{header}\n{whole.partition(chr(10))[2]}"
 
 
@@ -239,7 +256,7 @@ def recorded_texts(
         "source": pathlib.Path(job.input).name,
         "target": pathlib.Path(job.target).name,
         "topology": job.topology,
-        "flags": list(job.flags),
+        "flags": list(job.all_flags),
         "versions": {
             name: importlib.metadata.version(name)
             for name in ("jax", "jaxlib", "jax-cuda12-plugin")
