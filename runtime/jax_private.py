@@ -328,6 +328,28 @@ def set_cache_key_hook(hook: Callable[[], str]) -> None:
         cache_key.custom_hook = hook
 
 
+def cache_writer() -> Callable[..., None]:
+    """What JAX calls to store a program on disk: key, module name, executable, ..."""
+    with _expected("jax._src.compilation_cache.put_executable_and_time"):
+        from jax._src import compilation_cache
+
+        return compilation_cache.put_executable_and_time
+
+
+def set_cache_writer(writer: Callable[..., None]) -> None:
+    """Put another writer in its place."""
+    with _expected("jax._src.compilation_cache.put_executable_and_time"):
+        from jax._src import compilation_cache
+
+        compilation_cache.put_executable_and_time = writer
+
+
+def module_names(executable: Any) -> list[str]:
+    """Names of the modules in a LoadedExecutable."""
+    with _expected("LoadedExecutable.hlo_modules"):
+        return [module.name for module in executable.hlo_modules()]
+
+
 @functools.cache
 def leave_out_of_frames(place: str) -> None:
     """Let modules that JAX lowers from now on name no file whose path opens so."""

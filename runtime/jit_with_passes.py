@@ -163,6 +163,7 @@ def _installed(digits: str, installation: Installation) -> Installation:
                 return known
             functions.add(digits, installation)
         installation.on_removal(partial(_remove, digits, installation))
+        installation.withhold_failures()
     return installation
 
 

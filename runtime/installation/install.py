@@ -128,6 +128,7 @@ class Installation:
         )
         self._filter = module_filter
         self._on_error = on_error
+        self._passed_through: set[str] = set()
         self._agreement = Agreement(multiprocess, self.fingerprint)
         self._lock = threading.Lock()
         self._endings: list[Callable[[], None]] = []
@@ -178,6 +179,13 @@ class Installation:
         self.on_removal(registrations.clear)
         compiled_caches.enter(self.fingerprint)
         self.on_removal(partial(compiled_caches.leave, self.fingerprint))
+        self.withhold_failures()
+
+    def withhold_failures(self) -> None:
+        """Keep what is compiled without the passes off the disk, until removal."""
+        if self._on_error == "pass-through":
+            compiled_caches.withhold(self._passed_through)
+            self.on_removal(partial(compiled_caches.release, self._passed_through))
 
     def on_removal(self, ending: Callable[[], None]) -> None:
         """Call something at removal, behind what was given before."""
@@ -249,6 +257,7 @@ class Installation:
         if error is not None:
             if self._on_error == "fail":
                 raise error.with_traceback(None) from None
+            self._passed_through.add(facts.name)
             _log.warning("%s stays as it is: %s", facts.name, error)
         if changed is not None and facts.has_aliases:
             self._warn_of_lost_donation(facts.name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -27,6 +28,28 @@ class Idle(Pass):
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         return False
+
+
+#: Whether `Broken` fails: outside the pass, so that its fingerprint stays the same.
+_broken = threading.Event()
+
+
+@dataclass(frozen=True, slots=True)
+class Broken(Pass):
+    name: ClassVar[str] = "broken"
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        if _broken.is_set():
+            raise ZeroDivisionError("planted")
+        return False
+
+
+@pytest.fixture
+def broken() -> Iterator[threading.Event]:
+    """Set: `Broken` fails."""
+    _broken.set()
+    yield _broken
+    _broken.clear()
 
 
 @pytest.fixture
@@ -92,6 +115,100 @@ def test_functions_with_passes_in_the_persistent_cache(
     assert permutes(again) == 1
     assert again.installation.fired == fired
     assert permutes(jax.jit(mapped)) == 2
+
+
+@pytest.mark.parametrize("name", ["failing", "é\N{HIRAGANA LETTER A}"])
+def test_what_was_compiled_without_passes_is_not_written(
+    host_devices: Devices,
+    cache_folder: pathlib.Path,
+    broken: threading.Event,
+    name: str,
+) -> None:
+    host_devices(8)
+
+    def failing(x: Any) -> Any:
+        return x + 1
+
+    failing.__name__ = name
+
+    def compiled() -> runtime.Installation:
+        with runtime.install(
+            Pipeline((Broken(),)), on_error="pass-through"
+        ) as installed:
+            jax.jit(failing).lower(1.0).compile()
+            jax.jit(lambda x: x * 2).lower(1.0).compile()
+        return installed
+
+    assert [len(compiled().failures) for _ in range(2)] == [2, 2]
+    assert not any(cache_folder.glob("*-cache"))
+    broken.clear()
+    mended, served = compiled(), compiled()
+    assert (mended.fired, served.fired) == (2, 0)
+    assert len(list(cache_folder.glob("*-cache"))) == 2
+
+
+def test_other_programs_are_written_beside_one_that_failed(
+    host_devices: Devices, cache_folder: pathlib.Path, broken: threading.Event
+) -> None:
+    host_devices(8)
+
+    def failing(x: Any) -> Any:
+        return x + 1
+
+    def other(x: Any) -> Any:
+        return x * 2
+
+    with runtime.install(
+        Pipeline((Broken(),)), on_error="pass-through", modules="failing"
+    ) as installed:
+        jax.jit(failing).lower(1.0).compile()
+        jax.jit(other).lower(1.0).compile()
+    assert len(installed.failures) == 1
+    assert [f.name.partition("-")[0] for f in cache_folder.glob("*-cache")] == [
+        "jit_other"
+    ]
+    jax.jit(failing).lower(1.0).compile()
+    assert len(list(cache_folder.glob("jit_failing-*-cache"))) == 1
+
+
+def test_a_function_that_its_passes_failed_on_is_not_written(
+    host_devices: Devices, cache_folder: pathlib.Path, broken: threading.Event
+) -> None:
+    host_devices(8)
+    function = runtime.jit(
+        lambda x: x + 3, passes=Pipeline((Broken(),)), on_error="pass-through"
+    )
+    function.lower(1.0).compile()
+    assert len(function.installation.failures) == 1
+    assert not any(cache_folder.glob("*-cache"))
+    function.installation.remove()
+
+
+def test_the_writer_is_chained_and_put_back(
+    host_devices: Devices, cache_folder: pathlib.Path
+) -> None:
+    host_devices(8)
+    original = jax_private.cache_writer()
+    written: list[str] = []
+
+    def theirs(key: str, module: str, *rest: Any, **named: Any) -> None:
+        written.append(module)
+        original(key, module, *rest, **named)
+
+    jax_private.set_cache_writer(theirs)
+    try:
+        with runtime.install(Pipeline((Broken(),)), on_error="fail"):
+            assert jax_private.cache_writer() is theirs
+        first = runtime.install(Pipeline((Broken(),)), on_error="pass-through")
+        second = runtime.install("hlo-dce", on_error="pass-through")
+        assert jax_private.cache_writer() is not theirs
+        first.remove()
+        jax.jit(lambda x: x + 4).lower(1.0).compile()
+        assert len(written) == 1
+        second.remove()
+        assert jax_private.cache_writer() is theirs
+    finally:
+        jax_private.set_cache_writer(original)
 
 
 def test_the_hook_is_chained_and_put_back(
