@@ -229,6 +229,14 @@ def test_files_are_written_when_nobody_reads_the_rest(folder: pathlib.Path) -> N
     assert (folder / "r.json").exists()
     assert with_nobody_reading(*OPT, "-o", "o.hlo", "--print-after=all") == 0
     assert (folder / "o.hlo").exists()
+    script = folder / "check.sh"
+    script.write_text('#!/bin/sh\n! grep -q collective-permute-start "$1"\n')
+    script.chmod(0o755)
+    bisect = ("bisect", "t.hlo", "--passes=async-collective-creator")
+    for output, extra in (("b.hlo", "--json"), ("c.hlo", "--seed=1")):
+        told = (f"--script={script}", extra, "-o", output)
+        assert with_nobody_reading(*bisect, *told) == 0
+        assert (folder / output).exists()
 
 
 def test_a_failure_stays_one_when_nobody_reads_of_it() -> None:
