@@ -8,43 +8,43 @@
         assert jax.process_count() == 2
 
 A test with the marker runs once in each of so many processes, joined by
-`jax.distributed` over gloo; it passes when it passes in all of them.
+`jax.distributed` over gloo. It passes, is skipped or fails as expected when it does so
+in all of them; it fails when it fails in one, with the output of that one.
 """
 
 from __future__ import annotations
 
 import os
-import socket
-import subprocess
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
+import unittest
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Final
 
 import pytest
+
+from runtime import host_processes
+from runtime.host_processes import Host, Verdict
 
 #: Devices that the first `host_devices` of a session asks for, however few it needs:
 #: their number is fixed from then on, and other tests need more.
 _DEFAULT_DEVICES: Final = 8
 
-#: How the processes of a test know who they are.
-_INDEX, _COUNT, _ADDRESS = (
-    "HLO_PASSES_HOST_INDEX",
-    "HLO_PASSES_HOST_COUNT",
-    "HLO_PASSES_HOST_ADDRESS",
-)
-
-#: For one test on all its hosts; starting JAX takes seconds on a busy machine.
-_TIME_LIMIT_SECONDS: Final = 300
+#: Who this process is, where it was started for one host.
+_HOST: Final = pytest.StashKey[Host]()
+#: What the phases of a test have said so far, on one host.
+_VERDICT: Final = pytest.StashKey[Verdict]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known."""
+    """Make the marker known; learn who this process is."""
     config.addinivalue_line(
         "markers",
         "hosts(n, devices_per_host=m): run the test in n processes with m emulated "
         "devices each, joined by jax.distributed over gloo",
     )
+    host = host_processes.this_host()
+    if host is not None:
+        config.stash[_HOST] = host
 
 
 @pytest.fixture(scope="session")
@@ -62,97 +62,137 @@ def host_devices() -> Callable[[int], Sequence[Any]]:
     return first
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+    """Refuse markers that cannot be followed, before anything runs."""
+    for item in items:
+        marker = item.get_closest_marker("hosts")
+        if marker is None:
+            continue
+        _asked(item, marker)
+        owner = getattr(item, "cls", None)
+        if owner is not None and issubclass(owner, unittest.TestCase):
+            raise pytest.UsageError(
+                f"{item.nodeid}: pytest.mark.hosts is for functions and methods that "
+                "pytest calls; those of a unittest.TestCase it does not"
+            )
+
+
+def _asked(item: pytest.Item, marker: pytest.Mark) -> tuple[int, int]:
+    """Hosts, and devices of each; UsageError for what is no such numbers."""
+    try:
+        asked = _arguments(*marker.args, **marker.kwargs)
+    except TypeError:
+        asked = ()
+    if not asked or any(not isinstance(n, int) or n < 1 for n in asked):
+        given = [repr(a) for a in marker.args]
+        given += [f"{name}={value!r}" for name, value in marker.kwargs.items()]
+        raise pytest.UsageError(
+            f"{item.nodeid}: pytest.mark.hosts({', '.join(given)}) is not "
+            "hosts(n, devices_per_host=m) with whole numbers from 1 on"
+        )
+    return asked
+
+
+def _arguments(n: int, *, devices_per_host: int = 1) -> tuple[int, int]:
+    return n, devices_per_host
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     """Run a test with the marker on its hosts."""
     marker = pyfuncitem.get_closest_marker("hosts")
     if marker is None:
         return None
-    if _INDEX in os.environ:
-        _join()
+    host = pyfuncitem.config.stash.get(_HOST, None)
+    if host is not None:
+        _join(host)
         return None
-    count, per_host = _arguments(*marker.args, **marker.kwargs)
-    failures = _run_on_hosts(pyfuncitem, count, per_host)
-    if failures:
-        pytest.fail("\n".join(failures), pytrace=False)
+    count, per_host = _asked(pyfuncitem, marker)
+    verdict = _on_hosts(pyfuncitem, count, per_host)
+    if verdict.outcome == host_processes.FAILED:
+        pytest.fail(verdict.reason, pytrace=False)
+    if verdict.outcome == host_processes.XFAILED:
+        pytest.xfail(verdict.reason)
+    if verdict.outcome == host_processes.SKIPPED:
+        pytest.skip(verdict.reason)
     return True
 
 
-def _arguments(hosts: int, *, devices_per_host: int = 1) -> tuple[int, int]:
-    return hosts, devices_per_host
-
-
-def _join() -> None:
+def _join(host: Host) -> None:
     import jax
 
     if jax.distributed.is_initialized():
         return
     jax.config.update("jax_cpu_collectives_implementation", "gloo")
     jax.distributed.initialize(
-        coordinator_address=os.environ[_ADDRESS],
-        num_processes=int(os.environ[_COUNT]),
-        process_id=int(os.environ[_INDEX]),
+        coordinator_address=host.address,
+        num_processes=host.count,
+        process_id=host.index,
     )
 
 
-def _run_on_hosts(item: pytest.Function, count: int, per_host: int) -> list[str]:
-    """The test in `count` processes; what the failing ones say."""
+def _on_hosts(item: pytest.Function, count: int, per_host: int) -> Verdict:
     from runtime.devices import device_count_flag, without_device_count
 
     flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
-    address = f"127.0.0.1:{_free_port()}"
     root = str(item.config.rootpath)
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short"]
-    command += ["-p", "no:cacheprovider", f"--rootdir={root}", item.nodeid]
-    with tempfile.TemporaryDirectory(prefix="hlo-passes-hosts-") as folder:
-        logs = [os.path.join(folder, str(index)) for index in range(count)]
-        processes = []
-        for index, log in enumerate(logs):
-            environment = {
-                **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
-                "XLA_FLAGS": f"{flags} {device_count_flag(per_host)}".strip(),
-                "JAX_PLATFORMS": "cpu",
-                "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
-                _INDEX: str(index),
-                _COUNT: str(count),
-                _ADDRESS: address,
-            }
-            with open(log, "wb") as output:
-                processes.append(
-                    subprocess.Popen(
-                        command,
-                        cwd=root,
-                        env=environment,
-                        stdin=subprocess.DEVNULL,
-                        stdout=output,
-                        stderr=output,
-                    )
-                )
-        codes = _wait(processes)
-        failures = []
-        for index, (code, log) in enumerate(zip(codes, logs, strict=True)):
-            if code != 0:
-                with open(log, errors="replace") as output:
-                    said = output.read()
-                ended = "did not end in time" if code is None else f"ended with {code}"
-                failures.append(f"host {index} of {count} {ended}:\n{said}")
-    return failures
+    command += ["-p", "no:cacheprovider", f"--rootdir={root}"]
+    ends = host_processes.run_on_hosts(
+        [*command, *_options(item.config), item.nodeid],
+        count=count,
+        environment={
+            **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
+            "XLA_FLAGS": f"{flags} {device_count_flag(per_host)}".strip(),
+            "JAX_PLATFORMS": "cpu",
+            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+        },
+        folder=root,
+    )
+    return host_processes.together(ends)
 
 
-def _wait(processes: Sequence[subprocess.Popen[bytes]]) -> list[int | None]:
-    """Exit codes; None for a process that had to be ended."""
-    codes: list[int | None] = []
-    for process in processes:
-        try:
-            codes.append(process.wait(_TIME_LIMIT_SECONDS))
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            codes.append(None)
-    return codes
+def _options(config: pytest.Config) -> list[str]:
+    """What the processes must be told, so that the test means the same there."""
+    options = []
+    name = config.pluginmanager.get_name(sys.modules[__name__])
+    if name is not None:  # None: only a conftest.py has these hooks
+        options += ["-p", name]
+    if config.pluginmanager.hasplugin("xdist"):
+        options.append("-n0")  # also where the configuration file asks for more
+    if config.getoption("runxfail"):
+        options.append("--runxfail")
+    return options
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """On a host: hand back what became of the test."""
+    report = yield
+    host = item.config.stash.get(_HOST, None)
+    if host is not None:
+        before = item.stash.get(_VERDICT, Verdict())
+        item.stash[_VERDICT] = before.and_then(_verdict_of(call, report))
+        if report.when == "teardown":
+            host.say(item.stash[_VERDICT])
+    return report
+
+
+def _verdict_of(call: pytest.CallInfo[None], report: pytest.TestReport) -> Verdict:
+    """What one phase says.
+
+    Of a test that passes although it should not, that it passes: where all hosts say
+    so, pytest in the process that started them knows what that means.
+    """
+    if call.excinfo is None:
+        return Verdict()
+    if not report.skipped:
+        return Verdict(host_processes.FAILED)
+    expected = getattr(report, "wasxfail", None)
+    if expected is not None:
+        return Verdict(host_processes.XFAILED, expected.removeprefix("reason: "))
+    reason = report.longrepr[2] if isinstance(report.longrepr, tuple) else ""
+    return Verdict(host_processes.SKIPPED, reason.removeprefix("Skipped: "))

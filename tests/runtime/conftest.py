@@ -2,6 +2,8 @@
 
 from runtime.pytest_plugin import (  # noqa: F401
     host_devices,
+    pytest_collection_modifyitems,
     pytest_configure,
     pytest_pyfunc_call,
+    pytest_runtest_makereport,
 )
