@@ -1,9 +1,14 @@
-"""Who calls whom: computations in XLA's order, callers, fusion and async bodies.
+"""Who calls whom: computations, callees first; callers, fusion and async bodies.
 
     %add ...                    called by reduce
     %fused (...) {...}          called by fusion: a fusion body
     %wrapped (...) {...}        called by async-start: an async body
     ENTRY %main ...             callees stand before callers
+
+The order is the one in which XLA prints a module: depth first from the computations
+that nobody calls. Most of XLA's passes walk another, a topological order kept up to
+date since the module was made; both have callees first, but which of two siblings
+comes first there depends on the compilation's history, and no text tells it.
 
 Source of the order: openxla/xla `xla/hlo/ir/hlo_module.cc`.
 """

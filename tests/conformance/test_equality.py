@@ -94,6 +94,18 @@ def test_faults_are_named(old: str, new: str, words: str) -> None:
     assert words in _difference(_TEXT, _TEXT.replace(old, new))
 
 
+def test_a_name_that_xla_did_not_print_before_is_not_missed() -> None:
+    """`deduplicated_name` beside a `scheduling_name` alone; elsewhere it counts."""
+    ours = _TEXT.replace("cosine(%y)", 'cosine(%y), metadata={scheduling_name="c"}')
+    name = '{deduplicated_name="d" scheduling_name='
+    theirs = ours.replace("{scheduling_name=", name)
+    assert _difference(ours, theirs) == ""
+    assert "metadata" in _difference(theirs, ours)
+    assert "metadata" in _difference(ours, theirs.replace('="c"', '="e"'))
+    ours, theirs = (t.replace('="c"}', '="c" op_name="o"}') for t in (ours, theirs))
+    assert "metadata" in _difference(ours, theirs)
+
+
 def test_shared_and_repeated_instructions_differ() -> None:
     """One instruction read twice is not two equal ones."""
     twice = _TEXT.replace(
