@@ -63,19 +63,41 @@ def host_devices() -> Callable[[int], Sequence[Any]]:
 
 
 @pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: Sequence[pytest.Item]) -> None:
+def pytest_collection_modifyitems(
+    config: pytest.Config, items: Sequence[pytest.Item]
+) -> None:
     """Refuse markers that cannot be followed, before anything runs."""
-    for item in items:
-        marker = item.get_closest_marker("hosts")
-        if marker is None:
-            continue
-        _asked(item, marker)
-        owner = getattr(item, "cls", None)
-        if owner is not None and issubclass(owner, unittest.TestCase):
-            raise pytest.UsageError(
-                f"{item.nodeid}: pytest.mark.hosts is for functions and methods that "
-                "pytest calls; those of a unittest.TestCase it does not"
-            )
+    if not _is_worker(config):
+        for item in items:
+            _require_sound(item)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The same in a worker of xdist, whose usage errors nobody gets to read."""
+    if _is_worker(item.config):
+        try:
+            _require_sound(item)
+        except pytest.UsageError as problem:
+            raise pytest.fail.Exception(str(problem), pytrace=False) from None
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+def _require_sound(item: pytest.Item) -> None:
+    """Raise UsageError for a marker that cannot be followed."""
+    marker = item.get_closest_marker("hosts")
+    if marker is None:
+        return
+    _asked(item, marker)
+    owner = getattr(item, "cls", None)
+    if owner is not None and issubclass(owner, unittest.TestCase):
+        raise pytest.UsageError(
+            f"{item.nodeid}: pytest.mark.hosts is for functions and methods that "
+            "pytest calls; those of a unittest.TestCase it does not"
+        )
 
 
 def _asked(item: pytest.Item, marker: pytest.Mark) -> tuple[int, int]:

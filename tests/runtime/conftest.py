@@ -6,4 +6,5 @@ from runtime.pytest_plugin import (  # noqa: F401
     pytest_configure,
     pytest_pyfunc_call,
     pytest_runtest_makereport,
+    pytest_runtest_setup,
 )

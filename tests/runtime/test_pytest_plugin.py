@@ -97,6 +97,18 @@ def test_arguments_that_are_none_are_refused(
     assert f"::test_none: pytest.mark.hosts{given} is not hosts(n," in said[0]
 
 
+def test_a_worker_of_xdist_says_so_of_the_test(pytester: pytest.Pytester) -> None:
+    text = "@pytest.mark.hosts(0)\n@pytest.mark.xfail\ndef test_none():\n    pass"
+    pytester.makeconftest(
+        f"{CONFTEST}\n\ndef pytest_sessionstart(session):\n"
+        "    session.config.workerinput = {}\n"
+    )
+    pytester.makepyfile(f"import pytest\n{text}")
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-p", "no:xdist")
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*::test_none: pytest.mark.hosts(0) is not hosts(*"])
+
+
 def test_methods_of_unittest_are_refused(pytester: pytest.Pytester) -> None:
     result = run_tests(
         pytester,
