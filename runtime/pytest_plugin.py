@@ -29,6 +29,9 @@ from runtime.host_processes import Host, Verdict
 #: their number is fixed from then on, and other tests need more.
 _DEFAULT_DEVICES: Final = 8
 
+#: pytest's name for this plug-in where the distribution is installed.
+_ENTRY_POINT: Final = "hlo_passes"
+
 #: Who this process is, where it was started for one host.
 _HOST: Final = pytest.StashKey[Host]()
 #: What the phases of a test have said so far, on one host.
@@ -178,9 +181,9 @@ def _on_hosts(item: pytest.Function, count: int, per_host: int) -> Verdict:
 def _options(config: pytest.Config) -> list[str]:
     """What the processes must be told, so that the test means the same there."""
     options = []
-    name = config.pluginmanager.get_name(sys.modules[__name__])
-    if name is not None:  # None: only a conftest.py has these hooks
-        options += ["-p", name]
+    if config.pluginmanager.has_plugin(__name__):
+        # Named on the command line: not installed, or not to be found by itself.
+        options += ["-p", f"no:{_ENTRY_POINT}", "-p", __name__]
     if config.pluginmanager.hasplugin("xdist"):
         options.append("-n0")  # also where the configuration file asks for more
     if config.getoption("runxfail"):
