@@ -20,13 +20,12 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import inspect
 import os
 import pathlib
 import tomllib
 from typing import Any, Final
 
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
 from hlo_passes.source import Location
 from runtime.installation.install import Installation, install
@@ -36,10 +35,22 @@ VARIABLE: Final = "HLO_PASSES"
 
 _TABLE: Final = "install"
 _CONTEXT_KEYS: Final = ("target", "topology", "costs")
-_KEYS: Final = (
-    *(name for name in inspect.signature(install).parameters if name != "context"),
-    *_CONTEXT_KEYS,
-)
+
+#: What a key may be, and how a message says it.
+_TEXT: Final = ((str,), "a text")
+_NUMBER: Final = ((int,), "a whole number")
+_KEYS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
+    "pipeline": _TEXT,
+    "stage": _TEXT,
+    "platforms": ((str, list), "a text or a list of texts"),
+    "modules": _TEXT,
+    "min_instructions": _NUMBER,
+    "max_instructions": _NUMBER,
+    "has_collectives": ((bool,), "true or false"),
+    "on_error": _TEXT,
+    "multiprocess": _TEXT,
+    **dict.fromkeys(_CONTEXT_KEYS, _TEXT),
+}
 
 
 def install_from_environment() -> tuple[Installation, ...]:
@@ -49,8 +60,8 @@ def install_from_environment() -> tuple[Installation, ...]:
         The installations, active; none when the variable is not set.
 
     Raises:
-        UsageError: U001, no such file; U060, U062, the file's contents.
-        PipelineSpecError: U010-U014, a pipeline's text.
+        UsageError: U001, no such file; U062, its form, a key or a value's type.
+        HloError: what `install` says of the values, with the file in front.
     """
     wanted = os.environ.get(VARIABLE, "").strip()
     if not wanted:
@@ -59,7 +70,8 @@ def install_from_environment() -> tuple[Installation, ...]:
         return (install(wanted),)
     with contextlib.ExitStack() as unless_all:
         made = [
-            unless_all.enter_context(_installed(t, wanted)) for t in _tables(wanted)
+            unless_all.enter_context(_installed(table, wanted, number))
+            for number, table in enumerate(_tables(wanted), 1)
         ]
         unless_all.pop_all()
     return tuple(made)
@@ -72,13 +84,20 @@ def _tables(name: str) -> list[dict[str, Any]]:
         raise UsageError(
             f"{VARIABLE}={name}: {problem.strerror}", code="U001"
         ) from problem
+    except UnicodeDecodeError as problem:
+        raise _refused(name, f"no UTF-8: {problem}") from problem
     try:
         content = tomllib.loads(text)
     except tomllib.TOMLDecodeError as problem:
         raise _refused(name, str(problem)) from problem
     tables = content.get(_TABLE)
     others = [key for key in content if key != _TABLE]
-    if others or not isinstance(tables, list) or not tables:
+    if (
+        others
+        or not isinstance(tables, list)
+        or not tables
+        or not all(isinstance(table, dict) for table in tables)
+    ):
         raise _refused(
             name,
             "expected tables [[install]], and nothing else"
@@ -87,8 +106,24 @@ def _tables(name: str) -> list[dict[str, Any]]:
     return tables
 
 
-def _installed(table: dict[str, Any], name: str) -> Installation:
-    for key in table:
+def _installed(table: dict[str, Any], name: str, number: int) -> Installation:
+    _check_types(table, name, number)
+    context = {key: table[key] for key in _CONTEXT_KEYS if key in table}
+    arguments = {key: value for key, value in table.items() if key not in context}
+    if context:
+        arguments["context"] = PassContext(**context)
+    try:
+        return install(**arguments)
+    except HloError as problem:
+        if problem.location is not None:
+            raise
+        problem.message = f"[[{_TABLE}]] {number}: {problem.message}"
+        problem.location = Location(name, 1, 1)
+        raise
+
+
+def _check_types(table: dict[str, Any], name: str, number: int) -> None:
+    for key, value in table.items():
         if key not in _KEYS:
             near = difflib.get_close_matches(key, _KEYS, 1)
             raise _refused(
@@ -96,13 +131,13 @@ def _installed(table: dict[str, Any], name: str) -> Installation:
                 f"there is no key {key}",
                 f"did you mean {near[0]}?" if near else f"one of {', '.join(_KEYS)}",
             )
-    if not isinstance(table.get("pipeline"), str):
-        raise _refused(name, 'a table [[install]] without pipeline = "..."')
-    context = {key: table[key] for key in _CONTEXT_KEYS if key in table}
-    arguments = {key: value for key, value in table.items() if key not in context}
-    if context:
-        arguments["context"] = PassContext(**context)
-    return install(**arguments)
+        types, words = _KEYS[key]
+        # Exactly these: to Python, true is a number.
+        items = value if isinstance(value, list) else []
+        if type(value) not in types or not all(type(i) is str for i in items):
+            raise _refused(name, f"[[{_TABLE}]] {number}: {key} = {value!r}", words)
+    if "pipeline" not in table:
+        raise _refused(name, f'[[{_TABLE}]] {number} without pipeline = "..."')
 
 
 def _refused(name: str, what: str, hint: str = "") -> UsageError:

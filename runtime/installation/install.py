@@ -34,6 +34,9 @@ from runtime.installation.for_gpu import require_for_gpu
 from runtime.installation.module_filter import ModuleFacts, ModuleFilter
 from runtime.installation.report import ModuleReport
 from runtime.many_hosts import Agreement
+from scheduler.estimators.table import read_costs
+from scheduler.hardware.target import target
+from scheduler.hardware.topology import Topology
 
 STAGES: Final = ("pre-scheduler", "post-scheduler")
 ON_ERROR: Final = ("fail", "pass-through")
@@ -350,7 +353,8 @@ def install(
     Raises:
         PipelineSpecError: U010-U014, the pipeline's text.
         UsageError: U060, an argument that is not among those above; U061, a pass that
-            is not sound at this stage.
+            is not sound at this stage; U200, U202 or U001, a target, topology or costs
+            that cannot be had.
         PlatformError: R008, no such platform.
     """
     installation = prepare(
@@ -396,6 +400,7 @@ def prepare(
             code="U060",
             hint="give it to Pipeline.parse",
         )
+    _require_resolved(pipeline.context)
     names = (platforms,) if isinstance(platforms, str) else tuple(platforms)
     names = tuple(dict.fromkeys(names))
     if not names:
@@ -417,6 +422,25 @@ def prepare(
         on_error=on_error,
         multiprocess=multiprocess,
     )
+
+
+#: What reads a field of the context, for its errors' sake.
+_READERS: Final[dict[str, Callable[[str], object]]] = {
+    "target": target,
+    "topology": Topology.parse,
+    "costs": read_costs,
+}
+
+
+def _require_resolved(context: PassContext) -> None:
+    """Refuse now what the passes would fail on in the middle of a compilation."""
+    for name, read in _READERS.items():
+        if value := getattr(context, name):
+            try:
+                read(value)
+            except HloError as problem:
+                problem.message = f"{name}: {problem.message}"
+                raise
 
 
 def _flattened(passes: Sequence[Pass]) -> list[Pass]:

@@ -105,7 +105,19 @@ class ModuleFilter:
     needs_collectives: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no regular expression (U060)."""
+        """Refuse what is no regular expression, and sizes no module has (U060)."""
+        least, most = self.min_instructions, self.max_instructions
+        if least < 0:
+            raise UsageError(
+                f"min_instructions={least}", code="U060", hint="at least 0"
+            )
+        if most is not None and most < max(least, 1):
+            raise UsageError(
+                f"max_instructions={most} with min_instructions={least}: no module is "
+                "of such a size",
+                code="U060",
+                hint=f"at least {max(least, 1)}, or none given",
+            )
         if not isinstance(self.modules, str):
             return
         try:

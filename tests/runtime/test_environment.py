@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 import subprocess
 import sys
@@ -12,7 +13,9 @@ import jax
 import pytest
 
 import runtime
-from hlo_passes import HloError
+from hlo_passes import HloError, PassContext
+from runtime import jax_private
+from runtime.installation import environment
 from tests.modules import REPOSITORY
 from tests.runtime.programs import over_devices, rows
 
@@ -65,7 +68,40 @@ def test_a_file(
         ("[[install]]\nstage = 'pre-scheduler'\n", "U062.*without pipeline"),
         ("[[install]]\npipelin = 'hlo-dce'\n", "no key pipelin\n.*mean pipeline"),
         ("[[install]]\npipeline = 'hlo-dcee'\n", "U011"),
-        ("[[install]]\npipeline = 'hlo-dce'\nstage = 'x'\n", "U060"),
+        (
+            "[[install]]\npipeline = 'hlo-dce'\nstage = 'x'\n",
+            r"passes.toml:1:1: error\[U060\]: \[\[install\]\] 1: stage='x'",
+        ),
+        ("install = [3]\n", "U062.*expected tables"),
+        ("install = []\n", "U062.*expected tables"),
+        (
+            "[[install]]\npipeline = 3\n",
+            r"U062\]: \[\[install\]\] 1: pipeline = 3\n.*text",
+        ),
+        *(
+            (
+                f"[[install]]\npipeline = 'hlo-dce'\n"
+                f"[[install]]\npipeline = 'hlo-dce'\n{key} = {value}\n",
+                rf"passes.toml:1:1: error\[{code}\]: \[\[install\]\] 2: {key}\b",
+            )
+            for key, value, code in [
+                ("platforms", "3", "U062"),
+                ("platforms", "['cpu', 3]", "U062"),
+                ("modules", "3", "U062"),
+                ("modules", "'('", "U060"),
+                ("min_instructions", "'x'", "U062"),
+                ("min_instructions", "true", "U062"),
+                ("min_instructions", "-3", "U060"),
+                ("max_instructions", "0", "U060"),
+                ("has_collectives", "'yes'", "U062"),
+                ("on_error", "1.5", "U062"),
+                ("target", "3", "U062"),
+                ("target", "'h100'", "U200"),
+                ("topology", "5", "U062"),
+                ("topology", "'1x1'", "U202"),
+                ("costs", "'nosuch.json'", "U001"),
+            ]
+        ),
     ],
 )
 def test_refused_files_install_nothing(
@@ -77,8 +113,41 @@ def test_refused_files_install_nothing(
     file = tmp_path / "passes.toml"
     file.write_text(f"{content}")
     monkeypatch.setenv("HLO_PASSES", str(file))
+    hook = jax_private.cache_key_hook()
     with pytest.raises(HloError, match=message):
         runtime.install_from_environment()
+    assert jax_private.cache_key_hook() is hook
+
+
+def test_a_file_that_is_no_text(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "passes.toml"
+    file.write_bytes(b"# \xff\n")
+    monkeypatch.setenv("HLO_PASSES", str(file))
+    with pytest.raises(HloError, match=r"passes.toml:1:1: error\[U062\]: no UTF-8"):
+        runtime.install_from_environment()
+
+
+def test_a_table_takes_the_arguments_of_install() -> None:
+    arguments = set(inspect.signature(runtime.install).parameters) - {"context"}
+    assert set(environment._KEYS) == arguments | set(environment._CONTEXT_KEYS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        ({"min_instructions": 10, "max_instructions": 5}, "U060"),
+        ({"context": PassContext(target="h100")}, "U200"),
+        ({"context": PassContext(topology="1x1")}, "U202"),
+        ({"context": PassContext(costs="nosuch.json")}, "U001"),
+    ],
+)
+def test_values_that_can_never_do_are_refused_at_once(
+    arguments: dict[str, Any], code: str
+) -> None:
+    with pytest.raises(HloError, match=code):
+        runtime.install("hlo-dce", **arguments)
 
 
 def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
