@@ -20,7 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import Final
 
-from hlo_passes.errors import HloError, PassError, UsageError
+from hlo_passes.errors import HloError, UsageError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import FixedPoint, Pipeline
@@ -289,15 +289,7 @@ class _ModuleRun:
             self.data, filename="<compiled by XLA>", large_constants=False
         )
         was_scheduled = module.is_scheduled
-        try:
-            result = self.pipeline.run(module)
-        except HloError:
-            raise
-        except Exception as problem:
-            # A pass of a user's own may raise anything; XLA must get one answer.
-            raise PassError(
-                f"a pass failed: {type(problem).__name__}: {problem}", code="E001"
-            ) from problem
+        result = self.pipeline.run(module)
         changed = self.data
         if result.changed:
             if self.platform == "cpu":
