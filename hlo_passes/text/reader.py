@@ -248,6 +248,8 @@ def _read_body(
                     users.append(node)
         elif not inside:
             node.operands = ()
+            if opcode == "constant":
+                node.literal = ""
         elif opcode == "constant":
             if not _PLAIN_LITERAL.fullmatch(inside) or (
                 inside.count("{") != inside.count("}")

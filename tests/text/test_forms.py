@@ -157,3 +157,13 @@ def test_a_json_value_has_no_comments(config: str) -> None:
     for read in (hlo_passes.parse, parse_completely):
         module = read(text)
         assert module.entry.root.operands[0].attributes["backend_config"] == config
+
+
+def test_a_constant_without_a_literal_is_the_same_to_both_readers() -> None:
+    text = "HloModule m\n\nENTRY %e () -> s32[] {\n  ROOT %c = s32[] constant()\n}\n"
+    for read in (hlo_passes.parse, parse_completely):
+        module = read(text)
+        assert module.entry.root.literal == ""
+        assert module.to_text() == text
+        with pytest.raises(hlo_passes.VerificationError, match="V404"):
+            hlo_passes.verify(module)
