@@ -23,69 +23,84 @@ from runtime import jax_private
 _lock = threading.Lock()
 #: Fingerprints of what is installed, in the order of installation.
 _installed: list[str] = []
-#: The hook that was there before ours; None while ours is not there.
-_chained: Callable[[], str] | None = None
 #: Names of modules that passes failed on, a collection for each installation.
 _withheld: list[Collection[str]] = []
-#: The writer that was there before ours; None while ours is not there.
-_chained_writer: Callable[..., None] | None = None
 
 
-def _hook() -> str:
-    with _lock:
-        before, words = _chained, list(_installed)
-    return "".join((before() if before else "", *words))
+class _Link:
+    """A function of ours in the place of one of JAX's, while anybody needs it.
 
+    Attributes:
+        before: what was there; None while ours is not there.
+    """
 
-def enter(fingerprint: str) -> None:
-    """Let programs be known by a fingerprint from now on; forget the others."""
-    global _chained
-    with _lock:
-        if _chained is None:
-            _chained = jax_private.cache_key_hook()
-            jax_private.set_cache_key_hook(_hook)
-        _installed.append(fingerprint)
-    jax.clear_caches()
+    def __init__(
+        self,
+        get: Callable[[], Callable[..., Any]],
+        put: Callable[[Callable[..., Any]], None],
+        ours: Callable[..., Any],
+    ) -> None:
+        self._get, self._put, self._ours = get, put, ours
+        self.before: Callable[..., Any] | None = None
 
+    def put_in(self) -> None:
+        if self.before is None:
+            self.before = self._get()
+            self._put(self._ours)
 
-def leave(fingerprint: str) -> None:
-    """End what `enter` began."""
-    global _chained
-    with _lock:
-        _installed.remove(fingerprint)
+    def take_out(self) -> None:
         # Where somebody else hooked in behind us, ours stays as a link of the chain.
-        if not _installed and jax_private.cache_key_hook() is _hook:
-            assert _chained is not None
-            jax_private.set_cache_key_hook(_chained)
-            _chained = None
-    jax.clear_caches()
+        if self.before is not None and self._get() is self._ours:
+            self._put(self.before)
+            self.before = None
+
+
+def _key_words() -> str:
+    with _lock:
+        before, words = _hook.before, list(_installed)
+    return "".join((before() if before else "", *words))
 
 
 def _write(key: str, module: str, executable: Any, *rest: Any, **named: Any) -> None:
     with _lock:
-        before, withheld = _chained_writer, set().union(*_withheld)
+        before, withheld = _writer.before, set().union(*_withheld)
     # XLA spells some names otherwise than JAX: what counts is the compiled module's.
     failed = withheld and withheld & set(jax_private.module_names(executable))
     if before is not None and not failed:
         before(key, module, executable, *rest, **named)
 
 
+_hook = _Link(jax_private.cache_key_hook, jax_private.set_cache_key_hook, _key_words)
+_writer = _Link(jax_private.cache_writer, jax_private.set_cache_writer, _write)
+
+
+def enter(fingerprint: str) -> None:
+    """Let programs be known by a fingerprint from now on; forget the others."""
+    with _lock:
+        _hook.put_in()
+        _installed.append(fingerprint)
+    jax.clear_caches()
+
+
+def leave(fingerprint: str) -> None:
+    """End what `enter` began."""
+    with _lock:
+        _installed.remove(fingerprint)
+        if not _installed:
+            _hook.take_out()
+    jax.clear_caches()
+
+
 def withhold(names: Collection[str]) -> None:
     """Write no program to disk whose module has one of the names; more may come."""
-    global _chained_writer
     with _lock:
-        if _chained_writer is None:
-            _chained_writer = jax_private.cache_writer()
-            jax_private.set_cache_writer(_write)
+        _writer.put_in()
         _withheld.append(names)
 
 
 def release(names: Collection[str]) -> None:
     """End what `withhold` began, for the same object."""
-    global _chained_writer
     with _lock:
         _withheld[:] = [others for others in _withheld if others is not names]
-        if not _withheld and jax_private.cache_writer() is _write:
-            assert _chained_writer is not None
-            jax_private.set_cache_writer(_chained_writer)
-            _chained_writer = None
+        if not _withheld:
+            _writer.take_out()
