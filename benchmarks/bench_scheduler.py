@@ -2,12 +2,12 @@
 
     python -m benchmarks.bench_scheduler [--largest=1000000] [--oracle=PYTHON]
 
-`--oracle` names a Python with jax and its CUDA plug-in (no GPU): XLA compiles
-llama31_8b there, and its seconds are the time between its dumps before and after the
-pass, the writing of the second one included. Made-up modules: `layers` has few
-candidates at a time, `wide` thousands (as many chains side by side as `--chains`
-says), `tight` the same under a memory limit. Seconds are of the pass alone: no
-reading, no verifying.
+`--oracle` names a Python with jax 0.10.2 and its CUDA plug-in (no GPU; 0.12's refuses
+the module): XLA compiles llama31_8b there, and its seconds are the time between its
+dumps before and after the pass, the writing of the second one included. Made-up
+modules: `layers` has few candidates at a time, `wide` thousands (as many chains side by
+side as `--chains` says), `tight` the same under a memory limit. Seconds are of the pass
+alone: no reading, no verifying.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ def _xla_seconds_once(python: str) -> float:
                 "xla_gpu_autotune_level": 0,
             },
         }
-        subprocess.run(
+        child = subprocess.run(
             [python, str(REPOSITORY / "corpus" / "gpu_child.py")],
             input=json.dumps(job) + "\n",
             env=os.environ | {"JAX_PLATFORMS": "cpu"},
@@ -131,6 +131,8 @@ def _xla_seconds_once(python: str) -> float:
         dumps = sorted(pathlib.Path(folder).glob("*latency-hiding-scheduler*.txt"))
         before = [f for f in dumps if ".before_latency-hiding-scheduler." in f.name]
         after = [f for f in dumps if ".after_latency-hiding-scheduler." in f.name]
+        if not after:
+            raise SystemExit(f"{python} did not schedule it: {child.stderr[-400:]}")
         return after[0].stat().st_mtime - before[0].stat().st_mtime
 
 
