@@ -2,7 +2,8 @@
 
 Compared are: the order of every computation, every comparison line by line, XLA's
 statistics before and after, the memory pressure peaks. The first comparison that
-differs is shown with its step, since everything behind it follows from it.
+differs is shown with its step, since everything behind it follows from it. The checker
+looks at every schedule.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
+import hlo_passes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from scheduler.checker.schedule_checker import check_schedule
 from scheduler.estimators.base import Estimator
 from scheduler.latency_hiding.driver import schedule_module
 from scheduler.latency_hiding.gpu_tracker import make_tracker
@@ -39,7 +42,7 @@ class Difference:
     """One thing that is not as XLA had it.
 
     Attributes:
-        part: `order`, `decision`, `statistic`, `peak` or `computations`.
+        part: `order`, `decision`, `statistic`, `peak`, `computations` or `legality`.
         computation: where.
         text: what, ours and XLA's.
         is_explained: the digits that XLA's log leaves out account for it.
@@ -102,9 +105,26 @@ def judge(
     verdict.seconds = time.perf_counter() - begun
     _compare_decisions(recording, result, verdict)
     _compare_orders(recording, setting.module, verdict)
+    _check(recording, setting, verdict)
     if figures:
         _compare_figures(recording, setting, result, verdict)
     return verdict
+
+
+#: What the checker asks as the scheduler was asked it.
+_CHECKED = (
+    "parallel_collective_overlap_limit",
+    "parallel_async_compute_limit",
+    "enable_collective_multi_streaming",
+)
+
+
+def _check(recording: Recording, setting: Setting, verdict: Verdict) -> None:
+    before = hlo_passes.parse(recording.before, filename=recording.name)
+    limits = {name: getattr(setting.settings, name) for name in _CHECKED}
+    for finding in check_schedule(setting.module, before, **limits):
+        entry = setting.module.entry.name
+        verdict.differences.append(Difference("legality", entry, finding.render()))
 
 
 def _compare_orders(recording: Recording, module: Module, verdict: Verdict) -> None:

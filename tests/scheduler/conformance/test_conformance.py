@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import pathlib
+from typing import Any
 
 import pytest
 
@@ -13,6 +14,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.passes.base import PassContext
 from scheduler.latency_hiding import driver
 from scheduler.latency_hiding.driver import computations_to_schedule
+from scheduler.latency_hiding.result import ScheduleResult
 from scheduler.latency_hiding.tracker import AsyncTracker
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.judge import Verdict, judge
@@ -172,6 +174,19 @@ def test_differences_are_found() -> None:
     lines[last - 1], lines[last - 2] = lines[last - 2], lines[last - 1]
     found = _planted(recording, {AFTER: "\n".join(lines)})
     assert [d.part for d in found] == ["order"]
+
+
+def test_an_illegal_schedule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    recording = one("scan_layers_train", "1x1x8.sol")
+
+    def backwards(module: Module, *rest: Any, **named: Any) -> ScheduleResult:
+        result = driver.schedule_module(module, *rest, **named)
+        module.entry.set_order(module.entry.instructions[::-1])
+        return result
+
+    monkeypatch.setattr("tests.scheduler.conformance.judge.schedule_module", backwards)
+    found = judge(recording).differences
+    assert {d.part for d in found} == {"order", "legality"}
 
 
 def _planted(recording: Recording, texts: dict[str, str]) -> list:
