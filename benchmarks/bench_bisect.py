@@ -11,9 +11,9 @@ import argparse
 import pathlib
 
 import hlo_passes
-from runtime.bisect.oracles import CrashOracle, Oracle, RunOracle
-from runtime.bisect.search import bisect
-from runtime.devices import topology_of
+from hlo_passes.runtime.bisect.oracles import CrashOracle, Oracle, RunOracle
+from hlo_passes.runtime.bisect.search import bisect
+from hlo_passes.runtime.devices import topology_of
 from tests.modules import SHARED, read_text
 from tests.reduction.wrong_passes import CommuteOperands, FailOnDots
 

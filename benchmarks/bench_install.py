@@ -25,10 +25,9 @@ import jax
 import numpy as np
 from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
-import runtime
-from hlo_passes import Module, parse
+from hlo_passes import Module, parse, runtime
 from hlo_passes.ir.shapes import array_shape
-from runtime import jax_private
+from hlo_passes.runtime import jax_private
 from tests.modules import read_text
 from tests.runtime.install_table import CPU_PIPELINES, DEVICES, programs
 

@@ -27,13 +27,13 @@ from collections.abc import Callable, Iterator
 import hlo_passes
 from benchmarks.modules import REPOSITORY, SHARED, read_text
 from hlo_passes.ir.module import Module
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.base import Estimator
-from scheduler.estimators.choice import EstimatorSettings, make_estimator
-from scheduler.hardware.target import target
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.memory.memory_limit import scheduler_memory_limit_bytes
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
 
 #: Instructions between two collectives of a chain.
 _PERIOD = 24

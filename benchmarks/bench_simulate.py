@@ -19,15 +19,15 @@ from collections.abc import Callable
 import hlo_passes
 from benchmarks.modules import SHARED
 from hlo_passes.cli.files import read_module
-from scheduler.estimators.base import Estimator
-from scheduler.estimators.table import TableEstimator, read_costs
-from scheduler.hardware.topology import Topology, topology_for
-from scheduler.simulation.engine import Engine
-from scheduler.simulation.prices import Prices
-from scheduler.simulation.program import ProgramBuilder
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.simulate import simulate_with
-from scheduler.simulation.surroundings import Surroundings
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.table import TableEstimator, read_costs
+from hlo_passes.scheduler.hardware.topology import Topology, topology_for
+from hlo_passes.scheduler.simulation.engine import Engine
+from hlo_passes.scheduler.simulation.prices import Prices
+from hlo_passes.scheduler.simulation.program import ProgramBuilder
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.surroundings import Surroundings
 
 RECORDED = SHARED / "golden"
 FUSIONS = 20_000

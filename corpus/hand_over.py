@@ -16,7 +16,7 @@ import sys
 from record_schedules import TOPOLOGIES, inputs
 
 from hlo_passes.errors import HloError
-from runtime.handed_over import compile_alone, hand_over
+from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
 SCHEDULER = "latency-hiding-scheduler"
 PIPELINES = {

@@ -26,7 +26,7 @@ sys.path.insert(0, str(CORPUS.parent))
 import jax  # noqa: E402
 from jax._src import source_info_util  # noqa: E402
 
-import runtime  # noqa: E402
+from hlo_passes import runtime  # noqa: E402
 
 #: FUNCTION(devices) -> (jitted function, arguments).
 Program = Callable[[Any], tuple[Any, tuple[Any, ...]]]

@@ -27,15 +27,15 @@ from record_schedules import TOPOLOGIES, inputs
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.estimators.choice import EstimatorSettings, make_estimator
-from scheduler.estimators.profile import (
+from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.scheduler.estimators.profile import (
     BINARY_SUFFIX,
     TEXT_SUFFIX,
     Profile,
     profile_of,
     read_profile,
 )
-from scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.hardware.topology import Topology
 from tests.scheduler.conformance import recordings
 from tests.scheduler.conformance.judge import Verdict, judge
 

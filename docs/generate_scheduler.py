@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from scheduler.latency_hiding.rules import RULES
+from hlo_passes.scheduler.latency_hiding.rules import RULES
 
 PAGE = pathlib.Path(__file__).resolve().parent / "scheduler.md"
 BEGIN, END = "<!-- rules -->\n", "<!-- end of rules -->"

@@ -15,12 +15,12 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
-import scheduler
+from hlo_passes import scheduler
 from hlo_passes.cli.files import read_module
 from hlo_passes.passes.pipeline import Pipeline
-from runtime.lower_file import lower_file
-from scheduler.page.document import render_page
-from scheduler.page.encoding import Side
+from hlo_passes.runtime.lower_file import lower_file
+from hlo_passes.scheduler.page.document import render_page
+from hlo_passes.scheduler.page.encoding import Side
 
 IMAGES = pathlib.Path(__file__).parent / "images"
 SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"

@@ -3,7 +3,7 @@
 python examples/01_rewrite_and_run.py
 """
 
-import runtime
+from hlo_passes import runtime
 
 runtime.emulate(8)  # before JAX starts a backend
 

@@ -8,7 +8,7 @@ import numpy as np
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as P
 
-import runtime
+from hlo_passes import runtime
 
 runtime.emulate(8)
 

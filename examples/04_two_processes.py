@@ -19,7 +19,7 @@ def work(rank):
     from jax.sharding import Mesh, NamedSharding
     from jax.sharding import PartitionSpec as P
 
-    import runtime
+    from hlo_passes import runtime
 
     runtime.emulate(4)
     jax.config.update("jax_cpu_collectives_implementation", "gloo")

@@ -13,8 +13,7 @@ from jax.sharding import Mesh, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 import hlo_passes
-import runtime
-import scheduler
+from hlo_passes import runtime, scheduler
 
 runtime.emulate(8)
 

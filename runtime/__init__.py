@@ -8,19 +8,19 @@ runtime.compare(module, rewritten).matches
 
 from __future__ import annotations
 
-from runtime.capture import lower
-from runtime.compare import (
+from hlo_passes.runtime.capture import lower
+from hlo_passes.runtime.compare import (
     Comparison,
     NumericsMismatchError,
     SignatureError,
     compare,
     compare_outputs,
 )
-from runtime.devices import DeviceCountError, RuntimeHostError, emulate
-from runtime.executable import CompilationError, Executable, load
-from runtime.installation.environment import install_from_environment
-from runtime.installation.install import Installation, install
-from runtime.jit_with_passes import jit
+from hlo_passes.runtime.devices import DeviceCountError, RuntimeHostError, emulate
+from hlo_passes.runtime.executable import CompilationError, Executable, load
+from hlo_passes.runtime.installation.environment import install_from_environment
+from hlo_passes.runtime.installation.install import Installation, install
+from hlo_passes.runtime.jit_with_passes import jit
 
 __all__ = [
     "Comparison",

@@ -20,7 +20,7 @@ import numpy as np
 
 from hlo_passes.cli.files import require_file, write_bytes
 from hlo_passes.errors import UsageError
-from runtime.dtypes import element_type_of, is_native, numpy_dtype
+from hlo_passes.runtime.dtypes import element_type_of, is_native, numpy_dtype
 
 
 def write_arrays(path: str, arrays: Sequence[np.ndarray]) -> None:

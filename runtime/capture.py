@@ -22,10 +22,10 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.runtime import gpu_aot, jax_private
+from hlo_passes.runtime.executable import CompilationError
+from hlo_passes.runtime.own_frames import leave_out_own_frames
 from hlo_passes.text.reader import parse
-from runtime import gpu_aot, jax_private
-from runtime.executable import CompilationError
-from runtime.own_frames import leave_out_own_frames
 
 STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-scheduled")
 

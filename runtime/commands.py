@@ -55,11 +55,11 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
 
 def run_module(arguments: argparse.Namespace) -> int:
     """`hlo-passes run`: run a module on emulated devices, compare it with another."""
-    from runtime import run_process
-    from runtime.devices import topology_of
-    from runtime.memory import bytes_needed, require
-    from runtime.plain.legalize import plain_module
-    from runtime.plain.refusals import require_valid
+    from hlo_passes.runtime import run_process
+    from hlo_passes.runtime.devices import topology_of
+    from hlo_passes.runtime.memory import bytes_needed, require
+    from hlo_passes.runtime.plain.legalize import plain_module
+    from hlo_passes.runtime.plain.refusals import require_valid
 
     if arguments.seed < 0:
         raise UsageError(f"--seed={arguments.seed} is negative", code="U024")
@@ -118,7 +118,7 @@ def _request(
     topology: tuple[int, int],
     folder: pathlib.Path,
 ) -> Any:
-    from runtime.run_worker import Request
+    from hlo_passes.runtime.run_worker import Request
 
     (folder / "module.hlo").write_text(module.to_text())
     if other is not None:
@@ -192,7 +192,7 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
 
 def lower_function(arguments: argparse.Namespace) -> int:
     """`hlo-passes lower`: a jitted function's module at a stage."""
-    from runtime.lower_file import lower_file
+    from hlo_passes.runtime.lower_file import lower_file
 
     check_outputs(arguments.output)
     if arguments.passes_stage and not arguments.passes:
@@ -216,7 +216,7 @@ def lower_function(arguments: argparse.Namespace) -> int:
 
 
 def _lower_with_passes(arguments: argparse.Namespace) -> Module:
-    from runtime.handed_over import lower_with_passes
+    from hlo_passes.runtime.handed_over import lower_with_passes
 
     if not arguments.target or arguments.stage not in (None, "gpu-scheduled"):
         raise UsageError(

@@ -16,12 +16,12 @@ import numpy as np
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
-from runtime.devices import topology_of
-from runtime.dtypes import is_native
-from runtime.executable import Executable, load_plain
-from runtime.inputs import inputs_by_shape, seeded_inputs
-from runtime.plain.legalize import plain_module
-from runtime.plain.refusals import require_valid
+from hlo_passes.runtime.devices import topology_of
+from hlo_passes.runtime.dtypes import is_native
+from hlo_passes.runtime.executable import Executable, load_plain
+from hlo_passes.runtime.inputs import inputs_by_shape, seeded_inputs
+from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.plain.refusals import require_valid
 
 
 class SignatureError(UsageError):
@@ -73,7 +73,7 @@ class Comparison:
 def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
     """Run two modules on the same seeded inputs and compare their results.
 
-    Both run on the devices of this job; inputs as `runtime.inputs.seeded_inputs`.
+    Both run on the devices of this job, with the inputs of `inputs.seeded_inputs`.
 
     Raises:
         SignatureError: U020, parameters, results or devices differ.

@@ -17,16 +17,19 @@ import hlo_passes.cli.files as files
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.module_form import check_form, module_contents
-from scheduler.commands import (
+from hlo_passes.scheduler.commands import (
     add_estimator_arguments,
     check_estimator_arguments,
 )
-from scheduler.page.document import render_page
-from scheduler.page.encoding import Side
-from scheduler.schedule_diff import ScheduleDiff
-from scheduler.schedule_moves import Simulated, schedule_moves
-from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
-from scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.page.document import render_page
+from hlo_passes.scheduler.page.encoding import Side
+from hlo_passes.scheduler.schedule_diff import ScheduleDiff
+from hlo_passes.scheduler.schedule_moves import Simulated, schedule_moves
+from hlo_passes.scheduler.simulation.arguments import (
+    add_rules_arguments,
+    simulate_arguments,
+)
+from hlo_passes.scheduler.simulation.timeline import Timeline
 
 _DEFAULT_ROWS: Final = 10
 #: What stands side by side, and the figure's name in a timeline. No lower bound: from
@@ -60,7 +63,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from runtime.handed_over import compile_alone, hand_over, xla_version
+    from hlo_passes.runtime.handed_over import compile_alone, hand_over, xla_version
 
     check_estimator_arguments(arguments)
     files.check_outputs(None, arguments.output or "", arguments.html or "")

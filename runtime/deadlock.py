@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from runtime.plain.stand_ins import Collective
+from hlo_passes.runtime.plain.stand_ins import Collective
 
 #: Environment under which XLA's CPU collectives tell who arrives. Source: openxla/xla
 #: `xla/backends/cpu/runtime/collective_thunk.cc` (Aug 2026), VLOG level 3.

@@ -15,7 +15,7 @@ import jax
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
-from runtime import jax_private
+from hlo_passes.runtime import jax_private
 
 _COUNT_FLAG: Final = "--xla_force_host_platform_device_count"
 #: XLA starts so many emulated devices in seconds; four times as many take minutes.
@@ -117,7 +117,7 @@ def _require_everybody(module: Module, replicas: int, partitions: int) -> None:
     Raises:
         UsageError: U027.
     """
-    from scheduler.checker.participants import Machine, participants_of
+    from hlo_passes.scheduler.checker.participants import Machine, participants_of
 
     machine = Machine(replicas, partitions)
     for computation in module.computations:

@@ -22,14 +22,14 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
-from runtime import jax_private
-from runtime.devices import RuntimeHostError, devices_for, topology_of
-from runtime.dtypes import numpy_dtype
-from runtime.plain.builder import PlainModule
-from runtime.plain.legalize import plain_module
-from runtime.plain.refusals import require_valid
-from runtime.plain.values import array_leaves
-from runtime.restore import restored
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.devices import RuntimeHostError, devices_for, topology_of
+from hlo_passes.runtime.dtypes import numpy_dtype
+from hlo_passes.runtime.plain.builder import PlainModule
+from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.plain.refusals import require_valid
+from hlo_passes.runtime.plain.values import array_leaves
+from hlo_passes.runtime.restore import restored
 
 #: HLO passes that XLA leaves out: what only makes a program faster may change bits
 #: (a fused multiply-add rounds once), and so make two equal programs differ; and the

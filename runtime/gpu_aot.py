@@ -18,9 +18,9 @@ from typing import Any, Final
 import jax
 
 from hlo_passes.errors import UsageError
-from runtime import jax_private
-from runtime.devices import RuntimeHostError
-from scheduler.hardware.target import target_text
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.devices import RuntimeHostError
+from hlo_passes.scheduler.hardware.target import target_text
 
 PLATFORM: Final = "cuda"
 _PACKAGES: Final = ("jax-cuda12-plugin", "jax-cuda12-pjrt")

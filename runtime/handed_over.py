@@ -20,10 +20,10 @@ import jax
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import PassContext
-from runtime import capture, gpu_aot
-from runtime.gpu_aot import NoGpuCompilerError
-from runtime.installation.install import Installation, install
-from runtime.lower_file import read_program
+from hlo_passes.runtime import capture, gpu_aot
+from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
+from hlo_passes.runtime.installation.install import Installation, install
+from hlo_passes.runtime.lower_file import read_program
 
 #: The first release whose GPU compiler calls transformations for absent GPUs.
 FIRST_RELEASE: Final = (0, 12)

@@ -18,9 +18,9 @@ import numpy as np
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
-from runtime.dtypes import numpy_dtype
-from runtime.plain.builder import PlainModule
-from runtime.plain.values import array_leaves
+from hlo_passes.runtime.dtypes import numpy_dtype
+from hlo_passes.runtime.plain.builder import PlainModule
+from hlo_passes.runtime.plain.values import array_leaves
 
 #: Bounds of integers that index nothing: small, so that sums and products stay exact
 #: in every type and loops that count to one of them end soon.

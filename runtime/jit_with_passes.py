@@ -28,8 +28,8 @@ import jax
 
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
-from runtime.installation.install import Installation, Registrations, prepare
-from runtime.installation.module_filter import ModuleFacts, ModuleFilter
+from hlo_passes.runtime.installation.install import Installation, Registrations, prepare
+from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFilter
 
 #: Hexadecimal digits at the end of a name: 64 bits.
 _DIGITS: Final = 16

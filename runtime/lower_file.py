@@ -22,10 +22,10 @@ from hlo_passes.cli.files import require_file
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.spec import nearest
-from runtime.capture import lower
-from runtime.devices import devices_for, emulate
-from runtime.gpu_aot import device_count, gpu_devices
-from runtime.own_frames import leave_out_frames_of_the_command
+from hlo_passes.runtime.capture import lower
+from hlo_passes.runtime.devices import devices_for, emulate
+from hlo_passes.runtime.gpu_aot import device_count, gpu_devices
+from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
 
 
 class UserFunctionError(UsageError):

@@ -32,8 +32,8 @@ import jax
 from hlo_passes.errors import HloError
 from hlo_passes.proto import module_text_from_proto
 from hlo_passes.proto_messages import device_ids
-from runtime import jax_private
-from runtime.devices import RuntimeHostError
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.devices import RuntimeHostError
 
 #: How long one process waits for the others to compile the same module.
 WAIT_SECONDS: Final = 300

@@ -13,7 +13,7 @@ from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from runtime.plain.builder import PlainModule
+from hlo_passes.runtime.plain.builder import PlainModule
 
 #: Opcodes whose value lies in their operands' buffers.
 _NO_BUFFER = frozenset({"tuple", "get-tuple-element", "parameter", "while"})

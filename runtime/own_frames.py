@@ -20,8 +20,8 @@ from typing import Final
 import absl
 
 import hlo_passes
-import scheduler
-from runtime import jax_private
+from hlo_passes import scheduler
+from hlo_passes.runtime import jax_private
 
 _OURS: Final[tuple[ModuleType, ...]] = (hlo_passes, scheduler)
 #: How the interpreter names what runs `python -m`, and our entry point's file.

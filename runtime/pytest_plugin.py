@@ -22,8 +22,8 @@ from typing import Any, Final
 
 import pytest
 
-from runtime import host_processes
-from runtime.host_processes import Host, Verdict
+from hlo_passes.runtime import host_processes
+from hlo_passes.runtime.host_processes import Host, Verdict
 
 #: Devices that the first `host_devices` of a session asks for, however few it needs:
 #: their number is fixed from then on, and other tests need more.
@@ -53,7 +53,7 @@ def pytest_configure(config: pytest.Config) -> None:
 @pytest.fixture(scope="session")
 def host_devices() -> Callable[[int], Sequence[Any]]:
     """`host_devices(n)`: the first n emulated devices of this process."""
-    from runtime.devices import DeviceCountError, devices_for, emulate
+    from hlo_passes.runtime.devices import DeviceCountError, devices_for, emulate
 
     def first(count: int) -> Sequence[Any]:
         try:
@@ -158,7 +158,7 @@ def _join(host: Host) -> None:
 
 
 def _on_hosts(item: pytest.Function, count: int, per_host: int) -> Verdict:
-    from runtime.devices import device_count_flag, without_device_count
+    from hlo_passes.runtime.devices import device_count_flag, without_device_count
 
     flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
     root = str(item.config.rootpath)

@@ -20,10 +20,10 @@ from hlo_passes.errors import HloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.plain.builder import POSITION_MARK, PlainModule
+from hlo_passes.runtime.plain.stand_ins import TARGET, Collective
 from hlo_passes.text.reader import parse
-from runtime import jax_private
-from runtime.plain.builder import POSITION_MARK, PlainModule
-from runtime.plain.stand_ins import TARGET, Collective
 
 _POSITION = re.compile(rf"{POSITION_MARK}(\d+)")
 

@@ -21,10 +21,14 @@ from typing import Any, Final
 
 from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
-from runtime import deadlock
-from runtime.devices import RuntimeHostError, device_count_flag, without_device_count
-from runtime.plain.stand_ins import Collective
-from runtime.run_worker import Request
+from hlo_passes.runtime import deadlock
+from hlo_passes.runtime.devices import (
+    RuntimeHostError,
+    device_count_flag,
+    without_device_count,
+)
+from hlo_passes.runtime.plain.stand_ins import Collective
+from hlo_passes.runtime.run_worker import Request
 
 #: Silence on stderr for so long, then a line that says what is going on.
 _PROGRESS_AFTER_SECONDS: Final = 1.0
@@ -141,7 +145,7 @@ def _start(
     log_path = folder / "log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
-            [sys.executable, "-m", "runtime.run_worker", str(request_path)],
+            [sys.executable, "-m", "hlo_passes.runtime.run_worker", str(request_path)],
             env={
                 **os.environ,
                 **environment,

@@ -1,6 +1,6 @@
 """The process in which `hlo-passes run` runs: as many devices as the module asks for.
 
-    python -m runtime.run_worker REQUEST.json
+    python -m hlo_passes.runtime.run_worker REQUEST.json
 
 The request names files; the answer is a file too, so that nothing that XLA prints gets
 into it. A deadlock ends this process: the parent reads why from its stderr.
@@ -22,15 +22,24 @@ import numpy as np
 
 from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
 from hlo_passes.errors import HloError, UsageError
+from hlo_passes.runtime.arrays_file import (
+    checksum,
+    dtype_name,
+    read_arrays,
+    write_arrays,
+)
+from hlo_passes.runtime.compare import (
+    Comparison,
+    compare_outputs,
+    require_same_signature,
+)
+from hlo_passes.runtime.devices import emulate
+from hlo_passes.runtime.executable import Executable, load_plain
+from hlo_passes.runtime.inputs import seeded_inputs
+from hlo_passes.runtime.memory import require
+from hlo_passes.runtime.plain.builder import PlainModule
+from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.text.reader import parse
-from runtime.arrays_file import checksum, dtype_name, read_arrays, write_arrays
-from runtime.compare import Comparison, compare_outputs, require_same_signature
-from runtime.devices import emulate
-from runtime.executable import Executable, load_plain
-from runtime.inputs import seeded_inputs
-from runtime.memory import require
-from runtime.plain.builder import PlainModule
-from runtime.plain.legalize import plain_module
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.module import Module
+from hlo_passes.runtime import jax_private
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
-from runtime import jax_private
 
 
 def read_module(data: bytes, filename: str) -> Module:

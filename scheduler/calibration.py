@@ -25,9 +25,9 @@ import numpy as np
 
 from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
-from scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
-from scheduler.latency.durations import TICKS_PER_US
-from scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
+from hlo_passes.scheduler.latency.durations import TICKS_PER_US
+from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
 _KINDS: Final = (

@@ -23,36 +23,43 @@ from hlo_passes.cli.files import (
 )
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from hlo_passes.verify.verifier import verify
-from scheduler.calibration import (
+from hlo_passes.scheduler.calibration import (
     calibrate,
     calibration_text,
     read_measurements,
     target_with_network,
 )
-from scheduler.estimate_table import DEFAULT_ROWS, comparison_text, table_text
-from scheduler.estimators.choice import (
+from hlo_passes.scheduler.estimate_table import (
+    DEFAULT_ROWS,
+    comparison_text,
+    table_text,
+)
+from hlo_passes.scheduler.estimators.choice import (
     ESTIMATOR_NAMES,
     EstimatorSettings,
     collective_model,
     estimator_names,
     make_estimator,
 )
-from scheduler.estimators.profile import (
+from hlo_passes.scheduler.estimators.profile import (
     BINARY_SUFFIX,
     check_profile_name,
     profile_of,
 )
-from scheduler.hardware.target import DEFAULT_TARGET, target, target_names
-from scheduler.hardware.topology import topology_for
-from scheduler.latency.collective_time import (
+from hlo_passes.scheduler.hardware.target import DEFAULT_TARGET, target, target_names
+from hlo_passes.scheduler.hardware.topology import topology_for
+from hlo_passes.scheduler.latency.collective_time import (
     DEFAULT_XLA_VERSION,
     XLA_VERSIONS,
 )
-from scheduler.latency.options import OPTION_NAMES, LatencyOptions
-from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
-from scheduler.module_costs import EstimateReport, estimate
-from scheduler.plots import plot_format, plot_module
+from hlo_passes.scheduler.latency.options import OPTION_NAMES, LatencyOptions
+from hlo_passes.scheduler.latency.perf_tables import (
+    read_collective_table,
+    read_matmul_table,
+)
+from hlo_passes.scheduler.module_costs import EstimateReport, estimate
+from hlo_passes.scheduler.plots import plot_format, plot_module
+from hlo_passes.verify.verifier import verify
 
 
 def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:

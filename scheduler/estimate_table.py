@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from scheduler.module_costs import EstimateReport, EstimateRow
+from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
 
 #: Models whose microseconds are abstract constants of XLA.
 _COARSE: Final = ("approximate", "gpu-approximate", "none")

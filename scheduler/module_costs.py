@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from scheduler.estimators.base import Estimator, done_of, is_start
-from scheduler.estimators.choice import EstimatorSettings, estimator_for
-from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
-from scheduler.latency.estimate import Estimate
-from scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.estimators.base import Estimator, done_of, is_start
+from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_time import DEFAULT_XLA_VERSION
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.options import LatencyOptions
 
 #: Callers whose callees are scheduled on their own.
 _CONTROL_FLOW = frozenset(("while", "conditional", "call"))

@@ -18,10 +18,10 @@ from typing import Any, Final
 from hlo_passes.cli.files import check_writable
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.collectives import Collective, describe
-from scheduler.latency.network import NotEstimated
-from scheduler.module_costs import priced_computations
+from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.latency.collectives import Collective, describe
+from hlo_passes.scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.module_costs import priced_computations
 
 FORMATS: Final = ("png", "svg")
 _SMALLEST_BYTES: Final = 1 << 10

@@ -13,16 +13,19 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_passes.ir.module import Module
-from scheduler.commands import add_estimator_arguments
-from scheduler.schedule_moves import (
+from hlo_passes.scheduler.commands import add_estimator_arguments
+from hlo_passes.scheduler.schedule_moves import (
     SAME_US,
     TAKES_NO_TIME,
     Move,
     Simulated,
     schedule_moves,
 )
-from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
-from scheduler.simulation.units import readable, time_text
+from hlo_passes.scheduler.simulation.arguments import (
+    add_rules_arguments,
+    simulate_arguments,
+)
+from hlo_passes.scheduler.simulation.units import readable, time_text
 
 _DEFAULT_ROWS = 20
 

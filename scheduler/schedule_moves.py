@@ -19,7 +19,11 @@ from typing import Any, Final
 from hlo_passes.analysis.module_diff import diff_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from scheduler.simulation.timeline import COMPUTE_LANE, CollectiveRow, Timeline
+from hlo_passes.scheduler.simulation.timeline import (
+    COMPUTE_LANE,
+    CollectiveRow,
+    Timeline,
+)
 
 #: Times that differ by less are the same: a reader would see 0.0 us.
 SAME_US: Final = 0.05

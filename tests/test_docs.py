@@ -20,12 +20,12 @@ from hlo_passes.cli.main import main
 from hlo_passes.errors import HloError
 from hlo_passes.ir.attribute_values import parse_header_value, parse_value
 from hlo_passes.ir.metadata import BackendConfig
+from hlo_passes.runtime.commands import RUN as RUN_COMMAND
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.options import LatencyOptions
 from hlo_passes.text.reader import parse_completely
 from hlo_passes.verify import findings
-from runtime.commands import RUN as RUN_COMMAND
-from scheduler.hardware.target import target
-from scheduler.hardware.topology import Topology
-from scheduler.latency.options import LatencyOptions
 from tests.modules import REPOSITORY
 
 DOCS = REPOSITORY / "docs"

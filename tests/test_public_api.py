@@ -10,7 +10,7 @@ from types import ModuleType
 import pytest
 
 import hlo_passes
-import runtime
+from hlo_passes import runtime
 from tests.modules import REPOSITORY
 
 #: What users rely on. A name that joins or leaves is a change of the interface: say so

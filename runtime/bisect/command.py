@@ -25,7 +25,7 @@ from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
 
 if TYPE_CHECKING:
-    from runtime.bisect.search import Bisection
+    from hlo_passes.runtime.bisect.search import Bisection
 
 _TIMEOUT_SECONDS = 60
 
@@ -59,9 +59,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from runtime.bisect.oracles import CrashOracle, RunOracle, ScriptOracle
-    from runtime.bisect.search import bisect
-    from runtime.devices import topology_of
+    from hlo_passes.runtime.bisect.oracles import CrashOracle, RunOracle, ScriptOracle
+    from hlo_passes.runtime.bisect.search import bisect
+    from hlo_passes.runtime.devices import topology_of
 
     if arguments.json:
         check_outputs(None, arguments.output or "")

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from hlo_passes.cli.files import require_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from runtime.bisect.verdict import GOOD, Verdict, bad, untried
+from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
 
 #: Exit code of a script that cannot tell, as for `git bisect run`.
 _CANNOT_TELL = 125
@@ -133,7 +133,7 @@ class RunOracle:
         if self._worker is None:
             self._worker = subprocess.Popen(
                 [
-                    sys.executable, "-m", "runtime.bisect.worker",
+                    sys.executable, "-m", "hlo_passes.runtime.bisect.worker",
                     str(self._devices), str(self._seed),
                 ],
                 stdin=subprocess.PIPE,

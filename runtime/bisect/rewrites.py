@@ -18,9 +18,9 @@ from hlo_passes.errors import HloError, VerificationError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Report
 from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.runtime.bisect.verdict import Verdict
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import verify
-from runtime.bisect.verdict import Verdict
 
 
 class _StoppedError(Exception):

@@ -19,10 +19,10 @@ from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.reduction.changes import slices
 from hlo_passes.reduction.reducer import reduce_module
+from hlo_passes.runtime.bisect.oracles import Oracle
+from hlo_passes.runtime.bisect.rewrites import Rewrite, first_bad_rewrite
+from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
 from hlo_passes.verify.verifier import verify
-from runtime.bisect.oracles import Oracle
-from runtime.bisect.rewrites import Rewrite, first_bad_rewrite
-from runtime.bisect.verdict import GOOD, Verdict, bad, untried
 
 #: Called with what is being done.
 Progress = Callable[[str], None]

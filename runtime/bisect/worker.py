@@ -3,7 +3,7 @@
     stdin   ["after.hlo", "before.hlo"]
     stdout  verdict {"is_bad": true, "what": "the results differ"}
 
-Called as `python -m runtime.bisect.worker DEVICES SEED`.
+Called as `python -m hlo_passes.runtime.bisect.worker DEVICES SEED`.
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import json
 import pathlib
 import sys
 
-import runtime
+from hlo_passes import runtime
 from hlo_passes.errors import HloError
+from hlo_passes.runtime import memory
+from hlo_passes.runtime.bisect.oracles import ANSWER
+from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
+from hlo_passes.runtime.compare import compare_outputs, require_same_signature
+from hlo_passes.runtime.devices import topology_of
+from hlo_passes.runtime.executable import load_plain
+from hlo_passes.runtime.inputs import seeded_inputs
+from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.plain.refusals import require_valid
 from hlo_passes.text.reader import parse
-from runtime import memory
-from runtime.bisect.oracles import ANSWER
-from runtime.bisect.verdict import GOOD, Verdict, bad, untried
-from runtime.compare import compare_outputs, require_same_signature
-from runtime.devices import topology_of
-from runtime.executable import load_plain
-from runtime.inputs import seeded_inputs
-from runtime.plain.legalize import plain_module
-from runtime.plain.refusals import require_valid
 
 #: Both modules' results lie in memory together.
 _RUNS_HELD = 2

@@ -18,7 +18,7 @@ from typing import Any
 
 import jax
 
-from runtime import jax_private
+from hlo_passes.runtime import jax_private
 
 _lock = threading.Lock()
 #: Fingerprints of what is installed, in the order of installation.

@@ -27,8 +27,8 @@ from typing import Any, Final
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
+from hlo_passes.runtime.installation.install import Installation, install
 from hlo_passes.source import Location
-from runtime.installation.install import Installation, install
 
 #: The variable that `install_from_environment` reads.
 VARIABLE: Final = "HLO_PASSES"

@@ -24,8 +24,7 @@ from typing import Any, Final
 import jax
 
 import hlo_passes
-import runtime
-import scheduler
+from hlo_passes import runtime, scheduler
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import Pipeline
 

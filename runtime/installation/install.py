@@ -25,18 +25,18 @@ from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import FixedPoint, Pipeline
 from hlo_passes.proto import module_from_proto, module_to_proto
-from runtime import jax_private
-from runtime.devices import RuntimeHostError
-from runtime.installation import compiled_caches
-from runtime.installation.fingerprint import fingerprint
-from runtime.installation.for_cpu import bring_to_cpu
-from runtime.installation.for_gpu import require_for_gpu
-from runtime.installation.module_filter import ModuleFacts, ModuleFilter
-from runtime.installation.report import ModuleReport
-from runtime.many_hosts import Agreement
-from scheduler.estimators.table import read_costs
-from scheduler.hardware.target import target
-from scheduler.hardware.topology import Topology
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.devices import RuntimeHostError
+from hlo_passes.runtime.installation import compiled_caches
+from hlo_passes.runtime.installation.fingerprint import fingerprint
+from hlo_passes.runtime.installation.for_cpu import bring_to_cpu
+from hlo_passes.runtime.installation.for_gpu import require_for_gpu
+from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFilter
+from hlo_passes.runtime.installation.report import ModuleReport
+from hlo_passes.runtime.many_hosts import Agreement
+from hlo_passes.scheduler.estimators.table import read_costs
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.topology import Topology
 
 STAGES: Final = ("pre-scheduler", "post-scheduler")
 ON_ERROR: Final = ("fail", "pass-through")

@@ -21,9 +21,15 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, tuple_shape
-from runtime.plain.refusals import check_shape
-from runtime.plain.stand_ins import Collective
-from runtime.plain.values import Value, array_leaves, arrays, plain_shape, tree
+from hlo_passes.runtime.plain.refusals import check_shape
+from hlo_passes.runtime.plain.stand_ins import Collective
+from hlo_passes.runtime.plain.values import (
+    Value,
+    array_leaves,
+    arrays,
+    plain_shape,
+    tree,
+)
 
 #: In front of a position in `op_name`.
 POSITION_MARK: Final = "hlo_passes#"

@@ -16,11 +16,11 @@ from typing import Final
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import parse_replica_groups
 from hlo_passes.ir.shapes import BITS, COMPLEX, Layout, Shape, array_shape, tuple_shape
-from runtime.plain.builder import Builder, Operation, Rule
-from runtime.plain.refusals import check_shape, refuse
-from runtime.plain.stand_ins import TARGET, Collective
-from runtime.plain.structure_rules import transposed
-from runtime.plain.values import Value, array_leaves, arrays, tree
+from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
+from hlo_passes.runtime.plain.refusals import check_shape, refuse
+from hlo_passes.runtime.plain.stand_ins import TARGET, Collective
+from hlo_passes.runtime.plain.structure_rules import transposed
+from hlo_passes.runtime.plain.values import Value, array_leaves, arrays, tree
 
 #: Attributes that a collective keeps, in print order.
 _KEPT: Final = (

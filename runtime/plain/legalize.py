@@ -1,6 +1,6 @@
 """The door: a module in, a plain module out, or a refusal by name.
 
-runtime.plain.legalize.plain_module(module) -> PlainModule
+hlo_passes.runtime.plain.legalize.plain_module(module) -> PlainModule
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import async_role
-from runtime.plain import (
+from hlo_passes.runtime.plain import (
     collective_rules,
     library_call_rules,
     structure_rules,
     top_k_rules,
 )
-from runtime.plain.builder import Builder, PlainModule, Rule
+from hlo_passes.runtime.plain.builder import Builder, PlainModule, Rule
 
 _RULES: dict[str, Rule] = {
     **structure_rules.RULES,

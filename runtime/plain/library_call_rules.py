@@ -18,10 +18,10 @@ from typing import Any, Final
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import parse_backend_config
 from hlo_passes.ir.shapes import Shape
-from runtime.plain.builder import Builder, Operation, Rule
-from runtime.plain.refusals import check_shape, refuse
-from runtime.plain.top_k_rules import top_k
-from runtime.plain.values import Value, array_leaves, arrays, plain_shape
+from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
+from hlo_passes.runtime.plain.refusals import check_shape, refuse
+from hlo_passes.runtime.plain.top_k_rules import top_k
+from hlo_passes.runtime.plain.values import Value, array_leaves, arrays, plain_shape
 
 #: Targets that mark a value for the partitioner and change nothing.
 _MARKERS: Final = frozenset({"LayoutConstraint", "MoveToHost", "MoveToDevice"})

@@ -12,9 +12,14 @@ from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import BITS, Shape, array_shape, tuple_shape
-from runtime.plain.builder import Builder, Operation, Rule
-from runtime.plain.refusals import REASONS, check_constant, check_shape, refuse
-from runtime.plain.values import (
+from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
+from hlo_passes.runtime.plain.refusals import (
+    REASONS,
+    check_constant,
+    check_shape,
+    refuse,
+)
+from hlo_passes.runtime.plain.values import (
     TOKEN,
     Pending,
     Token,

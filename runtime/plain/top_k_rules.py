@@ -14,9 +14,9 @@ from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import FLOATING, Shape, array_shape, tuple_shape
-from runtime.plain.builder import Builder, Operation, Rule
-from runtime.plain.refusals import check_shape, refuse
-from runtime.plain.values import Value, array_leaves, arrays
+from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
+from hlo_passes.runtime.plain.refusals import check_shape, refuse
+from hlo_passes.runtime.plain.values import Value, array_leaves, arrays
 
 _PRED: Final = array_shape("pred")
 

@@ -24,8 +24,13 @@ from hlo_passes.ir.header_values import parse_input_output_alias
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
-from scheduler.checker.asynchronous import beginning_of, begins, ends, goes_on
-from scheduler.checker.in_place import Path, in_place_pairs
+from hlo_passes.scheduler.checker.asynchronous import (
+    beginning_of,
+    begins,
+    ends,
+    goes_on,
+)
+from hlo_passes.scheduler.checker.in_place import Path, in_place_pairs
 
 _FORWARDS_OPERAND: Final = frozenset(
     {"bitcast", "opt-barrier", "add-dependency", "domain"}

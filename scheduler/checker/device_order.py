@@ -25,9 +25,9 @@ from dataclasses import dataclass, field
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.checker.asynchronous import ends
-from scheduler.checker.participants import Devices, Machine
-from scheduler.checker.programs import Meeting, ProgramReader, Step
+from hlo_passes.scheduler.checker.asynchronous import ends
+from hlo_passes.scheduler.checker.participants import Devices, Machine
+from hlo_passes.scheduler.checker.programs import Meeting, ProgramReader, Step
 
 
 @dataclass(frozen=True, slots=True)

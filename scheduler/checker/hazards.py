@@ -22,14 +22,14 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.verify.finding import Report
-from scheduler.checker.asynchronous import (
+from hlo_passes.scheduler.checker.asynchronous import (
     beginning_of,
     ends,
     flights,
     is_marked_synchronous,
 )
-from scheduler.checker.buffers import Buffers
+from hlo_passes.scheduler.checker.buffers import Buffers
+from hlo_passes.verify.finding import Report
 
 #: They read no array: a tuple only notes where its elements are.
 _NO_READ: Final = frozenset({"tuple", "domain", "parameter"})

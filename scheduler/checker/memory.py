@@ -21,7 +21,7 @@ from typing import Final
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.checker.buffers import Buffers, device_callees
+from hlo_passes.scheduler.checker.buffers import Buffers, device_callees
 
 #: They read the table of their operand, not the arrays that it points to.
 _TOP_LEVEL_ONLY: Final = frozenset({"get-tuple-element", "bitcast"})

@@ -11,8 +11,8 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.scheduler.checker.asynchronous import begins, ends, goes_on
 from hlo_passes.verify.finding import Report
-from scheduler.checker.asynchronous import begins, ends, goes_on
 
 #: What may stand inside a scheduling group without belonging to it: no work.
 _WEIGHTLESS: Final = frozenset(

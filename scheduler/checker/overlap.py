@@ -23,8 +23,7 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.gpu_backend_config import operation_queue_id
-from hlo_passes.verify.finding import Report
-from scheduler.checker.asynchronous import (
+from hlo_passes.scheduler.checker.asynchronous import (
     beginning_of,
     begins,
     ends,
@@ -32,12 +31,13 @@ from scheduler.checker.asynchronous import (
     is_marked_synchronous,
     work_of,
 )
-from scheduler.checker.participants import (
+from hlo_passes.scheduler.checker.participants import (
     Machine,
     Participants,
     collectives_in,
     participants_of,
 )
+from hlo_passes.verify.finding import Report
 
 COLLECTIVES: Final = "collectives"
 COMPUTE: Final = "asynchronous compute"

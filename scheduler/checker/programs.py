@@ -22,15 +22,15 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.gpu_backend_config import operation_queue_id
-from scheduler.checker.asynchronous import (
+from hlo_passes.scheduler.checker.asynchronous import (
     beginning_of,
     begins,
     ends,
     is_marked_synchronous,
     work_of,
 )
-from scheduler.checker.overlap import lane_of
-from scheduler.checker.participants import (
+from hlo_passes.scheduler.checker.overlap import lane_of
+from hlo_passes.scheduler.checker.participants import (
     Machine,
     Participants,
     collectives_in,
@@ -38,7 +38,7 @@ from scheduler.checker.participants import (
     participants_of,
     transfer_pairs,
 )
-from scheduler.checker.rank_values import Frame
+from hlo_passes.scheduler.checker.rank_values import Frame
 
 #: Trips of a loop that are followed: what one trip leaves open meets the next.
 _TRIPS: Final = 2

@@ -17,21 +17,21 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.passes.base import CheckingPass, PassContext
 from hlo_passes.passes.base import Report as PassReport
-from hlo_passes.verify.finding import Finding, Report
-from scheduler.checker.against import compare_with
-from scheduler.checker.buffers import Buffers
-from scheduler.checker.device_order import Fault, run_devices
-from scheduler.checker.hazards import check_hazards
-from scheduler.checker.memory import peak_memory
-from scheduler.checker.order import check_groups, check_order
-from scheduler.checker.overlap import (
+from hlo_passes.scheduler.checker.against import compare_with
+from hlo_passes.scheduler.checker.buffers import Buffers
+from hlo_passes.scheduler.checker.device_order import Fault, run_devices
+from hlo_passes.scheduler.checker.hazards import check_hazards
+from hlo_passes.scheduler.checker.memory import peak_memory
+from hlo_passes.scheduler.checker.order import check_groups, check_order
+from hlo_passes.scheduler.checker.overlap import (
     HOST_TRANSFERS,
     TRANSFERS,
     Limits,
     OverlapCheck,
 )
-from scheduler.checker.participants import Machine
-from scheduler.hardware.topology import device_count_of
+from hlo_passes.scheduler.checker.participants import Machine
+from hlo_passes.scheduler.hardware.topology import device_count_of
+from hlo_passes.verify.finding import Finding, Report
 
 Hazards = Literal["off", "async", "all"]
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import (
+from hlo_passes.scheduler.estimators.base import (
     HIGH,
     LOW,
     MEDIUM,
@@ -21,8 +21,8 @@ from scheduler.estimators.base import (
     is_nop,
     latency_of_metadata,
 )
-from scheduler.latency.collectives import leaf_bytes
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.collectives import leaf_bytes
+from hlo_passes.scheduler.latency.estimate import Estimate
 
 #: All-reduces above this size take longer, where that is asked for.
 _COSTLY_ALL_REDUCE_BYTES: Final = 30 * 1024 * 1024

@@ -13,9 +13,9 @@ from typing import Final, Protocol
 
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.fused_graph import transpose_is_bitcast
-from scheduler.latency.collectives import wrapped_collective
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.fusions.fused_graph import transpose_is_bitcast
+from hlo_passes.scheduler.latency.collectives import wrapped_collective
+from hlo_passes.scheduler.latency.estimate import Estimate
 
 #: XLA's abstract costs and latencies; they are compared with microseconds as they are.
 LOW: Final = 1.0

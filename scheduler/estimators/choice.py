@@ -9,26 +9,26 @@ from typing import Final
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.spec import nearest
-from scheduler.estimators.approximate import (
+from hlo_passes.scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,
 )
-from scheduler.estimators.base import Estimator
-from scheduler.estimators.profile import ProfileEstimator, read_profile
-from scheduler.estimators.ring import RingEstimator
-from scheduler.estimators.sol import SolEstimator
-from scheduler.estimators.stack import EstimatorStack
-from scheduler.estimators.table import read_costs
-from scheduler.hardware.target import DEFAULT_TARGET, target
-from scheduler.hardware.topology import Topology, topology_for
-from scheduler.latency.collective_time import (
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.profile import ProfileEstimator, read_profile
+from hlo_passes.scheduler.estimators.ring import RingEstimator
+from hlo_passes.scheduler.estimators.sol import SolEstimator
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table import read_costs
+from hlo_passes.scheduler.hardware.target import DEFAULT_TARGET, target
+from hlo_passes.scheduler.hardware.topology import Topology, topology_for
+from hlo_passes.scheduler.latency.collective_time import (
     DEFAULT_XLA_VERSION,
     XLA_VERSIONS,
     CollectiveModel,
     CollectiveTimes,
     GemmTimes,
 )
-from scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.latency.options import LatencyOptions
 
 DEFAULT_ESTIMATOR: Final = "sol"
 

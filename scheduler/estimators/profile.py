@@ -27,7 +27,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.estimators.base import (
+from hlo_passes.scheduler.estimators.base import (
     LOW,
     Estimator,
     done_of,
@@ -35,14 +35,14 @@ from scheduler.estimators.base import (
     is_async_pair,
     is_start,
 )
-from scheduler.hardware.text_proto import (
+from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     parse_text_proto,
     scalar,
     string,
     submessages,
 )
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.estimate import Estimate
 
 #: Of files that XLA reads; it ignores a profile of any other name.
 TEXT_SUFFIX: Final = ".pbtxt"
@@ -155,7 +155,7 @@ def profile_of(module: Module, estimator: Estimator) -> Profile:
 
 def _looked_up(module: Module) -> list[Computation]:
     """The computations whose instructions XLA asks a profile for."""
-    from scheduler.module_costs import priced_computations
+    from hlo_passes.scheduler.module_costs import priced_computations
 
     priced = priced_computations(module)
     scheduled = {c for c in priced if any(map(is_start, c.instructions))}

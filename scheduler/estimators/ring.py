@@ -19,18 +19,22 @@ from typing import Final
 import numpy as np
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.base import LOW, is_async_collective, is_async_pair
-from scheduler.estimators.fingerprint import Fingerprints
-from scheduler.fusions.instruction_time import instruction_ticks
-from scheduler.fusions.launch_dimensions import LaunchDimensions
-from scheduler.fusions.roofline import compute_ticks
-from scheduler.hardware.target import Target
-from scheduler.latency.collectives import Collective, describe, participant_counts
-from scheduler.latency.data_tables import op_cycles
-from scheduler.latency.durations import ticks_of_s, ticks_of_us, us_of_ticks
-from scheduler.latency.estimate import Estimate
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.base import LOW, is_async_collective, is_async_pair
+from hlo_passes.scheduler.estimators.fingerprint import Fingerprints
+from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
+from hlo_passes.scheduler.fusions.launch_dimensions import LaunchDimensions
+from hlo_passes.scheduler.fusions.roofline import compute_ticks
+from hlo_passes.scheduler.hardware.target import Target
+from hlo_passes.scheduler.latency.collectives import (
+    Collective,
+    describe,
+    participant_counts,
+)
+from hlo_passes.scheduler.latency.data_tables import op_cycles
+from hlo_passes.scheduler.latency.durations import ticks_of_s, ticks_of_us, us_of_ticks
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 _LAUNCH_TICKS: Final = ticks_of_us(5.0)
 _MOST_CHANNELS: Final = 32

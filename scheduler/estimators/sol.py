@@ -19,24 +19,24 @@ from typing import Final
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.base import (
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.base import (
     LOW,
     is_async_collective,
     is_async_pair,
     is_nop,
     latency_of_metadata,
 )
-from scheduler.estimators.fingerprint import Fingerprints
-from scheduler.fusions.roofline import fusion_time
-from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.collectives import describe, describe_transfer
-from scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
-from scheduler.latency.durations import us_of_ticks
-from scheduler.latency.estimate import Estimate
-from scheduler.latency.gemm import gemm_of
-from scheduler.latency.gpu_config import fusion_kind
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.estimators.fingerprint import Fingerprints
+from hlo_passes.scheduler.fusions.roofline import fusion_time
+from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.latency.collectives import describe, describe_transfer
+from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
+from hlo_passes.scheduler.latency.durations import us_of_ticks
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.gemm import gemm_of
+from hlo_passes.scheduler.latency.gpu_config import fusion_kind
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 #: Share of the coarse cost that an instruction without a model is given.
 _FALLBACK_SHARE: Final = 0.01

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import Estimator
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.latency.estimate import Estimate
 
 
 @dataclass(frozen=True, slots=True)

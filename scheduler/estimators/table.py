@@ -20,9 +20,9 @@ from typing import Any, Final
 from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.base import LOW, is_send_or_recv, is_start
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.base import LOW, is_send_or_recv, is_start
+from hlo_passes.scheduler.latency.estimate import Estimate
 
 _GZIP: Final = b"\x1f\x8b"
 _LATENCIES: Final = ("latency_us", "latency_fallback")

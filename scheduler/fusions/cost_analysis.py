@@ -21,16 +21,16 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.ir.windows import Window, parse_dim_labels, parse_window
-from scheduler.fusions.convolution import valid_multiply_adds
-from scheduler.fusions.fused_graph import (
+from hlo_passes.scheduler.fusions.convolution import valid_multiply_adds
+from hlo_passes.scheduler.fusions.fused_graph import (
     FusedGraph,
     dimensions_of,
     integers,
     is_elementwise,
 )
-from scheduler.latency.collectives import leaf_bytes, operand_bytes
-from scheduler.latency.data_tables import DEFAULT_OP_CYCLES
-from scheduler.latency.durations import round_half_away
+from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
+from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_CYCLES
+from hlo_passes.scheduler.latency.durations import round_half_away
 
 _F32 = np.float32
 

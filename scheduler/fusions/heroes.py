@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.fused_graph import (
+from hlo_passes.scheduler.fusions.fused_graph import (
     FusedGraph,
     is_elementwise,
     reshape_is_bitcast,
     transpose_is_bitcast,
 )
-from scheduler.fusions.transpose import is_tiled_transpose
+from hlo_passes.scheduler.fusions.transpose import is_tiled_transpose
 
 _MOST_OPERANDS = 3
 

@@ -9,17 +9,17 @@ Source: openxla/xla `gpu_performance_model.cc`, EstimateRunTimeForInstruction.
 from __future__ import annotations
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.cost_analysis import OpCycles, flops_of
-from scheduler.fusions.launch_dimensions import loop_launch
-from scheduler.fusions.roofline import (
+from hlo_passes.scheduler.fusions.cost_analysis import OpCycles, flops_of
+from hlo_passes.scheduler.fusions.launch_dimensions import loop_launch
+from hlo_passes.scheduler.fusions.roofline import (
     compute_ticks,
     exec_ticks,
     fusion_time,
     read_ticks,
 )
-from scheduler.hardware.target import Target
-from scheduler.latency.collectives import leaf_bytes, operand_bytes
-from scheduler.latency.durations import float32_integer, memory_ticks
+from hlo_passes.scheduler.hardware.target import Target
+from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
+from hlo_passes.scheduler.latency.durations import float32_integer, memory_ticks
 
 #: No code, or none that reads and writes.
 _FREE = frozenset(

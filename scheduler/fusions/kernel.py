@@ -12,33 +12,33 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.fused_graph import (
+from hlo_passes.scheduler.fusions.fused_graph import (
     FusedGraph,
     dimensions_of,
     is_elementwise,
     minor_to_major,
 )
-from scheduler.fusions.heroes import find_hero
-from scheduler.fusions.launch_dimensions import (
+from hlo_passes.scheduler.fusions.heroes import find_hero
+from hlo_passes.scheduler.fusions.launch_dimensions import (
     LaunchDimensions,
     ceil_div,
     loop_launch,
     loop_unroll,
 )
-from scheduler.fusions.reduction import (
+from hlo_passes.scheduler.fusions.reduction import (
     is_real_reduction,
     reduction_dimensions,
     reduction_launch,
 )
-from scheduler.fusions.reduction_groups import disjoint_groups
-from scheduler.fusions.scatter import scatter_launch
-from scheduler.fusions.transpose import (
+from hlo_passes.scheduler.fusions.reduction_groups import disjoint_groups
+from hlo_passes.scheduler.fusions.scatter import scatter_launch
+from hlo_passes.scheduler.fusions.transpose import (
     TiledTranspose,
     tiled_transpose,
     transpose_launch,
 )
-from scheduler.hardware.target import Target
-from scheduler.latency.gpu_config import fusion_kind, triton_tiles
+from hlo_passes.scheduler.hardware.target import Target
+from hlo_passes.scheduler.latency.gpu_config import fusion_kind, triton_tiles
 
 _MOST_CONCATENATE_OPERANDS: Final = 4
 _MEMCPY_THREADS: Final = 128

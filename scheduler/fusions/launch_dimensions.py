@@ -14,8 +14,12 @@ from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.windows import parse_window
-from scheduler.fusions.fused_graph import FusedGraph, bit_width, minor_to_major
-from scheduler.hardware.target import Target
+from hlo_passes.scheduler.fusions.fused_graph import (
+    FusedGraph,
+    bit_width,
+    minor_to_major,
+)
+from hlo_passes.scheduler.hardware.target import Target
 
 #: Four warps of 32.
 _THREADS_PER_BLOCK: Final = 128

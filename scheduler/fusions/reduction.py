@@ -13,14 +13,14 @@ from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import COMPLEX, Shape
-from scheduler.fusions.fused_graph import (
+from hlo_passes.scheduler.fusions.fused_graph import (
     NO_WIDTH,
     FusedGraph,
     dimensions_of,
     minor_to_major,
 )
-from scheduler.fusions.launch_dimensions import LaunchDimensions, ceil_div
-from scheduler.hardware.target import Target
+from hlo_passes.scheduler.fusions.launch_dimensions import LaunchDimensions, ceil_div
+from hlo_passes.scheduler.hardware.target import Target
 
 _WARP: Final = 32
 _COLUMN_TILE: Final = 32

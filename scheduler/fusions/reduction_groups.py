@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.fused_graph import FusedGraph
+from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
 
 
 def disjoint_groups(

@@ -17,23 +17,27 @@ import numpy as np
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import BITS
-from scheduler.fusions.cost_analysis import FusionCost, OpCycles, analyze_fusion
-from scheduler.fusions.fused_graph import FusedGraph
-from scheduler.fusions.kernel import (
+from hlo_passes.scheduler.fusions.cost_analysis import (
+    FusionCost,
+    OpCycles,
+    analyze_fusion,
+)
+from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
+from hlo_passes.scheduler.fusions.kernel import (
     Kernel,
     is_coalesced,
     kernel_of,
     triton_kernel,
 )
-from scheduler.fusions.launch_dimensions import LaunchDimensions
-from scheduler.hardware.target import (
+from hlo_passes.scheduler.fusions.launch_dimensions import LaunchDimensions
+from hlo_passes.scheduler.hardware.target import (
     DRAM_TRANSACTION_BYTES,
     L1_CACHE_BYTES_PER_SM,
     MEMORY_TRANSACTION_BYTES_PER_CLOCK,
     Target,
 )
-from scheduler.latency.collectives import operand_bytes
-from scheduler.latency.durations import (
+from hlo_passes.scheduler.latency.collectives import operand_bytes
+from hlo_passes.scheduler.latency.durations import (
     memory_ticks,
     scaled,
     ticks_of_ns,

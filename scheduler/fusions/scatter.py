@@ -15,14 +15,14 @@ import math
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.fused_graph import FusedGraph, bit_width
-from scheduler.fusions.launch_dimensions import (
+from hlo_passes.scheduler.fusions.fused_graph import FusedGraph, bit_width
+from hlo_passes.scheduler.fusions.launch_dimensions import (
     LaunchDimensions,
     ceil_div,
     loop_launch,
     loop_unroll,
 )
-from scheduler.hardware.target import Target
+from hlo_passes.scheduler.hardware.target import Target
 
 _WARP_THREADS: Final = 32
 _WARPS: Final = 4

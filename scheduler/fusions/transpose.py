@@ -13,9 +13,9 @@ from math import prod
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.fusions.fused_graph import bit_width, normalized_transpose
-from scheduler.fusions.launch_dimensions import LaunchDimensions, ceil_div
-from scheduler.hardware.target import Target
+from hlo_passes.scheduler.fusions.fused_graph import bit_width, normalized_transpose
+from hlo_passes.scheduler.fusions.launch_dimensions import LaunchDimensions, ceil_div
+from hlo_passes.scheduler.hardware.target import Target
 
 _TILE: Final = 32
 _THREADS: Final = 128

@@ -25,7 +25,7 @@ from typing import Final
 from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
 from hlo_passes.passes.spec import nearest
-from scheduler.hardware.text_proto import (
+from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     integer,
     parse_text_proto,
@@ -128,7 +128,7 @@ class Target:
 def target_text(name: str) -> str:
     """The description file of a target. Raises UsageError U200, U001."""
     if name in target_names():
-        folder = resources.files("scheduler").joinpath("data", "gpu_targets")
+        folder = resources.files("hlo_passes.scheduler").joinpath("data", "gpu_targets")
         return folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
     if not pathlib.Path(name).is_file():
         names = target_names()
@@ -150,7 +150,7 @@ def _beginning_with(name: str, names: tuple[str, ...]) -> str:
 
 def target_names() -> tuple[str, ...]:
     """Names of the GPUs that come with the package, sorted."""
-    folder = resources.files("scheduler").joinpath("data", "gpu_targets")
+    folder = resources.files("hlo_passes.scheduler").joinpath("data", "gpu_targets")
     return tuple(
         sorted(
             entry.name.removesuffix(_SUFFIX)

@@ -22,17 +22,17 @@ from hlo_passes.ir.replica_groups import (
     ReplicaGroups,
     parse_replica_groups,
 )
-from scheduler.latency.collectives import Collective
-from scheduler.latency.communication import (
+from hlo_passes.scheduler.latency.collectives import Collective
+from hlo_passes.scheduler.latency.communication import (
     CommunicationType,
     Groups,
     PermuteType,
     communication_type,
     permute_type,
 )
-from scheduler.latency.data_tables import COLLECTIVE_TABLES, rows
-from scheduler.latency.durations import ticks_of_s
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.data_tables import COLLECTIVE_TABLES, rows
+from hlo_passes.scheduler.latency.durations import ticks_of_s
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 _SMALLEST_BYTES: Final = 1 << 10
 _LARGEST_BYTES: Final = 1 << 30

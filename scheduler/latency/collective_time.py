@@ -13,24 +13,28 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from hlo_passes.ir.shapes import BITS, Shape
-from scheduler.fusions.fused_graph import bit_width
-from scheduler.fusions.launch_dimensions import ceil_div, loop_launch
-from scheduler.fusions.roofline import compute_ticks
-from scheduler.hardware.target import Target
-from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_table import builtin_table
-from scheduler.latency.collectives import Collective
-from scheduler.latency.communication import (
+from hlo_passes.scheduler.fusions.fused_graph import bit_width
+from hlo_passes.scheduler.fusions.launch_dimensions import ceil_div, loop_launch
+from hlo_passes.scheduler.fusions.roofline import compute_ticks
+from hlo_passes.scheduler.hardware.target import Target
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_table import builtin_table
+from hlo_passes.scheduler.latency.collectives import Collective
+from hlo_passes.scheduler.latency.communication import (
     CommunicationType,
     communication_type,
     permute_type,
 )
-from scheduler.latency.data_tables import DEFAULT_OP_PROFILE
-from scheduler.latency.durations import memory_ticks, ticks_of_us, us_of_ticks
-from scheduler.latency.estimate import Estimate
-from scheduler.latency.extended import ExtendedModel
-from scheduler.latency.matmul_table import Gemm, builtin_matmul_table
-from scheduler.latency.network import (
+from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE
+from hlo_passes.scheduler.latency.durations import (
+    memory_ticks,
+    ticks_of_us,
+    us_of_ticks,
+)
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.extended import ExtendedModel
+from hlo_passes.scheduler.latency.matmul_table import Gemm, builtin_matmul_table
+from hlo_passes.scheduler.latency.network import (
     NotEstimated,
     RingKind,
     WireTime,
@@ -38,7 +42,11 @@ from scheduler.latency.network import (
     nvlink_kernel_ticks,
     ring_time,
 )
-from scheduler.latency.options import LatencyOptions, NetworkConfig, network_config
+from hlo_passes.scheduler.latency.options import (
+    LatencyOptions,
+    NetworkConfig,
+    network_config,
+)
 
 #: Release whose behaviour is followed; where they differ, see `CollectiveModel`.
 XLA_VERSIONS: Final = ("0.10.2", "0.12")

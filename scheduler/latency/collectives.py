@@ -24,10 +24,10 @@ from hlo_passes.ir.replica_groups import (
 )
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.passes.gpu_backend_config import collective_config
-from scheduler.latency.communication import Groups
-from scheduler.latency.data_tables import DEFAULT_OP_CYCLES, op_cycles
-from scheduler.latency.durations import float32_integer
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.communication import Groups
+from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_CYCLES, op_cycles
+from hlo_passes.scheduler.latency.durations import float32_integer
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 #: Metadata of a dynamic dimension in memory.
 _DYNAMIC_SIZE_BYTES: Final = 4

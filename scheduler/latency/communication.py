@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 #: From here on arrays are faster than tuples.
 _MANY_DEVICES: Final = 512

@@ -10,7 +10,7 @@ from importlib import resources
 @functools.cache
 def rows(name: str) -> tuple[dict[str, str], ...]:
     """All rows of `data/<name>.csv`, cells as text by column name."""
-    file = resources.files("scheduler").joinpath("data", f"{name}.csv")
+    file = resources.files("hlo_passes.scheduler").joinpath("data", f"{name}.csv")
     lines = file.read_text(encoding="utf-8").splitlines()
     return tuple(csv.DictReader(line for line in lines if not line.startswith("#")))
 

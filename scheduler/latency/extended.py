@@ -23,22 +23,22 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
-from scheduler.hardware.target import Target, target
-from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_table import table_rows
-from scheduler.latency.collectives import Collective, leaf_bytes
-from scheduler.latency.communication import Groups
-from scheduler.latency.data_tables import MATMUL_TABLES
-from scheduler.latency.durations import scaled, ticks_of_s
-from scheduler.latency.matmul_table import Gemm, builtin_matmul_table
-from scheduler.latency.network import (
+from hlo_passes.scheduler.hardware.target import Target, target
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_table import table_rows
+from hlo_passes.scheduler.latency.collectives import Collective, leaf_bytes
+from hlo_passes.scheduler.latency.communication import Groups
+from hlo_passes.scheduler.latency.data_tables import MATMUL_TABLES
+from hlo_passes.scheduler.latency.durations import scaled, ticks_of_s
+from hlo_passes.scheduler.latency.matmul_table import Gemm, builtin_matmul_table
+from hlo_passes.scheduler.latency.network import (
     NotEstimated,
     RingKind,
     WireTime,
     all_to_all_time,
     ring_time,
 )
-from scheduler.latency.options import NetworkConfig
+from hlo_passes.scheduler.latency.options import NetworkConfig
 
 #: XLA's number of the element type bf16.
 _BF16: Final = 16

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from scheduler.latency.gpu_config import fusion_kind, gpu_config
-from scheduler.latency.matmul_table import Gemm
+from hlo_passes.scheduler.latency.gpu_config import fusion_kind, gpu_config
+from hlo_passes.scheduler.latency.matmul_table import Gemm
 
 _CUBLAS_LT: Final = frozenset(
     f"__cublas$lt${name}"

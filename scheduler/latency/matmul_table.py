@@ -20,9 +20,9 @@ from typing import Final
 import numpy as np
 
 from hlo_passes.ir.shapes import BITS
-from scheduler.latency.data_tables import MATMUL_TABLES, rows
-from scheduler.latency.durations import ticks_of_s
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.data_tables import MATMUL_TABLES, rows
+from hlo_passes.scheduler.latency.durations import ticks_of_s
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 Point = tuple[int, int, int, int]
 Dtypes = tuple[str, str, str]

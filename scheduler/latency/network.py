@@ -15,8 +15,8 @@ import math
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from scheduler.latency.durations import scaled, ticks_of_s, ticks_of_us
-from scheduler.latency.options import NetworkConfig
+from hlo_passes.scheduler.latency.durations import scaled, ticks_of_s, ticks_of_us
+from hlo_passes.scheduler.latency.options import NetworkConfig
 
 RingKind = Literal["all-gather", "all-reduce", "reduce-scatter", "send-recv"]
 

@@ -15,9 +15,9 @@ from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.passes.spec import nearest
-from scheduler.hardware.target import Target
-from scheduler.latency.data_tables import rows
-from scheduler.latency.durations import ticks_of_us
+from hlo_passes.scheduler.hardware.target import Target
+from hlo_passes.scheduler.latency.data_tables import rows
+from hlo_passes.scheduler.latency.durations import ticks_of_us
 
 #: Largest sensible value by option; the smallest is 1, of a rate 0.001.
 _LIMITS: Final[dict[str, tuple[type, float, str]]] = {

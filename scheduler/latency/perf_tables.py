@@ -26,8 +26,8 @@ from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.replica_groups import ReplicaGroups
 from hlo_passes.ir.shapes import BITS
-from scheduler.hardware.target import Target
-from scheduler.hardware.text_proto import (
+from hlo_passes.scheduler.hardware.target import Target
+from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     integer,
     parse_text_proto,
@@ -35,12 +35,12 @@ from scheduler.hardware.text_proto import (
     submessage,
     submessages,
 )
-from scheduler.latency.collective_table import TableRow
-from scheduler.latency.collectives import Collective
-from scheduler.latency.communication import communication_type
-from scheduler.latency.durations import ticks_of_s
-from scheduler.latency.matmul_table import Gemm
-from scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.collective_table import TableRow
+from hlo_passes.scheduler.latency.collectives import Collective
+from hlo_passes.scheduler.latency.communication import communication_type
+from hlo_passes.scheduler.latency.durations import ticks_of_s
+from hlo_passes.scheduler.latency.matmul_table import Gemm
+from hlo_passes.scheduler.latency.network import NotEstimated
 
 _REDUCING: Final = ("all-reduce", "reduce-scatter")
 

@@ -11,18 +11,18 @@ from dataclasses import dataclass
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import Estimator
-from scheduler.latency_hiding.edges import connect_all
-from scheduler.latency_hiding.fast_scan import FastScan, is_regular, knows
-from scheduler.latency_hiding.graph import ScheduleGraph
-from scheduler.latency_hiding.groups import GroupState, find_groups
-from scheduler.latency_hiding.loop import run
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.scan import Policy, RuleScan, Watcher
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.state import SchedulingState
-from scheduler.latency_hiding.tracker import AsyncTracker
-from scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.latency_hiding.edges import connect_all
+from hlo_passes.scheduler.latency_hiding.fast_scan import FastScan, is_regular, knows
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.groups import GroupState, find_groups
+from hlo_passes.scheduler.latency_hiding.loop import run
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.scan import Policy, RuleScan, Watcher
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 
 #: Numbers by instruction that a search procedure prefers, kPreference.
 Preferences = Callable[[Computation], dict[Instruction, float]]

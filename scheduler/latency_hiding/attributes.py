@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.latency.gpu_config import gpu_config
+from hlo_passes.scheduler.latency.gpu_config import gpu_config
 
 HINT: Final = "scheduler_hint"
 DELAY_PRIORITY: Final = "scheduler_delay_priority"

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.latency_hiding.graph import ScheduleGraph
-from scheduler.latency_hiding.groups import find_groups
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.groups import find_groups
 
 _BARRIER: Final = "opt-barrier"
 #: What hands a value on to a barrier or from it, and does nothing else.

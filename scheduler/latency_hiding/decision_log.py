@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from scheduler.latency_hiding.graph import ScheduleGraph
-from scheduler.latency_hiding.result import FIRST, Decision
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.scan import Watcher
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.result import FIRST, Decision
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.scan import Watcher
 
 
 class DecisionLog:

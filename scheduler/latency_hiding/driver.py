@@ -21,29 +21,33 @@ from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.estimators.base import Estimator
-from scheduler.latency_hiding.async_form import SPELLINGS
-from scheduler.latency_hiding.attempt import Attempt, Environment, Preferences
-from scheduler.latency_hiding.decision_log import DecisionLog
-from scheduler.latency_hiding.explain import Explainer
-from scheduler.latency_hiding.fragmentation import fragmentation_bytes
-from scheduler.latency_hiding.gpu_tracker import make_tracker
-from scheduler.latency_hiding.hints import is_delayed_by_hint
-from scheduler.latency_hiding.result import (
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
+from hlo_passes.scheduler.latency_hiding.attempt import (
+    Attempt,
+    Environment,
+    Preferences,
+)
+from hlo_passes.scheduler.latency_hiding.decision_log import DecisionLog
+from hlo_passes.scheduler.latency_hiding.explain import Explainer
+from hlo_passes.scheduler.latency_hiding.fragmentation import fragmentation_bytes
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.hints import is_delayed_by_hint
+from hlo_passes.scheduler.latency_hiding.result import (
     ComputationSchedule,
     Decision,
     ScheduleResult,
 )
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.rules import RULES, active_rules
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.statistics import (
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.statistics import (
     Statistics,
     lhs_statistics,
     node_cost_us,
 )
-from scheduler.latency_hiding.tracker import AsyncTracker
-from scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 
 #: What remains of the limit in each further round.
 _RERUN_SHARE: Final = 0.9

@@ -13,17 +13,17 @@ from typing import Final
 
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.approximate import (
+from hlo_passes.scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,
 )
-from scheduler.estimators.base import LOW, Estimator
-from scheduler.estimators.profile import ProfileEstimator
-from scheduler.estimators.ring import RingEstimator
-from scheduler.estimators.sol import SolEstimator
-from scheduler.estimators.stack import EstimatorStack
-from scheduler.estimators.table import TableEstimator
-from scheduler.latency_hiding.async_form import SPELLINGS
+from hlo_passes.scheduler.estimators.base import LOW, Estimator
+from hlo_passes.scheduler.estimators.profile import ProfileEstimator
+from hlo_passes.scheduler.estimators.ring import RingEstimator
+from hlo_passes.scheduler.estimators.sol import SolEstimator
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
 
 #: Latency of an edge that nobody estimates.
 PLAIN_LATENCY_US: Final = LOW

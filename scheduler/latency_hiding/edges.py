@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.latency_hiding.edge_latency import delays
-from scheduler.latency_hiding.graph import HazardUses, ScheduleGraph
-from scheduler.latency_hiding.metrics import topological_order
+from hlo_passes.scheduler.latency_hiding.edge_latency import delays
+from hlo_passes.scheduler.latency_hiding.graph import HazardUses, ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.metrics import topological_order
 
 #: Releases that add a hazard's edge beside the operand's own. It changes no order, but
 #: how many nodes a start makes available (kCreatesMoreReadyNodes). That jax 0.12 does

@@ -16,10 +16,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from scheduler.latency_hiding.constraints import constraints_of
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.scan import Policy, RuleScan
-from scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.constraints import constraints_of
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.scan import Policy, RuleScan
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Candidates listed in full; the others are counted by rule.
 _LISTED: Final = 20

@@ -23,11 +23,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.rules import RULES, active_rules
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.state import SchedulingState
-from scheduler.latency_hiding.target_rules import writes_slice_to_host
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.target_rules import writes_slice_to_host
 
 #: What is left of the list once settings are the GPU's: this module knows these.
 _KNOWN: Final = frozenset(

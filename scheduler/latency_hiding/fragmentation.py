@@ -6,11 +6,11 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, EstimateFragmentationSize (Au
 from __future__ import annotations
 
 from hlo_passes.ir.module import Module
-from scheduler.memory.buffer_sizes import memory_space, parts_of
-from scheduler.memory.buffer_table import ordered_blocks
-from scheduler.memory.buffers import Buffers
-from scheduler.memory.heap_simulation import HeapSimulation
-from scheduler.memory.value_sizes import scheduled_bytes
+from hlo_passes.scheduler.memory.buffer_sizes import memory_space, parts_of
+from hlo_passes.scheduler.memory.buffer_table import ordered_blocks
+from hlo_passes.scheduler.memory.buffers import Buffers
+from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
+from hlo_passes.scheduler.memory.value_sizes import scheduled_bytes
 
 
 def fragmentation_bytes(module: Module, buffers: Buffers) -> int:

@@ -16,17 +16,20 @@ from typing import Final
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from scheduler.latency_hiding import attributes as attr
-from scheduler.latency_hiding.async_form import (
+from hlo_passes.scheduler.latency_hiding import attributes as attr
+from hlo_passes.scheduler.latency_hiding.async_form import (
     SPELLINGS,
     inner_opcode,
     is_generic,
     wrapped_instruction,
 )
-from scheduler.latency_hiding.resources import Holdings, Resource, Usage
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.slice_copies import is_slice_copy
-from scheduler.latency_hiding.tracker import AsyncTracker, runs_on_another_thread
+from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.slice_copies import is_slice_copy
+from hlo_passes.scheduler.latency_hiding.tracker import (
+    AsyncTracker,
+    runs_on_another_thread,
+)
 
 _HOST_MEMORY_SPACE: Final = 5
 #: From this release on copies by dynamic slice have a resource of their own.

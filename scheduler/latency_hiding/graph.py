@@ -18,14 +18,14 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import Estimator
-from scheduler.fusions.fused_graph import transpose_is_bitcast
-from scheduler.latency_hiding import hints
-from scheduler.latency_hiding.async_form import SPELLINGS
-from scheduler.latency_hiding.edge_latency import PLAIN_LATENCY_US
-from scheduler.latency_hiding.resources import Holdings, Resource, Usage
-from scheduler.latency_hiding.statistics import latency_us, node_cost_us
-from scheduler.latency_hiding.tracker import AsyncTracker, may_run_async
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.fusions.fused_graph import transpose_is_bitcast
+from hlo_passes.scheduler.latency_hiding import hints
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
+from hlo_passes.scheduler.latency_hiding.edge_latency import PLAIN_LATENCY_US
+from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
+from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker, may_run_async
 
 #: What goes through the stack of no-ops instead of being compared.
 _NO_OPS: Final = frozenset(

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.latency_hiding import attributes as attr
-from scheduler.latency_hiding.rule import Rule, by_number
-from scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding import attributes as attr
+from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 
 def _keeps_order(state: SchedulingState, n: int) -> bool:

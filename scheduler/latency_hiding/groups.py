@@ -16,16 +16,16 @@ import re
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import PassError
-from scheduler.latency_hiding import attributes as attr
-from scheduler.latency_hiding.async_form import SPELLINGS, start_of
-from scheduler.latency_hiding.group_rules import GROUP_RULES
-from scheduler.latency_hiding.resources import RESOURCE_NAMES, Resource
-from scheduler.latency_hiding.scan import Watcher
+from hlo_passes.scheduler.latency_hiding import attributes as attr
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS, start_of
+from hlo_passes.scheduler.latency_hiding.group_rules import GROUP_RULES
+from hlo_passes.scheduler.latency_hiding.resources import RESOURCE_NAMES, Resource
+from hlo_passes.scheduler.latency_hiding.scan import Watcher
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
-    from scheduler.latency_hiding.graph import ScheduleGraph
-    from scheduler.latency_hiding.state import SchedulingState
+    from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+    from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 _LEADING_NUMBER: Final = re.compile(r"\s*(-?[0-9]+)")
 _NONE: Final = -1

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import PassError
 from hlo_passes.ir.instruction import Instruction
-from scheduler.latency_hiding import attributes as attr
-from scheduler.latency_hiding.async_form import is_generic
-from scheduler.latency_hiding.memory_bound import is_memory_bound
+from hlo_passes.scheduler.latency_hiding import attributes as attr
+from hlo_passes.scheduler.latency_hiding.async_form import is_generic
+from hlo_passes.scheduler.latency_hiding.memory_bound import is_memory_bound
 
 if TYPE_CHECKING:
-    from scheduler.latency_hiding.graph import ScheduleGraph
+    from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")

@@ -15,16 +15,19 @@ from typing import TYPE_CHECKING
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.latency_hiding.async_form import (
+from hlo_passes.scheduler.latency_hiding.async_form import (
     SPELLINGS,
     wrapped_computation,
     wrapped_instruction,
 )
-from scheduler.latency_hiding.gpu_tracker import is_group_start, is_stream_collective
-from scheduler.latency_hiding.resources import Resource, Usage
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import (
+    is_group_start,
+    is_stream_collective,
+)
+from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
 
 if TYPE_CHECKING:
-    from scheduler.latency_hiding.graph import ScheduleGraph
+    from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 
 Groups = tuple[tuple[int, ...], ...]
 #: More shared ranks than this between two groups are a clash.

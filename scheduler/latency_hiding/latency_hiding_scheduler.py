@@ -14,25 +14,25 @@ from typing import Any, ClassVar, Final
 
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.base import Estimator
-from scheduler.estimators.choice import (
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.choice import (
     EstimatorSettings,
     estimator_names,
     make_estimator,
 )
-from scheduler.estimators.stack import EstimatorStack
-from scheduler.estimators.table import TableEstimator
-from scheduler.hardware.target import target
-from scheduler.hardware.topology import topology_for
-from scheduler.latency.options import LatencyOptions
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.report import fill_report
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.rule_list import parse_rules
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.memory.base_order import base_order
-from scheduler.memory.memory_limit import (
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.topology import topology_for
+from hlo_passes.scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.report import fill_report
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.memory.base_order import base_order
+from hlo_passes.scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
     scheduler_memory_limit_bytes,
 )

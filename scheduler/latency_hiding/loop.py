@@ -9,8 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from hlo_passes.errors import PassError
-from scheduler.latency_hiding.scan import Policy
-from scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.scan import Policy
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Placements between two reports of progress.
 _PROGRESS_STEP: Final = 4096

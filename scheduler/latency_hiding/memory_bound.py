@@ -9,10 +9,10 @@ import math
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import is_nop
-from scheduler.latency.gpu_config import fusion_kind, gpu_config
-from scheduler.latency_hiding.async_form import SPELLINGS
-from scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.estimators.base import is_nop
+from hlo_passes.scheduler.latency.gpu_config import fusion_kind, gpu_config
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
 _STRUCTURE: Final = ("while", "conditional", "call")
 _MATMULS: Final = ("dot", "convolution")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.latency_hiding.rule import Rule, by_number
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 
 def _increase(state: SchedulingState, n: int) -> int:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 
 _FAR: Final = 2**31 - 1
 _WRAP: Final = 2**32

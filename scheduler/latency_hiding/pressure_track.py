@@ -7,7 +7,7 @@ That begins when a comparison first asks.
 
 from __future__ import annotations
 
-from scheduler.memory.pressure import ComputationMemory
+from hlo_passes.scheduler.memory.pressure import ComputationMemory
 
 
 class PressureTrack:

@@ -6,8 +6,11 @@ exposed: %all-gather-start.3 310.2 of 341.5 us in %main.2500: placed by kLessSta
 from __future__ import annotations
 
 from hlo_passes.passes.base import Report
-from scheduler.latency_hiding.result import ComputationSchedule, ScheduleResult
-from scheduler.latency_hiding.statistics import Exposure
+from hlo_passes.scheduler.latency_hiding.result import (
+    ComputationSchedule,
+    ScheduleResult,
+)
+from hlo_passes.scheduler.latency_hiding.statistics import Exposure
 
 
 def fill_report(report: Report, result: ScheduleResult) -> None:

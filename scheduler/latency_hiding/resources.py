@@ -11,7 +11,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import Final
 
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
 
 class Resource(IntEnum):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.latency_hiding.statistics import Statistics
+from hlo_passes.scheduler.latency_hiding.statistics import Statistics
 
 #: Reason of a scan's first candidate.
 FIRST = "first"

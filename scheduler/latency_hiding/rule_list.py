@@ -17,8 +17,8 @@ from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.passes.spec import nearest
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.rules import RULES
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.rules import RULES
 
 _MOVE: Final = re.compile(r"([^<>]+)([<>])([^<>]+)")
 

@@ -14,12 +14,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from scheduler.latency_hiding.memory_rules import MEMORY_RULES, is_decrease
-from scheduler.latency_hiding.resources import Resource, Usage
-from scheduler.latency_hiding.rule import Rule, bottom_up, by_number
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.state import SchedulingState
-from scheduler.latency_hiding.target_rules import TARGET_RULES
+from hlo_passes.scheduler.latency_hiding.memory_rules import MEMORY_RULES, is_decrease
+from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
+from hlo_passes.scheduler.latency_hiding.rule import Rule, bottom_up, by_number
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.target_rules import TARGET_RULES
 
 
 def _preference(state: SchedulingState, a: int, b: int) -> int:

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Called with (winner, loser or None for a first candidate, rule or None).
 Watcher = Callable[[int, int | None, Rule | None], None]

@@ -12,7 +12,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from scheduler.latency.collective_time import DEFAULT_XLA_VERSION, XLA_VERSIONS
+from hlo_passes.scheduler.latency.collective_time import (
+    DEFAULT_XLA_VERSION,
+    XLA_VERSIONS,
+)
 
 #: Whose resources, hints and target rules are used.
 Flavour = Literal["gpu", "generic"]

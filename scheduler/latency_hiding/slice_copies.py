@@ -15,9 +15,9 @@ from typing import Final
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from scheduler.fusions.fused_graph import minor_to_major
-from scheduler.latency.collectives import array_bytes
-from scheduler.latency.gpu_config import fusion_config, gpu_config
+from hlo_passes.scheduler.fusions.fused_graph import minor_to_major
+from hlo_passes.scheduler.latency.collectives import array_bytes
+from hlo_passes.scheduler.latency.gpu_config import fusion_config, gpu_config
 
 _SEE_THROUGH: Final = ("bitcast", "reshape")
 _SLICING: Final = ("slice", "dynamic-slice", "dynamic-update-slice")

@@ -12,9 +12,9 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from scheduler.latency_hiding.graph import ScheduleGraph
-from scheduler.latency_hiding.in_flight import InFlight
-from scheduler.latency_hiding.metrics import (
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.in_flight import InFlight
+from hlo_passes.scheduler.latency_hiding.metrics import (
     async_depths,
     async_heights,
     depths,
@@ -22,17 +22,17 @@ from scheduler.latency_hiding.metrics import (
     hops,
     topological_order,
 )
-from scheduler.latency_hiding.pressure_track import PressureTrack
-from scheduler.latency_hiding.resources import RESOURCE_NAMES, Usage, limits
-from scheduler.latency_hiding.waiting_times import (
+from hlo_passes.scheduler.latency_hiding.pressure_track import PressureTrack
+from hlo_passes.scheduler.latency_hiding.resources import RESOURCE_NAMES, Usage, limits
+from hlo_passes.scheduler.latency_hiding.waiting_times import (
     StaleHeap,
     WaitingQueue,
     WaitingTimes,
 )
 
 if TYPE_CHECKING:
-    from scheduler.latency_hiding.groups import GroupState
-    from scheduler.memory.pressure import ComputationMemory
+    from hlo_passes.scheduler.latency_hiding.groups import GroupState
+    from hlo_passes.scheduler.memory.pressure import ComputationMemory
 
 
 class SchedulingState:

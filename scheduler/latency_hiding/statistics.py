@@ -17,9 +17,9 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import Estimator
-from scheduler.latency_hiding.async_form import SPELLINGS, inner_opcode
-from scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS, inner_opcode
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
 #: Kinds that XLA counts, in the order in which it prints them, by what is wrapped.
 WASTE_KINDS: Final[dict[str, str]] = {

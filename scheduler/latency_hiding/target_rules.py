@@ -17,12 +17,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from scheduler.latency_hiding.async_form import SPELLINGS, wrapped_instruction
-from scheduler.latency_hiding.gpu_tracker import is_on_host
-from scheduler.latency_hiding.resources import Resource
-from scheduler.latency_hiding.rule import Compare, Number, Rule
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.async_form import (
+    SPELLINGS,
+    wrapped_instruction,
+)
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import is_on_host
+from hlo_passes.scheduler.latency_hiding.resources import Resource
+from hlo_passes.scheduler.latency_hiding.rule import Compare, Number, Rule
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Releases whose rule E3 does not ask for the memory space.
 _WRITES_ANYWHERE: Final = ("0.10.2",)

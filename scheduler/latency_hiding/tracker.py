@@ -17,15 +17,15 @@ from typing import Final
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.latency_hiding import async_form
-from scheduler.latency_hiding.async_form import SPELLINGS
-from scheduler.latency_hiding.resources import (
+from hlo_passes.scheduler.latency_hiding import async_form
+from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
+from hlo_passes.scheduler.latency_hiding.resources import (
     RESOURCE_OF_KIND,
     Holdings,
     Resource,
     Usage,
 )
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
 _SUPPORTED_KINDS: Final = opcodes.SYNC_COLLECTIVES | {"copy"}
 

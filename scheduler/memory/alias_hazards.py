@@ -13,8 +13,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.memory.buffers import Buffers
-from scheduler.memory.dataflow import Dataflow, ValueRanks
+from hlo_passes.scheduler.memory.buffers import Buffers
+from hlo_passes.scheduler.memory.dataflow import Dataflow, ValueRanks
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

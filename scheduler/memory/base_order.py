@@ -15,13 +15,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.post_order import post_order
-from scheduler.memory.buffer_table import ordered_blocks
-from scheduler.memory.buffers import Buffers, build_buffers
-from scheduler.memory.depth_first_order import depth_first_order
-from scheduler.memory.heap_simulation import HeapSimulation
-from scheduler.memory.list_order import list_order
-from scheduler.memory.order_adjustments import adjusted
-from scheduler.memory.value_sizes import ValueSizes
+from hlo_passes.scheduler.memory.buffer_table import ordered_blocks
+from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
+from hlo_passes.scheduler.memory.depth_first_order import depth_first_order
+from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
+from hlo_passes.scheduler.memory.list_order import list_order
+from hlo_passes.scheduler.memory.order_adjustments import adjusted
+from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

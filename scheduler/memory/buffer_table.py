@@ -16,8 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scheduler.memory.buffers import Buffers
-from scheduler.memory.reached import Reached
+from hlo_passes.scheduler.memory.buffers import Buffers
+from hlo_passes.scheduler.memory.reached import Reached
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

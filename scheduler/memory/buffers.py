@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.ir.header_values import parse_input_output_alias
-from scheduler.memory.buffer_sizes import parts_of
-from scheduler.memory.dataflow import Dataflow, ValueRanks, build_dataflow
-from scheduler.memory.in_place import IN_PLACE_OPCODES, in_place_pairs
-from scheduler.memory.reached import reach
-from scheduler.memory.value_table import NO_VALUE
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.dataflow import Dataflow, ValueRanks, build_dataflow
+from hlo_passes.scheduler.memory.in_place import IN_PLACE_OPCODES, in_place_pairs
+from hlo_passes.scheduler.memory.reached import reach
+from hlo_passes.scheduler.memory.value_table import NO_VALUE
 
 if TYPE_CHECKING:
     from hlo_passes.ir.module import Module

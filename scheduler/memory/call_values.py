@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.memory.buffer_sizes import parts_of
-from scheduler.memory.value_table import ValueTable
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.value_table import ValueTable
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

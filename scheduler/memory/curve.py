@@ -13,8 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from scheduler.memory.memory_limit import device_bytes
-from scheduler.memory.pressure import ComputationMemory, ModuleMemory, PressureState
+from hlo_passes.scheduler.memory.memory_limit import device_bytes
+from hlo_passes.scheduler.memory.pressure import (
+    ComputationMemory,
+    ModuleMemory,
+    PressureState,
+)
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING, Final
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.opcodes import async_role, wrapped_opcode
-from scheduler.memory import call_values
-from scheduler.memory.buffer_sizes import Parts, parts_of
-from scheduler.memory.plain_attributes import tuple_index
-from scheduler.memory.reached import Reached
-from scheduler.memory.value_table import NO_VALUE, ValueTable
+from hlo_passes.scheduler.memory import call_values
+from hlo_passes.scheduler.memory.buffer_sizes import Parts, parts_of
+from hlo_passes.scheduler.memory.plain_attributes import tuple_index
+from hlo_passes.scheduler.memory.reached import Reached
+from hlo_passes.scheduler.memory.value_table import NO_VALUE, ValueTable
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction

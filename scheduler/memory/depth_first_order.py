@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_passes.analysis.post_order import post_order
-from scheduler.memory.value_sizes import ValueSizes
+from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

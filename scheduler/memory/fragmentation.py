@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from scheduler.memory.buffer_sizes import memory_space, parts_of
-from scheduler.memory.heap_simulation import HeapSimulation
-from scheduler.memory.value_sizes import ValueSizes
+from hlo_passes.scheduler.memory.buffer_sizes import memory_space, parts_of
+from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
+from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 
 if TYPE_CHECKING:
-    from scheduler.memory.pressure import ModuleMemory
+    from hlo_passes.scheduler.memory.pressure import ModuleMemory
 
 
 def fragmentation_bytes(memory: ModuleMemory) -> int:

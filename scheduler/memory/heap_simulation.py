@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.memory.buffers import Buffers
-from scheduler.memory.live_ranges import LiveRanges, live_ranges
-from scheduler.memory.packing import Packing
-from scheduler.memory.sharing import may_share
+from hlo_passes.scheduler.memory.buffers import Buffers
+from hlo_passes.scheduler.memory.live_ranges import LiveRanges, live_ranges
+from hlo_passes.scheduler.memory.packing import Packing
+from hlo_passes.scheduler.memory.sharing import may_share
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from scheduler.memory.base_order import base_order
+from hlo_passes.scheduler.memory.base_order import base_order
 
 
 @dataclass(frozen=True, slots=True)

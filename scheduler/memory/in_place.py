@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hlo_passes.ir.header_values import parse_output_aliasing
-from scheduler.memory.buffer_sizes import parts_of
-from scheduler.memory.plain_attributes import fused_computation, tuple_index
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.plain_attributes import fused_computation, tuple_index
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction

@@ -14,7 +14,7 @@ from __future__ import annotations
 import heapq
 from typing import TYPE_CHECKING, Final
 
-from scheduler.memory.value_sizes import ValueSizes
+from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

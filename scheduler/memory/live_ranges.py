@@ -17,8 +17,8 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.ir.header_values import parse_input_output_alias
-from scheduler.memory.buffer_sizes import parts_of
-from scheduler.memory.buffers import Buffers
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.buffers import Buffers
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.ir.header_values import parse_input_output_alias
-from scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
 if TYPE_CHECKING:
     from hlo_passes.ir.module import Module

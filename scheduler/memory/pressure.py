@@ -26,10 +26,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hlo_passes.garbage import garbage_collection_paused
-from scheduler.memory.alias_hazards import HazardTable
-from scheduler.memory.buffer_table import Orders, build_buffer_table, ordered_blocks
-from scheduler.memory.buffers import Buffers, build_buffers
-from scheduler.memory.replay import Replay
+from hlo_passes.scheduler.memory.alias_hazards import HazardTable
+from hlo_passes.scheduler.memory.buffer_table import (
+    Orders,
+    build_buffer_table,
+    ordered_blocks,
+)
+from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
+from hlo_passes.scheduler.memory.replay import Replay
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

@@ -16,8 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from scheduler.memory.buffer_table import BufferTable
-from scheduler.memory.reached import CONTROL_FLOW
+from hlo_passes.scheduler.memory.buffer_table import BufferTable
+from hlo_passes.scheduler.memory.reached import CONTROL_FLOW
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

@@ -15,11 +15,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from hlo_passes.ir.shapes import BITS, Shape
-from scheduler.fusions.fused_graph import FusedGraph, is_elementwise
-from scheduler.fusions.heroes import find_hero
-from scheduler.fusions.kernel import reduction_hero
-from scheduler.latency.gpu_config import fusion_kind
-from scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.fusions.fused_graph import FusedGraph, is_elementwise
+from hlo_passes.scheduler.fusions.heroes import find_hero
+from hlo_passes.scheduler.fusions.kernel import reduction_hero
+from hlo_passes.scheduler.latency.gpu_config import fusion_kind
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction

@@ -12,17 +12,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from scheduler.memory.buffer_sizes import (
+from hlo_passes.scheduler.memory.buffer_sizes import (
     DYNAMIC_SIZE_BYTES,
     memory_space,
     parts_of,
 )
-from scheduler.memory.value_table import NO_VALUE
+from hlo_passes.scheduler.memory.value_table import NO_VALUE
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.shapes import Shape
-    from scheduler.memory.dataflow import Dataflow
+    from hlo_passes.scheduler.memory.dataflow import Dataflow
 
 #: Memory space of the host in XLA's layouts.
 HOST_SPACE: Final = 5

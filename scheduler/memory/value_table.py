@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
-from scheduler.memory.buffer_sizes import parts_of
-from scheduler.memory.reached import Reached
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.reached import Reached
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

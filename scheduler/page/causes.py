@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from scheduler.page.encoding import sentence, time_text
-from scheduler.simulation.timeline import CauseKind, CollectiveRow, Timeline
+from hlo_passes.scheduler.page.encoding import sentence, time_text
+from hlo_passes.scheduler.simulation.timeline import CauseKind, CollectiveRow, Timeline
 
 _LABELS: Final[dict[CauseKind, str]] = {
     "hidden": "Rests of collectives that are as good as hidden",

@@ -10,12 +10,12 @@ import sys
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import read_module, write_text
 from hlo_passes.errors import UsageError
+from hlo_passes.scheduler.page.document import render_page
+from hlo_passes.scheduler.page.encoding import Side
+from hlo_passes.scheduler.schedule_diff import ScheduleDiff
+from hlo_passes.scheduler.schedule_moves import Simulated, schedule_moves
+from hlo_passes.scheduler.simulation.arguments import simulate_arguments
 from hlo_passes.verify.verifier import verify
-from scheduler.page.document import render_page
-from scheduler.page.encoding import Side
-from scheduler.schedule_diff import ScheduleDiff
-from scheduler.schedule_moves import Simulated, schedule_moves
-from scheduler.simulation.arguments import simulate_arguments
 
 
 def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:

@@ -13,8 +13,8 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Final
 
-from scheduler.page.causes import causes_of, verdict, verdict_of_two
-from scheduler.page.encoding import (
+from hlo_passes.scheduler.page.causes import causes_of, verdict, verdict_of_two
+from hlo_passes.scheduler.page.encoding import (
     KINDS,
     Opcodes,
     Side,
@@ -22,8 +22,13 @@ from scheduler.page.encoding import (
     readable,
     sentence,
 )
-from scheduler.schedule_moves import TAKES_NO_TIME, Move, Simulated, schedule_moves
-from scheduler.simulation.notes import concerns_headline
+from hlo_passes.scheduler.schedule_moves import (
+    TAKES_NO_TIME,
+    Move,
+    Simulated,
+    schedule_moves,
+)
+from hlo_passes.scheduler.simulation.notes import concerns_headline
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
 #: In the order in which they use each other.

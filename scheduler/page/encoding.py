@@ -14,9 +14,14 @@ from typing import Any, Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from scheduler.page.lanes import lane_label, lanes_of
-from scheduler.simulation import units
-from scheduler.simulation.timeline import CollectiveRow, MemoryPoint, Span, Timeline
+from hlo_passes.scheduler.page.lanes import lane_label, lanes_of
+from hlo_passes.scheduler.simulation import units
+from hlo_passes.scheduler.simulation.timeline import (
+    CollectiveRow,
+    MemoryPoint,
+    Span,
+    Timeline,
+)
 
 #: What the page tells apart by colour; its numbers index this.
 KINDS: Final = ("compute", "loop", "copy", "hidden", "partial", "exposed", "wait")

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
+from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
 
 #: Of a lane that shows when the device waits, and of any other.
 LaneRole = Literal["wait", "work"]

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.latency.collectives import group_mode
+from hlo_passes.scheduler.latency.collectives import group_mode
 
 #: Groups of devices; None when anybody may take part.
 Groups = tuple[tuple[int, ...], ...] | None

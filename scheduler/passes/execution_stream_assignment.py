@@ -7,7 +7,7 @@
                   backend_config={"operation_queue_id":"6",...}
 
 Queue 0 is the default stream, 1 to 4 are the compute streams, the communication streams
-follow (`scheduler.passes.streams`).
+follow (`hlo_passes.scheduler.passes.streams`).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hlo_passes.passes.gpu_backend_config import (
     operation_queue_id,
     set_operation_queue_id,
 )
-from scheduler.passes.stream_values import (
+from hlo_passes.scheduler.passes.stream_values import (
     DEFAULT_COMMUNICATION_STREAMS,
     DEFAULT_COMPUTE_STREAMS,
     STREAM_ANNOTATION,
@@ -32,7 +32,7 @@ from scheduler.passes.stream_values import (
     annotated_number,
     is_collective_annotation,
 )
-from scheduler.passes.streams import StreamAssignment, assign_streams
+from hlo_passes.scheduler.passes.streams import StreamAssignment, assign_streams
 
 #: What the annotations of a module say once they are written.
 Annotations = Literal["changed", "all", "none"]

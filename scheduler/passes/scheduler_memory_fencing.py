@@ -20,11 +20,11 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from scheduler.hardware.target import target
-from scheduler.memory.alias_hazards import uses_of_value
-from scheduler.memory.buffers import Buffers, build_buffers
-from scheduler.memory.dataflow import ValueRanks
-from scheduler.memory.memory_limit import (
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.memory.alias_hazards import uses_of_value
+from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
+from hlo_passes.scheduler.memory.dataflow import ValueRanks
+from hlo_passes.scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
     scheduler_memory_limit_bytes,
 )

@@ -21,8 +21,8 @@ from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.passes.device_groups import DeviceGroups
-from scheduler.passes.stream_values import Stream, annotated_number
+from hlo_passes.scheduler.passes.device_groups import DeviceGroups
+from hlo_passes.scheduler.passes.stream_values import Stream, annotated_number
 
 _ENTERED = ("call", "conditional", "while")
 _TRANSFERS = ("send", "recv")

@@ -26,7 +26,7 @@ from hlo_passes.passes.gpu_backend_config import (
     collective_config,
     operation_queue_id,
 )
-from scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
+from hlo_passes.scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
 
 #: Copies between host and device have two streams of their own in jax 0.12's XLA.
 CopyKind = Literal["memcpy-d2h", "memcpy-h2d"]
@@ -217,7 +217,7 @@ def stream_of(
     """The stream written at an instruction (for a done: at its start).
 
     None where nothing is written; what XLA will choose is then a matter of the whole
-    module, see `scheduler.passes.streams.assign_streams`.
+    module, see `hlo_passes.scheduler.passes.streams.assign_streams`.
 
     Raises PassError E020 for a stream annotation that is no stream.
     """

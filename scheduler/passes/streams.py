@@ -24,13 +24,13 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.gpu_backend_config import JaxRelease
-from scheduler.passes.send_recv import (
+from hlo_passes.scheduler.passes.send_recv import (
     PIPELINE_ATTRIBUTE,
     is_pipelined_transfer,
     owner_of_transfer,
 )
-from scheduler.passes.stream_guard import Moved, moves_against_cyclic_waits
-from scheduler.passes.stream_values import (
+from hlo_passes.scheduler.passes.stream_guard import Moved, moves_against_cyclic_waits
+from hlo_passes.scheduler.passes.stream_values import (
     DEFAULT_COMMUNICATION_STREAMS,
     DEFAULT_COMPUTE_STREAMS,
     DEFAULT_STREAM,

@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.passes.stream_values import Stream
-from scheduler.simulation.engine import Run
-from scheduler.simulation.program import Call, Work
+from hlo_passes.scheduler.passes.stream_values import Stream
+from hlo_passes.scheduler.simulation.engine import Run
+from hlo_passes.scheduler.simulation.program import Call, Work
 
 #: From this share of a bound on, what is no compute is told beside it.
 _TOLD: Final = 0.05

@@ -7,12 +7,12 @@ import argparse
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.spec import nearest
-from scheduler.commands import settings_of
-from scheduler.estimators.choice import make_estimator
-from scheduler.hardware.topology import topology_for
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.simulate import simulate_with
-from scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.commands import settings_of
+from hlo_passes.scheduler.estimators.choice import make_estimator
+from hlo_passes.scheduler.hardware.topology import topology_for
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.timeline import Timeline
 
 
 def add_rules_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,10 +21,10 @@ from typing import Final
 import numpy as np
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.simulation.engine import Run
-from scheduler.simulation.placement import Placement
-from scheduler.simulation.program import Work
-from scheduler.simulation.timeline import CauseKind, overlap_class
+from hlo_passes.scheduler.simulation.engine import Run
+from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.program import Work
+from hlo_passes.scheduler.simulation.timeline import CauseKind, overlap_class
 
 #: Up to this share of an exposure, a slack or a rest of compute counts as none.
 _NEGLIGIBLE: Final = 0.05

@@ -19,20 +19,23 @@ from hlo_passes.cli.command import Command, positive
 from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
-from hlo_passes.verify.verifier import verify
-from scheduler.commands import (
+from hlo_passes.scheduler.commands import (
     add_estimator_arguments,
     check_estimator_arguments,
 )
-from scheduler.page.comparison import compare_command
-from scheduler.schedule_moves import Simulated
-from scheduler.simulation.arguments import add_rules_arguments, simulate_arguments
-from scheduler.simulation.report import DEFAULT_ROWS, report_text
-from scheduler.sweep.command import (
+from hlo_passes.scheduler.page.comparison import compare_command
+from hlo_passes.scheduler.schedule_moves import Simulated
+from hlo_passes.scheduler.simulation.arguments import (
+    add_rules_arguments,
+    simulate_arguments,
+)
+from hlo_passes.scheduler.simulation.report import DEFAULT_ROWS, report_text
+from hlo_passes.scheduler.sweep.command import (
     add_sweep_arguments,
     check_sweep_arguments,
     sweep_command,
 )
+from hlo_passes.verify.verifier import verify
 
 #: Lines of lanes are no wider than this, nor narrower than the other.
 _WIDEST: Final = 160

@@ -22,7 +22,7 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.simulation.lanes import (
+from hlo_passes.scheduler.simulation.lanes import (
     RESOLUTION_US,
     FifoLanes,
     Lanes,
@@ -30,7 +30,7 @@ from scheduler.simulation.lanes import (
     Ticket,
     meet,
 )
-from scheduler.simulation.program import (
+from hlo_passes.scheduler.simulation.program import (
     Call,
     Compute,
     Done,
@@ -41,8 +41,8 @@ from scheduler.simulation.program import (
     Sync,
     Work,
 )
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.shared_links import SharedLinkLanes
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.shared_links import SharedLinkLanes
 
 #: Iterations that are simulated one by one before the last one's time is multiplied.
 MOST_ITERATIONS: Final = 64

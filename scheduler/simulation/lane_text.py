@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
+from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
 
 _EXPOSED: Final = "exposed"
 #: Mark of a slice that is busy for half of it or more, and of one that is for less.

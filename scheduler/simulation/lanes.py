@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
-from scheduler.passes.stream_values import Stream
-from scheduler.simulation.program import Work
+from hlo_passes.scheduler.passes.stream_values import Stream
+from hlo_passes.scheduler.simulation.program import Work
 
 #: Times closer than this, us, count as one when loops are looked at for a rhythm.
 RESOLUTION_US: Final = 1e-6

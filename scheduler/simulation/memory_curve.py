@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from scheduler.memory.curve import curve_of
-from scheduler.memory.pressure import ComputationMemory
-from scheduler.simulation.placement import Placement
-from scheduler.simulation.timeline import MemoryPoint
+from hlo_passes.scheduler.memory.curve import curve_of
+from hlo_passes.scheduler.memory.pressure import ComputationMemory
+from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.timeline import MemoryPoint
 
 
 def memory_points(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from scheduler.simulation.prices import Prices
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.surroundings import Surroundings
+from hlo_passes.scheduler.simulation.prices import Prices
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.surroundings import Surroundings
 
 ESTIMATES: Final = "all times are estimates"
 #: Stands in the notes that tell how far the headline's numbers can be believed.

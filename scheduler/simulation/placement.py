@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Final
 
-from scheduler.simulation.engine import Run
-from scheduler.simulation.program import (
+from hlo_passes.scheduler.simulation.engine import Run
+from hlo_passes.scheduler.simulation.program import (
     Call,
     Compute,
     Done,

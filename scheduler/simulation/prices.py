@@ -19,11 +19,11 @@ from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import Estimator
-from scheduler.estimators.stack import EstimatorStack
-from scheduler.estimators.table import TableEstimator
-from scheduler.latency.collectives import wrapped_collective
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.latency.collectives import wrapped_collective
+from hlo_passes.scheduler.latency.estimate import Estimate
 
 #: Models whose microseconds are abstract constants of XLA.
 _ABSTRACT: Final = ("approximate", "gpu-approximate")

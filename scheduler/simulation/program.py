@@ -19,16 +19,16 @@ from hlo_passes.errors import UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.base import done_of, is_start
-from scheduler.latency.estimate import Estimate
-from scheduler.latency_hiding.gpu_tracker import make_tracker
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.tracker import AsyncTracker
-from scheduler.passes.send_recv import owner_of_transfer
-from scheduler.passes.stream_values import Stream, runs_synchronously
-from scheduler.simulation.prices import Prices
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.surroundings import Surroundings, WorkKind
+from hlo_passes.scheduler.estimators.base import done_of, is_start
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.passes.send_recv import owner_of_transfer
+from hlo_passes.scheduler.passes.stream_values import Stream, runs_synchronously
+from hlo_passes.scheduler.simulation.prices import Prices
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.surroundings import Surroundings, WorkKind
 
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")

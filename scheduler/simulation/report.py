@@ -11,10 +11,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from scheduler.simulation.lane_text import lanes_text
-from scheduler.simulation.notes import ESTIMATES, concerns_headline
-from scheduler.simulation.timeline import CollectiveRow, ComputationTimes, Timeline
-from scheduler.simulation.units import bytes_text, readable, share_text, time_text
+from hlo_passes.scheduler.simulation.lane_text import lanes_text
+from hlo_passes.scheduler.simulation.notes import ESTIMATES, concerns_headline
+from hlo_passes.scheduler.simulation.timeline import (
+    CollectiveRow,
+    ComputationTimes,
+    Timeline,
+)
+from hlo_passes.scheduler.simulation.units import (
+    bytes_text,
+    readable,
+    share_text,
+    time_text,
+)
 
 DEFAULT_ROWS: Final = 10
 #: Computations whose lanes are drawn beside the entry's.

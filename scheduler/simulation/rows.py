@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
-from scheduler.latency.collectives import leaf_bytes, wrapped_collective
-from scheduler.simulation.accounts import Accounts
-from scheduler.simulation.causes import Cause, Causes
-from scheduler.simulation.engine import Run
-from scheduler.simulation.placement import Placement
-from scheduler.simulation.program import Work
-from scheduler.simulation.spans import lane_of
-from scheduler.simulation.timeline import CollectiveRow, overlap_class
+from hlo_passes.scheduler.latency.collectives import leaf_bytes, wrapped_collective
+from hlo_passes.scheduler.simulation.accounts import Accounts
+from hlo_passes.scheduler.simulation.causes import Cause, Causes
+from hlo_passes.scheduler.simulation.engine import Run
+from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.program import Work
+from hlo_passes.scheduler.simulation.spans import lane_of
+from hlo_passes.scheduler.simulation.timeline import CollectiveRow, overlap_class
 
 _GROUPS: Final = ("replica_groups", "source_target_pairs")
 

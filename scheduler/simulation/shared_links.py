@@ -17,9 +17,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from scheduler.passes.stream_values import Stream
-from scheduler.simulation.lanes import RESOLUTION_US, Signature, Ticket
-from scheduler.simulation.program import Work
+from hlo_passes.scheduler.passes.stream_values import Stream
+from hlo_passes.scheduler.simulation.lanes import RESOLUTION_US, Signature, Ticket
+from hlo_passes.scheduler.simulation.program import Work
 
 #: Share of a step that rounding may leave of a work that has run.
 _SLIVER: Final = 1e-12

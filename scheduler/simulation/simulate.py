@@ -14,24 +14,24 @@ from dataclasses import dataclass
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from scheduler.estimators.base import Estimator
-from scheduler.estimators.choice import EstimatorSettings, estimator_for
-from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_time import DEFAULT_XLA_VERSION
-from scheduler.latency.options import LatencyOptions
-from scheduler.memory.pressure import ModuleMemory
-from scheduler.simulation.accounts import Account, Accounts, executions
-from scheduler.simulation.engine import Engine, Run
-from scheduler.simulation.memory_curve import memory_points
-from scheduler.simulation.notes import notes_of
-from scheduler.simulation.placement import Placement
-from scheduler.simulation.prices import Prices
-from scheduler.simulation.program import CALLS, Program, ProgramBuilder
-from scheduler.simulation.rows import Totals, rows_of
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
-from scheduler.simulation.surroundings import Surroundings
-from scheduler.simulation.timeline import (
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_time import DEFAULT_XLA_VERSION
+from hlo_passes.scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
+from hlo_passes.scheduler.simulation.engine import Engine, Run
+from hlo_passes.scheduler.simulation.memory_curve import memory_points
+from hlo_passes.scheduler.simulation.notes import notes_of
+from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.prices import Prices
+from hlo_passes.scheduler.simulation.program import CALLS, Program, ProgramBuilder
+from hlo_passes.scheduler.simulation.rows import Totals, rows_of
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
+from hlo_passes.scheduler.simulation.surroundings import Surroundings
+from hlo_passes.scheduler.simulation.timeline import (
     CollectiveRow,
     ComputationTimes,
     MemoryPoint,

@@ -9,9 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from scheduler.simulation.placement import Placement
-from scheduler.simulation.program import Call, Compute, Done, OuterDone, Sync, Work
-from scheduler.simulation.timeline import COMPUTE_LANE, Span, SpanKind
+from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.program import (
+    Call,
+    Compute,
+    Done,
+    OuterDone,
+    Sync,
+    Work,
+)
+from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, SpanKind
 
 _CALL_KINDS: Final[dict[str, SpanKind]] = {
     "while": "loop",

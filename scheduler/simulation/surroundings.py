@@ -17,11 +17,11 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
-from scheduler.hardware.topology import Topology, device_count_of
-from scheduler.passes.device_groups import DeviceGroups
-from scheduler.passes.stream_values import Stream, scope_kind, stream_of
-from scheduler.passes.streams import assign_streams
-from scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
+from hlo_passes.scheduler.passes.device_groups import DeviceGroups
+from hlo_passes.scheduler.passes.stream_values import Stream, scope_kind, stream_of
+from hlo_passes.scheduler.passes.streams import assign_streams
+from hlo_passes.scheduler.simulation.rules import Rules
 
 #: Frontend attribute with the pairs of a send or recv.
 _TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"

@@ -269,20 +269,20 @@ class Timeline:
 
     def to_text(self) -> str:
         """Headline, worst collectives and lanes, for a terminal."""
-        from scheduler.simulation.report import report_text
+        from hlo_passes.scheduler.simulation.report import report_text
 
         return report_text(self)
 
     def to_perfetto(self) -> dict[str, Any]:
         """The trace, as Perfetto and Chrome read it from JSON."""
-        from scheduler.simulation.trace import trace_of
+        from hlo_passes.scheduler.simulation.trace import trace_of
 
         return trace_of(self)
 
     def to_html(self, module: Module | None = None) -> str:
         """A page of its own; with the simulated module it knows more names."""
-        from scheduler.page.document import render_page
-        from scheduler.page.encoding import Side
+        from hlo_passes.scheduler.page.document import render_page
+        from hlo_passes.scheduler.page.encoding import Side
 
         return render_page(Side(self, module=module))
 

@@ -18,7 +18,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from scheduler.simulation.timeline import COMPUTE_LANE, CollectiveRow, Timeline
+from hlo_passes.scheduler.simulation.timeline import (
+    COMPUTE_LANE,
+    CollectiveRow,
+    Timeline,
+)
 
 _COMPUTE_THREAD: Final = 1
 #: Where dones stand that do not wait.

@@ -15,13 +15,13 @@ from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.cli.files import write_bytes
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from scheduler.plots import plot_format
-from scheduler.simulation.arguments import simulate_arguments
-from scheduler.sweep.options import count_of, parse_sweep
-from scheduler.sweep.plot import plot_sweep
-from scheduler.sweep.progress import with_progress
-from scheduler.sweep.report import SweepReport
-from scheduler.sweep.run import Sweep, run_sweep
+from hlo_passes.scheduler.plots import plot_format
+from hlo_passes.scheduler.simulation.arguments import simulate_arguments
+from hlo_passes.scheduler.sweep.options import count_of, parse_sweep
+from hlo_passes.scheduler.sweep.plot import plot_sweep
+from hlo_passes.scheduler.sweep.progress import with_progress
+from hlo_passes.scheduler.sweep.report import SweepReport
+from hlo_passes.scheduler.sweep.run import Sweep, run_sweep
 
 
 def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:

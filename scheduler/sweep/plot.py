@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
-from scheduler.plots import new_figure, picture_bytes
-from scheduler.sweep.report import SweepReport
-from scheduler.sweep.run import SweepRow, fits
+from hlo_passes.scheduler.plots import new_figure, picture_bytes
+from hlo_passes.scheduler.sweep.report import SweepReport
+from hlo_passes.scheduler.sweep.run import SweepRow, fits
 
 #: More bars than this are not read; the fastest are drawn.
 _MOST_BARS: Final = 40
@@ -27,7 +27,7 @@ def plot_sweep(report: SweepReport, file_format: str) -> bytes:
 
     Args:
         report: what was found.
-        file_format: of `scheduler.plots.FORMATS`.
+        file_format: of `hlo_passes.scheduler.plots.FORMATS`.
 
     Raises UsageError U210 (matplotlib is missing), U211 (nothing to draw).
     """

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scheduler.simulation.timeline import ComputationTimes
-from scheduler.simulation.units import bytes_text, time_text
-from scheduler.sweep.options import SweptOption
-from scheduler.sweep.run import SweepRow, best_of, fits
+from hlo_passes.scheduler.simulation.timeline import ComputationTimes
+from hlo_passes.scheduler.simulation.units import bytes_text, time_text
+from hlo_passes.scheduler.sweep.options import SweptOption
+from hlo_passes.scheduler.sweep.run import SweepRow, best_of, fits
 
 _FIGURES = ("step", "exposed", "gap", "peak")
 

@@ -17,16 +17,16 @@ from typing import Any, Final
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
-from hlo_passes.text.reader import parse
-from scheduler.simulation.arguments import simulate_arguments
-from scheduler.simulation.timeline import ComputationTimes
-from scheduler.sweep.options import (
+from hlo_passes.scheduler.simulation.arguments import simulate_arguments
+from hlo_passes.scheduler.simulation.timeline import ComputationTimes
+from hlo_passes.scheduler.sweep.options import (
     Choice,
     SweptOption,
     combinations,
     pipeline_of,
     simulator_options,
 )
+from hlo_passes.text.reader import parse
 
 #: Of a number of streams.
 _MOST_DIGITS: Final = 9

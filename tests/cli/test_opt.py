@@ -41,7 +41,7 @@ _LOADED = """
 import sys
 from hlo_passes.cli.main import main
 main(sys.argv[1:])
-slow = {"jax", "jaxlib", "numpy", "runtime", "scheduler"}
+slow = {"jax", "jaxlib", "numpy", "hlo_passes.runtime", "hlo_passes.scheduler"}
 print(sorted(slow & set(sys.modules)), file=sys.stderr)
 """
 

@@ -1,6 +1,6 @@
 """The plug-in's fixture and hooks, also where the distribution is not installed."""
 
-from runtime.pytest_plugin import (  # noqa: F401
+from hlo_passes.runtime.pytest_plugin import (  # noqa: F401
     host_devices,
     pytest_collection_modifyitems,
     pytest_configure,

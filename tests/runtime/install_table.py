@@ -29,8 +29,7 @@ from typing import Any, Final
 import jax
 import numpy as np
 
-import runtime
-from hlo_passes import HloError
+from hlo_passes import HloError, runtime
 
 PROGRAMS: Final = pathlib.Path(__file__).parents[2] / "corpus" / "programs"
 DEVICES: Final = 8
@@ -180,8 +179,8 @@ def cpu_rows(name: str, program: Program, variants: Sequence[str]) -> list[Row]:
 
 def gpu_rows(name: str, program: Program) -> list[Row]:
     """One program for a GPU that is not there: compiled, not run."""
-    from runtime.capture import lower_to_the_end
-    from runtime.gpu_aot import gpu_devices
+    from hlo_passes.runtime.capture import lower_to_the_end
+    from hlo_passes.runtime.gpu_aot import gpu_devices
 
     rows: list[Row] = []
     jitted, arguments = program(np.array(gpu_devices(TARGET, TOPOLOGY)))

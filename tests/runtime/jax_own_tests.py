@@ -44,7 +44,7 @@ class _Installations:
         self._installed: list[object] = []
 
     def pytest_sessionstart(self) -> None:
-        import runtime
+        from hlo_passes import runtime
 
         for name in self._names:
             pipeline, stage = PIPELINES[name]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from hlo_passes import Pipeline, parse, verify
-from runtime.installation.for_cpu import NotForCpuError, bring_to_cpu
-from runtime.installation.for_gpu import NotForGpuError, require_for_gpu
+from hlo_passes.runtime.installation.for_cpu import NotForCpuError, bring_to_cpu
+from hlo_passes.runtime.installation.for_gpu import NotForGpuError, require_for_gpu
 from tests.modules import CORPUS, read_text
 
 HEAD = """HloModule m, is_scheduled=true, num_partitions=2

@@ -11,9 +11,14 @@ import pytest
 import hlo_passes
 from hlo_passes.cli.main import main
 from hlo_passes.passes import registry
-from runtime.bisect.oracles import CrashOracle, Oracle, RunOracle, ScriptOracle
-from runtime.bisect.rewrites import Rewrite, first_bad_rewrite
-from runtime.bisect.search import Bisection, bisect
+from hlo_passes.runtime.bisect.oracles import (
+    CrashOracle,
+    Oracle,
+    RunOracle,
+    ScriptOracle,
+)
+from hlo_passes.runtime.bisect.rewrites import Rewrite, first_bad_rewrite
+from hlo_passes.runtime.bisect.search import Bisection, bisect
 from tests.modules import SHARED, read_text
 from tests.reduction import wrong_passes
 from tests.reduction.test_extract import TEXT

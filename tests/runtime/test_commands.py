@@ -13,14 +13,14 @@ import sys
 import numpy as np
 import pytest
 
-import runtime
+from hlo_passes import runtime
 from hlo_passes.cli.exit_codes import exit_code_of
 from hlo_passes.cli.files import read_module
 from hlo_passes.errors import HloError, UsageError, VerificationError
+from hlo_passes.runtime.arrays_file import read_arrays
+from hlo_passes.runtime.commands import LOWER, RUN
+from hlo_passes.runtime.lower_file import read_program
 from hlo_passes.text.reader import parse
-from runtime.arrays_file import read_arrays
-from runtime.commands import LOWER, RUN
-from runtime.lower_file import read_program
 from tests.modules import REPOSITORY
 
 RING = """HloModule ring, num_partitions=4

@@ -8,9 +8,9 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-import runtime
+from hlo_passes import runtime
+from hlo_passes.runtime.arrays_file import checksum, read_arrays, write_arrays
 from hlo_passes.text.reader import parse
-from runtime.arrays_file import checksum, read_arrays, write_arrays
 
 
 def test_equal_nans_are_equal_and_other_nans_are_not():

@@ -11,10 +11,9 @@ from typing import Any, ClassVar
 import jax
 import pytest
 
-import runtime
-from hlo_passes import Module, Pass, PassContext, Pipeline, Report
-from runtime import jax_private
-from runtime.installation.fingerprint import fingerprint
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.installation.fingerprint import fingerprint
 from tests.runtime.programs import COMBINER, over_devices, rows
 
 Devices = Callable[[int], Sequence[Any]]

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import settings
 
 import hlo_passes
-import runtime
+from hlo_passes import runtime
 from hlo_passes.passes.registry import PASSES
 from tests.modules import CORPUS, read_text
 from tests.spmd_modules import random_pipeline

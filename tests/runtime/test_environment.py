@@ -12,10 +12,9 @@ from typing import Any
 import jax
 import pytest
 
-import runtime
-from hlo_passes import HloError, PassContext
-from runtime import jax_private
-from runtime.installation import environment
+from hlo_passes import HloError, PassContext, runtime
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.installation import environment
 from tests.modules import REPOSITORY
 from tests.runtime.programs import over_devices, rows
 
@@ -159,7 +158,7 @@ def test_a_file_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_nothing_happens_at_import(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HLO_PASSES", "no-such-pass")
     done = subprocess.run(
-        [sys.executable, "-c", "import runtime"],
+        [sys.executable, "-c", "from hlo_passes import runtime"],
         cwd=REPOSITORY,
         capture_output=True,
         text=True,

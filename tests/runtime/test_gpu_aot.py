@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from runtime.gpu_aot import device_count
+from hlo_passes.runtime.gpu_aot import device_count
 from tests.modules import CORPUS, REPOSITORY
 
 HAS_PLUG_IN = importlib.util.find_spec("jax_cuda12_plugin") is not None

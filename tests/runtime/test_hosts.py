@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import runtime
+from hlo_passes import runtime
 from hlo_passes.text.reader import parse
 
 RING = """HloModule ring, num_partitions=8

@@ -16,11 +16,18 @@ import pytest
 from jax.sharding import NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import runtime
-from hlo_passes import Module, Pass, PassContext, Pipeline, PipelineSpecError, Report
+from hlo_passes import (
+    Module,
+    Pass,
+    PassContext,
+    Pipeline,
+    PipelineSpecError,
+    Report,
+    runtime,
+)
 from hlo_passes.errors import UsageError
-from runtime.installation.install import PlatformError
-from runtime.jax_private import keeps_donation
+from hlo_passes.runtime.installation.install import PlatformError
+from hlo_passes.runtime.jax_private import keeps_donation
 from tests.runtime.programs import (
     COMBINER,
     over_devices,

@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import pytest
 from jax.experimental.xla_metadata import set_xla_metadata
 
-import runtime
-from hlo_passes import Module, Pass, PassContext, Pipeline, Report
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime
 from tests.runtime.programs import BY_ROWS, over_devices, ring, rows, same_bits
 
 STAGES = ("pre-scheduler", "post-scheduler")

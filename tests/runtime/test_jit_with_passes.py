@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import runtime
-from hlo_passes import Module, Pass, PassContext, Pipeline, Report
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime
 from tests.runtime.programs import (
     BY_ROWS,
     COMBINER,

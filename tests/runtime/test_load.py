@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import runtime
+from hlo_passes import runtime
 from hlo_passes.errors import UnsupportedHloError, UsageError
+from hlo_passes.runtime.devices import DeviceCountError, topology_of
+from hlo_passes.runtime.gpu_aot import device_count
+from hlo_passes.runtime.inputs import seeded_inputs
+from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.text.reader import parse
-from runtime.devices import DeviceCountError, topology_of
-from runtime.gpu_aot import device_count
-from runtime.inputs import seeded_inputs
-from runtime.plain.legalize import plain_module
 from tests.runtime.evaluator import DTYPES, Evaluator
 from tests.runtime.random_modules import random_module
 

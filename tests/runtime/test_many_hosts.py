@@ -9,9 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-import runtime
-from hlo_passes import Module, Pass, PassContext, Pipeline, Report
-from runtime import many_hosts
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime
+from hlo_passes.runtime import many_hosts
 
 COMBINER = "collective-permute-combiner,gpu-all-reduce-combiner"
 NAME = "jit_step"

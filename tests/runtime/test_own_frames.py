@@ -14,8 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import hlo_passes
-import runtime
-import scheduler
+from hlo_passes import runtime, scheduler
 
 PROGRAM = """import jax
 import jax.numpy as jnp

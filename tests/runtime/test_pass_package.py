@@ -13,8 +13,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-import runtime
-from hlo_passes import Pipeline, parse
+from hlo_passes import Pipeline, parse, runtime
 from tests.modules import REPOSITORY
 
 PACKAGE = REPOSITORY / "examples" / "pass_package"

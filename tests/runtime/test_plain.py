@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import runtime
+from hlo_passes import runtime
 from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.runtime.inputs import seeded_inputs
+from hlo_passes.runtime.memory import bytes_needed, require
+from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.text.reader import parse
-from runtime.inputs import seeded_inputs
-from runtime.memory import bytes_needed, require
-from runtime.plain.legalize import plain_module
 
 
 def run(text: str, *inputs: np.ndarray) -> list[np.ndarray]:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 import pytest
 
-from runtime.host_processes import (
+from hlo_passes.runtime.host_processes import (
     ENDED,
     FAILED,
     PASSED,
@@ -193,10 +193,10 @@ def test_processes_without_end_are_ended(tmp_path: pathlib.Path) -> None:
 #: Starts two processes that say their number and wait.
 PARENT = """
 import os, sys
-from runtime.host_processes import run_on_hosts
+from hlo_passes.runtime.host_processes import run_on_hosts
 child = (
     "import os, sys, time\\n"
-    "from runtime.host_processes import this_host\\n"
+    "from hlo_passes.runtime.host_processes import this_host\\n"
     "host = this_host()\\n"
     "open(f'pid{host.index}.part', 'w').write(str(os.getpid()))\\n"
     "os.rename(f'pid{host.index}.part', f'pid{host.index}')\\n"

@@ -13,7 +13,7 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 import hlo_passes
-import runtime
+from hlo_passes import runtime
 from tests.spmd_modules import random_pipeline, spmd_module
 
 

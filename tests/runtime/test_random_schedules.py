@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from runtime.compare import compare_outputs
-from runtime.devices import topology_of
-from runtime.executable import load_plain
-from runtime.inputs import seeded_inputs
-from runtime.plain.legalize import plain_module
+from hlo_passes.runtime.compare import compare_outputs
+from hlo_passes.runtime.devices import topology_of
+from hlo_passes.runtime.executable import load_plain
+from hlo_passes.runtime.inputs import seeded_inputs
+from hlo_passes.runtime.plain.legalize import plain_module
 from tests.scheduler.checker.scheduled_modules import (
     POLICIES,
     module_to_schedule,

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import hlo_passes
-import scheduler
+from hlo_passes import scheduler
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.recordings import Recording, find_recordings
 from tests.scheduler.conformance.setting import xla_version

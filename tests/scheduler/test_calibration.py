@@ -7,18 +7,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hlo_passes import UsageError
-from scheduler.calibration import (
+from hlo_passes.scheduler.calibration import (
     Measurement,
     calibrate,
     calibration_text,
     read_measurements,
     target_with_network,
 )
-from scheduler.hardware.target import target
-from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.collectives import describe
-from scheduler.latency.network import all_to_all_time, ring_time
-from scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.latency.collectives import describe
+from hlo_passes.scheduler.latency.network import all_to_all_time, ring_time
+from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 from tests.scheduler.single_ops import collective_module
 
 H100 = target("h100_sxm")

@@ -11,9 +11,12 @@ import pytest
 import hlo_passes
 from hlo_passes import HloError, UsageError
 from hlo_passes.cli.command import Command
-from scheduler.commands import CALIBRATE, ESTIMATE
-from scheduler.hardware.target import target
-from scheduler.latency.perf_tables import read_collective_table, read_matmul_table
+from hlo_passes.scheduler.commands import CALIBRATE, ESTIMATE
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.perf_tables import (
+    read_collective_table,
+    read_matmul_table,
+)
 from tests.modules import REPOSITORY
 from tests.scheduler.test_estimators import TEXT
 
@@ -189,7 +192,7 @@ def test_the_nearest_row_of_a_table_of_ones_own_answers(
 
 
 def test_a_matmul_table_of_ones_own(tmp_path) -> None:
-    from scheduler.latency.matmul_table import Gemm
+    from hlo_passes.scheduler.latency.matmul_table import Gemm
 
     file = tmp_path / "matmul.txtpb"
     file.write_text(MATMULS)
@@ -213,8 +216,8 @@ def test_a_table_of_another_part_is_refused(text, code, tmp_path) -> None:
 
 def test_the_picture_of_the_page_is_fresh(tmp_path) -> None:
     pytest.importorskip("matplotlib")
-    from scheduler.latency.collective_time import CollectiveModel
-    from scheduler.plots import collective_curves, module_collectives
+    from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+    from hlo_passes.scheduler.plots import collective_curves, module_collectives
 
     module = hlo_passes.parse((REPOSITORY / "docs/s_curve.hlo").read_text())
     model = CollectiveModel(target("h100_sxm"))

@@ -9,12 +9,20 @@ import pytest
 
 import hlo_passes
 from hlo_passes import HloError, Module, UsageError
-from scheduler import Profile, estimate, make_estimator, profile_of, read_profile
-from scheduler.estimators.choice import EstimatorSettings
-from scheduler.estimators.stack import EstimatorStack
-from scheduler.estimators.table import TableEstimator
-from scheduler.latency.estimate import Estimate
-from scheduler.latency_hiding.latency_hiding_scheduler import as_scheduled_by_xla
+from hlo_passes.scheduler import (
+    Profile,
+    estimate,
+    make_estimator,
+    profile_of,
+    read_profile,
+)
+from hlo_passes.scheduler.estimators.choice import EstimatorSettings
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    as_scheduled_by_xla,
+)
 from tests.modules import CORPUS, SHARED, read_text
 
 TEXT = """HloModule m, is_scheduled=true, num_partitions=8

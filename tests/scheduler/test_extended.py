@@ -7,15 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hlo_passes
-from scheduler.estimators.base import HIGH
-from scheduler.estimators.sol import SolEstimator
-from scheduler.hardware.target import target
-from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.collectives import describe
-from scheduler.latency.matmul_table import Gemm
-from scheduler.latency.network import NotEstimated
-from scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.estimators.base import HIGH
+from hlo_passes.scheduler.estimators.sol import SolEstimator
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.latency.collectives import describe
+from hlo_passes.scheduler.latency.matmul_table import Gemm
+from hlo_passes.scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.options import LatencyOptions
 from tests.scheduler.single_ops import collective_module
 
 RACK = Topology(1, 18, 4)
@@ -156,7 +156,7 @@ def test_inside_a_domain_more_bytes_take_longer(name, members, log_size) -> None
 @given(st.integers(1, 1 << 30), st.integers(2, 64))
 def test_across_hosts_time_grows_with_bytes_and_hosts(size, hosts) -> None:
     model = CollectiveModel(target("h100_sxm"))
-    from scheduler.latency.network import ring_time
+    from hlo_passes.scheduler.latency.network import ring_time
 
     here = ring_time(model.config, size, hosts, "all-gather", 1).total
     assert here <= ring_time(model.config, size * 2, hosts, "all-gather", 1).total

@@ -9,15 +9,15 @@ import pathlib
 import pytest
 
 from hlo_passes import UsageError
-from scheduler.estimators.base import HIGH
-from scheduler.estimators.sol import SolEstimator
-from scheduler.fusions.roofline import fusion_time
-from scheduler.hardware.target import target
-from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.data_tables import op_cycles
-from scheduler.latency.durations import us_of_ticks
-from scheduler.latency.matmul_table import Gemm, builtin_matmul_table
-from scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.estimators.base import HIGH
+from hlo_passes.scheduler.estimators.sol import SolEstimator
+from hlo_passes.scheduler.fusions.roofline import fusion_time
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.latency.data_tables import op_cycles
+from hlo_passes.scheduler.latency.durations import us_of_ticks
+from hlo_passes.scheduler.latency.matmul_table import Gemm, builtin_matmul_table
+from hlo_passes.scheduler.latency.options import LatencyOptions
 from tests.modules import SHARED
 from tests.scheduler.make_samples import (
     COLLECTIVES,

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.fusions.fused_graph import FusedGraph
-from scheduler.fusions.kernel import kernel_of
-from scheduler.hardware.target import target
-from scheduler.latency.durations import scaled
+from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
+from hlo_passes.scheduler.fusions.kernel import kernel_of
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.durations import scaled
 from tests.scheduler.single_ops import fusion_module
 
 _BLOCKS = 64

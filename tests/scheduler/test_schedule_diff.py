@@ -7,8 +7,8 @@ import json
 import pytest
 
 from hlo_passes.cli.main import main
-from scheduler.schedule_moves import SAME_US, Simulated, schedule_moves
-from scheduler.simulation.simulate import simulate
+from hlo_passes.scheduler.schedule_moves import SAME_US, Simulated, schedule_moves
+from hlo_passes.scheduler.simulation.simulate import simulate
 from tests.modules import SHARED, read_text
 from tests.scheduler.schedules import EARLY, HEAD, LATE, module, write_costs
 

@@ -7,14 +7,17 @@ from dataclasses import dataclass
 import pytest
 
 import hlo_passes
-import scheduler
-from hlo_passes import ParseError, UsageError
-from scheduler.hardware.target import parse_target, target, target_names
-from scheduler.hardware.text_proto import parse_text_proto
-from scheduler.hardware.topology import Topology, topology_for, topology_of_devices
-from scheduler.latency.communication import communication_type, permute_type
-from scheduler.latency.network import NotEstimated
-from scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes import ParseError, UsageError, scheduler
+from hlo_passes.scheduler.hardware.target import parse_target, target, target_names
+from hlo_passes.scheduler.hardware.text_proto import parse_text_proto
+from hlo_passes.scheduler.hardware.topology import (
+    Topology,
+    topology_for,
+    topology_of_devices,
+)
+from hlo_passes.scheduler.latency.communication import communication_type, permute_type
+from hlo_passes.scheduler.latency.network import NotEstimated
+from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 
 
 def test_every_target_is_whole() -> None:

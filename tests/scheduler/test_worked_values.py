@@ -9,22 +9,22 @@ from __future__ import annotations
 import pytest
 
 from hlo_passes import Module
-from scheduler.estimators.base import HIGH
-from scheduler.estimators.ring import RingEstimator
-from scheduler.estimators.sol import SolEstimator
-from scheduler.fusions.roofline import fusion_time
-from scheduler.hardware.target import Target, target
-from scheduler.hardware.topology import Topology
-from scheduler.latency.collective_time import CollectiveModel
-from scheduler.latency.data_tables import op_cycles
-from scheduler.latency.durations import us_of_ticks
-from scheduler.latency.matmul_table import Gemm, builtin_matmul_table
-from scheduler.latency.network import (
+from hlo_passes.scheduler.estimators.base import HIGH
+from hlo_passes.scheduler.estimators.ring import RingEstimator
+from hlo_passes.scheduler.estimators.sol import SolEstimator
+from hlo_passes.scheduler.fusions.roofline import fusion_time
+from hlo_passes.scheduler.hardware.target import Target, target
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.latency.data_tables import op_cycles
+from hlo_passes.scheduler.latency.durations import us_of_ticks
+from hlo_passes.scheduler.latency.matmul_table import Gemm, builtin_matmul_table
+from hlo_passes.scheduler.latency.network import (
     all_to_all_time,
     nvlink_kernel_ticks,
     ring_time,
 )
-from scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 from tests.scheduler.single_ops import collective_module, fusion_module
 
 DEVICE_T = Target(

@@ -21,8 +21,8 @@ from dataclasses import dataclass, field
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.checker.participants import Machine
-from scheduler.checker.schedule_checker import (
+from hlo_passes.scheduler.checker.participants import Machine
+from hlo_passes.scheduler.checker.schedule_checker import (
     check_device_order,
     check_schedule,
     machine_of,

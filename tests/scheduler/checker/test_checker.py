@@ -8,11 +8,14 @@ import pathlib
 import pytest
 
 import hlo_passes
-import scheduler
+from hlo_passes import scheduler
 from hlo_passes.cli.main import main
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass
-from scheduler.checker.schedule_checker import ScheduleChecker, check_schedule
+from hlo_passes.scheduler.checker.schedule_checker import (
+    ScheduleChecker,
+    check_schedule,
+)
 from tests.modules import REPOSITORY
 
 _GATHER = "replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true"
@@ -389,7 +392,11 @@ def test_the_checker_knows_nothing_of_the_scheduler() -> None:
                 names = [node.module or ""]
             for name in names:
                 assert not name.startswith(
-                    ("scheduler.latency_hiding", "scheduler.memory", "scheduler.passes")
+                    (
+                        "hlo_passes.scheduler.latency_hiding",
+                        "hlo_passes.scheduler.memory",
+                        "hlo_passes.scheduler.passes",
+                    )
                 )
 
 

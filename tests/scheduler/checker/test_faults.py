@@ -12,7 +12,7 @@ import pytest
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.checker.schedule_checker import check_schedule
+from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from tests.modules import CORPUS
 from tests.scheduler.checker.fault_campaign import (
     devices_apart,

@@ -9,8 +9,8 @@ from hypothesis import given, note
 from hypothesis import strategies as st
 
 from hlo_passes import parse
-from scheduler.checker.memory import peak_memory
-from scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.checker.memory import peak_memory
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from tests.modules import CORPUS
 from tests.scheduler.checker.scheduled_modules import module_to_schedule, random_order
 from tests.scheduler.conformance.recordings import find_recordings

@@ -9,8 +9,8 @@ import re
 import pytest
 
 import hlo_passes
-from scheduler.checker.memory import peak_memory
-from scheduler.checker.schedule_checker import check_schedule
+from hlo_passes.scheduler.checker.memory import peak_memory
+from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from tests.modules import CORPUS, SHARED, module_files, read_text
 
 #: Variants of ../shared/golden that were made with an overlap limit of 4.

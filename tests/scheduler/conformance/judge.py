@@ -17,13 +17,16 @@ from itertools import zip_longest
 import hlo_passes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.checker.schedule_checker import check_schedule
-from scheduler.estimators.base import Estimator
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.gpu_tracker import make_tracker
-from scheduler.latency_hiding.result import ComputationSchedule, ScheduleResult
-from scheduler.latency_hiding.statistics import latency_us, node_cost_us
-from scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.checker.schedule_checker import check_schedule
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.result import (
+    ComputationSchedule,
+    ScheduleResult,
+)
+from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from tests.scheduler.conformance.recordings import Recording
 from tests.scheduler.conformance.setting import Setting, setting_of
 

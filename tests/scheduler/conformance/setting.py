@@ -12,12 +12,19 @@ from dataclasses import dataclass
 from typing import Any
 
 import hlo_passes
-from scheduler import EstimatorSettings, EstimatorStack, Topology, make_estimator
-from scheduler import target as read_target
-from scheduler.hardware.target import target_text
-from scheduler.latency_hiding.latency_hiding_scheduler import as_scheduled_by_xla
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.memory.memory_limit import (
+from hlo_passes.scheduler import (
+    EstimatorSettings,
+    EstimatorStack,
+    Topology,
+    make_estimator,
+)
+from hlo_passes.scheduler import target as read_target
+from hlo_passes.scheduler.hardware.target import target_text
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    as_scheduled_by_xla,
+)
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
     scheduler_memory_limit_bytes,
 )

@@ -12,10 +12,10 @@ import pytest
 from hlo_passes import Module, Pipeline, parse
 from hlo_passes.ir.computation import Computation
 from hlo_passes.passes.base import PassContext
-from scheduler.latency_hiding import driver
-from scheduler.latency_hiding.driver import computations_to_schedule
-from scheduler.latency_hiding.result import ScheduleResult
-from scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.latency_hiding import driver
+from hlo_passes.scheduler.latency_hiding.driver import computations_to_schedule
+from hlo_passes.scheduler.latency_hiding.result import ScheduleResult
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.judge import Verdict, judge
 from tests.scheduler.conformance.recordings import (

@@ -12,9 +12,9 @@ import sys
 from types import ModuleType
 
 import hlo_passes
-from scheduler.estimators.choice import EstimatorSettings, make_estimator
-from scheduler.estimators.profile import Profile, profile_of, read_profile
-from scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.scheduler.estimators.profile import Profile, profile_of, read_profile
+from hlo_passes.scheduler.hardware.topology import Topology
 from tests.modules import CORPUS
 from tests.scheduler.conformance.judge import judge
 from tests.scheduler.conformance.recordings import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from hypothesis import strategies as st
 
-from scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.estimators.table import TableEstimator
 from tests.scheduler.latency_hiding.scenes import Scene, shape_text
 
 #: Few values, so that ties are frequent.

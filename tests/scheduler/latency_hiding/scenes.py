@@ -14,11 +14,11 @@ from typing import Any
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.estimators.base import Estimator
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.result import ScheduleResult
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.result import ScheduleResult
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
 HEAD = (
     "HloModule m, is_scheduled=true, num_partitions={partitions}, "

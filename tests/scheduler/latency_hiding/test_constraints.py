@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-import scheduler  # noqa: F401  (its passes)
-from hlo_passes import PassContext, Pipeline, parse
+from hlo_passes import (
+    PassContext,
+    Pipeline,
+    parse,
+    scheduler,  # noqa: F401  (its passes)
+)
 
 HEAD = """HloModule m, is_scheduled=true, num_partitions=2, entry_computation_layout={(f32[64]{0})->f32[64]{0}}
 

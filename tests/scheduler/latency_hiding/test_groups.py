@@ -6,9 +6,9 @@ import pytest
 
 import hlo_passes
 from hlo_passes.errors import PassError
-from scheduler.estimators.approximate import ApproximateEstimator
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.estimators.approximate import ApproximateEstimator
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from tests.scheduler.latency_hiding.scenes import Scene, names, shape_text
 
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
 from tests.scheduler.latency_hiding.scenes import names
 

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hlo_passes
-from scheduler.latency_hiding.gpu_tracker import make_tracker
-from scheduler.latency_hiding.in_flight import groups_of, most_shared_ranks
-from scheduler.latency_hiding.pressure_track import PressureTrack
-from scheduler.latency_hiding.resources import Resource, Usage
-from scheduler.latency_hiding.settings import SchedulerSettings
-from scheduler.latency_hiding.waiting_times import StaleHeap, WaitingTimes
-from scheduler.memory.pressure import ModuleMemory, PressureState
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.in_flight import groups_of, most_shared_ranks
+from hlo_passes.scheduler.latency_hiding.pressure_track import PressureTrack
+from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.waiting_times import StaleHeap, WaitingTimes
+from hlo_passes.scheduler.memory.pressure import ModuleMemory, PressureState
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
 
 HEAD = "HloModule m, is_scheduled=true, num_partitions=2\n\n"

@@ -13,13 +13,13 @@ from hlo_passes.cli.main import main
 from hlo_passes.errors import PassError, PipelineSpecError, UsageError
 from hlo_passes.passes.base import PassContext, Report
 from hlo_passes.passes.pipeline import PipelineResult
-from scheduler.estimators.approximate import GpuApproximateEstimator
-from scheduler.latency_hiding.decision_log import log_text
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.rule import Rule
-from scheduler.latency_hiding.rule_list import parse_rules
-from scheduler.latency_hiding.rules import RULES, active_rules
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.latency_hiding.decision_log import log_text
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
+from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from tests.scheduler.latency_hiding.scenes import Scene, names
 from tests.scheduler.latency_hiding.test_scenes import (
     chain_of_collectives,
@@ -391,7 +391,7 @@ def test_costs_that_the_estimator_does_not_read_are_refused(outside: str) -> Non
 
 
 def test_progress_is_told_from_one_second_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    from scheduler.latency_hiding import driver, loop
+    from hlo_passes.scheduler.latency_hiding import driver, loop
 
     monkeypatch.setattr(loop, "_PROGRESS_STEP", 4)
     monkeypatch.setattr(driver, "_PROGRESS_SECONDS", 0.0)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
-from scheduler import make_estimator
-from scheduler.latency_hiding.driver import schedule_module
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler import make_estimator
+from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
 TEXT = """\
 HloModule m, is_scheduled=true, num_partitions=8

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from tests.scheduler.latency_hiding.scenes import Scene, shape_text
 
 
@@ -325,9 +325,9 @@ def test_ranks_that_clash(groups: tuple[str, str], order: str) -> None:
 
 
 def test_statistics_truncate_the_start() -> None:
-    from scheduler.estimators.table import TableEstimator
-    from scheduler.latency_hiding.gpu_tracker import make_tracker
-    from scheduler.latency_hiding.statistics import lhs_statistics
+    from hlo_passes.scheduler.estimators.table import TableEstimator
+    from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+    from hlo_passes.scheduler.latency_hiding.statistics import lhs_statistics
 
     scene = Scene()
     scene.loop("x", "p0")

@@ -13,7 +13,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.header_values import parse_input_output_alias, parse_output_aliasing
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
 Position = tuple[Instruction, tuple[int, ...]]
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from tests.scheduler.memory.programs import random_program
 from tests.scheduler.memory.reference import Reference, classes, paths
 from tests.spmd_modules import spmd_module

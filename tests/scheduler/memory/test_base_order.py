@@ -10,19 +10,22 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from scheduler.memory.base_order import SCHEDULERS, base_order
-from scheduler.memory.buffer_table import ordered_blocks
-from scheduler.memory.buffers import build_buffers
-from scheduler.memory.curve import memory_curve, parameter_bytes
-from scheduler.memory.fragmentation import fragmentation_bytes
-from scheduler.memory.heap_simulation import HeapSimulation
-from scheduler.memory.live_ranges import live_ranges
-from scheduler.memory.memory_limit import entry_bytes, scheduler_memory_limit_bytes
-from scheduler.memory.order_adjustments import adjusted
-from scheduler.memory.packing import Packing
-from scheduler.memory.pressure import ModuleMemory
-from scheduler.memory.sharing import may_share
-from scheduler.memory.value_sizes import ValueSizes
+from hlo_passes.scheduler.memory.base_order import SCHEDULERS, base_order
+from hlo_passes.scheduler.memory.buffer_table import ordered_blocks
+from hlo_passes.scheduler.memory.buffers import build_buffers
+from hlo_passes.scheduler.memory.curve import memory_curve, parameter_bytes
+from hlo_passes.scheduler.memory.fragmentation import fragmentation_bytes
+from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
+from hlo_passes.scheduler.memory.live_ranges import live_ranges
+from hlo_passes.scheduler.memory.memory_limit import (
+    entry_bytes,
+    scheduler_memory_limit_bytes,
+)
+from hlo_passes.scheduler.memory.order_adjustments import adjusted
+from hlo_passes.scheduler.memory.packing import Packing
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.memory.sharing import may_share
+from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 from tests.scheduler.memory.programs import random_program
 
 BROADCASTS = """HloModule m
@@ -69,7 +72,7 @@ def test_large_modules_show_progress(monkeypatch: pytest.MonkeyPatch) -> None:
     module = hlo_passes.parse(BROADCASTS)
     base_order(module, progress=told.append)
     assert told == []
-    monkeypatch.setattr("scheduler.memory.base_order.LARGE_MODULE", 1)
+    monkeypatch.setattr("hlo_passes.scheduler.memory.base_order.LARGE_MODULE", 1)
     base_order(module, progress=told.append)
     assert told == [
         "memory scheduler: list (1 of 3)",

@@ -14,11 +14,11 @@ import pytest
 
 import hlo_passes
 from hlo_passes.ir.computation import Computation
-from scheduler import target
-from scheduler.memory.base_order import base_order
-from scheduler.memory.buffer_sizes import part_size_bytes
-from scheduler.memory.memory_limit import scheduler_memory_limit_bytes
-from scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler import target
+from hlo_passes.scheduler.memory.base_order import base_order
+from hlo_passes.scheduler.memory.buffer_sizes import part_size_bytes
+from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from tests.modules import REPOSITORY
 
 _SHARED = REPOSITORY.parent / "shared" / "golden"

@@ -10,7 +10,11 @@ from hypothesis import strategies as st
 import hlo_passes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from scheduler.memory.pressure import ComputationMemory, ModuleMemory, PressureState
+from hlo_passes.scheduler.memory.pressure import (
+    ComputationMemory,
+    ModuleMemory,
+    PressureState,
+)
 from tests.scheduler.memory.programs import random_program
 
 DOUBLE = """HloModule m, is_scheduled=true

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline import (
     COMPUTE_LANE,
     CollectiveRow,
     ComputationTimes,

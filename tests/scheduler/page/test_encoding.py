@@ -12,11 +12,11 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler.page.document import render_page
-from scheduler.page.encoding import Opcodes, Side, encode_side, sentence
-from scheduler.page.lanes import lanes_of, rows_of
-from scheduler.simulation.simulate import simulate
-from scheduler.simulation.timeline import Span
+from hlo_passes.scheduler.page.document import render_page
+from hlo_passes.scheduler.page.encoding import Opcodes, Side, encode_side, sentence
+from hlo_passes.scheduler.page.lanes import lanes_of, rows_of
+from hlo_passes.scheduler.simulation.simulate import simulate
+from hlo_passes.scheduler.simulation.timeline import Span
 from tests.modules import REPOSITORY
 from tests.scheduler.page.long_timelines import long_timeline
 from tests.scheduler.schedules import LATE, module, write_costs
@@ -174,9 +174,9 @@ def test_sentences_have_units_that_suit() -> None:
 _MAKE = """
 import sys
 sys.path.insert(0, {repository!r})
-from scheduler.page.document import render_page
-from scheduler.page.encoding import Side
-from scheduler.simulation.simulate import simulate
+from hlo_passes.scheduler.page.document import render_page
+from hlo_passes.scheduler.page.encoding import Side
+from hlo_passes.scheduler.simulation.simulate import simulate
 from tests.scheduler.schedules import EARLY, LATE, module
 sides = []
 for text in (LATE, EARLY):

@@ -7,9 +7,9 @@ import statistics
 
 import pytest
 
-from scheduler.page.document import render_page
-from scheduler.page.encoding import Side
-from scheduler.simulation.simulate import simulate
+from hlo_passes.scheduler.page.document import render_page
+from hlo_passes.scheduler.page.encoding import Side
+from hlo_passes.scheduler.simulation.simulate import simulate
 from tests.modules import SHARED, read_text
 from tests.scheduler.page.browser import browser, visit
 from tests.scheduler.page.long_timelines import long_timeline

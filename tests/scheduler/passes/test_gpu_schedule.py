@@ -11,10 +11,14 @@ import hlo_passes
 from hlo_passes.cli.main import main
 from hlo_passes.passes.async_collective_annotator import AsyncCollectiveAnnotator
 from hlo_passes.passes.async_collective_creator import AsyncCollectiveCreator
-from scheduler.latency_hiding.latency_hiding_scheduler import LatencyHidingScheduler
-from scheduler.passes.execution_stream_assignment import ExecutionStreamAssignment
-from scheduler.passes.gpu_schedule import GpuSchedule
-from scheduler.passes.scheduler_memory_fencing import SchedulerMemoryFencing
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    LatencyHidingScheduler,
+)
+from hlo_passes.scheduler.passes.execution_stream_assignment import (
+    ExecutionStreamAssignment,
+)
+from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
+from hlo_passes.scheduler.passes.scheduler_memory_fencing import SchedulerMemoryFencing
 from tests.modules import REPOSITORY
 
 GOLDEN = REPOSITORY / "corpus" / "golden" / "0.10.2"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.analysis.reachability import reaches
-from scheduler.passes.device_groups import DeviceGroups
-from scheduler.passes.streams import (
+from hlo_passes.scheduler.passes.device_groups import DeviceGroups
+from hlo_passes.scheduler.passes.streams import (
     DEFAULT_STREAM,
     Stream,
     assign_streams,

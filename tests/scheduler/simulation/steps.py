@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes import Module
-from scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.estimators.table import TableEstimator
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
-import scheduler
-from scheduler.estimators.table import TableEstimator
-from scheduler.simulation.report import report_text
-from scheduler.simulation.timeline import Timeline
+from hlo_passes import scheduler
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.simulation.report import report_text
+from hlo_passes.scheduler.simulation.timeline import Timeline
 
 BODY = """HloModule m, is_scheduled=true
 

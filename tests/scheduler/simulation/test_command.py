@@ -10,11 +10,16 @@ import pytest
 
 from hlo_passes import UsageError
 from hlo_passes.cli.main import main
-from scheduler.hardware.topology import Topology
-from scheduler.simulation.report import report_text
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.simulate import simulate_with
-from scheduler.simulation.units import bytes_text, readable, share_text, time_text
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.simulation.report import report_text
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.units import (
+    bytes_text,
+    readable,
+    share_text,
+    time_text,
+)
 from tests.scheduler.simulation.steps import (
     Branches,
     Compute,

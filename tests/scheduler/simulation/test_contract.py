@@ -9,11 +9,10 @@ import math
 import pytest
 
 import hlo_passes
-import scheduler
-from hlo_passes import UsageError
+from hlo_passes import UsageError, scheduler
 from hlo_passes.ir.instruction import Instruction
-from scheduler.estimators.table import TableEstimator
-from scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.latency.estimate import Estimate
 from tests.scheduler.simulation.steps import (
     Branches,
     CallOf,

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
-import scheduler
-from hlo_passes import UsageError
-from scheduler.estimators.table import TableEstimator
+from hlo_passes import UsageError, scheduler
+from hlo_passes.scheduler.estimators.table import TableEstimator
 
 
 def test_devices_that_are_left_out_go_on() -> None:

@@ -14,12 +14,12 @@ from collections.abc import Iterator
 import pytest
 
 import hlo_passes
-from scheduler.estimators.base import Estimator
-from scheduler.hardware.topology import Topology
-from scheduler.latency_hiding.statistics import WASTE_KINDS
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.simulate import simulate_with
-from scheduler.simulation.timeline import COMPUTE_LANE, Timeline
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency_hiding.statistics import WASTE_KINDS
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Timeline
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.recordings import Recording, find_recordings
 from tests.scheduler.conformance.setting import setting_of

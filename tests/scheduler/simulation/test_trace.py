@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduler.hardware.topology import Topology
-from scheduler.simulation.rules import Rules
-from scheduler.simulation.simulate import simulate_with
-from scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.timeline import Timeline
 from tests.scheduler.simulation.steps import (
     Compute,
     Done,

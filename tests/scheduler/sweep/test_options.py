@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hlo_passes import Pipeline, UsageError
-from scheduler.sweep.options import (
+from hlo_passes.scheduler.sweep.options import (
     SweptOption,
     combinations,
     count_of,
