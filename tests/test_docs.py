@@ -12,10 +12,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from typing import Literal
 
 import pytest
 
 import hlo_passes
+from docs import generate, passes_page
+from hlo_passes.cli.list_passes import type_text
 from hlo_passes.cli.main import main
 from hlo_passes.errors import HloError
 from hlo_passes.ir.attribute_values import parse_header_value, parse_value
@@ -158,18 +161,33 @@ def test_example_has_its_code(
         assert code in _codes_of_text(code, _whole_text(example), folder)
 
 
-# -- the passes -----------------------------------------------------------------
+# -- generated pages --------------------------------------------------------------
 
 
-def test_passes_page_is_fresh() -> None:
-    """If not: `python docs/generate_passes.py`, and read the diff."""
-    done = subprocess.run(
-        [sys.executable, "docs/generate_passes.py", "--check"],
-        cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        check=False,
-    )
-    assert done.returncode == 0
+def test_generated_pages_are_fresh() -> None:
+    """If not: `python -m docs.generate`, and read the diff."""
+    for path, text in generate.pages().items():
+        assert path.read_text(encoding="utf-8") == text, "python -m docs.generate"
+
+
+def test_option_types_are_written_as_a_user_writes_them() -> None:
+    """Such as `0.10 or 0.12 or none`, without Python's brackets and dots."""
+    kinds = re.findall(r"^\| `[\w-]+` \| (.+?) \|", passes_page.page(), re.MULTILINE)
+    assert kinds
+    assert [
+        kind for kind in kinds if not re.fullmatch(r"[\w.-]+( [\w.-]+)*", kind)
+    ] == []
+    assert type_text(Literal["gpu", "off"] | None) == "gpu or off or none"
+    assert type_text(int | None) == "integer or none"
+
+
+def test_no_page_names_what_a_reader_does_not_have() -> None:
+    pages = [
+        *DOCS.rglob("*.md"),
+        *REPOSITORY.glob("*.md"),
+        REPOSITORY / "corpus/README.md",
+    ]
+    assert [page.name for page in pages if "../shared" in page.read_text("utf-8")] == []
 
 
 # -- blocks of code -------------------------------------------------------------

@@ -6,6 +6,7 @@ import argparse
 import dataclasses
 import json
 import sys
+import types
 import typing
 from typing import Any
 
@@ -26,13 +27,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def type_text(hint: object) -> str:
-    """A field's type as a user writes values of it."""
+    """A field's type as a user writes values of it: `0.10 or 0.12 or none`."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return " or ".join(map(type_text, typing.get_args(hint)))
     if typing.get_origin(hint) is typing.Literal:
         return " or ".join(map(str, typing.get_args(hint)))
     if typing.get_origin(hint) is tuple:
         return "words"
-    plain = {bool: "true or false", int: "number", float: "number", str: "text"}
-    return plain.get(hint, str(hint).replace("|", "or"))  # type: ignore[call-overload]
+    plain = {
+        bool: "true or false", int: "integer", float: "number", str: "text",
+        types.NoneType: "none",
+    }  # fmt: skip
+    return plain.get(hint, str(hint))  # type: ignore[call-overload]
 
 
 def describe(kind: type[Pass]) -> dict[str, Any]:

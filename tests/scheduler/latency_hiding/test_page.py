@@ -1,4 +1,4 @@
-"""docs/scheduler.md: the table of rules, the explanation, the counts."""
+"""docs/scheduler.md: the explanation and the counts."""
 
 from __future__ import annotations
 
@@ -7,16 +7,11 @@ import gzip
 import pytest
 
 import hlo_passes
-from docs.generate_scheduler import page
 from hlo_passes.passes.base import PassContext
 from tests.modules import REPOSITORY, SHARED
 
 PAGE = (REPOSITORY / "docs" / "scheduler.md").read_text(encoding="utf-8")
 RECORDED = SHARED / "golden" / "llama3_8b_cp_bf16_1x4" / "sol"
-
-
-def test_the_table_of_rules_is_current() -> None:
-    assert page(PAGE) == PAGE, "python docs/generate_scheduler.py"
 
 
 @pytest.mark.skipif(not RECORDED.is_dir(), reason="needs ../shared/golden")

@@ -1,12 +1,7 @@
-"""Write docs/passes.md from the passes' own docstrings and fields.
-
-python docs/generate_passes.py            write it
-python docs/generate_passes.py --check    exit 1 when it is stale
-"""
+"""The page docs/passes.md, made from the docstrings and the fields of the passes."""
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import importlib
 import inspect
@@ -23,17 +18,17 @@ from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import GROUP, PASSES
 
 DOCS = pathlib.Path(__file__).resolve().parent
-PAGE = DOCS / "passes.md"
 HEAD = """\
 # Passes
 
-Written by `python docs/generate_passes.py` from the passes' docstrings; do not edit.
-`hlo-passes list` shows names and options, those of other distributions' passes too.
+`python -m docs.generate` writes this page from the docstrings of the passes; do not
+edit it. `hlo-passes list` shows names and options, also those of passes from other
+distributions.
 
 A pipeline is text:
 `collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce)`.
-A value runs to the next `,` or `}` and may be quoted with `'`. A list is separated by
-blanks. `none` stands for no value.
+A value ends at the next `,` or `}` and may be quoted with `'`. Spaces separate the
+items of a list. `none` means no value.
 """
 
 
@@ -50,7 +45,7 @@ def pass_classes() -> list[type[Pass]]:
 
 
 def split_docstring(kind: type) -> tuple[str, dict[str, str]]:
-    """Text, and what stands under `Attributes:` by field name."""
+    """The text, and the entries under `Attributes:` by field name."""
     text, _, listed = inspect.cleandoc(kind.__doc__ or "").partition("Attributes:\n")
     attributes: dict[str, str] = {}
     for entry in re.split(r"\n(?=\w)", textwrap.dedent(listed)):
@@ -60,7 +55,7 @@ def split_docstring(kind: type) -> tuple[str, dict[str, str]]:
 
 
 def value_text(value: object) -> str:
-    """A default as one writes it."""
+    """A default as a user writes it."""
     if isinstance(value, bool):
         return f"`{str(value).lower()}`"
     if value in ((), ""):
@@ -79,7 +74,7 @@ def option_rows(kind: type[Pass]) -> list[str]:
     hints = typing.get_type_hints(kind)
     rows = [
         f"| `{f.name.replace('_', '-')}` | {type_text(hints[f.name])} | "
-        f"{value_text(f.default)} | {meanings.get(f.name, 'likewise')} |"
+        f"{value_text(f.default)} | {meanings.get(f.name, 'the same')} |"
         for f in dataclasses.fields(kind)
         if f.name not in ("passes", "handed_on")
     ]
@@ -133,25 +128,10 @@ def _with_list(text: str) -> str:
 
 
 def page() -> str:
-    """The page as it must be."""
+    """The whole page."""
     kinds = pass_classes()
     contents = "\n".join(
         f"- [{k.name}](#{k.name}): {(k.__doc__ or '').partition(chr(10))[0].strip()}"
         for k in kinds
     )
     return "\n".join([HEAD, contents, "", *map(section, kinds)]).rstrip("\n") + "\n"
-
-
-def main() -> int:
-    """Write or check."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--check", action="store_true")
-    stale = not PAGE.exists() or PAGE.read_text(encoding="utf-8") != page()
-    if parser.parse_args().check:
-        return int(stale)
-    PAGE.write_text(page(), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    raise SystemExit(main())
