@@ -19,9 +19,8 @@ from collections.abc import Callable
 
 import hlo_passes
 from benchmarks.modules import large_modules, synthetic_module
-from hlo_passes.ir import shapes
+from hlo_passes.ir import attribute_text, shape_parser, shapes
 from hlo_passes.ir.module import Module
-from hlo_passes.text import attribute_text, shape_parser
 
 MINIMUM_BYTES = 1_000_000
 

@@ -6,6 +6,7 @@ result = hlo_passes.Pipeline.parse("collective-permute-combiner").run(module)
 print(module.to_text())
 """
 
+from hlo_passes.connections import connect as _connect
 from hlo_passes.errors import (
     HloError,
     ParseError,
@@ -18,11 +19,11 @@ from hlo_passes.errors import (
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import Layout, Shape, array_shape, tuple_shape
 from hlo_passes.passes.base import ComputationPass, Pass, PassContext, Report
 from hlo_passes.passes.pipeline import Pipeline, PipelineResult
 from hlo_passes.text.reader import parse
-from hlo_passes.text.shape_parser import parse_shape
 from hlo_passes.verify.verifier import verify
 
 __all__ = [
@@ -50,3 +51,5 @@ __all__ = [
     "tuple_shape",
     "verify",
 ]
+
+_connect()

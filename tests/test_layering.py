@@ -1,4 +1,4 @@
-"""Imports point one way, and reading HLO never loads JAX."""
+"""Imports point one way and close no circle, and reading HLO never loads JAX."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import ast
 import pathlib
 import subprocess
 import sys
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
@@ -19,6 +21,27 @@ ALLOWED = {
 }
 #: Who may load what.
 JAX_USERS = {"jax": {"runtime"}, "jaxlib": {"runtime", "hlo_passes/proto.py"}}
+#: What the IR may import of `hlo_passes`.
+BELOW_THE_IR = {"ir", "errors", "source"}
+#: One recursive type in three files: an instruction knows its computation, which knows
+#: its module. For type checkers alone each of them may name the others.
+GRAPH = {f"hlo_passes.ir.{name}" for name in ("instruction", "computation", "module")}
+#: Circles that are not open yet: their modules may import each other.
+OPEN_LATER = (
+    {f"hlo_passes.scheduler.latency_hiding.{name}" for name in ("graph", "hints")},
+    {
+        f"hlo_passes.scheduler.latency_hiding.{name}"
+        for name in ("group_rules", "groups", "rule", "scan", "state")
+    },
+    {f"hlo_passes.scheduler.{name}" for name in (
+        "estimators.choice", "estimators.profile", "module_costs",
+    )},
+    {f"hlo_passes.scheduler.{name}" for name in (
+        "page.causes", "page.document", "page.encoding", "page.lanes", "schedule_moves",
+        "simulation.lane_text", "simulation.report", "simulation.timeline",
+        "simulation.trace",
+    )},
+)  # fmt: skip
 
 
 def _imports(file: pathlib.Path) -> set[str]:
@@ -59,6 +82,57 @@ def test_import_does_not_load_jax(package: str) -> None:
     code = f"import sys, {package}; sys.exit('jax' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], cwd=REPOSITORY, check=False)
     assert done.returncode == 0
+
+
+def _modules() -> dict[str, pathlib.Path]:
+    """Files by the name under which they are imported."""
+    found = {}
+    for file in _files():
+        parts = file.relative_to(REPOSITORY).with_suffix("").parts
+        parts = parts if parts[0] == "hlo_passes" else ("hlo_passes", *parts)
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    return found
+
+
+def _imported(
+    tree: ast.AST, modules: dict[str, pathlib.Path], typed: bool = False
+) -> Iterator[tuple[str, bool]]:
+    """Modules that a file imports anywhere, and whether for type checkers alone."""
+    for node in ast.iter_child_nodes(tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            for alias in node.names:
+                name = f"{node.module}.{alias.name}"
+                names.append(name if name in modules else node.module or "")
+        yield from ((name, typed) for name in names if name in modules)
+        condition = isinstance(node, ast.If) and ast.unparse(node.test)
+        yield from _imported(node, modules, typed or condition == "TYPE_CHECKING")
+
+
+def test_imports_close_no_circle() -> None:
+    """Those in functions and for type checkers count like all others."""
+    modules = _modules()
+    imports = {
+        name: {
+            other
+            for other, typed in _imported(ast.parse(file.read_text()), modules)
+            if not (typed and {name, other} <= GRAPH)
+            and not any({name, other} <= circle for circle in OPEN_LATER)
+        }
+        for name, file in modules.items()
+    }
+    try:
+        TopologicalSorter(imports).prepare()
+    except CycleError as problem:
+        pytest.fail(" <- ".join(problem.args[1]))
+
+
+def test_the_ir_imports_nothing_above_it() -> None:
+    for file in sorted((REPOSITORY / "hlo_passes/ir").rglob("*.py")):
+        for name, _ in _imported(ast.parse(file.read_text()), _modules()):
+            assert name.split(".")[1] in BELOW_THE_IR, file
 
 
 def test_files_are_small() -> None:

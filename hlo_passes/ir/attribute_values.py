@@ -32,7 +32,7 @@ from hlo_passes.ir.small_values import (
 from hlo_passes.ir.value_cursor import ValueCursor
 
 if TYPE_CHECKING:
-    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.shapes import Shape
 
 #: Readers of kinds whose values have `to_text()`.
 _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
@@ -155,16 +155,17 @@ def canonical_text(name: str, text: str, opcode: str = "") -> str | None:
 
 
 def canonical_attributes(
-    instruction: Instruction, text_of: CanonicalText = canonical_text
+    attributes: Mapping[str, str],
+    opcode: str,
+    shape: Shape,
+    text_of: CanonicalText = canonical_text,
 ) -> Mapping[str, str]:
     """All attributes of an instruction as XLA prints them, in its order.
 
     Control predecessors are edges and not among them. Who prints many instructions
     gives a `text_of` that remembers: most values are there many times.
     """
-    opcode = instruction.opcode
     filled = filled_attributes(opcode)
-    attributes = instruction.attributes
     if not attributes:
         return filled
     found = dict(filled)
@@ -173,9 +174,9 @@ def canonical_attributes(
         written = text_of(name, text, opcode)
         if written is None:
             continue
-        if name == "sharding" and instruction.shape.is_tuple:
+        if name == "sharding" and shape.is_tuple:
             whole = shardings.parse_sharding(text)
-            written = shardings.for_shape(whole, instruction.shape).to_text()
+            written = shardings.for_shape(whole, shape).to_text()
         if opcode == "custom-call" and name == "to_apply":
             name, written = "called_computations", f"{{{written}}}"
         found[name] = written

@@ -11,8 +11,8 @@ a pass that makes thousands of them stays linear.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 from hlo_passes.ir.instruction import Instruction
 
@@ -35,6 +35,10 @@ class Computation:
         edits: grows with every change but a new order.
         line: 1-based line of the header in the source, 0 when made here.
     """
+
+    #: Whether an instruction may go once nothing uses it. What that takes is known
+    #: above the IR: `hlo_passes/connections.py` sets it, see analysis/effects.py.
+    is_removable: ClassVar[Callable[[Instruction], bool]]
 
     def __init__(self, name: str, *, execution_thread: str = "main") -> None:
         """An empty computation; `Module.add_computation` puts it into a module."""
@@ -175,8 +179,7 @@ class Computation:
 
     def remove_with_dead_operands(self, instruction: Instruction) -> int:
         """Remove it, then every operand that thereby died and may go; the number."""
-        from hlo_passes.analysis.effects import is_removable
-
+        is_removable = Computation.is_removable
         count, work = 0, [instruction]
         while work:
             current = work.pop()

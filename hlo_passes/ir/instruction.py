@@ -16,7 +16,9 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from hlo_passes.errors import ParseError
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.attribute_text import split_attributes
 from hlo_passes.ir.metadata import (
     BackendConfig,
     FrontendAttributes,
@@ -184,9 +186,10 @@ class Instruction:
         if self._attributes is None:
             if not self._tail:
                 return _NO_ATTRIBUTES
-            from hlo_passes.text.attribute_text import split_attributes
-
-            self._attributes = split_attributes(self)
+            try:
+                self._attributes = split_attributes(self._tail)
+            except ParseError as problem:
+                raise self._in_place(problem) from None
         return MappingProxyType(self._attributes)
 
     def set_attribute(self, name: str, text: str | None) -> None:
@@ -328,6 +331,20 @@ class Instruction:
         column = source.text.find(self.name, start, end if end >= 0 else None) - start
         return (
             source.location_in_line(self.line, column + 1) if column > 0 else location
+        )
+
+    def _in_place(self, problem: ParseError) -> ParseError:
+        """A problem of `_tail` with the column that it has in the source line."""
+        source, location = self.computation.module.source, problem.location
+        if source is None or not self.line or location is None:
+            return problem
+        start = source.offset_of_line(self.line)
+        within = source.text.find(self._tail, start) - start
+        place = source.location_in_line(
+            self.line, within + location.column if within >= 0 else 1
+        )
+        return ParseError(
+            problem.message, code=problem.code, location=place, hint=problem.hint
         )
 
     def __repr__(self) -> str:

@@ -9,9 +9,10 @@ ENTRY %main (...) -> ... { ... }
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.computation import Computation
@@ -20,6 +21,27 @@ from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.source import SourceText
 
 _CALLEES = frozenset(CALLEE_ATTRIBUTES)
+
+
+@dataclass(frozen=True, slots=True)
+class Formats:
+    """What reads and writes modules: functions of `text/` and `proto.py`.
+
+    Those import the IR, which does not import them.
+
+    Attributes:
+        parse: HLO text to a module.
+        text: the module as text, source bytes where nobody touched them.
+        canonical_text: the module as text, from the IR alone.
+        from_proto: a serialised HloModuleProto or HloProto to a module.
+        to_proto: the module as a serialised HloModuleProto.
+    """
+
+    parse: Callable[..., Module]
+    text: Callable[[Module], str]
+    canonical_text: Callable[[Module], str]
+    from_proto: Callable[..., Module]
+    to_proto: Callable[[Module], bytes]
 
 
 class Module:
@@ -34,6 +56,9 @@ class Module:
         single_instruction: read from text that is one instruction.
         proto: the serialised HloModuleProto it was read from, None when it was not.
     """
+
+    #: `hlo_passes/connections.py` sets it.
+    formats: ClassVar[Formats]
 
     def __init__(self, name: str, source: SourceText | None = None) -> None:
         """An empty module; the reader or `add_computation` fills it."""
@@ -232,30 +257,22 @@ class Module:
     @classmethod
     def from_proto(cls, data: bytes, *, filename: str = "<proto>") -> Module:
         """Read a serialised HloModuleProto or HloProto, through jaxlib; P042, S001."""
-        from hlo_passes.proto import module_from_proto
-
-        return module_from_proto(data, filename=filename)
+        return Module.formats.from_proto(data, filename=filename)
 
     def to_proto(self) -> bytes:
         """The serialised HloModuleProto, through jaxlib; see hlo_passes/proto.py.
 
         What came from a proto and was not changed is the same bytes.
         """
-        from hlo_passes.proto import module_to_proto
-
-        return module_to_proto(self)
+        return Module.formats.to_proto(self)
 
     def to_text(self) -> str:
         """HLO text. Whatever nobody touched is its own source bytes."""
-        from hlo_passes.text.printer import module_text
-
-        return module_text(self)
+        return Module.formats.text(self)
 
     def to_canonical_text(self) -> str:
         """HLO text made from the IR alone: no source bytes, typed attribute values."""
-        from hlo_passes.text.printer import canonical_module_text
-
-        return canonical_module_text(self)
+        return Module.formats.canonical_text(self)
 
     def fingerprint(self) -> str:
         """SHA-256 of the text, in hexadecimal."""
@@ -263,11 +280,8 @@ class Module:
 
     def clone(self) -> Module:
         """An independent copy, read again from the text."""
-        from hlo_passes.text.reader import parse
-
-        return parse(
-            self.to_text(), filename=self.source.filename if self.source else "<hlo>"
-        )
+        filename = self.source.filename if self.source else "<hlo>"
+        return Module.formats.parse(self.to_text(), filename=filename)
 
     def __repr__(self) -> str:
         """<module name>."""

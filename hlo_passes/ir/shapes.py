@@ -307,12 +307,6 @@ class Shape:
         """Shape('f32[8]{0}')."""
         return f"Shape({self.text!r})"
 
-    def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by text."""
-        from hlo_passes.text.shape_parser import parse_shape
-
-        return parse_shape, (self.text,)
-
 
 # Interned shapes by their canonical text. Cleared when it grows past the bound, which
 # costs identity (not equality) of shapes made before.

@@ -15,9 +15,10 @@ from typing import Final, NoReturn, TypeVar
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.c_strings import QUOTED, EscapeError, unescape
+from hlo_passes.ir.lexical import TRIVIA
+from hlo_passes.ir.shape_parser import read_shape
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.source import SourceText
-from hlo_passes.text.shape_parser import TRIVIA, read_shape
 
 #: Where a blank or a comment may start; most tokens stand glued together.
 _TRIVIA_STARTS: Final = " \t\r\n/"

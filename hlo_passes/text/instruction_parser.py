@@ -9,20 +9,21 @@ u = f32[8] negate(%t#1#0)              compact tuple access
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from hlo_passes.errors import HloError
+from hlo_passes.ir.attribute_text import read_value, skip_group
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.lexical import NAME, RESERVED_WORDS, WORD, error, skip_trivia
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
+from hlo_passes.ir.shape_parser import read_shape
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES, Shape
-from hlo_passes.text.attribute_text import read_value, skip_group
-from hlo_passes.text.lexical import NAME, RESERVED_WORDS, WORD
-from hlo_passes.text.shape_parser import error, read_shape, skip_trivia
 from hlo_passes.text.tuple_access import TupleAccess, name_unnamed
 
 if TYPE_CHECKING:
-    from hlo_passes.text.parser import ModuleParser
+    from hlo_passes.ir.module import Module
+    from hlo_passes.source import SourceText
 
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _SHAPE_START = re.compile(r"\(|b\(|[a-z][a-z0-9]*[ \t\r\n]*\[")
@@ -50,12 +51,30 @@ NO_HLO = (
 MAXIMUM_NESTING = 100
 
 
+class Surroundings(Protocol):
+    """What reads the computations: the `ModuleParser` of `text/parser.py`."""
+
+    source: SourceText
+    module: Module
+
+    def add(self, computation: Computation, *, is_entry: bool) -> None:
+        """Take a computation that was read whole."""
+
+    def read_body(self, computation: Computation, opened: int, *, depth: int) -> int:
+        """Read the instructions between braces; the offset after the closing one."""
+        ...
+
+    def nearest(self, name: str, known: dict[str, Instruction]) -> str:
+        """A hint with the most similar name, '' when nothing is near."""
+        ...
+
+
 class InstructionParser:
     """Reads the instructions of one computation, in order."""
 
     def __init__(
         self,
-        module_parser: ModuleParser,
+        module_parser: Surroundings,
         computation: Computation,
         *,
         single: bool = False,

@@ -15,15 +15,15 @@ import difflib
 import re
 
 from hlo_passes.errors import ParseError
+from hlo_passes.ir.attribute_text import read_attributes, skip_group, skip_string
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.lexical import NAME, RESERVED_WORDS, WORD, error, skip_trivia
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.shape_parser import read_shape
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 from hlo_passes.source import SourceText
-from hlo_passes.text.attribute_text import read_attributes, skip_group, skip_string
 from hlo_passes.text.instruction_parser import NO_HLO, InstructionParser
-from hlo_passes.text.lexical import NAME, RESERVED_WORDS, WORD
-from hlo_passes.text.shape_parser import error, read_shape, skip_trivia
 
 _TABLES = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _ROW_NUMBER = re.compile(r"[0-9]{1,18}")

@@ -154,7 +154,11 @@ def canonical_module_text(module: Module) -> str:
     for computation in module.computations:
         lines = [signature_text(computation)]
         lines += [
-            _line(i, canonical_attributes(i, text_of), spelled={})
+            _line(
+                i,
+                canonical_attributes(i.attributes, i.opcode, i.shape, text_of),
+                spelled={},
+            )
             for i in computation.instructions
         ]
         thread = computation.execution_thread

@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 
 from hlo_passes.errors import ParseError
 from hlo_passes.garbage import garbage_collection_paused
+from hlo_passes.ir.attribute_text import read_attributes, skip_group
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.lexical import skip_trivia
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 from hlo_passes.source import SourceText
-from hlo_passes.text.attribute_text import read_attributes, skip_group
 from hlo_passes.text.parser import ModuleParser, skip_signature
-from hlo_passes.text.shape_parser import parse_shape, skip_trivia
 from hlo_passes.text.tuple_access import TupleAccess, name_unnamed
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from hlo_passes.errors import HloError
 from hlo_passes.ir.header_values import parse_output_aliasing
 from hlo_passes.ir.metadata import parse_frontend_attributes
 from hlo_passes.ir.shape_inference import Signature, compatible
+from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.ir.small_values import parse_small
-from hlo_passes.text.shape_parser import parse_shape
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation

@@ -14,6 +14,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import inspect
+import os
 import pathlib
 import secrets
 import sys
@@ -24,11 +25,8 @@ from typing import Any, Final
 import jax
 
 import hlo_passes
-from hlo_passes import runtime, scheduler
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import Pipeline
-
-_PACKAGES: Final = (hlo_passes, scheduler, runtime)
 
 #: Kept by the interpreter, changed by every run.
 _NOT_SOURCE: Final = "__pycache__"
@@ -77,7 +75,7 @@ def _pass_parts(each: Pass) -> Iterable[str]:
 def code_of(thing: type | Callable[..., Any]) -> str:
     """Name and source of a class or function, by the file that it stands in."""
     place = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
-    if place.partition(".")[0] in {p.__name__ for p in _PACKAGES}:
+    if place.partition(".")[0] == hlo_passes.__name__:
         return place
     try:
         file = inspect.getsourcefile(thing)
@@ -104,13 +102,19 @@ def _word_of_this_process() -> str:
 
 @cache
 def own_sources() -> str:
-    """One digest of all files of the three packages, read once per process."""
+    """One digest of all files of `hlo_passes`, read once per process.
+
+    In a checkout its folders `scheduler` and `runtime` are symbolic links.
+    """
     digest = hashlib.sha256(sys.version.encode())
-    for package in _PACKAGES:
-        for root in package.__path__:
-            folder = pathlib.Path(root)
-            for file in sorted(f for f in folder.rglob("*") if f.is_file()):
-                if _NOT_SOURCE not in file.parts:
-                    digest.update(str(file.relative_to(folder)).encode())
-                    digest.update(file.read_bytes())
+    for root in map(pathlib.Path, hlo_passes.__path__):
+        files = [
+            pathlib.Path(folder, name)
+            for folder, _, names in os.walk(root, followlinks=True)
+            for name in names
+        ]
+        for file in sorted(files):
+            if _NOT_SOURCE not in file.parts:
+                digest.update(str(file.relative_to(root)).encode())
+                digest.update(file.read_bytes())
     return digest.hexdigest()

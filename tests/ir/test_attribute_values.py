@@ -186,7 +186,8 @@ def test_canonical_attributes_of_an_instruction() -> None:
         " ROOT q = (f32[4], f32[4]) all-reduce(a, a), to_apply=add, mode=flattened_id,"
         " sharding={replicated}, constrain_layout=false\n}\n"
     )
-    found = canonical_attributes(module.entry.root)
+    root = module.entry.root
+    found = canonical_attributes(root.attributes, root.opcode, root.shape)
     assert list(found.items()) == [
         ("replica_groups", "{}"),
         ("to_apply", "%add"),

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from hlo_passes.errors import ParseError, UnsupportedHloError
 from hlo_passes.ir.element_types import integer_range, numpy_dtype
 from hlo_passes.ir.literals import Literal, parse_literal, parse_shaped_literal
+from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import BITS, COMPLEX, FLOATING, INTEGRAL, array_shape
-from hlo_passes.text.shape_parser import parse_shape
 from tests.ir.xla_text import xla_literal
 
 NARROW = sorted(t for t in FLOATING if BITS[t] <= 8)

@@ -6,7 +6,7 @@ import pytest
 
 import hlo_passes
 from hlo_passes.ir.shape_inference import RULES, ShapeError, infer_shape
-from hlo_passes.text.shape_parser import parse_shape
+from hlo_passes.ir.shape_parser import parse_shape
 
 COMPUTATIONS = """\
 %add {

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hlo_passes.errors import ParseError
+from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.sharding import for_shape, parse_domain, parse_sharding
-from hlo_passes.text.shape_parser import parse_shape
 from tests.ir.xla_text import xla_attribute
 
 

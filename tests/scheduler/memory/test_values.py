@@ -7,11 +7,11 @@ import pytest
 import hlo_passes
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import array_shape, intern, tuple_shape
 from hlo_passes.scheduler.memory.buffer_sizes import part_size_bytes, parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
 from hlo_passes.scheduler.memory.in_place import in_place_pairs
-from hlo_passes.text.shape_parser import parse_shape
 
 
 def _module(body: str, *, before: str = "", header: str = "") -> Module:

@@ -10,14 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-from hlo_passes.errors import ParseError
+from hlo_passes.ir.lexical import error, skip_trivia
 from hlo_passes.source import SourceText
-from hlo_passes.text.shape_parser import error, skip_trivia
-
-if TYPE_CHECKING:
-    from hlo_passes.ir.instruction import Instruction
 
 #: Inside of a JSON list or dict, strings included; in it no other one, one, two deep.
 _FLAT = r"""[^][{}()"'/]*+(?:"[^"\\]*+"[^][{}()"'/]*+)*+"""
@@ -51,25 +46,21 @@ _REMEMBERED_TAILS = 4096
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 
 
-def split_attributes(instruction: Instruction) -> Mapping[str, str]:
-    """Attribute texts by name of an instruction that the fast reader made.
+def split_attributes(tail: str) -> Mapping[str, str]:
+    """Attribute texts by name, from all that follows an instruction's operands.
 
-    Control predecessors are edges, not attributes, and left out. Instructions with
-    the same text share the answer: nobody may change it.
+    Control predecessors are edges, not attributes, and left out. The same text has the
+    same answer, which is shared: nobody may change it.
+
+    Raises ParseError P030-P033 at a column of `tail`.
     """
-    tail = instruction._tail
     found = _split_simple(tail)
     if found is None:
         found = {}
-        try:
-            at = read_attributes(SourceText(tail, "<attributes>"), 0, found)
-        except ParseError as problem:
-            raise _in_place(instruction, tail, problem) from None
+        source = SourceText(tail, "<attributes>")
+        at = read_attributes(source, 0, found)
         if at < len(tail):
-            problem = error(
-                SourceText(tail), at, "P030", "expected ',' and an attribute"
-            )
-            raise _in_place(instruction, tail, problem)
+            raise error(source, at, "P030", "expected ',' and an attribute")
         found.pop("control-predecessors", None)
     return found
 
@@ -88,22 +79,6 @@ def _split_simple(tail: str) -> dict[str, str] | None:
         at = match.end()
     found.pop("control-predecessors", None)
     return found
-
-
-def _in_place(instruction: Instruction, tail: str, problem: ParseError) -> ParseError:
-    """The problem with the column that it has in the instruction's line."""
-    module = instruction.computation.module
-    location = problem.location
-    if module.source is None or not instruction.line or location is None:
-        return problem
-    start = module.source.offset_of_line(instruction.line)
-    within = module.source.text.find(tail, start) - start
-    place = module.source.location_in_line(
-        instruction.line, within + location.column if within >= 0 else 1
-    )
-    return ParseError(
-        problem.message, code=problem.code, location=place, hint=problem.hint
-    )
 
 
 def read_attributes(source: SourceText, at: int, found: dict[str, str]) -> int:

@@ -9,9 +9,11 @@ nesting is bounded by `MAXIMUM_DEPTH`, not by Python's.
 
 from __future__ import annotations
 
+import copyreg
 import re
+from collections.abc import Callable
 
-from hlo_passes.errors import ParseError
+from hlo_passes.ir.lexical import error, skip_trivia
 from hlo_passes.ir.shapes import (
     BITS,
     PRIMITIVE_TYPES,
@@ -26,7 +28,6 @@ from hlo_passes.source import SourceText
 #: grammar; no compiler output comes near either).
 MAXIMUM_DEPTH = 256
 
-TRIVIA = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 _TYPE = re.compile(r"[a-z][a-z0-9]*(?=[ \t\r\n]*\[)")
 _GAP = r"(?:[ \t\r\n]|/\*(?:[^*]|\*(?!/))*\*/|//[^\n]*\n)*"
 _COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
@@ -72,17 +73,12 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
-def error(
-    source: SourceText, offset: int, code: str, message: str, hint: str = ""
-) -> ParseError:
-    """A ParseError at an offset of a source."""
-    return ParseError(message, code=code, location=source.location(offset), hint=hint)
+def _pickled(shape: Shape) -> tuple[Callable[[str], Shape], tuple[str]]:
+    return parse_shape, (shape.text,)
 
 
-def skip_trivia(text: str, at: int) -> int:
-    """Past blanks and comments. An unterminated comment is left where it stands."""
-    match = TRIVIA.match(text, at)
-    return match.end() if match else at
+# A shape is pickled as its text: no nesting is too deep, equal ones stay one object.
+copyreg.pickle(Shape, _pickled)
 
 
 def read_shape(source: SourceText, at: int) -> tuple[Shape, int]:
