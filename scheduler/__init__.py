@@ -1,4 +1,4 @@
-"""What collectives, GEMMs and fusions cost, and the scheduler that stands on it.
+"""What collectives, GEMMs and fusions cost, and the scheduler that uses these prices.
 
 report = scheduler.estimate(module, target="h100_sxm", topology="1x2x8")
 for row in report.rows: row.name, row.node_cost_us, row.latency_us, row.model

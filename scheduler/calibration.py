@@ -7,8 +7,8 @@
 
 For a fixed chunk size the model is linear in launch, round trip, preparation and wire
 time per byte, so the fit is a least-squares problem (relative errors, no constant
-below zero), solved for every power of two from 64 KiB to 64 MiB as the chunk size. A
-constant that the rows cannot tell from another keeps the target's value, and the
+below zero), solved with every power of two from 64 KiB to 64 MiB as the chunk size. A
+constant that the rows cannot separate from another keeps the target's value, and the
 result says so.
 """
 
@@ -41,7 +41,7 @@ _PARAMETERS: Final = (
     "chunk_prep_us",
     "wire_us_per_byte",
 )
-#: Relative residual above which a fit says little of what was measured.
+#: Relative residual above which a fit does not describe the measurements.
 _POOR_RMS: Final = 0.2
 _RANK_TOLERANCE: Final = 1e-9
 
@@ -52,10 +52,11 @@ class Measurement:
 
     Attributes:
         kind: synchronous opcode.
-        size_bytes: message: gathered result, reduced array, whole input, operand.
+        size_bytes: of the message: gathered result, reduced array, whole input,
+            operand.
         us: measured time.
-        devices: of one group.
-        hosts: that the group touches.
+        devices: in one group.
+        hosts: that the group spans.
     """
 
     kind: str
@@ -74,7 +75,7 @@ class Measurement:
 
     @property
     def steps(self) -> float:
-        """Steps past a host's border, rounds counted."""
+        """Steps that cross a host's border, over all rounds."""
         if self.kind == "collective-permute":
             return 1.0
         per_host = max(1, self.devices // self.hosts)
@@ -85,7 +86,7 @@ class Measurement:
 
     @property
     def memory_bytes(self) -> float:
-        """Bytes through HBM."""
+        """Bytes that go through HBM."""
         ranks = self.devices
         factor = {
             "all-gather": (3 * ranks - 1) / ranks,
@@ -98,12 +99,12 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """What a fit found.
+    """The result of a fit.
 
     Attributes:
         target: the GPU measured on.
-        options: latency options by XLA's name; floats, as the fit gives them.
-        held: options that the rows cannot tell apart and that kept their value.
+        options: latency options under XLA's names; floats, as fitted.
+        held: options that the rows cannot separate; they kept their value.
         rows: the measurements.
         fitted_us: the model's time of each.
     """
@@ -116,7 +117,7 @@ class Calibration:
 
     @property
     def residuals_us(self) -> tuple[float, ...]:
-        """Measured minus fitted, us."""
+        """Measured minus fitted time, us."""
         return tuple(r.us - f for r, f in zip(self.rows, self.fitted_us, strict=True))
 
     @property
@@ -133,7 +134,7 @@ class Calibration:
         return self.relative_rms > _POOR_RMS
 
     def to_json(self) -> dict[str, object]:
-        """The machine-readable form."""
+        """The JSON form."""
         return {
             "target": self.target,
             "options": self.options,
@@ -158,7 +159,7 @@ class Calibration:
 def read_measurements(path: str) -> tuple[Measurement, ...]:
     """Read the CSV; lines that start with `#` are comments.
 
-    Raises UsageError U001 (no such file), U214 (a row that is no measurement).
+    Raises UsageError U001 (no such file), U214 (a row that is not a measurement).
     """
     text = read_text(path)
     numbered = [
@@ -186,7 +187,7 @@ def _refuse(path: str, line: int, what: str) -> UsageError:
     return UsageError(
         f"{path}:{line}: {what}",
         code="U214",
-        hint=f"columns {','.join(_COLUMNS)}; kind is one of {', '.join(_KINDS)}",
+        hint=f"columns {','.join(_COLUMNS)}; kind must be one of {', '.join(_KINDS)}",
     )
 
 
@@ -198,14 +199,14 @@ def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measuremen
         )
         us = float(row["us"] or "")
     except ValueError as problem:
-        what = "bytes, devices and hosts are whole numbers, us is a number"
+        what = "bytes, devices and hosts must be whole numbers, us a number"
         raise _refuse(path, line, what) from problem
     if kind not in _KINDS:
-        raise _refuse(path, line, f"{kind!r} is no collective of the model")
+        raise _refuse(path, line, f"{kind!r} is not a collective that the model knows")
     if not (size >= 0 and 0 < us < math.inf and devices >= 2 and hosts <= devices):
         raise _refuse(path, line, "a size, time or count is out of range")
     if hosts < 2:
-        what = f"hosts is {hosts}: these constants are of collectives across hosts"
+        what = f"hosts is {hosts}: these constants describe collectives across hosts"
         raise _refuse(path, line, what)
     return Measurement(kind, size, us, devices, hosts)
 
@@ -225,7 +226,7 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
         ]
     )
     best: tuple[float, int, np.ndarray, tuple[int, ...], np.ndarray] | None = None
-    # The target's own chunk size first: it wins where the rows do not care.
+    # The target's own chunk size comes first, so it wins a tie.
     for chunk in (default.chunk_size_bytes, *_CHUNK_BYTES):
         matrix = _design(rows, chunk)
         free = _independent(matrix / measured[:, None])
@@ -257,7 +258,7 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
 
 
 def _design(rows: Sequence[Measurement], chunk_bytes: int) -> np.ndarray:
-    """One row per measurement: what launch, rtt, prep and wire are multiplied with."""
+    """One row per measurement: the factors of launch, rtt, prep and wire."""
     return np.array(
         [
             [
@@ -272,7 +273,7 @@ def _design(rows: Sequence[Measurement], chunk_bytes: int) -> np.ndarray:
 
 
 def _independent(matrix: np.ndarray) -> tuple[int, ...]:
-    """Columns that the rows can tell apart; launch and wire before rtt and prep."""
+    """Columns that the rows can separate; launch and wire come before rtt and prep."""
     norms = np.linalg.norm(matrix, axis=0)
     chosen: list[int] = []
     for column in (0, 3, 1, 2):
@@ -293,7 +294,7 @@ def _fit(
     start: np.ndarray,
     free: tuple[int, ...],
 ) -> np.ndarray:
-    """Non-negative least squares of relative errors: the best of all supports."""
+    """Least squares of relative errors without negatives: the best of all supports."""
     held = [k for k in range(len(start)) if k not in free]
     rest = (wanted - matrix[:, held] @ start[held]) / measured
     scaled = matrix / measured[:, None]
@@ -302,7 +303,8 @@ def _fit(
         for support in itertools.combinations(free, size):
             columns = list(support)
             norms = np.linalg.norm(scaled[:, columns], axis=0)
-            # With no column left, constants held at the target's own exceed the rows.
+            # Without any column left, the constants that are held already exceed the
+            # rows.
             solution = np.zeros(0)
             if columns:
                 solution, *_ = np.linalg.lstsq(
@@ -320,7 +322,7 @@ def _fit(
 
 
 def calibration_text(found: Calibration) -> str:
-    """The fit as a person reads it."""
+    """The fit as text for a reader."""
     lines = [f"{found.target}: {len(found.rows)} rows", ""]
     for name, value in found.options.items():
         held = "  (not determined by these rows)" if name in found.held else ""
@@ -336,13 +338,13 @@ def calibration_text(found: Calibration) -> str:
     lines += ["", f"relative residual, root mean square: {found.relative_rms:.2%}"]
     if found.is_poor:
         lines.append(
-            "these constants do not describe the rows: noise, outliers or few sizes"
+            "these constants do not fit the rows: noise, outliers or too few sizes"
         )
     return "\n".join(lines) + "\n"
 
 
 def target_with_network(name: str, found: Calibration) -> str:
-    """The target's description with the constants found, for `--target=FILE`."""
+    """The target's description with the fitted constants, for `--target=FILE`."""
     kept = [
         line
         for line in target_text(name).splitlines()

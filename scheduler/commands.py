@@ -63,7 +63,7 @@ from hlo_passes.verify.verifier import verify
 
 
 def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
-    """What `estimate` and every command that stands on it take."""
+    """Add the arguments of `estimate` and of every command that prices a module."""
     parser.add_argument(
         "--target", default=DEFAULT_TARGET,
         help=f"{', '.join(target_names())}, or a .txtpb file",
@@ -73,11 +73,11 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
         help="partitions x hosts per partition x GPUs per host; default: one host",
     )  # fmt: skip
     parser.add_argument(
-        "--devices", type=positive, help="in place of the module's count"
+        "--devices", type=positive, help="number of devices, instead of the module's"
     )
     parser.add_argument(
         "--estimator", default="",
-        help=f"{', '.join(ESTIMATOR_NAMES)}; several joined by '+'",
+        help=f"{', '.join(ESTIMATOR_NAMES)}; join several with '+'",
     )  # fmt: skip
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
     parser.add_argument("--profile", default="", metavar="FILE", help="PGLE profile")
@@ -87,7 +87,7 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--extended", action="store_true",
-        help="formulas of ours where XLA's model gives up, marked as such",
+        help="use formulas of our own where XLA's model gives up; they are marked",
     )  # fmt: skip
     parser.add_argument(
         "--every-module", action="store_true",
@@ -96,7 +96,7 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--xla-version", default=DEFAULT_XLA_VERSION, choices=XLA_VERSIONS,
-        help="whose behaviour to follow; from 0.12 on the topology sets the partition",
+        help="XLA release to follow; from 0.12 on the topology sets the partition",
     )  # fmt: skip
     parser.add_argument(
         "--collective-perf-table", default="", metavar="FILE",
@@ -109,7 +109,7 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check_estimator_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse, before the work, files that are not there or that no estimator reads.
+    """Refuse, before any work, files that are missing or that no estimator reads.
 
     Raises UsageError U001, U209, U219.
     """
@@ -123,7 +123,7 @@ def check_estimator_arguments(arguments: argparse.Namespace) -> None:
 
 
 def settings_of(arguments: argparse.Namespace, module: Module) -> EstimatorSettings:
-    """The settings that `add_estimator_arguments` read."""
+    """The settings from the arguments of `add_estimator_arguments`."""
     topology = topology_for(module, arguments.topology, arguments.devices)
     part = target(arguments.target)
     collectives, matmuls = arguments.collective_perf_table, arguments.matmul_perf_table
@@ -149,13 +149,16 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(target=None)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
-        "--rows", type=positive, default=DEFAULT_ROWS, help="of the table"
+        "--rows", type=positive, default=DEFAULT_ROWS, help="rows of the table"
     )
     parser.add_argument(
-        "--plot", metavar="FILE.png|svg", help="latency against message size"
+        "--plot", metavar="FILE.png|svg", help="plot latency against message size"
     )
     parser.add_argument(
-        "--compare-targets", default="", metavar="A,B,C", help="side by side"
+        "--compare-targets",
+        default="",
+        metavar="A,B,C",
+        help="compare targets side by side",
     )
     parser.add_argument(
         "--write-profile", metavar="FILE",
@@ -174,9 +177,9 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
         arguments.target = DEFAULT_TARGET
     elif names:
         raise UsageError(
-            f"--target={arguments.target} beside --compare-targets",
+            f"--target={arguments.target} and --compare-targets exclude each other",
             code="U224",
-            hint="one of them: --compare-targets names all that are priced",
+            hint="give one of them; --compare-targets lists every target to price",
         )
     names = names or [arguments.target]
     for name in names:
@@ -226,11 +229,16 @@ def _write_profile(
 def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input", metavar="ROWS.csv",
-        help="columns kind, bytes, us, devices, hosts",
+        help="CSV with columns kind, bytes, us, devices, hosts",
     )  # fmt: skip
-    parser.add_argument("--target", default=DEFAULT_TARGET, help="the GPU measured on")
     parser.add_argument(
-        "-o", "--output", metavar="FILE.txtpb", help="the target with what was found"
+        "--target", default=DEFAULT_TARGET, help="the GPU that was measured"
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        metavar="FILE.txtpb",
+        help="write the target with the fitted constants",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
@@ -254,7 +262,7 @@ ESTIMATE = Command(
 )
 CALIBRATE = Command(
     "calibrate",
-    "fit the latency model to measured rows",
+    "fit the latency model to measurements",
     _configure_calibrate,
     _run_calibrate,
 )

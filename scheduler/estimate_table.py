@@ -1,4 +1,4 @@
-"""An estimate as a person reads it: dearest first, totals by kind, what is unknown.
+"""An estimate as text: most expensive first, totals by kind, and what is unknown.
 
 node us  latency us  model          instruction
   1.000     310.200  sol/ring       %all-gather-start (main)
@@ -17,7 +17,7 @@ DEFAULT_ROWS: Final = 20
 
 
 def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
-    """The whole text."""
+    """The table and its totals as one text."""
     dearest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
     shown = [row for row in dearest if _weight(row) > 0]
     parts = [
@@ -45,7 +45,7 @@ def _us(value: float | None) -> str:
 
 
 def _columns(lines: Sequence[Sequence[str]], right: int) -> list[str]:
-    """Lines with aligned columns, the first `right` of them flush right."""
+    """Lines with aligned columns; the first `right` columns are flush right."""
     if not lines:
         return []
     widths = [max(len(line[k]) for line in lines) for k in range(len(lines[0]))]
@@ -110,7 +110,7 @@ def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
 
 
 def comparison_text(reports: Sequence[EstimateReport]) -> str:
-    """Collectives and totals of several targets side by side, us."""
+    """Collectives and totals of several targets side by side, in us."""
     names = [report.target for report in reports]
     lines: list[tuple[str, ...]] = [(*names, "instruction")]
     for rows in zip(*(report.rows for report in reports), strict=True):

@@ -1,9 +1,9 @@
-"""Every instruction of a module, priced.
+"""Prices for every instruction of a module.
 
     report = estimate(module, target="h100_sxm", topology="1x2x8")
     report.rows[0].node_cost_us, report.rows[0].model
 
-Priced are the computations that XLA schedules: the entry, bodies and conditions of
+It prices the computations that XLA schedules: the entry, bodies and conditions of
 loops, branches, called computations; not the bodies of fusions and reductions.
 """
 
@@ -28,16 +28,16 @@ _CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 @dataclass(frozen=True, slots=True)
 class EstimateRow:
-    """One instruction.
+    """One instruction and its price.
 
     Attributes:
         computation: its name.
         name: of the instruction.
         opcode: as printed.
-        node_cost_us: how long it holds its resource; of a synchronous collective its
+        node_cost_us: how long it holds its resource; for a synchronous collective its
             whole time.
         latency_us: from an async start to its done, None for anything else.
-        model: who answered: for a start the latency, else the cost.
+        model: that gave the price: for a start that of the latency, else of the cost.
         reason: why a better model had no answer, '' where it had.
     """
 
@@ -112,16 +112,16 @@ def estimate(
 
     Args:
         module: any HLO module, scheduled or not.
-        target: name of a GPU or a description file.
-        topology: `PxHxG`; one host with the module's devices when empty.
-        estimator: names joined by '+', or an estimator made elsewhere.
+        target: name of a GPU, or a description file.
+        topology: `PxHxG`; if empty, one host with the module's devices.
+        estimator: names joined by '+', or an estimator object.
         options: of the analytical model.
         costs: file of the table estimator.
         profile: file of the profile estimator.
-        extended: answer where XLA's model gives up.
+        extended: give a price where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
         xla_version: the release to follow.
-        devices: in place of the number the module asks for.
+        devices: instead of the number that the module asks for.
 
     Raises UsageError for unknown names and values out of range.
     """

@@ -1,6 +1,6 @@
-"""Latency against message size, drawn: the S-curve of a module's collectives.
+"""Plots of latency against message size: the S-curve of a module's collectives.
 
-Needs matplotlib, the extra `plot`.
+It needs matplotlib, the extra `plot`.
 
 Regimes of a ring (see docs/s_curve.md): launch-bound, round-trip-bound,
 bandwidth-bound.
@@ -46,8 +46,9 @@ class Curve:
         sizes_bytes: message sizes, ascending.
         latencies_us: of each size.
         points: (size, latency) of the module's own collectives.
-        regimes: borders between them; () inside a partition, where a table answers.
-        model: who answered.
+        regimes: borders between them; () inside a partition, where a table gives the
+            latency.
+        model: that gave the latency.
     """
 
     label: str
@@ -84,7 +85,7 @@ def sweep_sizes() -> tuple[int, ...]:
 def collective_curves(
     collectives: Sequence[Collective], models: Sequence[CollectiveModel]
 ) -> list[Curve]:
-    """One curve per kind, groups and target; what has no model is left out."""
+    """One curve per kind, groups and target; those without a model are skipped."""
     kinds: dict[tuple[str, str, str], list[Collective]] = {}
     for collective in collectives:
         groups = collective.groups.to_text() if collective.groups else ""
@@ -147,7 +148,7 @@ def resized(collective: Collective, size_bytes: int) -> Collective:
 
 
 def _regimes(model: CollectiveModel, collective: Collective) -> tuple[Border, ...]:
-    """Where launch, round trips and bandwidth take over from one another.
+    """Where launch, round trips and bandwidth each start to dominate.
 
     Wire time is linear in the message, launch and round trips do not depend on it, and
     up to one chunk per step neither does preparation.
@@ -176,7 +177,7 @@ def plot_module(
     Args:
         module: whose collectives are drawn; its own sizes are marked.
         models: one per target.
-        file_format: of `FORMATS`.
+        file_format: one of `FORMATS`.
 
     Raises UsageError U210 (matplotlib is missing), U211 (nothing to draw).
     """
@@ -185,13 +186,13 @@ def plot_module(
         raise UsageError(
             "the module has no collective that the model can draw",
             code="U211",
-            hint="--extended answers where XLA's model gives up",
+            hint="--extended gives a price where XLA's model gives up",
         )
     return draw(curves, file_format)
 
 
 def draw(curves: Sequence[Curve], file_format: str) -> bytes:
-    """The picture: latency above, algorithm bandwidth below."""
+    """Draw latency above and algorithm bandwidth below."""
     figure = new_figure((9.0, 9.0))
     latency, bandwidth = figure.subplots(2, 1, sharex=True)
     for number, curve in enumerate(curves):
@@ -231,14 +232,14 @@ def draw(curves: Sequence[Curve], file_format: str) -> bytes:
 def plot_format(path: str) -> str:
     """The picture format that a file's name asks for.
 
-    Raises UsageError U212 for another kind of file, U003 for one not to be written.
+    Raises UsageError U212 for another kind of file, U003 if it cannot be written.
     """
     suffix = pathlib.PurePath(path).suffix.removeprefix(".")
     if suffix not in FORMATS:
         raise UsageError(
             f"--plot={path}: cannot draw this kind of file",
             code="U212",
-            hint=f"a name that ends in .{' or .'.join(FORMATS)}",
+            hint=f"use a name that ends in .{' or .'.join(FORMATS)}",
         )
     check_writable(path)
     return suffix
@@ -258,7 +259,7 @@ def new_figure(size_inches: tuple[float, float]) -> Any:
 
 
 def picture_bytes(figure: Any, file_format: str) -> bytes:
-    """The figure as a file: no date and fixed ids, so that equal ones are equal."""
+    """The figure as a file, without date and with fixed ids, to be reproducible."""
     buffer = io.BytesIO()
     metadata = {"Date": None} if file_format == "svg" else {"Software": None}
     importlib.import_module("matplotlib").rcParams["svg.hashsalt"] = "hlo-passes"

@@ -1,9 +1,9 @@
-"""The part of `hlo-passes diff` that tells schedule changes as moves, with their price.
+"""The part of `hlo-passes diff` that shows schedule changes as moves, with their price.
 
 schedule: step 140.0 us -> 100.0 us (40.0 us less), exposed 40.0 us -> 0.0 us
 %main
   %all-gather-start (all-gather): start 3 -> 1, 40.0 us earlier; done 4 -> 4
-    40.0 us less exposed: now beside it %dot
+    40.0 us less exposed: now overlaps %dot
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _DEFAULT_ROWS = 20
 
 @dataclass(frozen=True, slots=True)
 class ScheduleDiff:
-    """What became of a schedule: moves, what matters most to the step first.
+    """The changes of a schedule as moves, those that matter most to the step first.
 
-    `rows` is how many of them the text tells.
+    `rows` is how many of them the text lists.
     """
 
     before: Simulated
@@ -43,7 +43,7 @@ class ScheduleDiff:
     rows: int
 
     def to_text(self) -> str:
-        """For a reader: step and exposure, then the moves of each computation."""
+        """Step and exposure, then the moves of each computation, for a reader."""
         old, new = self.before.timeline, self.after.timeline
         lines = [
             f"schedule: step {_changed(old.step_time_us, new.step_time_us)}, "
@@ -59,7 +59,7 @@ class ScheduleDiff:
         if more := len(timely) - len(told):
             lines.append(f"... {more} more; --rows={len(timely)} shows them")
         if silent := len(self.moves) - len(timely):
-            lines.append(f"{silent} that take no time moved too; --json tells them")
+            lines.append(f"{silent} that take no time moved too; --json lists them")
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -98,14 +98,14 @@ def _move_lines(move: Move) -> list[str]:
 
 
 class _View:
-    """What `hlo-passes diff` finds in the group `hlo_passes.schedule_views`."""
+    """The view that `hlo-passes diff` finds in `hlo_passes.schedule_views`."""
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments that say what instructions cost."""
+        """Add the arguments that say what instructions cost."""
         add_estimator_arguments(parser)
         add_rules_arguments(parser)
         parser.add_argument(
-            "--rows", type=int, default=_DEFAULT_ROWS, help="moves that the text tells"
+            "--rows", type=int, default=_DEFAULT_ROWS, help="moves to list"
         )
 
     def compare(

@@ -1,12 +1,12 @@
 """Two schedules of one module compared: what moved, and what that bought.
 
     %all-gather-start.3  48 -> 36, starts 85.2 us earlier; exposed 90.1 -> 4.9 us
-    %fusion.7            40 -> 44, starts 2.1 us later; now beside %all-gather-start.3
+    %fusion.7            40 -> 44, starts 2.1 us later; now overlaps %all-gather-start.3
 
-Positions count from 0 among the instructions that both schedules have, so that what
-appeared or went moves nothing. Of all that one could call moved, the fewest
-instructions that explain the new order are told (see `hlo_passes.analysis.module_diff`)
-and every collective whose exposure changed, wherever it stands.
+Positions count from 0 among the instructions that both schedules have, so that an
+added or removed instruction does not count as a move. Many sets of moves explain a
+new order; the smallest one is reported (see `hlo_passes.analysis.module_diff`), and
+with it every collective whose exposure changed, wherever it is.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from hlo_passes.scheduler.simulation.timeline import (
     Timeline,
 )
 
-#: Times that differ by less are the same: a reader would see 0.0 us.
+#: Times that differ by less count as the same: a reader would see 0.0 us.
 SAME_US: Final = 0.05
-#: Said of a move that can buy nothing by itself.
+#: The text for a move that cannot save time by itself.
 TAKES_NO_TIME: Final = "takes no time"
-#: Neighbours that a sentence names before it counts the rest.
+#: Neighbours that a sentence lists before it counts the rest.
 _NAMED: Final = 3
 
 
@@ -48,14 +48,14 @@ class Move:
     Attributes:
         computation: its name in the later module.
         name: of the instruction; of an asynchronous collective its start.
-        opcode: as printed; of a collective the operation.
-        position_before: its place; of a collective that of its start.
+        opcode: as printed; for a collective, the operation.
+        position_before: its place; for a collective, that of its start.
         position_after: the same in the later schedule.
         start_before_us: when it begins, on its computation's clock.
         start_after_us: the same in the later schedule.
         done_before: place of the done, None for what has none.
         done_after: the same in the later schedule.
-        exposed_before_us: exposure in a whole step, None for what is no collective.
+        exposed_before_us: exposure in a whole step, None for anything but a collective.
         exposed_after_us: the same in the later schedule.
         bought: what the move gained or lost, as a clause.
     """
@@ -75,7 +75,7 @@ class Move:
 
     @property
     def positions_earlier(self) -> int:
-        """By how many places it went up; negative: down."""
+        """By how many places it moved up; negative if it moved down."""
         return self.position_before - self.position_after
 
     @property
@@ -85,7 +85,7 @@ class Move:
 
     @property
     def saved_us(self) -> float:
-        """Exposure of a step that went; negative: that came; 0 for no collective."""
+        """Exposure of a step that it saves; negative if it adds some."""
         return (self.exposed_before_us or 0.0) - (self.exposed_after_us or 0.0)
 
     def to_json(self) -> dict[str, Any]:
@@ -128,13 +128,13 @@ def _common_computations(
 
 
 def _names_in(one: Computation, other: Computation) -> list[str]:
-    """Names of one computation that the other has too."""
+    """Names in one computation that the other has too."""
     known = {i.name for i in other.instructions}
     return [i.name for i in one.instructions if i.name in known]
 
 
 class _State:
-    """One computation of one side, with what the comparison asks of it."""
+    """One computation of one side, with the facts that the comparison needs."""
 
     def __init__(self, side: Simulated, computation: Computation) -> None:
         name = computation.name
@@ -158,7 +158,7 @@ class _State:
 
     @cached_property
     def issue_us(self) -> Mapping[str, float]:
-        """When the compute lane comes to each instruction; also to what takes none."""
+        """When the compute lane reaches each instruction, even if it takes no time."""
         clock = 0.0
         found: dict[str, float] = {}
         for instruction in self.computation.instructions:
@@ -195,7 +195,7 @@ class _Comparison:
         self.new_place = {name: k for k, name in enumerate(self.new_order)}
 
     def moves(self) -> Iterator[Move]:
-        """Collectives that moved or changed, then what else moved."""
+        """Collectives that moved or changed, then everything else that moved."""
         found = diff_computations(self.old.computation, self.new.computation)
         moved = dict.fromkeys(m.name for m in found.moved)
         pairs: dict[str, CollectiveRow] = {}
@@ -247,13 +247,13 @@ class _Comparison:
             return text
         came, went = self._beside(row.name, done)
         if saved > 0 and came:
-            return f"{text}: now beside it {_listed(came)}"
+            return f"{text}: now overlaps {_listed(came)}"
         if saved < 0 and went:
-            return f"{text}: no longer beside it {_listed(went)}"
+            return f"{text}: no longer overlaps {_listed(went)}"
         return f"{text}: {row.cause}"
 
     def _beside(self, start: str, done: str) -> tuple[list[str], list[str]]:
-        """What came between start and done, and what went, the longest first."""
+        """What moved between start and done, and what left, the longest first."""
         old = self.old_order[self.old_place[start] + 1 : self.old_place[done]]
         new = self.new_order[self.new_place[start] + 1 : self.new_place[done]]
         return (
@@ -264,7 +264,7 @@ class _Comparison:
     def _open_windows(
         self, pairs: Mapping[str, CollectiveRow], place: Mapping[str, int]
     ) -> list[tuple[str, ...]]:
-        """Of each place the collectives in flight there."""
+        """The collectives in flight at each place."""
         begins: dict[int, list[str]] = {}
         ends: dict[int, list[str]] = {}
         for name, row in pairs.items():
@@ -298,17 +298,17 @@ class _Comparison:
         )
 
     def _cover(self, name: str, old: Sequence[str], new: Sequence[str]) -> str:
-        """What an instruction runs beside now, and no longer."""
+        """What an instruction now overlaps, and what it no longer overlaps."""
         if self.new.length_us(name) <= 0.0:
             return TAKES_NO_TIME
         came = [each for each in new if each not in old]
         went = [each for each in old if each not in new]
         parts: list[str] = []
         if came:
-            parts.append(f"now beside {_listed(came)}")
+            parts.append(f"now overlaps {_listed(came)}")
         if went:
-            parts.append(f"no longer beside {_listed(went)}")
-        return "; ".join(parts) or "beside the same collectives"
+            parts.append(f"no longer overlaps {_listed(went)}")
+        return "; ".join(parts) or "overlaps the same collectives"
 
 
 def _longest(state: _State, known: set[str], names: Sequence[str]) -> list[str]:

@@ -8,19 +8,19 @@ from hlo_passes.scheduler.page.encoding import sentence, time_text
 from hlo_passes.scheduler.simulation.timeline import CauseKind, CollectiveRow, Timeline
 
 _LABELS: Final[dict[CauseKind, str]] = {
-    "hidden": "Rests of collectives that are as good as hidden",
+    "hidden": "Leftovers of collectives that are almost fully hidden",
     "synchronous": "Synchronous: the device waits for all of it",
     "queued": "Queued behind another collective on its stream",
-    "nothing-left": "Nothing is left that could run beside it",
+    "nothing-left": "No work is left that could overlap it",
     "start-waits": "It starts late: its operand is not ready earlier",
     "done-needed": "Its result is needed at once",
     "start-and-done": "It starts late and its result is needed at once",
-    "window-short": "Work stands beside it, but not enough",
+    "window-short": "Some work overlaps it, but not enough",
 }
 
 
 def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
-    """Exposed time of a step by cause, the dearest first; nothing of what is free."""
+    """Exposed time of a step by cause, most expensive first; zero ones are left out."""
     totals: dict[CauseKind, list[float]] = {}
     for row in timeline.collectives:
         if row.total_exposed_us > 0.0:
@@ -38,7 +38,7 @@ def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
 
 
 def verdict(timeline: Timeline) -> str:
-    """What a step loses to communication, the dearest case of it, and the bound."""
+    """One sentence on what communication costs the step, its worst case, the bound."""
     step, exposed = timeline.step_time_us, timeline.exposed_us
     if not timeline.collectives:
         return "This module has no collectives; nothing waits for communication."
@@ -50,10 +50,10 @@ def verdict(timeline: Timeline) -> str:
     )
     worst = timeline.worst(1)
     if worst:
-        said += f" The dearest is {_named(worst[0])}: {sentence(worst[0].cause)}"
+        said += f" The most expensive is {_named(worst[0])}: {sentence(worst[0].cause)}"
     gap = timeline.times.gap_us
     return (
-        f"{said} A better order could gain {time_text(gap)} at most "
+        f"{said} A better order could save at most {time_text(gap)} "
         f"(bound by {timeline.times.bound_by})."
     )
 
@@ -82,9 +82,9 @@ def verdict_of_two(before: Timeline, after: Timeline) -> str:
     gained, best = max(changes, key=lambda c: c[0])
     lost, worst = min(changes, key=lambda c: c[0])
     if round(gained, 3) > 0.0:
-        said += f" Most gained %{best.name}: {time_text(gained)} less exposed."
+        said += f" The largest gain is %{best.name}: {time_text(gained)} less exposed."
     if round(lost, 3) < 0.0:
-        said += f" Most lost %{worst.name}: {time_text(-lost)} more."
+        said += f" The largest loss is %{worst.name}: {time_text(-lost)} more."
     return said
 
 

@@ -19,15 +19,15 @@ from hlo_passes.verify.verifier import verify
 
 
 def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
-    """Tell what moved on stdout, and draw both where `--html` asks for it.
+    """Print what moved on stdout, and draw both schedules if `--html` asks for it.
 
-    Raises UsageError U222 for what shows one schedule only.
+    Raises UsageError U222 for options that show one schedule only.
     """
     if arguments.trace:
         raise UsageError(
             "--trace shows one schedule, --against makes two",
             code="U222",
-            hint="one trace for each, without --against",
+            hint="write one trace for each, without --against",
         )
     module = read_module(arguments.against)
     verify(module, allow_unknown=True)

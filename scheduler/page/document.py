@@ -1,4 +1,4 @@
-"""The page itself: template, style, scripts and data in one text.
+"""The page itself: template, style, scripts and data joined into one text.
 
     pathlib.Path("step.html").write_text(render_page(Side(timeline, module=module)))
 
@@ -31,7 +31,7 @@ from hlo_passes.scheduler.schedule_moves import (
 from hlo_passes.scheduler.simulation.notes import concerns_headline
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
-#: In the order in which they use each other.
+#: In order of use: each script comes after those that it needs.
 _SCRIPTS: Final = (
     "elements", "numbers", "model", "spans", "viewport", "paint", "view", "memory",
     "overview", "pointer", "keyboard", "headline", "details", "tables", "app",
@@ -44,13 +44,13 @@ def render_page(
     """A page of one timeline, or of two side by side.
 
     Args:
-        side: what is drawn; with `before`, the state afterwards.
+        side: what is drawn; with `before`, the later state.
         before: an earlier state of the same module.
-        moves: what moved, where it is known already.
+        moves: what moved, if it is known already.
     """
     sides = [side] if before is None else [before, side]
     data = _page_data(sides, _moves(sides) if moves is None else moves)
-    # '<' would end the element that holds the data, were it to stand in a name.
+    # A '<' in a name would close the element that holds the data.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     text = text.replace("<", "\\u003c").replace("\N{LINE SEPARATOR}", "\\u2028")
     script = "\n".join((_DATA / f"{name}.js").read_text("utf-8") for name in _SCRIPTS)
@@ -59,7 +59,8 @@ def render_page(
         page.replace("@TITLE@", html.escape(data["title"]))
         .replace("@STYLE@", (_DATA / "page.css").read_text("utf-8"))
         .replace("@SCRIPT@", script)
-        # Last: names of instructions are nobody's place to be replaced.
+        # Insert the data last, so that no instruction's name is taken for a
+        # placeholder.
         .replace("@DATA@", text)
     )
 
@@ -97,7 +98,7 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
 
 
 def _moves(sides: Sequence[Side]) -> tuple[Move, ...]:
-    """What moved from the first side to the last; nothing without their modules."""
+    """What moved from the first side to the last; nothing if modules are missing."""
     first, last = sides[0], sides[-1]
     if first is last or first.module is None or last.module is None:
         return ()
@@ -113,7 +114,7 @@ def _told(moves: Sequence[Move]) -> dict[str, Any]:
         for move in moves
         if move.bought != TAKES_NO_TIME
     ]
-    note = f"{len(told):,}, the dearest first"
+    note = f"{len(told):,}, most expensive first"
     if silent := len(moves) - len(told):
         note += f"; {silent:,} more take no time and are left out"
     return {"moves": told, "moves_note": note}

@@ -1,8 +1,8 @@
 """A timeline as the columns that the page draws from.
 
-Text and numbers only, each written once: per computation the names of its spans, and
-their times in whole nanoseconds, a start as the distance from the end of the span
-before it in its row. The script `data/model.js` reads it.
+The columns hold text and numbers only, each written once: per computation the names
+of its spans, and their times in whole nanoseconds, a start as the distance from the
+end of the span before it in its row. The script `data/model.js` reads them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hlo_passes.scheduler.simulation.timeline import (
     Timeline,
 )
 
-#: What the page tells apart by colour; its numbers index this.
+#: The kinds that the page shows in different colours; its numbers are indices here.
 KINDS: Final = ("compute", "loop", "copy", "hidden", "partial", "exposed", "wait")
 _KIND_OF_SPAN: Final = {
     "compute": "compute",
@@ -36,7 +36,7 @@ _KIND_OF_SPAN: Final = {
     "collective": "exposed",
     "wait": "wait",
 }
-#: In place of the number of a span.
+#: Written instead of a span's number where there is none.
 NO_SPAN: Final = -1
 _NS_PER_US: Final = 1000
 _MICROSECONDS: Final = re.compile(r"(\d) us\b")
@@ -49,10 +49,10 @@ class Side:
 
     Attributes:
         timeline: what is drawn.
-        label: 'before', 'after'; '' where there is one side only.
-        source: where it came from, a file name as a rule.
-        module: what was simulated; it tells what loops run and where collectives come
-            from in the user's program. The page does without.
+        label: 'before', 'after'; '' if there is only one side.
+        source: where it came from, usually a file name.
+        module: what was simulated; it says what loops run and where collectives come
+            from in the user's program. The page also works without it.
     """
 
     timeline: Timeline
@@ -62,19 +62,19 @@ class Side:
 
 
 class Opcodes:
-    """Opcodes by number, shared by all sides."""
+    """Numbers for opcodes, shared by all sides."""
 
     def __init__(self) -> None:
         """Start with none."""
         self.numbers: dict[str, int] = {}
 
     def number(self, opcode: str) -> int:
-        """Its number, a new one if it has none."""
+        """The number of an opcode, a new one if it has none."""
         return self.numbers.setdefault(opcode, len(self.numbers))
 
 
 def encode_side(side: Side, opcodes: Opcodes) -> dict[str, Any]:
-    """All that the page knows of one side."""
+    """Everything that the page needs from one side."""
     timeline = side.timeline
     spans: dict[str, list[Span]] = {name: [] for name in timeline.computations}
     for span in timeline.spans:
@@ -85,7 +85,7 @@ def encode_side(side: Side, opcodes: Opcodes) -> dict[str, Any]:
     rows: dict[str, list[CollectiveRow]] = {name: [] for name in timeline.computations}
     for row in timeline.collectives:
         rows[row.computation].append(row)
-    # The entry first, then what costs a step most.
+    # The entry comes first, then the computations that cost a step most.
     order = sorted(
         timeline.computations.values(),
         key=lambda t: (t.name != timeline.entry, -t.step_time_us * t.executions),
@@ -156,7 +156,8 @@ def _computation(
         "collectives": [
             {
                 **_collective(row, side.timeline),
-                # What takes no time has no span; the table lists it all the same.
+                # An instruction that takes no time has no span; the table still lists
+                # it.
                 "span": number.get(row.name, NO_SPAN),
                 "waits_us": waits.get(row.done, []),
                 "op_name": op_names.get(row.name, ""),
@@ -188,7 +189,7 @@ def _times(rows: Iterable[Sequence[Span]]) -> tuple[list[int], list[int]]:
 
 
 def _waits(spans: Iterable[Span]) -> dict[str, list[list[float]]]:
-    """When the compute lane waits, by the instruction it stands at."""
+    """When the compute lane waits, by the instruction at which it waits."""
     waits: dict[str, list[list[float]]] = {}
     for span in spans:
         if span.kind == "wait":
@@ -229,23 +230,23 @@ def _op_names(
 
 
 def sentence(text: str) -> str:
-    """A clause with a capital and a full stop, its times in units that suit them."""
+    """A clause as a sentence: capital, full stop, and times in suitable units."""
     shown = readable(text)
     return f"{shown[:1].upper()}{shown[1:]}." if shown else ""
 
 
 def readable(text: str) -> str:
-    """Times told in plain microseconds ('35380.8 us') in units that suit them."""
+    """Replace times in plain microseconds ('35380.8 us') by suitable units."""
     return _MICROSECONDS.sub("\\1 \N{MICRO SIGN}s", units.readable(text))
 
 
 def time_text(us: float) -> str:
-    """A time for a sentence, in the unit that suits it."""
+    """A time for a sentence, in a suitable unit."""
     return readable(units.time_text(us))
 
 
 def _short(us: float) -> float:
-    """To the nanosecond: nothing smaller can be seen."""
+    """Round to the nanosecond: nothing smaller can be seen."""
     return round(us, 3)
 
 
@@ -254,8 +255,8 @@ def _callees(
 ) -> dict[str, dict[str, Any]]:
     """What control flow runs, by instruction: computations to open, trips, exposure.
 
-    The dearest computation comes first (of a loop the body, not the condition), and
-    trips and exposure are its.
+    The most expensive computation comes first (for a loop the body, not the condition),
+    and trips and exposure are those of this one.
     """
     found: dict[str, dict[str, Any]] = {}
     times = timeline.computations

@@ -3,7 +3,7 @@
     compute          [fusion.1][   ][fusion.2]
     communication 0      [all-gather-start.1 ]
 
-Above the compute lane stands one that shows only when the device waits: a done whose
+Above the compute lane is one that shows only when the device waits: a done whose
 collective is not finished, or a synchronous collective.
 """
 
@@ -16,16 +16,16 @@ from typing import Final, Literal
 
 from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
 
-#: Of a lane that shows when the device waits, and of any other.
+#: Roles of a lane: one that shows when the device waits, and any other.
 LaneRole = Literal["wait", "work"]
 _WAIT_LABEL: Final = "Exposed"
-#: Spans that overlap by less follow one another: sums of times are that inexact.
+#: Spans that overlap by less count as consecutive: sums of times are not exact.
 _TOUCHING_US: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Lane:
-    """One lane: rows of spans by start, no two of a row overlap."""
+    """One lane: rows of spans by start; no two spans of a row overlap."""
 
     label: str
     role: LaneRole
@@ -55,19 +55,19 @@ def lanes_of(timeline: Timeline, spans: Sequence[Span]) -> list[Lane]:
 
 
 def is_exposed_wait(span: Span) -> bool:
-    """Whether the compute lane does not compute while the span lasts."""
+    """Whether the device waits, and does not compute, while the span lasts."""
     return span.lane == COMPUTE_LANE and span.kind in ("wait", "collective", "transfer")
 
 
 def lane_label(lane: str, timeline: Timeline) -> str:
-    """'communication 0' -> 'Communication 0', without number where nothing queues."""
+    """'communication 0' -> 'Communication 0'; no number where nothing queues."""
     name, _, number = lane.rpartition(" ")
     shown = name if name and number.isdecimal() and timeline.streams == 0 else lane
     return shown[:1].upper() + shown[1:]
 
 
 def rows_of(spans: Iterable[Span]) -> tuple[tuple[Span, ...], ...]:
-    """Spread spans over as few rows as they need, each into the first that is free."""
+    """Spread spans over as few rows as possible, each into the first free one."""
     rows: list[list[Span]] = []
     free: list[int] = []
     busy: list[tuple[float, int]] = []

@@ -1,1 +1,1 @@
-"""A scheduled module, run on paper: what is exposed, and why."""
+"""A simulated run of a scheduled module: what is exposed, and why."""

@@ -1,15 +1,15 @@
-"""What a run adds up to: exposed, communication, serial time and the lower bound.
+"""The sums of a run: exposed, communication, serial time and the lower bound.
 
     exposed          waits of the compute lane, synchronous collectives included
-    serial           everything one after the other
+    serial           the sum if everything ran one after the other
     lower bound      the greatest of
-        compute          what the compute lane itself has to run
+        compute        all that the compute lane itself has to run
         one stream       all that a communication or compute stream has to run
-        critical path    the longest chain of instructions that need each other
+        critical path  the longest chain of instructions that depend on each other
 
-Loops count with their trips, and inside the first and the last of these a loop counts
-with the bound of its body. Whatever order the instructions are put into, with the same
-streams and the same choice of synchronous collectives, the step is not shorter.
+Loops count with their trips, and in the first and the last of these bounds a loop
+counts with the bound of its body. No order of the instructions makes the step
+shorter, as long as the streams and the synchronous collectives stay the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.engine import Run
 from hlo_passes.scheduler.simulation.program import Call, Work
 
-#: From this share of a bound on, what is no compute is told beside it.
+#: From this share of a bound on, time that is not compute is named with it.
 _TOLD: Final = 0.05
 #: Relative difference up to which two sums are the same.
 _ROUNDING: Final = 1e-9
@@ -33,7 +33,7 @@ _COMMUNICATION: Final = ("collective", "transfer")
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One run, what it called included, as one device sees it; us.
+    """The times of one run and of what it called, on one device; us.
 
     Attributes:
         step_us: how long it took.
@@ -41,11 +41,11 @@ class Account:
         exposed_us: the rest of it.
         other_exposed_us: of that, waits for copies and asynchronous computations.
         communication_us: latencies of collectives, sends and receives.
-        serial_us: everything one after the other.
+        serial_us: everything run one after the other.
         bound_us: the lower bound.
-        bound_by: what makes it, as `ComputationTimes` has it.
-        streams: by stream, what it has to run.
-        is_closed: whether all that is started in it also ends in it.
+        bound_by: what determines it, as in `ComputationTimes`.
+        streams: by stream, the time of what it has to run.
+        is_closed: whether everything started in it also ends in it.
     """
 
     step_us: float
@@ -78,7 +78,7 @@ class Accounts:
     Attributes:
         device: whose clock is read.
         queueing: whether a stream runs one thing after the other.
-        entry: the run after which nothing is in flight any more.
+        entry: the run that leaves nothing in flight.
     """
 
     device: int
@@ -137,7 +137,7 @@ class Accounts:
         )
 
     def _own(self, run: Run) -> _Own:
-        """What the works of one run add up to, without those of what it calls."""
+        """Sums over the works of one run, without those of what it calls."""
         own = _Own()
         for work in run.program.works:
             duration = self.duration_us(run, work)
@@ -154,7 +154,7 @@ class Accounts:
                 own.streams[work.stream] = own.streams.get(work.stream, 0.0) + duration
         own.exposed_us += sum(wait[self.device] for wait in run.outer_waits.values())
         if run is self.entry:
-            # What nobody asked for still has to end before the step does.
+            # A work that nobody waits for still has to end before the step does.
             own.exposed_us += run.elapsed[self.device] - run.lane_end[self.device]
         return own
 
@@ -220,7 +220,7 @@ class Accounts:
 
 
 def _or_step(us: float, step_us: float) -> float:
-    """A sum of the same times in another order: the step, if rounding parts them."""
+    """A sum of the same times in another order: the step, if only rounding differs."""
     return step_us if math.isclose(us, step_us, rel_tol=_ROUNDING) else us
 
 
@@ -260,6 +260,6 @@ def _callers_first(entry: Run) -> list[Run]:
 
 
 def _located(bound_by: str, computation: str) -> str:
-    """A callee's bound as its caller tells it: what it is, and in which callee."""
+    """A callee's bound for its caller: what it is, and in which callee."""
     what = bound_by.removeprefix(_COMPUTE_AND)
     return what if " in %" in what else f"{what} in %{computation}"

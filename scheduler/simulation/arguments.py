@@ -1,4 +1,4 @@
-"""Command lines that simulate: their arguments, and the timeline these ask for."""
+"""Arguments of the commands that simulate, and the timeline that they ask for."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from hlo_passes.scheduler.simulation.timeline import Timeline
 
 
 def add_rules_arguments(parser: argparse.ArgumentParser) -> None:
-    """What decides how a step is simulated."""
+    """Add the arguments that decide how a step is simulated."""
     parser.add_argument(
         "--streams", type=int, metavar="N",
-        help="communication streams, dealt to by turns; 0 for no queueing; default: "
-        "the module's own assignment",
+        help="number of communication streams; collectives are assigned round-robin; "
+        "0 for no queueing; default: the module's own assignment",
     )  # fmt: skip
     parser.add_argument(
         "--share-links", action="store_true",
@@ -32,8 +32,8 @@ def add_rules_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--branches", action="append", default=[], metavar="NAME=P,P,...",
-        help="how probable the branches of a conditional are; default: the dearest "
-        "one runs",
+        help="how probable the branches of a conditional are; default: the most "
+        "expensive one runs",
     )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def _probabilities(text: str, module: Module) -> tuple[str, tuple[float, ...]]:
     ]
     if name not in known:
         raise UsageError(
-            f"--branches={text}: the module has no conditional %{name}",
+            f"--branches={text}: the module does not have a conditional %{name}",
             code="U221",
             hint=nearest(name, known) or "as in --branches=cond.1=0.9,0.1",
         )
@@ -66,9 +66,9 @@ def _probabilities(text: str, module: Module) -> tuple[str, tuple[float, ...]]:
         return name, tuple(float(part) for part in listed.split(","))
     except ValueError:
         raise UsageError(
-            f"--branches={text}: {listed!r} are no probabilities",
+            f"--branches={text}: {listed!r} are not probabilities",
             code="U221",
-            hint="one number for each branch, as in cond.1=0.9,0.1",
+            hint="give one number for each branch, as in cond.1=0.9,0.1",
         ) from None
 
 

@@ -1,15 +1,15 @@
-"""Why a collective is exposed, in one word and one sentence.
+"""Why a collective is exposed: one word and one sentence.
 
     synchronous      the compute lane runs it itself
     queued           most of the wait comes from what its stream runs before it
     nothing-left     all independent compute already runs beside it
-    start-waits      it starts as soon as its operand is there, no sooner possible
+    start-waits      it starts as soon as its operand is ready and cannot start sooner
     done-needed      its result is needed at once
     start-and-done   both
     window-short     the order leaves room: it could start sooner or end later
 
-Independent is what neither feeds the start nor needs the done, in the same computation;
-a loop in it counts with all its iterations.
+A work is independent if it neither feeds the start nor needs the done and is in the
+same computation; a loop in that computation counts with all its iterations.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.program import Work
 from hlo_passes.scheduler.simulation.timeline import CauseKind, overlap_class
 
-#: Up to this share of an exposure, a slack or a rest of compute counts as none.
+#: Up to this share, an exposure, a slack or leftover compute counts as none.
 _NEGLIGIBLE: Final = 0.05
-#: From this share of an exposure on, what one could gain counts as its cause.
+#: From this share of an exposure on, a possible gain counts as its cause.
 _MAIN_SHARE: Final = 0.5
 _BITS_PER_BYTE: Final = 8
 
@@ -43,7 +43,7 @@ class Cause:
 
 @dataclass(slots=True)
 class Causes:
-    """Explains the works of one run."""
+    """Finds the causes for the works of one run."""
 
     run: Run
     placement: Placement
@@ -51,7 +51,7 @@ class Causes:
     _positions: dict[Instruction, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Find out what is independent of every exposed work, all in one sweep."""
+        """Find the independent work of every exposed work, all in one sweep."""
         order = self.run.program.order
         self._positions = {instruction: k for k, instruction in enumerate(order)}
         exposed = [
@@ -69,16 +69,16 @@ class Causes:
                 self._independent_us[work.number] = us
 
     def of(self, work: Work, latency_us: float) -> Cause:
-        """Why a work is exposed, or that it is not."""
+        """Why a work is exposed, or that it is hidden."""
         wait = self.placement.wait_us(work)
         if work.stream is None:
             return Cause("synchronous", _why_synchronous(work, wait))
         if work.done is None:
-            return Cause("hidden", "another iteration or computation awaits it")
+            return Cause("hidden", "another iteration or computation waits for it")
         if wait <= 0.0 or overlap_class(latency_us, wait) == "hidden":
             shown = max(0.0, latency_us - wait)
             return Cause(
-                "hidden", f"{_us(shown)} of {_us(latency_us)} run beside other work"
+                "hidden", f"{_us(shown)} of {_us(latency_us)} overlap other work"
             )
         queued = self.placement.begin_us(work) - self.placement.issue_us(work)
         if min(queued, wait) >= _MAIN_SHARE * wait:
@@ -92,7 +92,7 @@ class Causes:
     def _why_queued(self, work: Work, queued: float) -> str:
         behind = self.run.tickets[work.number].behind
         if behind is None:
-            return f"waits {_us(queued)} until all devices of its group have come to it"
+            return f"waits {_us(queued)} until all devices of its group have reached it"
         return (
             f"queued {_us(queued)} behind %{behind.instruction.name} on {work.stream}"
         )
@@ -112,11 +112,11 @@ class Causes:
             room = []
             if start_slack > _NEGLIGIBLE * wait:
                 room.append(
-                    f"{_us(start_slack)} of compute stand between {fed} and its start"
+                    f"{_us(start_slack)} of compute are between {fed} and its start"
                 )
             if done_slack > _NEGLIGIBLE * wait:
                 room.append(
-                    f"{_us(done_slack)} stand between its done and {needed}"
+                    f"{_us(done_slack)} are between its done and {needed}"
                     + self._next_in_line(work)
                 )
             text = f"{overlapped}, though " + ", and ".join(room)
@@ -135,7 +135,7 @@ class Causes:
     def _next_in_line(self, work: Work) -> str:
         """The collective that starts as soon as this one is done, if one does.
 
-        A scheduler that lets few of them fly at once asks for one to start the next.
+        A scheduler that allows few of them in flight makes one wait for the next.
         """
         assert work.done is not None
         done_at = self._positions[work.done]
@@ -153,7 +153,7 @@ class Causes:
     def _independent(
         self, works: Sequence[Work], costs: Sequence[float]
     ) -> Sequence[float]:
-        """Time, us, of all that neither feeds nor needs each work."""
+        """The time, in us, of all that neither feeds nor needs each work."""
         order, index = self.run.program.order, self._positions
         needs = [0] * len(order)  # bit w: needs the done of work w
         feeds = [0] * len(order)  # bit w: feeds the start of work w
@@ -190,7 +190,7 @@ class Causes:
         return (values.sum() - values @ bits).tolist()
 
     def _start_slack(self, work: Work) -> tuple[Instruction | None, float]:
-        """What a start waits for last, and the compute between the two, us."""
+        """The last thing a start waits for, and the compute between the two, us."""
         times, index = self.placement, self._positions
         seen: set[Instruction] = set()
         stack = [*work.instruction.operands, *work.instruction.control_predecessors]
@@ -209,7 +209,7 @@ class Causes:
         return feeder, times.busy_between(last, work.position)
 
     def _done_slack(self, work: Work) -> tuple[Instruction | None, float]:
-        """What needs a result first, and the compute before it, us."""
+        """The first thing that needs a result, and the compute before it, us."""
         times, index = self.placement, self._positions
         assert work.done is not None
         order = self.run.program.order
@@ -244,8 +244,8 @@ def _why_nothing_left(beside: float, latency_us: float) -> str:
         nearly = "" if beside <= 0.0 else "nearly "
         return f"nothing to overlap: {nearly}all compute here feeds it or needs it"
     return (
-        f"nothing left to overlap: the {_us(beside)} of compute that do not depend on "
-        f"it already run beside its {_us(latency_us)}"
+        f"nothing left to overlap: the {_us(beside)} of compute that does not depend "
+        f"on it already overlaps its {_us(latency_us)}"
     )
 
 

@@ -37,7 +37,7 @@ from hlo_passes.scheduler.sweep.command import (
 )
 from hlo_passes.verify.verifier import verify
 
-#: Lines of lanes are no wider than this, nor narrower than the other.
+#: The lines of lanes are at most and at least this wide.
 _WIDEST: Final = 160
 _NARROWEST: Final = 60
 
@@ -48,17 +48,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_rules_arguments(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
-        "--rows", type=positive, default=DEFAULT_ROWS, help="collectives to list"
+        "--rows",
+        type=positive,
+        default=DEFAULT_ROWS,
+        help="number of collectives to list",
     )
     parser.add_argument(
-        "--trace", metavar="FILE", help="for Perfetto or Chrome; gzip by suffix"
+        "--trace",
+        metavar="FILE",
+        help="trace for Perfetto or Chrome; .gz compresses it",
     )
     parser.add_argument(
-        "--html", metavar="FILE", help="a page of its own; gzip by suffix"
+        "--html", metavar="FILE", help="a self-contained page; .gz compresses it"
     )
     parser.add_argument(
         "--against", metavar="AFTER",
-        help="a later state of the module: what moved, and what that bought; with "
+        help="a later state of the module: show what moved and what it saved; with "
         "--html both side by side",
     )  # fmt: skip
     add_sweep_arguments(parser)
@@ -91,5 +96,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 SIMULATE = Command(
-    "simulate", "what a step takes, and what is exposed", _configure, _run
+    "simulate", "how long a step takes, and what is exposed", _configure, _run
 )

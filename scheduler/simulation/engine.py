@@ -1,4 +1,4 @@
-"""Runs programs: one event after the other, on the compute lane and beside it.
+"""Runs programs: one event after the other, on the compute lane and the streams.
 
     now += cost                          Compute
     stream.issue(work, now)              Start
@@ -6,12 +6,12 @@
     now += latency                       Sync: all of it is exposed
     now += iterations x body             Call
 
-All devices run the same program. One clock stands for all of them, unless a collective
-leaves devices out; then each has its own, and groups meet.
+All devices run the same program. One clock is enough for all of them, unless a
+collective leaves devices out; then each has its own clock, and groups meet.
 
 An iteration that begins with idle streams is simulated once and multiplied. One that
 begins while its streams are still busy (with work that the caller or the iteration
-before issued) is simulated by itself, until a rhythm shows.
+before issued) is simulated by itself, until the times repeat.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from hlo_passes.scheduler.simulation.program import (
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.shared_links import SharedLinkLanes
 
-#: Iterations that are simulated one by one before the last one's time is multiplied.
+#: Iterations that are simulated one by one before the time of the last is multiplied.
 MOST_ITERATIONS: Final = 64
 
 
@@ -53,15 +53,16 @@ class Run:
     """One execution of a program.
 
     Attributes:
-        program: what ran.
+        program: the program that ran.
         origin: when it began, per device, us.
         elapsed: how long it took, per device.
-        lane_end: the same without what nobody waits for (the entry waits for all).
-        compute_us: how long it computed, what it called included.
+        lane_end: the same without works that nobody waits for (the entry waits for
+            all).
+        compute_us: how long it computed, including what it called.
         item_starts: per item, when it began, per device.
         tickets: by number of a work.
         waits: by number of a work, how long the compute lane waited for it or ran it.
-        outer_waits: by position of a done, how long it waited for others' work.
+        outer_waits: by position of a done, how long it waited for works of other runs.
         done_at: by number of a work, when the compute lane asked for its result.
         called: by position of a caller, what it ran, how often (or how probably), and
             how long that took all together.
@@ -88,7 +89,7 @@ class Run:
 class _State:
     """Clocks and streams at one moment.
 
-    `pending` holds what another computation or iteration awaits.
+    `pending` holds the works that another computation or iteration waits for.
     """
 
     now: list[float]
@@ -132,7 +133,7 @@ class Engine:
         return known
 
     def known_cold(self, computation: Computation) -> Run | None:
-        """The run from idle streams, if there was need for one."""
+        """The run from idle streams, if it was needed before."""
         return self._cold.get(computation)
 
     def entry(self, computation: Computation) -> Run:
@@ -179,7 +180,7 @@ class Engine:
         ticket = state.lanes.issue(work, self._duration(work, run), now)
         run.tickets[work.number] = ticket
         if work.done is None or work.owner is not work.instruction:
-            # Some other iteration or computation awaits it.
+            # Another iteration or computation waits for it.
             state.pending[work.owner] = ticket
 
     def _duration(self, work: Work, run: Run) -> float:
@@ -224,7 +225,7 @@ class Engine:
     def _loop(
         self, body: Computation, trips: int, state: _State
     ) -> list[tuple[Run, float]]:
-        """Iterations of a body, and how often each of them stands for."""
+        """Iterations of a body, and how many iterations each of them represents."""
         ran: list[tuple[Run, float]] = []
         before = None
         left = trips
@@ -249,7 +250,7 @@ class Engine:
         return ran
 
     def _skip(self, state: _State, by: Sequence[float]) -> None:
-        """Let iterations pass that leave everything as they found it."""
+        """Skip the iterations that leave everything as they found it."""
         now = state.now
         state.lanes.shift(now, max(by))
         for owner, ticket in state.pending.items():
@@ -263,7 +264,7 @@ class Engine:
         state.now = [n + b for n, b in zip(now, by, strict=True)]
 
     def _conditional(self, item: Call, state: _State) -> list[tuple[Run, float]]:
-        """The branches that run: the dearest one, or all of them in parts."""
+        """The branches that run: the most expensive one, or all of them in parts."""
         if not item.probabilities:
             costs = [max(self.cold(branch).elapsed) for branch in item.callees]
             dearest = item.callees[costs.index(max(costs))]
@@ -281,7 +282,7 @@ class Engine:
 
 
 def _wait(now: list[float], end: list[float]) -> tuple[list[float], list[float]]:
-    """(how long each device waits for `end`, its clock afterwards)."""
+    """(how long each device waits for `end`, its clock after that)."""
     after = [max(n, e) for n, e in zip(now, end, strict=True)]
     return [a - n for a, n in zip(after, now, strict=True)], after
 

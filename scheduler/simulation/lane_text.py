@@ -13,9 +13,9 @@ from typing import Final
 from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
 
 _EXPOSED: Final = "exposed"
-#: Mark of a slice that is busy for half of it or more, and of one that is for less.
+#: The marks of a slice that is busy for at least half of it, and for less.
 _MARKS: Final = {COMPUTE_LANE: "#-", "loop": "Ll", _EXPOSED: "!.", "": "=-"}
-#: From this share of a slice on it counts as busy.
+#: From this share on, a slice counts as busy.
 _HALF: Final = 0.5
 LEGEND: Final = "# compute  L loop  ! exposed  = beside compute  (- l . less than half)"
 

@@ -1,11 +1,11 @@
-"""What runs beside the compute lane: streams, first in, first out.
+"""The streams beside the compute lane: first in, first out.
 
     lanes = FifoLanes(devices=1)
     ticket = lanes.issue(work, ready=[10.0])
     ticket.begin, ticket.end          when its stream runs it, per device
     lanes.finish(ticket)              when it has run
 
-Devices of one group begin together. A device in no group passes a work by. Where
+Devices of one group begin together. A device outside all groups takes no part. If
 nothing queues, a work begins as soon as it is issued.
 """
 
@@ -18,20 +18,20 @@ from typing import Final, Protocol
 from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.program import Work
 
-#: Times closer than this, us, count as one when loops are looked at for a rhythm.
+#: Times closer than this, us, count as one when a loop is checked for repetition.
 RESOLUTION_US: Final = 1e-6
 
 
 @dataclass(slots=True)
 class Ticket:
-    """A work on its way.
+    """A work that was issued.
 
     Attributes:
         work: what runs.
         issued: when the compute lane issued it, per device, us.
         begin: when its stream begins to run it; known once it has begun.
         end: when it has run; known once it has ended.
-        behind: what its stream ran last before it, None when the stream was idle.
+        behind: what its stream ran last before it, None if the stream was idle.
     """
 
     work: Work
@@ -60,11 +60,11 @@ class Lanes(Protocol):
         ...
 
     def shift(self, now: Sequence[float], by: float) -> None:
-        """Move all that is in flight at `now` into the future."""
+        """Move everything in flight at `now` into the future."""
         ...
 
     def drained_at(self, now: Sequence[float]) -> list[float]:
-        """When all that was issued has run, per device; not before `now`."""
+        """When everything that was issued has run, per device; not before `now`."""
         ...
 
 
@@ -95,7 +95,7 @@ class FifoLanes:
         return Ticket(work, list(now), begin, end, behind)
 
     def finish(self, ticket: Ticket) -> list[float]:
-        """Known since it was issued."""
+        """The end, known since the work was issued."""
         return ticket.end
 
     def signature(self, now: Sequence[float]) -> Signature:
@@ -128,7 +128,8 @@ def meet(
     """(begin, end) of a work per device: groups begin when all their devices are ready.
 
     Without groups every device has the same clock, or all meet. Of pairs (a permute), a
-    device waits for those that it exchanges with. A device in no group needs no time.
+    device waits for those that it exchanges with. A device outside
+    all groups needs no time.
     """
     if groups is None:
         start = max(ready)

@@ -1,4 +1,4 @@
-"""Memory in use over time: the pressure of the scheduled order, put on its clock."""
+"""Memory in use over time: the pressure of the schedule, on its clock."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def memory_points(
 ) -> tuple[list[MemoryPoint], int]:
     """(points by time, peak in bytes) of one computation.
 
-    While an instruction runs its operands, its result and what it calls are in use;
-    parameters of the entry are not counted, as in XLA's figure.
+    While an instruction runs, its operands, its result and what it calls are in use;
+    parameters of the entry do not count, as in XLA's figure.
     """
     curve = curve_of(memory)
     name = memory.computation.name
@@ -24,7 +24,7 @@ def memory_points(
         point = MemoryPoint(name, at, in_use)
         here = [p for p in points[-2:] if p.time_us == at]
         if here and in_use >= here[-1].bytes:
-            # At one time the greatest use is kept, and the last one.
+            # For each time, keep the greatest use and the last one.
             top = max(here[0].bytes, in_use)
             points[-len(here) :] = [MemoryPoint(name, at, top)]
             if top > in_use:

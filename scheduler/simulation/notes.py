@@ -1,4 +1,4 @@
-"""What a reader of simulated numbers should know about them."""
+"""Notes for readers of simulated numbers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 
 ESTIMATES: Final = "all times are estimates"
-#: Stands in the notes that tell how far the headline's numbers can be believed.
+#: Part of the notes that limit how far the headline's numbers can be believed.
 _NO_TIMES: Final = "abstract constants"
 
 
 def concerns_headline(note: str) -> bool:
-    """Whether a note belongs beside the headline: that what it adds up is no time."""
+    """Whether a note belongs to the headline: some of its terms are not real times."""
     return _NO_TIMES in note
 
 
@@ -26,12 +26,12 @@ def notes_of(
     device: int | None,
     is_scheduled: bool,
 ) -> tuple[str, ...]:
-    """Sentences without a full stop; `device` is the one shown where they differ."""
+    """Notes without a full stop; `device` is the one shown if devices differ."""
     notes = [ESTIMATES]
     for model, count in sorted(prices.abstract.items()):
         notes.append(
             f"{count} {'operation has' if count == 1 else 'operations have'} no better "
-            f"price than XLA's {_NO_TIMES} ({model}), which are no microseconds"
+            f"price than XLA's {_NO_TIMES} ({model}), which are not microseconds"
         )
     if prices.fusions:
         what = "fusion takes" if prices.fusions == 1 else "fusions take"
@@ -45,19 +45,19 @@ def notes_of(
             "collectives: 0 was taken for each"
         )
     if not is_scheduled:
-        notes.append("the module is not scheduled: its text order was taken")
+        notes.append("the module is not scheduled; its text order was used")
     loops = list(dict.fromkeys(surroundings.unknown_trips))
     if loops:
         names = ", ".join(f"%{name}" for name in loops)
-        notes.append(f"trip counts are not known, 1 was taken: {names}")
+        notes.append(f"trip counts are not known, 1 was used: {names}")
     if device is not None:
         notes.append(
             f"collectives leave devices out, so {surroundings.device_count} devices "
-            f"were simulated; shown is device {device}, the last one to end"
+            f"were simulated; device {device} is shown, the last one to end"
         )
     elif surroundings.leaves_out:
         notes.append(
-            "links are shared, so one device stands for all, though some "
+            "links are shared, so one device represents all, though some "
             "collectives leave devices out"
         )
     if rules.share_links:

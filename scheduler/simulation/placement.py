@@ -25,18 +25,18 @@ _NOTHING: Final = 0.0
 
 
 class Placement:
-    """Times of one run as one device sees them.
+    """The times of one run on one device.
 
     Attributes:
         run: what ran.
         device: whose clock is read.
-        starts_us: per position, when the compute lane comes to the instruction.
-        ends_us: per position, when it is through with it.
-        busy_us: per position, how long it computes; calls with all they run.
+        starts_us: per position, when the compute lane reaches the instruction.
+        ends_us: per position, when the compute lane has finished it.
+        busy_us: per position, how long it computes; for a call with all that it runs.
     """
 
     def __init__(self, run: Run, device: int) -> None:
-        """Read the times of all instructions off the items."""
+        """Read the times of all instructions from the items."""
         self.run = run
         self.device = device
         self._origin = run.origin[device]
@@ -75,7 +75,7 @@ class Placement:
         else:
             k, took = item.position, self.called_us(item)
             self.busy_us[k] = took
-        # Under XLA's rules a start or done has run as compute a moment ago.
+        # Under XLA's rules a start or done has already run as compute.
         if ends[k] <= starts[k]:
             starts[k] = at
         ends[k] = at + took
@@ -84,15 +84,15 @@ class Placement:
         return [0.0] * (self.device + 1)
 
     def start_us(self, k: int) -> float:
-        """When the compute lane comes to the instruction at position `k`."""
+        """When the compute lane reaches the instruction at position `k`."""
         return self.starts_us[k]
 
     def end_us(self, k: int) -> float:
-        """When the compute lane is through with it."""
+        """When the compute lane has finished the instruction at position `k`."""
         return self.ends_us[k]
 
     def takes_time(self, k: int) -> bool:
-        """Whether the compute lane spends time on it, or it is a done."""
+        """Whether it takes time on the compute lane, or is a done."""
         opcode = self.run.program.order[k].opcode
         return self.ends_us[k] > self.starts_us[k] or opcode.endswith("-done")
 
@@ -101,7 +101,7 @@ class Placement:
         return k in self._handing
 
     def called_us(self, call: Call) -> float:
-        """How long a caller takes with all it runs."""
+        """How long a caller takes with everything that it runs."""
         ran = self.run.called.get(call.position, ())
         return sum(part.elapsed[self.device] * times for part, times in ran)
 
@@ -125,17 +125,17 @@ class Placement:
         return ticket.end[self.device] - self._origin
 
     def asked_us(self, work: Work) -> float:
-        """When the compute lane asks for its result; its end where nobody does."""
+        """When the compute lane asks for its result; its end if nobody does."""
         asked = self.run.done_at.get(work.number)
         return (
             self.finish_us(work) if asked is None else asked[self.device] - self._origin
         )
 
     def busy_beside(self, work: Work) -> float:
-        """Time computed between the start and the done of a work."""
+        """Compute time between the start and the done of a work."""
         done_at = self._done_positions.get(work.number)
         return 0.0 if done_at is None else self.busy_between(work.position, done_at)
 
     def busy_between(self, first: int, last: int) -> float:
-        """Time computed by the instructions strictly between two positions."""
+        """Compute time of the instructions strictly between two positions."""
         return max(0.0, self._busy_before[last] - self._busy_before[first + 1])

@@ -1,14 +1,14 @@
-"""What things cost in a simulation: an estimator's answers, read its way.
+"""What things cost in a simulation: the answers of an estimator, interpreted.
 
-A start and a done take no time of their own: what the estimator says of them counts in
-XLA's statistic alone. A synchronous collective takes its latency, else its node cost.
+A start and a done take no time of their own: their estimates count only in XLA's
+statistic. A synchronous collective takes its latency, otherwise its node cost.
 
-XLA's estimators have no model for what is asynchronous and no communication: a constant
-stands there. Where it is a fusion, as XLA makes them since jax 0.12, it keeps its
-stream busy as long as the same fusion would keep the compute lane:
+For asynchronous operations that are not communication, XLA's estimators have no model
+but a constant. If such an operation is a fusion, as XLA makes them since jax 0.12, it
+keeps its stream busy as long as the same fusion would keep the compute lane busy:
 
     %s = ... async-start(%x), calls=%wrapped        latency 5000 for XLA
-      ROOT %f = ... fusion(%q), kind=kLoop          node cost 2.1: so long it runs here
+      ROOT %f = ... fusion(%q), kind=kLoop          node cost 2.1: the time used here
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ _UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 @dataclass(slots=True)
 class Prices:
-    """An estimator, and where its answers are worth little.
+    """An estimator, and where its answers mean little.
 
     Attributes:
-        estimator: who answers.
+        estimator: that is asked.
         as_xla: whether asynchronous fusions keep XLA's constant.
-        abstract: by model, how often it had only an abstract constant to give.
+        abstract: by model, how often it had only an abstract constant.
         fusions: asynchronous fusions that take as long as the fusion itself.
-        absent: starts and synchronous collectives that a table of costs has not.
+        absent: starts and synchronous collectives that a table of costs lacks.
     """
 
     estimator: Estimator
@@ -50,7 +50,7 @@ class Prices:
     absent: int = 0
 
     def node(self, instruction: Instruction) -> float:
-        """Time on the compute lane, us. Raises UsageError U223 for what is no time."""
+        """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
         return self._node(instruction).us
 
     def latency(self, start: Instruction, done: Instruction) -> Estimate:
@@ -69,8 +69,8 @@ class Prices:
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.
 
-        For a collective kernel of the compiler's the time stands in the node cost, and
-        its latency is a constant. Raises UsageError U223.
+        For a collective kernel of the compiler the node cost holds the time, and its
+        latency is a constant. Raises UsageError U223.
         """
         node = self._node(collective)
         table = _table_of(self.estimator)
@@ -96,9 +96,10 @@ class Prices:
         if 0.0 <= found.us < math.inf:
             return found
         raise UsageError(
-            f"{found.model} gives %{instruction.name} {found.us} us, which is no time",
+            f"{found.model} gives %{instruction.name} {found.us} us, "
+            "which is not a time",
             code="U223",
-            hint="from 0 on, and finite",
+            hint="a time is finite and not negative",
         )
 
     def _noted(self, found: Estimate, *, is_constant: bool = False) -> Estimate:
@@ -108,12 +109,12 @@ class Prices:
 
 
 def _fusion_of(start: Instruction) -> Instruction | None:
-    """The fusion that a start wraps; None for all else, and for fused collectives."""
+    """The fusion that a start wraps; None for anything else, and fused collectives."""
     if start.async_wrapped_opcode != "fusion" or wrapped_collective(start) is not None:
         return None
     if start.opcode == "async-start":
         return start.called_computations[0].root
-    # `fusion-start` is XLA's sugar for the same, without the computation around it.
+    # `fusion-start` is XLA's short form of the same, without the computation.
     result = start.shape.elements[1]
     fusion = Instruction(start.name, "fusion", result, start.operands, start.attributes)
     fusion.computation = start.computation
@@ -121,7 +122,7 @@ def _fusion_of(start: Instruction) -> Instruction | None:
 
 
 def _table_of(estimator: Estimator) -> TableEstimator | None:
-    """The table that answers for everything, if there is one."""
+    """The table that gives all the answers, if one does."""
     if isinstance(estimator, TableEstimator):
         return estimator
     if isinstance(estimator, EstimatorStack):

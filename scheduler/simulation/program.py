@@ -1,7 +1,7 @@
 """A computation as the simulator runs it: what takes time, in scheduled order.
 
-    %f = ... fusion(...)             Compute(cost)    whole runs of such are one item
-    %s = ... all-gather-start(...)   Start(work)      the stream gets it
+    %f = ... fusion(...)             Compute(cost)    a whole run of these is one item
+    %s = ... all-gather-start(...)   Start(work)      the stream receives it
     %d = ... all-gather-done(%s)     Done(work)       the compute lane waits for it
     %r = ... all-reduce(...)         Sync(work)       the compute lane runs it
     %w = ... while(...)              Call(bodies, trip count)
@@ -32,7 +32,7 @@ from hlo_passes.scheduler.simulation.surroundings import Surroundings, WorkKind
 
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")
-#: What runs other computations in place: their items take the time.
+#: Opcodes that run other computations in place: the items of those take the time.
 CALLS: Final = ("while", "conditional", "call")
 
 
@@ -48,10 +48,10 @@ class Work:
         kind: what it is.
         opcode: the operation without start and done.
         stream: where it runs; None on the compute lane.
-        price: how long it takes by itself; of one that runs a computation, see `body`.
+        price: how long it takes by itself; if it runs a computation, see `body`.
         body: the computation that an asynchronous call runs, else None.
         groups: devices that work together; None when all take part alike.
-        link: what it shares with others when links are shared, '' for nothing.
+        link: the link that it shares with others, '' for none.
         owner: the send or recv that a pipelined transfer belongs to, else itself.
     """
 
@@ -115,8 +115,8 @@ class Call:
     Attributes:
         position: of the caller.
         callees: the loop's body, the branches, the called computation.
-        trip_count: iterations; 1 for what is no loop.
-        probabilities: of the branches; () when the dearest one runs.
+        trip_count: iterations; 1 for anything but a loop.
+        probabilities: of the branches; () if the most expensive one runs.
     """
 
     position: int
@@ -129,7 +129,7 @@ Item = Compute | Start | Done | OuterDone | Sync | Call
 
 
 class _Silent:
-    """An asynchronous half that does nothing by itself: it costs nothing either."""
+    """An asynchronous half that does nothing by itself and costs nothing."""
 
 
 _SILENT: Final = _Silent()
@@ -142,11 +142,11 @@ class Program:
     Attributes:
         computation: whose program this is.
         order: its instructions as scheduled.
-        costs_us: per instruction, time on the compute lane; what is called and what
-            is asynchronous counts 0.
+        costs_us: per instruction, time on the compute lane; 0 for calls and for
+            asynchronous instructions.
         items: what happens, in order.
         works: by number.
-        hands_over: whether something is still in flight at the end by design.
+        hands_over: whether it leaves something in flight at its end by design.
     """
 
     computation: Computation
@@ -165,7 +165,7 @@ class ProgramBuilder:
     surroundings: Surroundings
     rules: Rules
     _programs: dict[Computation, Program] = field(default_factory=dict)
-    #: Tells whose starts XLA's statistic counts; no setting changes that.
+    #: Counts the starts of XLA's statistic; no setting changes that.
     _tracker: AsyncTracker = field(
         default_factory=lambda: make_tracker(SchedulerSettings())
     )
@@ -190,7 +190,7 @@ class ProgramBuilder:
                 run_us += costs[k]
             if item is None or isinstance(item, _Silent):
                 continue
-            # Under XLA's rules a start or done costs first, then has its effect.
+            # Under XLA's rules a start or done costs time first, then has its effect.
             end = k + 1 if counts else k
             if end > run_from:
                 items.append(Compute(run_from, end - 1, run_us))
@@ -210,7 +210,7 @@ class ProgramBuilder:
     def _item(
         self, k: int, instruction: Instruction, works: dict[Instruction, Work]
     ) -> Item | _Silent | None:
-        """What an instruction does besides computing; None for mere compute."""
+        """What an instruction does besides computing; None if it only computes."""
         opcode = instruction.opcode
         if opcode in CALLS:
             return None if self.rules.xla_statistic else self._call(k, instruction)
@@ -237,7 +237,7 @@ class ProgramBuilder:
             raise UsageError(
                 f"%{instruction.name} has {len(callees)} branches, not {len(shares)}",
                 code="U221",
-                hint="one probability for each branch",
+                hint="give one probability for each branch",
             )
         return Call(k, callees, 1, shares)
 

@@ -26,7 +26,7 @@ from hlo_passes.scheduler.simulation.units import (
 )
 
 DEFAULT_ROWS: Final = 10
-#: Computations whose lanes are drawn beside the entry's.
+#: Computations whose lanes are drawn besides those of the entry.
 _MOST_LANES: Final = 2
 _CLASSES: Final = ("exposed", "partial", "hidden")
 
@@ -36,7 +36,7 @@ def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -
 
     Args:
         timeline: what was simulated.
-        rows: collectives to list at most.
+        rows: the most collectives to list.
         width: characters of a line of lanes.
     """
     notes = [n for n in timeline.notes if n != ESTIMATES and not concerns_headline(n)]
@@ -70,7 +70,8 @@ def _headline(timeline: Timeline) -> list[str]:
         f"faster; the gap is {time_text(gap)} ({share_text(gap, step)})",
         f"network  {time_text(times.communication_us)} of communication, "
         f"{_hidden_share(times)} of it hidden",
-        f"memory   {bytes_text(times.peak_memory_bytes)} at the peak, parameters apart",
+        f"memory   {bytes_text(times.peak_memory_bytes)} at the peak, "
+        "without parameters",
     ]
     if times.other_exposed_us > 0.0:
         lines.append(
@@ -120,7 +121,7 @@ def _collective(timeline: Timeline, place: int, row: CollectiveRow) -> list[str]
 
 
 def _lanes(timeline: Timeline, width: int) -> list[str]:
-    """The entry's lanes, and those of the bodies that are exposed most."""
+    """The lanes of the entry, and of the bodies that are exposed most."""
     totals: dict[str, float] = {}
     for row in timeline.collectives:
         totals[row.computation] = (

@@ -21,10 +21,10 @@ _GROUPS: Final = ("replica_groups", "source_target_pairs")
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a whole step makes of a computation.
+    """What a computation contributes to a whole step.
 
     Attributes:
-        runs: its runs, and how often each takes place on the compute lane.
+        runs: its runs, and how often each occurs on the compute lane.
         executions: how often it runs, loops multiplied.
         device: whose clock is read.
     """
@@ -38,7 +38,7 @@ class Totals:
         return sum(self._exposed_us(run, work) for run in self.runs)
 
     def worst_run(self, work: Work, other: Run) -> Run:
-        """The run in which a work costs the step most; `other` if that is as dear."""
+        """The run in which a work costs the step most; `other` if it costs the same."""
         return max((other, *self.runs), key=lambda run: self._exposed_us(run, work))
 
     def _exposed_us(self, run: Run, work: Work) -> float:
@@ -48,7 +48,7 @@ class Totals:
 
 
 class _Explained:
-    """Causes of the works of one computation, from the run that tells most."""
+    """Causes of the works of one computation, from the most telling run."""
 
     def __init__(self, placement: Placement, totals: Totals) -> None:
         self._totals = totals
@@ -122,14 +122,14 @@ def _row(
 
 
 def _sent_bytes(start: Instruction) -> int:
-    """Bytes of all operands; what a recv takes in, whose operand is a token."""
+    """Bytes of all operands; for a recv, whose operand is a token, what it receives."""
     if start.opcode == "recv":
         return leaf_bytes(start.shape.elements[0])
     return sum(leaf_bytes(operand.shape) for operand in start.operands)
 
 
 def _groups_text(start: Instruction) -> str:
-    """Groups or pairs as written, at the start or at what it wraps."""
+    """Groups or pairs as written, on the start or on what it wraps."""
     wrapped = wrapped_collective(start) if start.opcode == "async-start" else None
     for holder in (start, wrapped):
         for name in _GROUPS:

@@ -3,11 +3,11 @@
     two all-gathers over NVLink, 100 us each, on two streams at once: both take 200 us
     one over NVLink and one over the network: 100 us each
 
-The model, off by default: a work in front of its stream runs at speed 1/n, n being the
-works that run on the same link at that moment: NVLink inside a partition, the network
-between partitions, the host link for copies to and from the host. What has no link
-(device copies, asynchronous compute) runs at full speed. The latency of an estimator is
-read as time at full speed. One device stands for all.
+The model, off by default: the work at the front of its stream runs at speed 1/n, where
+n works run on the same link at that moment: NVLink inside a partition, the network
+between partitions, the host link for copies to and from the host. Works without a link
+(device copies, asynchronous compute) run at full speed. An estimator's latency is
+taken as the time at full speed. One device represents all.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.lanes import RESOLUTION_US, Signature, Ticket
 from hlo_passes.scheduler.simulation.program import Work
 
-#: Share of a step that rounding may leave of a work that has run.
+#: The share of a step that rounding may leave of a work that has run.
 _SLIVER: Final = 1e-12
 
 
@@ -54,7 +54,7 @@ class SharedLinkLanes:
         return ticket
 
     def finish(self, ticket: Ticket) -> list[float]:
-        """Let time pass until the work has run."""
+        """Advance time until the work has run."""
         queue = self.queues.get(ticket.work.stream) if ticket.work.stream else None
         while queue and any(job.ticket is ticket for job in queue):
             self._step(None)
@@ -70,7 +70,7 @@ class SharedLinkLanes:
         )
 
     def shift(self, now: Sequence[float], by: float) -> None:
-        """Let time pass without anything running."""
+        """Advance time without running anything."""
         self._advance(now[0])
         self.time_us += by
 
@@ -102,13 +102,13 @@ class SharedLinkLanes:
         else:
             self.time_us += step
         for job, n in zip(fronts, slow, strict=True):
-            # What ends now ends exactly; rounding must not leave a sliver.
+            # A work that ends now ends exactly; rounding must not leave a remainder.
             left = job.remaining_us - step / n
             job.remaining_us = left if left > _SLIVER * step else 0.0
         self._retire()
 
     def _retire(self) -> None:
-        """Take away what has run, and let what stood behind begin."""
+        """Remove works that have run, and let the next ones begin."""
         for queue in self.queues.values():
             while queue and queue[0].remaining_us <= 0.0:
                 queue.popleft().ticket.end = [self.time_us]

@@ -63,19 +63,19 @@ def simulate(
     Args:
         module: its text order is the schedule.
         target: name of a GPU or a description file.
-        topology: `PxHxG`; one host with the module's devices when empty.
-        estimator: names joined by '+', or an estimator made elsewhere.
+        topology: `PxHxG`; if empty, one host with the module's devices.
+        estimator: names joined by '+', or an estimator object.
         options: of the analytical model.
         costs: file of the table estimator.
         profile: file of the profile estimator.
-        streams: see `Rules`; so are the next three.
+        streams: see `Rules`, also for the next three.
         share_links: see `Rules`.
         xla_statistic: see `Rules`.
         branch_probabilities: see `Rules`.
-        extended: answer where XLA's model gives up.
+        extended: give a price where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
         xla_version: the release to follow.
-        devices: in place of the number the module asks for.
+        devices: instead of the number that the module asks for.
 
     Raises UsageError for unknown names and values out of range.
     """
@@ -98,7 +98,7 @@ def simulate(
 def simulate_with(
     module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Timeline:
-    """Simulate with everything made already; `target` is for the reader only."""
+    """Simulate with prepared prices and rules; `target` is only shown to the reader."""
     with garbage_collection_paused():
         return _simulate(module, target, topology, estimator, rules)
 
@@ -158,7 +158,7 @@ def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Prog
         waiting += [work.body for work in program.works if work.body is not None]
         for instruction in program.order:
             if instruction.opcode == "while":
-                waiting += instruction.called_computations[:1]  # not the condition
+                waiting += instruction.called_computations[:1]  # without the condition
             elif instruction.opcode in CALLS:
                 waiting += instruction.called_computations
     return {c: programs[c] for c in module.computations if c in programs}
@@ -167,7 +167,7 @@ def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Prog
 def _trip_counts(
     programs: Mapping[Computation, Program], surroundings: Surroundings
 ) -> dict[Computation, int]:
-    """Trips of the loop that a body belongs to; of several loops the first one's."""
+    """Trips of the loop that a body belongs to; of several loops, the first one."""
     trips: dict[Computation, int] = {}
     for program in programs.values():
         for instruction in program.order:
@@ -178,7 +178,7 @@ def _trip_counts(
 
 
 def _stream_count(rules: Rules, programs: Mapping[Computation, Program]) -> int:
-    """Communication streams in use; 0 where nothing queues."""
+    """Communication streams in use; 0 if nothing queues."""
     if not rules.queueing:
         return 0
     used = {
@@ -202,7 +202,7 @@ class _Part:
 
 @dataclass(slots=True)
 class _Step:
-    """A simulated step, to be read computation by computation."""
+    """A simulated step, read computation by computation."""
 
     engine: Engine
     accounts: Accounts
@@ -216,8 +216,8 @@ class _Step:
         """Everything about one computation."""
         runs = [run for run in self.counts if run.program.computation is computation]
         cold = self.engine.known_cold(computation)
-        # The run that a step makes most, from idle streams if that is as frequent; for
-        # a branch not taken one from idle.
+        # Take the most frequent run; of two, the one from idle streams; for a branch
+        # that is not taken, one from idle.
         run = max(
             runs,
             key=lambda r: (self.counts[r][0], r is cold),

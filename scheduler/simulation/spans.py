@@ -36,7 +36,7 @@ def lane_of(work: Work) -> str:
 
 
 def spans_of(placement: Placement, lanes: dict[int, str]) -> list[Span]:
-    """All spans of a run that last, by start; `lanes` is by number of a work."""
+    """All spans of a run that take time, by start; `lanes` is by number of a work."""
     found = list(_compute_lane(placement))
     computation = placement.run.program.computation.name
     for work in placement.run.program.works:
@@ -55,7 +55,7 @@ def spans_of(placement: Placement, lanes: dict[int, str]) -> list[Span]:
 
 
 def unqueued_lanes(placement: Placement) -> dict[int, str]:
-    """Lanes for works that do not queue: as few as show nothing over another thing."""
+    """Lanes for works that do not queue: as few as keep spans from overlapping."""
     works = [w for w in placement.run.program.works if w.stream is not None]
     works.sort(key=lambda work: (placement.begin_us(work), work.number))
     lanes: dict[int, str] = {}

@@ -1,7 +1,7 @@
-"""What the module and the machine say of an operation: stream, devices, link, trips.
+"""What module and machine say about an operation: stream, devices, link, trips.
 
 surroundings.stream(start)       Stream('communication', 0)
-surroundings.groups(start)       None: all devices take part, so one stands for all
+surroundings.groups(start)       None: all devices take part, so one represents all
 surroundings.link(start)         'nvlink' or 'network'
 surroundings.trip_count(loop)    its known trip count, else 1
 """
@@ -28,9 +28,9 @@ _TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 _NVLINK: Final = "nvlink"
 _NETWORK: Final = "network"
 _HOST_LINK: Final = "host link"
-#: How an instruction says where its buffer is when it is the host's.
+#: How an instruction marks a buffer in host memory.
 _HOST_SPACE: Final = "S(5)"
-#: Of what fits in 64 bits; a longer trip count says nothing.
+#: Trip counts that fit in 64 bits; longer ones are ignored.
 _MOST_TRIP_DIGITS: Final = 18
 
 Groups = tuple[tuple[int, ...], ...]
@@ -45,8 +45,8 @@ class Surroundings:
         module: what runs.
         topology: of the machine.
         rules: of the simulation.
-        unknown_trips: loops whose trip count was asked for in vain.
-        leaves_out: whether something that was asked for leaves devices out.
+        unknown_trips: loops whose trip count was needed but is not known.
+        leaves_out: whether an operation that was asked about leaves devices out.
     """
 
     module: Module
@@ -60,7 +60,7 @@ class Surroundings:
     _device_count: int = 0
 
     def __post_init__(self) -> None:
-        """Ask for the streams of the whole module once."""
+        """Read the streams of the whole module once."""
         self._groups = DeviceGroups(self.module)
         self._streams = dict(assign_streams(self.module, guard=False).scopes)
         if self.rules.streams:
@@ -72,9 +72,9 @@ class Surroundings:
                     self._streams[start] = written
 
     def _deal(self, count: int) -> None:
-        """Communication by turns to `count` streams, whatever is written.
+        """Assign communication to `count` streams round-robin, whatever is written.
 
-        In XLA's order: post order, computations from the entry on.
+        The order is XLA's: post order, from the entry on.
         """
         communicating = [
             start
@@ -116,8 +116,8 @@ class Surroundings:
     def groups(self, instruction: Instruction) -> Groups | None:
         """Devices that work together; None when every device takes part.
 
-        Where links are shared one device stands for all, and all take part. Raises
-        UsageError U027 for a device that there is not.
+        Where links are shared one device represents all, and all take part. Raises
+        UsageError U027 for a device that does not exist.
         """
         found = self._written_groups(instruction)
         if found is None:
@@ -127,7 +127,7 @@ class Surroundings:
             devices = {d for group in found for d in group}
             if max(devices, default=0) >= self.device_count:
                 raise UsageError(
-                    f"%{instruction.name} is for device {max(devices)}, and the module "
+                    f"%{instruction.name} is for device {max(devices)}, but the module "
                     f"for {self.device_count} devices",
                     code="U027",
                     hint="replica_count x num_partitions of the module's header",
@@ -144,7 +144,7 @@ class Surroundings:
         return self._groups.of_start(instruction)
 
     def link(self, instruction: Instruction) -> str:
-        """What an operation shares with others in flight; '' when nothing."""
+        """What an operation shares with others in flight; '' for nothing."""
         if not self.rules.share_links:
             return ""
         if instruction.opcode == "copy-start":
@@ -179,13 +179,13 @@ class Surroundings:
 
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:
-    """Who sends, or receives, each by itself; None when nothing says so."""
+    """Each sender or receiver as a group of its own; None if nothing says so."""
     text = instruction.frontend_attributes.get(_TRANSFER_PAIRS, "")
     if not text:
         return None
     try:
         pairs = parse_source_target_pairs(text).pairs
-    except ParseError:  # what other tools write there is not ours to refuse
+    except ParseError:  # other tools may write anything there
         return None
     side = 0 if instruction.opcode == "send" else 1
     return tuple((pair[side],) for pair in pairs)

@@ -1,10 +1,10 @@
-"""What a simulated step looks like: values only, for reports, pages and traces.
+"""A simulated step as values, for reports, pages and traces.
 
     timeline = scheduler.simulate(module, target="h100_sxm", topology="1x2x8")
     timeline.step_time_us, timeline.exposed_us, timeline.lower_bound_us
     timeline.worst(10)[0].cause    "queued 120.0 us behind %all-gather-start.3 on ..."
 
-Every computation has a clock of its own that starts at 0 with its first instruction:
+Every computation has its own clock, which starts at 0 with its first instruction:
 the spans of a loop body are those of one iteration, and the loop itself is one span of
 its caller. All times are microseconds, all of them estimates.
 
@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
 
-#: What a span shows. `wait` is the compute lane standing still at a done.
+#: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
     "compute", "loop", "call", "conditional",
     "collective", "transfer", "copy", "async", "wait",
 ]  # fmt: skip
-#: Why a collective is exposed; `hidden` when hardly anything of it is.
+#: Why a collective is exposed; `hidden` if hardly any of it is.
 CauseKind = Literal[
     "hidden", "synchronous", "queued", "nothing-left",
     "start-waits", "done-needed", "start-and-done", "window-short",
@@ -35,14 +35,14 @@ OverlapClass = Literal["hidden", "partial", "exposed"]
 
 #: The lane that runs instructions in their scheduled order.
 COMPUTE_LANE: Final = "compute"
-#: From this share of overlap on xprof calls a collective hidden; up to the other one
-#: exposed; between them partial.
+#: From this share of overlap on, xprof calls a collective hidden; up to the other
+#: one exposed; between them partial.
 HIDDEN_SHARE: Final = 0.9
 EXPOSED_SHARE: Final = 0.1
 
 
 def overlap_class(latency_us: float, exposed_us: float) -> OverlapClass:
-    """The class, as xprof has it, of a collective that stays visible that long."""
+    """The xprof class of a collective that stays visible for that long."""
     if latency_us <= 0.0:
         return "hidden" if exposed_us <= 0.0 else "exposed"
     overlapped = max(0.0, 1.0 - exposed_us / latency_us)
@@ -81,11 +81,11 @@ class CollectiveRow:
     Attributes:
         computation: its name.
         name: of the start, or of the synchronous collective.
-        done: name of the done, '' for a synchronous collective or where there is none.
+        done: name of the done, '' for a synchronous collective or if there is none.
         opcode: the operation without start and done: 'all-gather'.
         stream: number of the communication stream, None for a synchronous one.
         lane: where its span is drawn.
-        bytes: of all operands, per device; for a recv, what it takes in.
+        bytes: of all operands, per device; for a recv, what it receives.
         operands: operand texts: 'bf16[8,128] %fusion.3'.
         groups: replica groups or source-target pairs, as written; '' if none.
         latency_us: how long it runs by itself.
@@ -97,9 +97,9 @@ class CollectiveRow:
         executions: how often it runs in a step, loops multiplied.
         total_exposed_us: its exposure in the whole step.
         overlap: xprof's class.
-        cause_kind: why it is exposed, one word.
+        cause_kind: why it is exposed, in one word.
         cause: the same as a sentence without a full stop.
-        model: who priced it.
+        model: that gave the price.
         reason: why a better model had no answer, '' where it had.
     """
 
@@ -146,7 +146,7 @@ class MemoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class ComputationTimes:
-    """One execution of a computation, what it calls included.
+    """One execution of a computation, including what it calls.
 
     Attributes:
         name: of the computation.
@@ -158,7 +158,7 @@ class ComputationTimes:
         lower_bound_us: no order of the same instructions is faster.
         bound_by: which bound that is: 'compute', 'communication 0', 'critical path',
             'compute and critical path in %body'.
-        serial_us: with nothing overlapped.
+        serial_us: how long it takes if nothing overlaps.
         peak_memory_bytes: the most that is in use at once.
         trip_count: of the loop whose body it is, else 1.
         executions: how often a step runs it.
@@ -179,7 +179,7 @@ class ComputationTimes:
 
     @property
     def gap_us(self) -> float:
-        """What a better order could gain at most."""
+        """The most that a better order could save."""
         return self.step_time_us - self.lower_bound_us
 
     def to_json(self) -> dict[str, Any]:
@@ -195,10 +195,10 @@ class Timeline:
         module: its name.
         target: name of the GPU.
         topology: 'PxHxG'.
-        estimator: who priced.
+        estimator: that gave the prices.
         streams: number of communication streams; 0 means that nothing queues.
         entry: name of the entry computation.
-        computations: by name, in text order: all that a step may run.
+        computations: by name, in text order: every one that a step may run.
         collectives: in text order.
         spans: of every computation, by start; see `lanes`.
         memory: points of every computation, by time.
@@ -253,7 +253,7 @@ class Timeline:
         return self.times.peak_memory_bytes
 
     def worst(self, count: int) -> list[CollectiveRow]:
-        """The collectives that cost the step most, dearest first; exposed ones only."""
+        """The collectives that cost the step most, in that order; exposed ones only."""
         exposed = [row for row in self.collectives if row.total_exposed_us > 0.0]
         exposed.sort(key=lambda row: -row.total_exposed_us)
         return exposed[:count]
@@ -268,7 +268,7 @@ class Timeline:
         return sorted(found, key=_lane_order)
 
     def to_text(self) -> str:
-        """Headline, worst collectives and lanes, for a terminal."""
+        """Headline, most expensive collectives and lanes, for a terminal."""
         from hlo_passes.scheduler.simulation.report import report_text
 
         return report_text(self)
@@ -280,14 +280,14 @@ class Timeline:
         return trace_of(self)
 
     def to_html(self, module: Module | None = None) -> str:
-        """A page of its own; with the simulated module it knows more names."""
+        """A self-contained page; with the simulated module it shows more names."""
         from hlo_passes.scheduler.page.document import render_page
         from hlo_passes.scheduler.page.encoding import Side
 
         return render_page(Side(self, module=module))
 
     def to_json(self) -> dict[str, Any]:
-        """What `simulate --json` prints."""
+        """The object that `simulate --json` prints."""
         entry = self.times.to_json()
         return {
             **{k: entry[k] for k in entry if k not in ("trip_count", "executions")},
@@ -307,5 +307,5 @@ def _lane_order(lane: str) -> tuple[int, str, int]:
     if lane == COMPUTE_LANE:
         return (0, "", 0)
     name, _, number = lane.rpartition(" ")
-    # "communication" is what one looks for first, below compute.
+    # People look for "communication" first, so it follows compute.
     return (1 if name == "communication" else 2, name, int(number))

@@ -6,9 +6,9 @@
     counter "memory"                                   bytes in use
     flow arrows                                        from the start to the done
 
-What lies on one track never overlaps: collectives in flight at the same time lie on
-tracks of their own. A slice is a pair of events, begin and end, on whole nanoseconds,
-so that slices that touch do touch for whoever reads the numbers.
+Slices of one track never overlap: collectives in flight at the same time are on
+separate tracks. A slice is a pair of events, begin and end, on whole nanoseconds, so
+that consecutive slices share their border in every reader.
 
 Source of the form: Chrome's "Trace Event Format"; times are microseconds.
 """
@@ -25,9 +25,9 @@ from hlo_passes.scheduler.simulation.timeline import (
 )
 
 _COMPUTE_THREAD: Final = 1
-#: Where dones stand that do not wait.
+#: The thread of dones that do not wait.
 _DONE_THREAD: Final = 2
-#: Threads of collectives in flight come behind those of lanes.
+#: Threads of collectives in flight come after those of lanes.
 _FIRST_FLIGHT: Final = 1000
 
 Event = dict[str, Any]
@@ -54,7 +54,7 @@ def trace_of(timeline: Timeline) -> dict[str, Any]:
 
 
 class _Flows:
-    """Numbers for arrows: each is used once in a trace."""
+    """Numbers for arrows: each occurs once in a trace."""
 
     def __init__(self) -> None:
         self.last = 0
@@ -96,7 +96,7 @@ def _process(timeline: Timeline, name: str, process: int, flows: _Flows) -> list
 def _names(
     timeline: Timeline, name: str, process: int, threads: Mapping[str, int]
 ) -> list[Event]:
-    """What a process and its threads are called, and the process's place."""
+    """The names of a process and its threads, and the process's place."""
     times = timeline.computations[name]
     often = f", {times.executions:g} times" if times.executions != 1.0 else ""
     called = {**threads, "dones that need not wait": _DONE_THREAD}
@@ -127,7 +127,7 @@ def _slice(
 ) -> list[Event]:
     """Begin and end of a slice at (process, thread).
 
-    Both say what it is: some readers match an end with its begin by all of that.
+    Both carry the name and category: some readers match them by these.
     """
     process, thread = place
     start = _whole_ns(start_us)
@@ -158,9 +158,9 @@ def _told(row: CollectiveRow) -> dict[str, Any]:
 
 
 def _in_flight(rows: list[CollectiveRow], process: int) -> dict[str, list[Event]]:
-    """Per asynchronous collective a slice from its start to where it is at hand.
+    """One slice per asynchronous collective, from its start to its done.
 
-    They lie on as few tracks as make none overlap.
+    They use as few tracks as possible without overlaps.
     """
     tracks: list[float] = []
     found: dict[str, list[Event]] = {}
@@ -188,10 +188,10 @@ def _arrows(
     flows: _Flows,
     flights: dict[str, list[Event]],
 ) -> list[Event]:
-    """From the start of a collective in flight to its done on the compute lane.
+    """Arrows from the start of a collective in flight to its done on the compute lane.
 
-    An arrow needs a slice at both ends; a done that does not wait gets one that takes
-    no time.
+    An arrow needs a slice at both ends; a done that does not wait gets a slice that
+    takes no time.
     """
     events: list[Event] = []
     for row in rows:

@@ -1,4 +1,4 @@
-"""Times, bytes and shares as a person reads them: 12.3 us, 4.56 ms, 63.0 GiB, 20.4%."""
+"""Times, bytes and shares for readers: 12.3 us, 4.56 ms, 63.0 GiB, 20.4%."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Final
 _US_PER_MS: Final = 1e3
 _US_PER_S: Final = 1e6
 _BINARY: Final = (("GiB", 1 << 30), ("MiB", 1 << 20), ("KiB", 1 << 10))
-#: A time as causes tell it.
+#: A time as causes write it.
 _PLAIN_TIME: Final = re.compile(r"(\d+\.\d) us\b")
 
 
 def time_text(us: float) -> str:
-    """A time in the unit that suits it."""
+    """A time in a suitable unit."""
     if abs(us) >= _US_PER_S:
         return f"{us / _US_PER_S:.3f} s"
     if abs(us) >= _US_PER_MS:
@@ -22,7 +22,7 @@ def time_text(us: float) -> str:
 
 
 def bytes_text(count: int) -> str:
-    """Bytes in the binary unit that suits them."""
+    """Bytes in a suitable binary unit."""
     for unit, size in _BINARY:
         if abs(count) >= size:
             return f"{count / size:.1f} {unit}"
@@ -30,10 +30,10 @@ def bytes_text(count: int) -> str:
 
 
 def share_text(part: float, whole: float) -> str:
-    """A share in percent; 0% of nothing."""
+    """A share in percent; 0% if the whole is 0."""
     return f"{100.0 * part / whole:.1f}%" if whole > 0.0 else "0.0%"
 
 
 def readable(text: str) -> str:
-    """A sentence with its plain microseconds in units that suit them."""
+    """Replace the plain microseconds in a sentence by suitable units."""
     return _PLAIN_TIME.sub(lambda found: time_text(float(found[1])), text)

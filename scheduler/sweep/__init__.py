@@ -1,1 +1,1 @@
-"""A pipeline run with every combination of some option values, each simulated."""
+"""Runs a pipeline with every combination of some option values, and simulates each."""

@@ -25,30 +25,35 @@ from hlo_passes.scheduler.sweep.run import Sweep, run_sweep
 
 
 def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
-    """What a sweep takes."""
+    """Add the arguments of a sweep."""
     group = parser.add_argument_group("sweep")
     group.add_argument(
         "--sweep", default="", metavar="OPTION=V,V,...",
         help="run --passes with every combination of these option values; an option "
         "is named alone, or PASS.OPTION where several passes have it",
     )  # fmt: skip
-    group.add_argument("--passes", default="", metavar="PIPELINE", help="what is run")
+    group.add_argument(
+        "--passes", default="", metavar="PIPELINE", help="pipeline to run"
+    )
     group.add_argument(
         "--memory-limit-bytes", type=positive, metavar="N",
-        help="of the peak; the best combination stays within",
+        help="limit of the peak memory; the best combination stays within it",
     )  # fmt: skip
-    group.add_argument("--plot", metavar="FILE.png|svg", help="the sweep drawn")
+    group.add_argument("--plot", metavar="FILE.png|svg", help="plot the sweep")
     group.add_argument(
-        "--processes", type=positive, metavar="N", help="default: one for each core"
+        "--processes",
+        type=positive,
+        metavar="N",
+        help="number of processes; default: one for each core",
     )
 
 
 def check_sweep_arguments(arguments: argparse.Namespace) -> None:
-    """Refuse arguments that say nothing together. Raises UsageError U222."""
+    """Refuse arguments that make no sense together. Raises UsageError U222."""
     if arguments.sweep:
         if not arguments.passes:
             raise UsageError(
-                "--sweep varies options of a pipeline, and there is none",
+                "--sweep varies options of a pipeline, but --passes is missing",
                 code="U222",
                 hint="--passes=PIPELINE",
             )
@@ -70,7 +75,7 @@ def check_sweep_arguments(arguments: argparse.Namespace) -> None:
 
 
 def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
-    """Run a sweep; tells what it found on stdout."""
+    """Run a sweep and print the result on stdout."""
     drawn = plot_format(arguments.plot) if arguments.plot else ""
     swept = parse_sweep(arguments.sweep, arguments.passes)
     filename = module.source.filename if module.source else arguments.input

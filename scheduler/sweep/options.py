@@ -1,4 +1,4 @@
-"""What a sweep varies: option names found in a pipeline, and their values.
+"""What a sweep varies: names of options found in a pipeline, and their values.
 
     sweep  = item { "," item }
     item   = name "=" value | value          a value alone continues the list before it
@@ -7,11 +7,11 @@
 
     threshold-bytes=1048576,4194304,parallel-collective-overlap-limit=1,2,4
 
-An option's name stands for the one pass of the pipeline that has such an option,
-wherever that pass stands and however often; a sequence of passes (`gpu-schedule`) has
-the options of all of them. Where several passes do, `PASS.OPTION` says
-which, and `*.OPTION` sets it in all of them together. The simulator's own option is
-`simulate.streams`. A value replaces what the pipeline's text says.
+An option's name refers to the one pass of the pipeline that has such an option, at
+every place where that pass occurs; a sequence of passes (`gpu-schedule`) has the
+options of all its passes. If several passes have the option, `PASS.OPTION` says
+which one, and `*.OPTION` sets it in all of them together. The simulator's own option
+is `simulate.streams`. A value replaces the one in the pipeline's text.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from hlo_passes.passes.registry import find_pass
 from hlo_passes.passes.sequence import PassSequence, all_options
 from hlo_passes.passes.spec import Step, nearest, parse_steps
 
-#: The simulator as if it were a pass, and its options.
+#: The simulator, named as if it were a pass, and its options.
 SIMULATOR: Final = "simulate"
 SIMULATOR_OPTIONS: Final = ("streams",)
-#: In place of a pass: all that have the option.
+#: Named instead of a pass: all passes that have the option.
 _ALL: Final = "*"
-#: More combinations than this are a slip of the hand.
+#: More combinations than this are taken for a mistake.
 MOST_COMBINATIONS: Final = 10_000
 
 _ITEM: Final = re.compile(
@@ -47,19 +47,19 @@ _NEEDS_QUOTES: Final = re.compile(r"[,{}()\s]")
 
 @dataclass(frozen=True, slots=True)
 class SweptOption:
-    """An option, the passes where it is set, and the values that it takes in turn."""
+    """An option, the passes that have it, and the values to try."""
 
     passes: tuple[str, ...]
     option: str
     values: tuple[str, ...]
 
 
-#: One value for each swept option, in their order.
+#: One value for each swept option, in the order of the options.
 Choice = tuple[str, ...]
 
 
 def parse_sweep(text: str, pipeline: str) -> tuple[SweptOption, ...]:
-    """The swept options of a sweep text over the passes of a pipeline.
+    """Read a sweep text; its options are looked up in the passes of a pipeline.
 
     Raises UsageError U222 for a text of another form, a name that no pass or several
     passes of the pipeline have, and too many combinations; PipelineSpecError for the
@@ -83,7 +83,7 @@ def parse_sweep(text: str, pipeline: str) -> tuple[SweptOption, ...]:
 
 
 def count_of(swept: Sequence[SweptOption]) -> int:
-    """How many combinations there are."""
+    """The number of combinations."""
     count = 1
     for each in swept:
         count *= len(each.values)
@@ -91,7 +91,7 @@ def count_of(swept: Sequence[SweptOption]) -> int:
 
 
 def combinations(swept: Sequence[SweptOption]) -> Iterator[Choice]:
-    """All of them; the last option varies fastest."""
+    """All combinations; the last option varies fastest."""
     return itertools.product(*(each.values for each in swept))
 
 
@@ -105,7 +105,7 @@ def pipeline_of(pipeline: str, swept: Sequence[SweptOption], choice: Choice) -> 
 
 
 def simulator_options(swept: Sequence[SweptOption], choice: Choice) -> dict[str, str]:
-    """The values of a choice that are for the simulator."""
+    """The values of a choice that belong to the simulator."""
     return {
         each.option: value
         for each, value in zip(swept, choice, strict=True)
@@ -118,7 +118,7 @@ def _fault(text: str, message: str, hint: str) -> UsageError:
 
 
 def _lists(text: str) -> list[tuple[str, tuple[str, ...]]]:
-    """Names with their values."""
+    """Names with their values, as written."""
     example = "as in threshold-bytes=1048576,4194304"
     found: list[tuple[str, list[str]]] = []
     at = 0
@@ -133,7 +133,7 @@ def _lists(text: str) -> list[tuple[str, tuple[str, ...]]]:
         elif found:
             found[-1][1].append(value)
         else:
-            raise _fault(text, f"{value!r} belongs to no option", example)
+            raise _fault(text, f"{value!r} has no option before it", example)
     if not found:
         raise _fault(text, "it varies nothing", example)
     for name, values in found:
@@ -143,7 +143,7 @@ def _lists(text: str) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def _offered(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
-    """Options of each pass of the pipeline, and of the simulator."""
+    """The options of each pass of the pipeline, and of the simulator."""
     offered: dict[str, tuple[str, ...]] = {}
     waiting = list(steps)
     while waiting:
@@ -169,7 +169,7 @@ def _options(kind: type[Pass]) -> tuple[str, ...]:
 def _find(
     name: str, offered: dict[str, tuple[str, ...]]
 ) -> tuple[tuple[str, ...], str]:
-    """The passes and the option that a name stands for."""
+    """The passes and the option that a name refers to."""
     owner, _, option = name.rpartition(".")
     owners = tuple(
         each
@@ -189,14 +189,14 @@ def _find(
     plain = [o for options in offered.values() for o in options]
     known = full if owner else plain
     raise UsageError(
-        f"--sweep: no pass of the pipeline has an option {name}",
+        f"--sweep: no pass of the pipeline has the option {name}",
         code="U222",
         hint=nearest(name, known) or f"there are: {', '.join(full)}",
     )
 
 
 def _with(step: Step, wanted: dict[str, dict[str, str]]) -> str:
-    """A step's text with other option values."""
+    """The text of a step with other option values."""
     options = {**dict(step.options), **wanted.get(step.name, {})}
     text = step.name
     if options:

@@ -1,6 +1,6 @@
-"""A sweep drawn: the step of every combination, and what it costs in memory.
+"""A plot of a sweep: the step of every combination, and the memory that it needs.
 
-Needs matplotlib, the extra `plot`.
+It needs matplotlib, the extra `plot`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hlo_passes.scheduler.plots import new_figure, picture_bytes
 from hlo_passes.scheduler.sweep.report import SweepReport
 from hlo_passes.scheduler.sweep.run import SweepRow, fits
 
-#: More bars than this are not read; the fastest are drawn.
+#: Nobody reads more bars than this; the fastest are drawn.
 _MOST_BARS: Final = 40
 _COMPUTE, _EXPOSED, _BEST, _OVER = "#7f93a8", "#c8431b", "#1b6e4b", "#b4bcc6"
 _BYTES_PER_GIB: Final = 1 << 30
@@ -26,8 +26,8 @@ def plot_sweep(report: SweepReport, file_format: str) -> bytes:
     """The picture of a sweep.
 
     Args:
-        report: what was found.
-        file_format: of `hlo_passes.scheduler.plots.FORMATS`.
+        report: what the sweep found.
+        file_format: one of `hlo_passes.scheduler.plots.FORMATS`.
 
     Raises UsageError U210 (matplotlib is missing), U211 (nothing to draw).
     """
@@ -96,7 +96,7 @@ def _draw_bars(axes: Any, report: SweepReport, rows: Sequence[SweepRow]) -> None
 
 
 def _draw_memory(axes: Any, report: SweepReport, rows: Sequence[SweepRow]) -> None:
-    """Step against peak memory; what is over the limit is pale."""
+    """Step against peak memory; combinations over the limit are pale."""
     best = report.best
     unit = _time_unit(rows)
     for row in rows:

@@ -1,4 +1,4 @@
-"""Progress on stderr for what takes more than a second: a bar with rich, else lines."""
+"""Progress on stderr for long work: a bar if rich is installed, otherwise lines."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any, TypeVar
 from hlo_passes.cli.progress import tell
 
 _Item = TypeVar("_Item")
-#: Seconds between two lines where there is no bar.
+#: Seconds between two lines when there is no bar.
 _QUIET_S = 1.0
 
 
 def with_progress(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
-    """The items, with progress told while they come.
+    """Yield the items and report progress on the way.
 
-    A terminal gets rich's bar where rich is installed (the extra `progress`); a file or
-    a plain installation gets a line a second at most, and none within the first.
+    A terminal shows rich's bar if rich is installed (the extra `progress`); a file or a
+    plain installation receives at most one line a second, and none in the first second.
     """
     bar = _rich_progress() if sys.stderr.isatty() else None
     if bar is None:
@@ -33,7 +33,7 @@ def with_progress(items: Iterable[_Item], total: int, what: str) -> Iterator[_It
 
 
 def _rich_progress() -> Any:
-    """Rich's bar on stderr, None where rich is not installed."""
+    """Rich's bar on stderr, None if rich is not installed."""
     try:
         progress = importlib.import_module("rich.progress")
         console = importlib.import_module("rich.console")

@@ -1,4 +1,4 @@
-"""What a sweep found: a table, the best line marked, and the pipeline that gives it.
+"""The report of a sweep: a table with its best line marked, and the best pipeline.
 
   overlap-limit  streams  step      exposed   gap       peak
   1              1        1.42 ms   0.31 ms   0.22 ms   1.2 GiB
@@ -24,10 +24,10 @@ class SweepReport:
     """All combinations of a sweep.
 
     Attributes:
-        swept: what varied.
+        swept: the options that varied.
         rows: in the order of the combinations.
-        given: the module as it was given, None when it is not scheduled.
-        limit_bytes: of the peak memory, None for none.
+        given: the module as it was given, None if it is not scheduled.
+        limit_bytes: of the peak memory, None without a limit.
     """
 
     swept: tuple[SweptOption, ...]
@@ -37,11 +37,11 @@ class SweepReport:
 
     @property
     def best(self) -> SweepRow | None:
-        """The fastest combination within the limit; None where none fits."""
+        """The fastest combination within the limit; None if none fits."""
         return best_of(self.rows, self.limit_bytes)
 
     def to_text(self) -> str:
-        """The table, and what is best."""
+        """The table, and the best combination."""
         best = self.best
         head = ["", *(each.option for each in self.swept), *_FIGURES]
         lines = [head]
@@ -105,7 +105,7 @@ def _figures(times: ComputationTimes) -> list[str]:
 
 
 def _aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Columns of equal width; what stands last in a line is as wide as it is."""
+    """Columns of equal width; the last one of a line keeps its own width."""
     widths: dict[int, int] = {}
     for line in lines:
         for k, cell in enumerate(line[:-1]):

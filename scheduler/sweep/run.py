@@ -1,7 +1,7 @@
-"""Every combination of a sweep, run on all cores.
+"""Runs every combination of a sweep on all cores.
 
 Each process reads the module once from its text; each combination starts from that text
-again, so that results do not depend on who ran what before.
+again, so that a result does not depend on what ran before in the process.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from hlo_passes.scheduler.sweep.options import (
 )
 from hlo_passes.text.reader import parse
 
-#: Of a number of streams.
+#: The form of a number of streams.
 _MOST_DIGITS: Final = 9
-#: Letters of a value that is refused.
+#: Letters shown of a value that is refused.
 _MOST_SHOWN: Final = 40
 
 
 @dataclass(frozen=True, slots=True)
 class SweepRow:
-    """What one combination gave.
+    """The result of one combination.
 
     Attributes:
         choice: the values, in the order of the sweep's options.
-        pipeline: the text to run it again.
+        pipeline: the text that runs it again.
         times: of the whole step; None when a pass failed.
         problem: why it failed, '' when it did not.
     """
@@ -52,13 +52,13 @@ class SweepRow:
 
     @property
     def is_done(self) -> bool:
-        """Whether there are times."""
+        """Whether the combination ran, so that there are times."""
         return self.times is not None
 
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What is run: a module's text, a pipeline, what varies, and how to simulate."""
+    """What to run: a module's text, a pipeline, what varies, and how to simulate."""
 
     text: str
     filename: str
@@ -67,7 +67,7 @@ class Sweep:
     arguments: argparse.Namespace
 
     def check(self) -> None:
-        """Refuse values that no pass takes, before anything runs.
+        """Refuse values that no pass accepts, before anything runs.
 
         Raises PipelineSpecError U013; UsageError U220 for a number of streams.
         """
@@ -76,7 +76,7 @@ class Sweep:
             self._arguments(choice)
 
     def run(self, choice: Choice) -> SweepRow:
-        """One combination."""
+        """Run one combination."""
         pipeline = pipeline_of(self.pipeline, self.swept, choice)
         module = parse(self.text, filename=self.filename)
         context = PassContext(
@@ -93,14 +93,14 @@ class Sweep:
         return SweepRow(choice, pipeline, times)
 
     def _arguments(self, choice: Choice) -> argparse.Namespace:
-        """The simulator's arguments with what the choice says of them."""
+        """The simulator's arguments with the values of the choice."""
         arguments = argparse.Namespace(**vars(self.arguments))
         streams = simulator_options(self.swept, choice).get("streams")
         if streams is not None:
             if not (streams.isdecimal() and len(streams) <= _MOST_DIGITS):
                 raise UsageError(
-                    f"--sweep: simulate.streams={streams[:_MOST_SHOWN]} is no number "
-                    "of streams",
+                    f"--sweep: simulate.streams={streams[:_MOST_SHOWN]} is not a "
+                    "number of streams",
                     code="U220",
                     hint="1, 2, ... or 0 for no queueing",
                 )
@@ -122,18 +122,18 @@ def _run_one(choice: Choice) -> SweepRow:
 
 
 def run_sweep(sweep: Sweep, *, processes: int | None = None) -> Iterator[SweepRow]:
-    """Rows in the order of the combinations, as they become ready.
+    """Yield rows in the order of the combinations, each when it is ready.
 
     Args:
         sweep: what to run.
-        processes: how many at once; as many as there are cores.
+        processes: how many run at once; by default one per core.
     """
     choices = list(combinations(sweep.swept))
     wanted = min(processes or os.cpu_count() or 1, len(choices))
     if wanted < 2:
         yield from map(sweep.run, choices)
         return
-    # Started afresh, not forked: a caller's threads and locks stay out of it.
+    # Start new processes instead of forking: threads and locks stay in the caller.
     with ProcessPoolExecutor(
         wanted, get_context("spawn"), initializer=_begin, initargs=(sweep,)
     ) as pool:
@@ -143,7 +143,7 @@ def run_sweep(sweep: Sweep, *, processes: int | None = None) -> Iterator[SweepRo
 def best_of(
     rows: Sequence[SweepRow], limit_bytes: int | None = None
 ) -> SweepRow | None:
-    """The fastest within a memory limit; of equals the one that needs less memory."""
+    """The fastest within a memory limit; of two equal ones the one with less memory."""
     fitting = [r for r in rows if r.times is not None and fits(r.times, limit_bytes)]
     key: Callable[[SweepRow], Any] = _by_time_and_memory
     return min(fitting, key=key, default=None)

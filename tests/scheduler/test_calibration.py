@@ -131,7 +131,7 @@ def test_one_small_row_is_fitted_as_far_as_it_goes_and_called_poor() -> None:
     assert found.options["nccl_op_launch_us"] == 0.0
     assert found.fitted_us[0] < 70.0
     assert found.is_poor
-    assert "do not describe the rows" in calibration_text(found)
+    assert "do not fit the rows" in calibration_text(found)
     assert found.to_json()["is_poor"] is True
 
 

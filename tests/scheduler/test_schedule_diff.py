@@ -40,14 +40,14 @@ def test_a_start_that_goes_up_buys_the_time_of_what_it_passed(simulated) -> None
     assert gather.starts_earlier_us == pytest.approx(40.0)
     assert gather.exposed_before_us == pytest.approx(50.0)
     assert gather.exposed_after_us == pytest.approx(10.0)
-    assert gather.bought == "40.0 us less exposed: now beside it %dot"
+    assert gather.bought == "40.0 us less exposed: now overlaps %dot"
 
 
 def test_the_way_back_loses_what_the_way_there_bought(simulated) -> None:
     moves = schedule_moves(simulated(EARLY), simulated(LATE))
     gather = next(m for m in moves if m.name == "ag-start")
     assert gather.saved_us == pytest.approx(-40.0)
-    assert gather.bought == "40.0 us more exposed: no longer beside it %dot"
+    assert gather.bought == "40.0 us more exposed: no longer overlaps %dot"
 
 
 _GOLDEN = SHARED / "golden"
@@ -90,8 +90,8 @@ def test_what_is_no_collective_says_beside_what_it_runs(simulated) -> None:
     later = HEAD + "".join([start, done, dot, *rest])
     back = schedule_moves(simulated(later), simulated(second))
     told = {m.name: m.bought for m in back}
-    assert told["ag-start"] == "40.0 us less exposed: now beside it %dot"
-    assert told.get("dot", "now beside %ag-start") == "now beside %ag-start"
+    assert told["ag-start"] == "40.0 us less exposed: now overlaps %dot"
+    assert told.get("dot", "now overlaps %ag-start") == "now overlaps %ag-start"
 
 
 def test_diff_tells_the_move_and_not_the_text(files, capsys) -> None:
@@ -101,7 +101,7 @@ def test_diff_tells_the_move_and_not_the_text(files, capsys) -> None:
         "exposed 65.0 us -> 25.0 us (40.0 us less)\n"
         "%main\n"
         "  %ag-start (all-gather): start 7 -> 6, 40.0 us earlier; done 8 -> 8\n"
-        "    40.0 us less exposed: now beside it %dot\n"
+        "    40.0 us less exposed: now overlaps %dot\n"
     )
 
 

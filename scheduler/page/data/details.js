@@ -8,7 +8,7 @@ function showDetails(app) {
   const box = byId("details");
   const { view, span } = app.selection;
   if (span < 0) {
-    fill(box, make("p", { class: "muted" }, "Click a span, or a row of the table, to see what it is, what it waits for and why."));
+    fill(box, make("p", { class: "muted" }, "Click a span or a table row to see what it is, what it waits for, and why."));
     return;
   }
   const { schedule } = view;
@@ -71,13 +71,13 @@ function collectiveDetails(app, schedule, found) {
   ];
 }
 
-/* A long text in one line that opens on demand. */
+/* A long text on one line that opens on demand. */
 function folded(text) {
   if (text.length <= LONGEST_TEXT) return make("span", { class: "mono" }, text);
   return make("details", { class: "mono" }, make("summary", {}, `${text.slice(0, LONGEST_TEXT)}\u2026`), text);
 }
 
-/* An operand as printed; its name leads to it where it has a span. */
+/* An operand as printed; its name links to its span if it has one. */
 function operand(app, schedule, text) {
   const words = text.split(/(%\S+)/).filter(Boolean).map((word) => {
     const span = word.startsWith("%") ? schedule.find(word.slice(1)) : -1;

@@ -1,4 +1,4 @@
-/* The first screen: what the step takes, what of it is exposed, how far the bound is. */
+/* The first screen: how long the step takes, how much is exposed, how far the bound is. */
 
 const CLASS_NAMES = { hidden: "hidden", partial: "partly hidden", exposed: "exposed" };
 
@@ -29,7 +29,7 @@ function showHeadline() {
       was: first ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
     card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
     card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
-    card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, parameters apart", { was: was("peak_memory_bytes", shownBytes) }));
+    card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, without parameters", { was: was("peak_memory_bytes", shownBytes) }));
   fill(byId("verdict"), DATA.verdict);
   fill(byId("budget"), budgetOf());
 }
@@ -39,7 +39,7 @@ function showNotes() {
   fill(byId("notes"), ...DATA.page_notes.map((note) => make("p", {}, note)));
 }
 
-/* A bar a side: what the step's time goes to. */
+/* One bar per side: where the step's time goes. */
 function budgetOf() {
   const longest = Math.max(...SIDES.map((s) => s.facts.step_time_us));
   const box = make("div", { class: "budget" });

@@ -1,4 +1,4 @@
-/* Keys. Letters work wherever nothing is being typed; arrows where a timeline has focus. */
+/* Keys. Letters work unless the user is typing; arrows work when a timeline has focus. */
 
 const KEYS = [
   ["\u2190 \u2192 or a d", "move"],
@@ -9,8 +9,8 @@ const KEYS = [
   ["e E", "next, previous collective by exposure"],
   ["Tab, then , .", "previous, next span of the lane"],
   ["Enter", "zoom to the selection; into a loop, its body"],
-  ["Esc", "let go of the selection"],
-  ["drag", "move; on the axis or with Shift: zoom to the stretch"],
+  ["Esc", "clear the selection"],
+  ["drag", "move; on the axis or with Shift: zoom to the selected time"],
   ["Ctrl + wheel", "zoom at the pointer; Shift + wheel moves"],
   ["double click", "zoom to a span"],
 ];
@@ -61,7 +61,7 @@ function followKeys(app) {
   });
 }
 
-/* Escape leaves a field; the search's is emptied, as browsers do, and its matches go. */
+/* Escape leaves a field; in the search it also clears the text and the matches. */
 function leave(app, field) {
   if (field.id === "search") {
     field.value = "";

@@ -1,4 +1,4 @@
-/* The memory curve under the lanes: of each pixel the most that was live in it. */
+/* The memory curve below the lanes: for each pixel the most that was live in it. */
 
 const HEADROOM = 1.06;
 
@@ -7,7 +7,7 @@ function memoryScale(view) {
   return (bytes) => view.memoryY + MEMORY_PX - (bytes / top) * (MEMORY_PX - 8);
 }
 
-/* Most bytes live between two moments. */
+/* The most bytes live between two moments. */
 function memoryBetween(memory, from, to) {
   const i = Math.max(0, upperBound(memory.times, from) - 1);
   return memory.maxima.of(i, Math.max(i + 1, upperBound(memory.times, to)));

@@ -1,5 +1,5 @@
-/* The data of the page, decoded: times from whole nanoseconds, each span's start told as
- * the distance from the end of the one before it in its row. */
+/* The data of the page, decoded: times from whole nanoseconds; each start is stored as
+ * the distance from the end of the span before it in its row. */
 
 const DATA = JSON.parse(byId("data").textContent);
 const KINDS = DATA.kinds;

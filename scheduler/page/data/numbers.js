@@ -1,4 +1,4 @@
-/* Numbers for readers: a value, a unit that suits it, never more than four digits. */
+/* Numbers for readers: a value with a suitable unit, never more than four digits. */
 
 const TIME_UNITS = [[1e6, "s"], [1e3, "ms"], [1, "\u00b5s"], [1e-3, "ns"]];
 const BYTE_UNITS = [[2 ** 40, "TiB"], [2 ** 30, "GiB"], [2 ** 20, "MiB"], [2 ** 10, "KiB"], [1, "B"]];
@@ -19,7 +19,7 @@ function inUnits(value, units) {
 }
 
 const shownTime = (us) => (us === 0 ? "0\u00a0\u00b5s" : inUnits(us, TIME_UNITS));
-/* To the nanosecond, for a panel where one reads off and compares. */
+/* To the nanosecond, for a panel in which one compares values. */
 function exactTime(us) {
   const [scale, unit] = TIME_UNITS.find(([s]) => Math.abs(us) >= s) ?? TIME_UNITS[2];
   const places = { s: 6, ms: 4, "\u00b5s": 3, ns: 0 }[unit];
@@ -29,7 +29,7 @@ const shownBytes = (bytes) => (bytes === null ? "unknown" : inUnits(bytes, BYTE_
 const shownCount = (n) => n.toLocaleString("en-US");
 const shownShare = (part, whole) => (whole > 0 ? `${(100 * part / whole).toFixed(1)}\u00a0%` : "0\u00a0%");
 
-/* A change, signed, or 'same' where the reader could not tell the two apart. */
+/* A change, signed, or 'same' if the reader could not see a difference. */
 function shownChange(before, after, shown) {
   if (shown(before) === shown(after)) return "same";
   return (after > before ? "+" : "\u2212") + shown(Math.abs(after - before));

@@ -1,4 +1,4 @@
-/* Colours from the style sheet, and the primitives that all canvases share. */
+/* Colors from the style sheet, and the primitives that all canvases share. */
 
 let COLOURS = {};
 let HATCH = null;
@@ -14,7 +14,7 @@ function readColours() {
   HATCH = hatchOf(COLOURS.exposed);
 }
 
-/* Exposed time is hatched as well as coloured, so that it can be told without colour. */
+/* Exposed time is hatched as well as colored, so that it is visible without color. */
 function hatchOf(colour) {
   const tile = make("canvas", { width: 8, height: 8 });
   const pen = tile.getContext("2d");
@@ -31,7 +31,7 @@ function hatchOf(colour) {
 
 const SANS = '11px system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", Arial, sans-serif';
 
-/* Size a canvas to its box on this screen; the pen then counts in CSS pixels. */
+/* Fit a canvas to its box on this screen; drawing then uses CSS pixels. */
 function prepare(canvas, height) {
   const ratio = window.devicePixelRatio || 1;
   const width = Math.max(1, Math.floor(canvas.clientWidth));
@@ -49,7 +49,7 @@ function prepare(canvas, height) {
   return { pen, width };
 }
 
-/* As much of a text as fits, with an ellipsis where it was cut; '' when nothing would. */
+/* As much of a text as fits, with an ellipsis if it was cut; '' if nothing fits. */
 function fitted(pen, text, room) {
   if (room < 18) return "";
   if (text.length * 7 < room || pen.measureText(text).width <= room) return text;

@@ -1,5 +1,5 @@
 /* Mouse and touch on a timeline: drag pans, wheel with Ctrl zooms, Shift-drag or a drag
- * on the axis zooms to a stretch, a click selects, two fingers pinch. */
+ * on the axis zooms to a range, a click selects, two fingers pinch. */
 
 const CLICK_SLOP_PX = 4, WHEEL_ZOOM = 0.0022;
 

@@ -1,5 +1,5 @@
-/* What is drawn, in forms that answer a question about a stretch of time without
- * walking over all of it: spans by binary search and running sums, memory by maxima. */
+/* Drawn data in forms that answer questions about a range of time without walking over
+ * all of it: spans by binary search and running sums, memory by maxima. */
 
 /* The first index in [from, to) of an ascending array whose value is >= (or, strictly,
  * >) the wanted one. */
@@ -43,7 +43,7 @@ class SpanRow {
     return upperBound(this.ends, t);
   }
 
-  /* Time of each kind among the spans [i, j): [dearest kind, time of all kinds]. */
+  /* Time of each kind among the spans [i, j): [most expensive kind, time of all kinds]. */
   busiest(i, j) {
     let kind = 0, most = -1, all = 0;
     for (let k = 0; k < this.sums.length; k++) {
@@ -60,7 +60,7 @@ class SpanRow {
     const from = Math.max(0, lowerBound(this.ends, t - slack));
     for (let i = from; i < this.count && this.starts[i] <= t + slack; i++) {
       const off = Math.max(this.starts[i] - t, t - this.ends[i], 0);
-      // Of several in reach the longest is meant: nobody aims at what takes no time.
+      // Of several in reach take the longest: nobody aims at a span that takes no time.
       if (off < best || (off === best && found >= 0 && this.length(i) > this.length(found))) {
         best = off;
         found = i;
@@ -76,7 +76,7 @@ class SpanRow {
   }
 }
 
-/* Largest value of any stretch of an array, in logarithmic time. */
+/* The largest value of any range of an array, in logarithmic time. */
 class RangeMax {
   constructor(values) {
     this.levels = [values];

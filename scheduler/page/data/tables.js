@@ -1,4 +1,4 @@
-/* Tables: collectives by exposure, what causes it, what moved. Long ones grow on demand. */
+/* Tables: collectives by exposure, causes of exposure, moves. Long tables grow on demand. */
 
 const FIRST_ROWS = 60;
 
@@ -54,14 +54,14 @@ class SortedTable {
   }
 }
 
-/* Every collective of a side, the dearest first; in a loop it counts for all its runs. */
+/* Every collective of a side, most expensive first; in a loop it counts for all its runs. */
 function collectivesOf(side) {
   return SIDES[side].schedules.flatMap(({ raw }) => raw.collectives.map((c) => ({
     ...c, computation: raw.name, side,
   }))).sort((a, b) => b.total_us - a.total_us || b.latency_us - a.latency_us);
 }
 
-/* A way to the span; what takes no time has none. */
+/* A link to the span; an instruction that takes no time has none. */
 function collectiveName(app, c) {
   if (c.span < 0) return make("span", { class: "mono", title: `${c.name} takes no time` }, c.name);
   return make("button", { type: "button", class: "link", title: c.name, onclick: () => app.jumpToCollective(c) }, c.name);
@@ -92,7 +92,7 @@ function showCollectives(app) {
     if (!items.length) return make("div", {}, heading, make("p", { class: "empty" }, "This module has no collectives: nothing can be exposed."));
     const table = collectiveTable(app, side.number);
     app.tables[side.number] = table;
-    const count = make("span", { class: "muted" }, `${shownCount(items.length)}, dearest exposure first`);
+    const count = make("span", { class: "muted" }, `${shownCount(items.length)}, most exposed first`);
     const filter = make("input", { type: "search", placeholder: "filter by name, kind, reason", "aria-label": "Filter collectives", oninput: (event) => {
       const wanted = event.target.value.toLowerCase();
       table.filter = wanted ? (c) => `${c.name} ${c.opcode} ${c.cause}`.toLowerCase().includes(wanted) : null;
@@ -140,7 +140,7 @@ function showMoves(app) {
     { title: "Done", number: true, value: (m) => m.done_before ?? -1, cell: (m) => (m.done_before === null ? "" : `${shownCount(m.done_before)} \u2192 ${shownCount(m.done_after)}`) },
     { title: "Starts", number: true, value: (m) => m.starts_earlier_us, cell: (m) => signed(m.starts_earlier_us) },
     { title: "Exposed", number: true, value: (m) => m.exposed_saved_us, cell: (m) => (m.exposed_before_us === null ? "" : `${shownTime(m.exposed_before_us)} \u2192 ${shownTime(m.exposed_after_us)}`) },
-    { title: "What it bought", value: (m) => Math.abs(m.exposed_saved_us), cell: (m) => m.bought, class: "cause" },
+    { title: "What it saved", value: (m) => Math.abs(m.exposed_saved_us), cell: (m) => m.bought, class: "cause" },
   ];
   const table = new SortedTable(columns, DATA.moves, { by: 5, caption: "Instructions that moved" });
   fill(box, make("div", { class: "tablehead" }, heading, make("span", { class: "muted" }, DATA.moves_note)), table.element);

@@ -1,10 +1,10 @@
-/* One timeline: overview, axis, a lane per stream, the memory curve, all on one x axis. */
+/* One timeline: overview, axis, one lane per stream, the memory curve, on one x axis. */
 
 const ROW_PX = 20, LANE_GAP_PX = 9, AXIS_PX = 22, WAIT_PX = 14, MEMORY_PX = 84, OVERVIEW_PX = 34, STRIP_PX = 4;
-/* Lanes of more rows than this have low ones, without names. */
+/* Lanes with more rows than this have low rows, without names. */
 const MOST_FULL_ROWS = 6, CROWDED_ROW_PX = 9;
 const NARROW_PX = 560, NARROW_GUTTER_PX = 74, WIDE_GUTTER_PX = 132;
-/* Spans narrower than this are drawn together, one column of it at a time. */
+/* Spans narrower than this are drawn together, one column at a time. */
 const COLUMN_PX = 2;
 const LOWEST = 0.3;
 
@@ -38,7 +38,7 @@ class TimelineView {
     this.queue();
   }
 
-  /* Where each lane stands: {label, role, y, height, rows}. */
+  /* The place of each lane: {label, role, y, height, rows}. */
   layOut() {
     let y = AXIS_PX + 4;
     this.bands = (this.schedule?.lanes ?? []).map((lane) => {
@@ -52,7 +52,7 @@ class TimelineView {
     this.height = y + (this.schedule?.memory ? MEMORY_PX + 6 : 0);
   }
 
-  /* Once a frame: to ask an element for its size is dear. */
+  /* Once per frame: asking an element for its size is expensive. */
   measure() {
     const width = this.canvas.clientWidth;
     this.gutter = width < NARROW_PX ? NARROW_GUTTER_PX : WIDE_GUTTER_PX;
@@ -110,7 +110,7 @@ class TimelineView {
     }
   }
 
-  /* The time of the selection, through all lanes: what runs meanwhile. */
+  /* The time of the selection, through all lanes: what runs at the same time. */
   drawBand() {
     if (this.selected < 0) return;
     const from = this.x(this.schedule.starts[this.selected]);
@@ -130,13 +130,13 @@ class TimelineView {
         i++;
         continue;
       }
-      // One column for all that begin in it; a long one at its end stays its own.
+      // One column for all that begin in it; a long one at its end is drawn by itself.
       const until = viewport.from + (Math.floor((row.starts[i] - viewport.from) / column) + 1) * column;
       let j = Math.max(i + 1, lowerBound(row.starts, until, i, row.count));
       if (j - 1 > i && row.length(j - 1) >= column) j--;
       const [kind, busy] = row.busiest(i, j);
       if (busy > 0) {
-        // How full the column is shows in its height, so that colours keep their meaning.
+        // The height shows how full the column is, so that colors keep their meaning.
         const tall = high * Math.max(LOWEST, Math.min(1, busy / column));
         pen.fillStyle = COLOURS[KINDS[kind]];
         pen.fillRect(this.x(until - column), y + high - tall, COLUMN_PX, tall);
@@ -190,7 +190,7 @@ class TimelineView {
     return `${name}  \u00d7${shownCount(calls.trips)}${share > 0 ? `, ${(100 * share).toFixed(0)} % exposed` : ""}`;
   }
 
-  /* Over a loop the exposed lane is as full as its body is exposed. */
+  /* Over a loop, the exposed lane is as full as its body is exposed. */
   drawLoops(band) {
     const { pen, schedule } = this;
     const high = band.high - 3;
@@ -251,7 +251,7 @@ class TimelineView {
     pen.setLineDash([]);
   }
 
-  /* Where the selection stands when it is out of sight: the other side's, as a rule. */
+  /* Where the selection is when it is out of sight: usually that of the other side. */
   drawPointer() {
     if (this.selected < 0) return;
     const start = this.schedule.starts[this.selected], end = this.schedule.ends[this.selected];

@@ -1,4 +1,4 @@
-/* The stretch of time that is shown; every picture of the page follows the same one. */
+/* The range of time that is shown; every picture of the page follows the same one. */
 
 const SHORTEST_US = 0.02;
 const GLIDE_MS = 180;
@@ -39,7 +39,7 @@ class Viewport {
     this.set(from, from + length);
   }
 
-  /* Go there so that the eye can follow, or at once where motion is unwanted. */
+  /* Move there so that the eye can follow, or at once if motion is unwanted. */
   glideTo(from, to) {
     cancelAnimationFrame(this.glide);
     if (matchMedia("(prefers-reduced-motion: reduce)").matches) return this.set(from, to);
@@ -54,7 +54,7 @@ class Viewport {
     return undefined;
   }
 
-  /* Bring a span into view: at a width that one can read, with what stands around it. */
+  /* Bring a span into view: wide enough to read, with its neighbors. */
   reveal(start, end) {
     const span = Math.max(end - start, SHORTEST_US);
     const wide = span > this.length * 0.9, narrow = span < this.length * 0.04;

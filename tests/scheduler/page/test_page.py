@@ -91,7 +91,7 @@ def test_the_first_screen_answers_the_question(running, pages) -> None:
         assert "110 µs" in cards
         assert "65.0 µs" in cards
         assert "59.1 % of the step" in cards
-        assert "The dearest is %ag-start, 50.0 µs:" in seen.text("#verdict")
+        assert "The most expensive is %ag-start, 50.0 µs:" in seen.text("#verdict")
         assert colours(seen) > 20
         assert seen.is_silent()
 
@@ -271,7 +271,7 @@ def test_side_by_side_shows_what_moved_and_what_it_bought(running, pages) -> Non
         assert "7 → 6" in moved
         assert "40.0 µs earlier" in moved
         assert "50.0 µs → 10.0 µs" in moved
-        assert "40.0 µs less exposed: now beside it %dot" in moved
+        assert "40.0 µs less exposed: now overlaps %dot" in moved
         seen.page.click("#moves tbody .link")
         told = seen.text("#details")
         assert "Exposed before" in told

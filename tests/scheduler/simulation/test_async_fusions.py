@@ -109,11 +109,11 @@ def test_a_fusion_without_a_model_is_told_beside_the_headline() -> None:
     timeline = timeline_of(GENERIC.replace("kind=kLoop", "kind=kOutput"))
     head, _, rest = report_text(timeline).partition("\n\nno collectives")
     (line,) = [line for line in head.splitlines() if line.startswith("beware ")]
-    assert "(sol/constant), which are no microseconds" in line
+    assert "(sol/constant), which are not microseconds" in line
     assert "abstract constants" not in rest
     assert "note: 1 asynchronous fusion takes" in rest
     page = timeline.to_html()
-    assert page.count("which are no microseconds.") == 1
+    assert page.count("which are not microseconds.") == 1
 
 
 def test_what_wraps_no_fusion_keeps_the_constant() -> None:

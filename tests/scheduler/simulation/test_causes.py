@@ -49,7 +49,7 @@ def test_hidden() -> None:
         {"s": 10.0}, c=9.5,
     )  # fmt: skip
     assert (row.exposed_us, row.overlap, row.cause_kind) == (0.5, "hidden", "hidden")
-    assert row.cause == "9.5 us of 10.0 us run beside other work"
+    assert row.cause == "9.5 us of 10.0 us overlap other work"
 
 
 def test_queued() -> None:
@@ -83,8 +83,8 @@ def test_nothing_left_to_overlap() -> None:
     )  # fmt: skip
     assert row.cause_kind == "nothing-left"
     assert row.cause == (
-        "nothing left to overlap: the 4.0 us of compute that do not depend on it "
-        "already run beside its 10.0 us"
+        "nothing left to overlap: the 4.0 us of compute that does not depend on it "
+        "already overlaps its 10.0 us"
     )
 
 
@@ -163,8 +163,8 @@ def test_the_window_is_short_though_there_is_room() -> None:
     )  # fmt: skip
     assert row.cause_kind == "window-short"
     assert row.cause == (
-        "overlapped only 0.0 us of 10.0 us, though 2.0 us of compute stand between %c "
-        "and its start, and 50.0 us stand between its done and %e"
+        "overlapped only 0.0 us of 10.0 us, though 2.0 us of compute are between %c "
+        "and its start, and 50.0 us are between its done and %e"
     )
 
 
@@ -182,7 +182,7 @@ def test_the_next_one_stands_in_its_way() -> None:
     )  # fmt: skip
     assert first.cause_kind == "window-short"
     assert first.cause == (
-        "overlapped only 0.0 us of 10.0 us, though 50.0 us stand between its done and "
+        "overlapped only 0.0 us of 10.0 us, though 50.0 us are between its done and "
         "%e (%two starts right after its done)"
     )
 

@@ -47,11 +47,11 @@ SCREEN = """m on h100_sxm 1x1x2, costs: table, 1 communication stream; all times
 step     3.80 ms = compute 1.30 ms + exposed 2.50 ms (65.8%)
 bound    3.80 ms (critical path): no order is faster; the gap is 0.0 us (0.0%)
 network  3.70 ms of communication, 32.4% of it hidden
-memory   40 bytes at the peak, parameters apart
+memory   40 bytes at the peak, without parameters
 
 3 collectives: 1 exposed, 1 partial, 1 hidden. What costs the step most, and why:
   1. 2.00 ms  %gather  all-reduce of 32 bytes, partial
-     nothing left to overlap: the 1.00 ms of compute that do not depend on it already run beside its 3.00 ms
+     nothing left to overlap: the 1.00 ms of compute that does not depend on it already overlaps its 3.00 ms
   2. 500.0 us  %last  all-reduce of 32 bytes, exposed
      synchronous: it has no start and done, so the compute stream runs it for 500.0 us
 

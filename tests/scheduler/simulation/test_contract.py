@@ -167,7 +167,7 @@ def test_a_loop_of_unknown_length_runs_once_and_says_so() -> None:
     module = hlo_passes.parse(text)
     timeline = scheduler.simulate(module, estimator=costs_of(LOOP))
     assert timeline.step_time_us == 35.0
-    assert "trip counts are not known, 1 was taken: %loop" in timeline.notes
+    assert "trip counts are not known, 1 was used: %loop" in timeline.notes
 
 
 @pytest.mark.parametrize("count", ["-1", "1.5", "9" * 400, "9" * 5000])
@@ -176,7 +176,7 @@ def test_what_is_no_trip_count_counts_once(count: str) -> None:
     assert count in text
     timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs_of(LOOP))
     assert timeline.step_time_us == 35.0
-    assert "trip counts are not known, 1 was taken: %loop" in timeline.notes
+    assert "trip counts are not known, 1 was used: %loop" in timeline.notes
 
 
 def test_a_loop_that_never_runs_takes_no_time() -> None:
@@ -357,11 +357,11 @@ def test_a_module_without_schedule_is_taken_as_it_stands() -> None:
     text = module_of(LOOP).to_text().replace("is_scheduled=true, ", "")
     timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs_of(LOOP))
     assert timeline.step_time_us == run(LOOP).step_time_us
-    assert "the module is not scheduled: its text order was taken" in timeline.notes
+    assert "the module is not scheduled; its text order was used" in timeline.notes
 
 
 def test_error_streams_below_zero() -> None:
-    with pytest.raises(UsageError, match="no such number of streams"):
+    with pytest.raises(UsageError, match="not a number of streams"):
         run(LOOP, streams=-1)
 
 

@@ -50,7 +50,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
     # Device 2 comes at once, waits 7 us for device 1, then takes 5; so does device 1.
     assert timeline.step_time_us == 14.0
     note = next(note for note in timeline.notes if "devices were simulated" in note)
-    assert "shown is device 1" in note
+    assert "device 1 is shown" in note
     assert timeline.exposed_us == 12.0
 
 
@@ -173,7 +173,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
     module = hlo_passes.parse(text)
     timeline = scheduler.simulate(module, estimator=costs, share_links=True)
     assert timeline.step_time_us == 7.0
-    assert any("one device stands for all" in note for note in timeline.notes)
+    assert any("one device represents all" in note for note in timeline.notes)
 
 
 def test_error_a_device_that_there_is_not() -> None:

@@ -47,7 +47,7 @@ def test_a_sequence_has_the_options_of_its_passes() -> None:
         "stream-annotation=false}"
     )
     assert Pipeline.parse(made)
-    with pytest.raises(UsageError, match=r"no pass .* has an option handed-on"):
+    with pytest.raises(UsageError, match=r"no pass .* has the option handed-on"):
         parse_sweep("handed-on=1", "gpu-schedule")
 
 
@@ -114,7 +114,7 @@ def test_one_of_them_and_all_of_them() -> None:
 
 def test_error_no_such_option_names_the_nearest() -> None:
     assert _error("treshold-bytes=1", PIPELINE).splitlines() == [
-        "error[U222]: --sweep: no pass of the pipeline has an option treshold-bytes",
+        "error[U222]: --sweep: no pass of the pipeline has the option treshold-bytes",
         "  help: did you mean threshold-bytes?",
     ]
 
@@ -122,7 +122,7 @@ def test_error_no_such_option_names_the_nearest() -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("1,2", "'1' belongs to no option"),
+        ("1,2", "'1' has no option before it"),
         ("threshold-bytes=1,,2", "threshold-bytes has an empty value"),
         ("threshold-bytes=", "threshold-bytes has an empty value"),
         ("threshold-bytes='1", "cannot read"),

@@ -128,7 +128,7 @@ def test_against_tells_moves_and_draws_both(files, tmp_path, capsys) -> None:
     page = tmp_path / "both.html"
     words = [*files, f"--against={after}", f"--html={page}"]
     assert main(["simulate", *words]) == 0
-    assert "40.0 us less exposed: now beside it %dot" in capsys.readouterr().out
+    assert "40.0 us less exposed: now overlaps %dot" in capsys.readouterr().out
     assert "late.hlo" in page.read_text()
     assert main(["simulate", *words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
