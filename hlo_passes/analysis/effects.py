@@ -21,14 +21,13 @@ if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
 
-_ALWAYS: Final = (
-    frozenset(
-        ["rng", "rng-get-and-update-state", "infeed", "outfeed", "collective-broadcast"]
-    )
-    | opcodes.POINT_TO_POINT
-    | opcodes.NATIVE_ASYNC_STARTS
-    | opcodes.NATIVE_ASYNC_DONES
-)
+_ALWAYS: Final = frozenset(
+    ["rng", "rng-get-and-update-state", "infeed", "outfeed", "collective-broadcast"]
+) | {
+    opcode
+    for opcode, row in opcodes.ROWS.items()
+    if row.spelling == "transfer" or (row.is_collective and row.half)
+}
 _WITH_LAYOUT_CONSTRAINT: Final = frozenset(
     ["all-to-all", "all-gather", "all-reduce", "reduce-scatter"]
 )
@@ -57,7 +56,7 @@ def has_side_effect(
     """
     if acts_itself(instruction):
         return True
-    if instruction.opcode.endswith(("-done", "-update")):
+    if opcodes.facts(instruction.opcode).half in ("update", "done"):
         instruction = instruction.async_start
         if acts_itself(instruction):
             return True
@@ -100,16 +99,16 @@ def acts_itself(instruction: Instruction) -> bool:
     opcode = instruction.opcode
     if opcode in _ALWAYS:
         return True
-    wrapped = opcodes.wrapped_opcode(opcode)
-    if wrapped is not None:
+    row = opcodes.facts(opcode)
+    if not row.is_known:
+        return True
+    if row.is_sugar:
         # Sugar: the start is the wrapped instruction; update and done are nothing.
-        if opcodes.async_role(opcode) != "start":
+        if row.half != "start":
             return False
-        opcode = wrapped
+        opcode = row.work
         if opcode in _ALWAYS:
             return True
-    elif opcode not in opcodes.ARITY:
-        return True
     if opcode == "custom-call":
         attributes = instruction.attributes
         return attributes.get("custom_call_has_side_effect") == "true"

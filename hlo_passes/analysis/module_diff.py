@@ -18,7 +18,7 @@ from typing import Any
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import SYNC_COLLECTIVES, wrapped_opcode
+from hlo_passes.ir.opcodes import facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +212,9 @@ def _identity(instruction: Instruction, renaming: dict[str, str]) -> object:
 
 def _kind(instruction: Instruction) -> str | None:
     """The collective that an instruction performs, None for anything else."""
-    opcode = wrapped_opcode(instruction.opcode) or instruction.opcode
-    if opcode in SYNC_COLLECTIVES:
-        return opcode
+    row = facts(instruction.opcode)
+    if row.is_collective and not row.half:
+        return row.work
     if instruction.is_async_collective_start:
         return instruction.async_wrapped_opcode
     return None

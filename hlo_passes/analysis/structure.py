@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.analysis.post_order import post_order
-from hlo_passes.ir.opcodes import ARITY, CALLEE_ATTRIBUTES
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, ROWS, facts
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -29,8 +29,6 @@ _UNIQUE: Final = frozenset(("after-all", "add-dependency", "domain"))
 #: Frontend attribute that holds a sharding in text, compared like an operand.
 #: Source: openxla/xla `xla/hlo/ir/hlo_sharding.h`.
 _SHARDING_ATTRIBUTE: Final = "xla.sdy.sharding"
-#: Frontend attributes of send and recv count as attributes of their own.
-_POINT_TO_POINT: Final = frozenset(["send", "send-done", "recv", "recv-done"])
 
 Meaning = tuple[tuple[str, object], ...]
 if TYPE_CHECKING:
@@ -71,7 +69,8 @@ class Structure:
                 found.append((name, text))
         if "frontend_attributes" in instruction.attributes:
             frontend = instruction.frontend_attributes
-            if instruction.opcode in _POINT_TO_POINT:
+            if facts(instruction.opcode).spelling == "transfer":
+                # Frontend attributes of send and recv count as their own.
                 found.append(("frontend_attributes", frontend.pairs))
             elif _SHARDING_ATTRIBUTE in frontend:
                 found.append((_SHARDING_ATTRIBUTE, frontend[_SHARDING_ATTRIBUTE]))
@@ -117,7 +116,7 @@ class Structure:
         """Whether only what they read or call could still make a difference."""
         return (
             one.opcode == other.opcode
-            and one.opcode in ARITY
+            and one.opcode in ROWS
             and one.opcode not in _UNIQUE
             and one.literal == other.literal
             and not is_elided(one)

@@ -15,7 +15,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import Final
 
-from hlo_passes.ir.opcodes import ARITY, async_role, wrapped_opcode
+from hlo_passes.ir.opcodes import ROWS, facts
 
 #: What every instruction may have, in print order.
 COMMON_ATTRIBUTES: Final = (
@@ -290,20 +290,25 @@ def opcode_attributes(opcode: str) -> Mapping[str, bool]:
     Sugar (`reduce-scatter-start`) has those of what it wraps. The common ones are
     included; an unknown opcode has only them.
     """
-    wrapped = wrapped_opcode(opcode)
     names: dict[str, bool] = {}
-    if wrapped is None:
+    kind, about = _unsugared(opcode), facts(opcode)
+    if not about.is_sugar:
         names = _row(opcode)
     else:
         names["async_execution_thread"] = False
-        if async_role(opcode) == "start":
-            names.update(_row(wrapped))
+        if about.half == "start":
+            names.update(_row(kind))
             names["output_to_operand_aliasing"] = False
-    kind = wrapped or opcode
     for name in COMMON_ATTRIBUTES:
         if name != "result_accuracy" or kind in ACCURACY_OPCODES:
             names[name] = False
     return MappingProxyType(names)
+
+
+def _unsugared(opcode: str) -> str:
+    """The opcode that sugar wraps; any other opcode itself."""
+    about = facts(opcode)
+    return about.work if about.is_sugar else opcode
 
 
 def _row(opcode: str) -> dict[str, bool]:
@@ -319,7 +324,7 @@ _EXTRA_RANK: Final[dict[str, int]] = {
     for k, name in enumerate(
         dict.fromkeys(
             name
-            for opcode in sorted(ARITY)
+            for opcode in sorted(ROWS)
             for name in _row(opcode)
             if name not in COMMON_ATTRIBUTES
         )
@@ -343,7 +348,7 @@ def print_rank(opcode: str) -> PrintRank:
 
 def attribute_kind(name: str, opcode: str = "") -> str | None:
     """Kind of an attribute's value; None for a name that XLA does not know."""
-    base = wrapped_opcode(opcode) or opcode
+    base = _unsugared(opcode)
     return KIND_BY_OPCODE.get((base, name)) or ATTRIBUTE_KINDS.get(
         name, "int_lists" if name == "slice_sizes" else None
     )
@@ -351,16 +356,14 @@ def attribute_kind(name: str, opcode: str = "") -> str | None:
 
 def allowed_words(name: str, opcode: str = "") -> tuple[str, ...]:
     """The words that an attribute of kind word may have; () for other names."""
-    if name == "algorithm" and (wrapped_opcode(opcode) or opcode) == (
-        "rng-bit-generator"
-    ):
+    if name == "algorithm" and _unsugared(opcode) == "rng-bit-generator":
         return _RNG_ALGORITHMS
     return tuple(_WORDS.get(name, "").split())
 
 
 def is_printed(name: str, text: str, opcode: str = "") -> bool:
     """Whether XLA prints an attribute with this canonical text."""
-    base = wrapped_opcode(opcode) or opcode
+    base = _unsugared(opcode)
     if (base, name) in _FORGOTTEN or ("", name) in _FORGOTTEN:
         return False
     if name == "operand_precision":
@@ -371,7 +374,7 @@ def is_printed(name: str, text: str, opcode: str = "") -> bool:
 @cache
 def filled_attributes(opcode: str) -> Mapping[str, str]:
     """Attribute texts by name that XLA prints although the text may leave them out."""
-    if async_role(opcode) in ("update", "done"):
+    if facts(opcode).half in ("update", "done"):
         return MappingProxyType({})
-    filled = _FILLED.get(wrapped_opcode(opcode) or opcode, ())
+    filled = _FILLED.get(_unsugared(opcode), ())
     return MappingProxyType(dict(filled))

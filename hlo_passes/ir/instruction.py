@@ -282,7 +282,8 @@ class Instruction:
     @property
     def async_role(self) -> str | None:
         """'start', 'update' or 'done' of an asynchronous opcode, else None."""
-        return opcodes.async_role(self.opcode)
+        row = opcodes.facts(self.opcode)
+        return (row.half or None) if row.spelling != "transfer" else None
 
     @property
     def async_start(self) -> Instruction:

@@ -25,7 +25,7 @@ from hlo_passes.analysis.frontend_flags import is_flag_set
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import NATIVE_ASYNC, SYNC_COLLECTIVES
+from hlo_passes.ir.opcodes import ROWS, SYNC_COLLECTIVES
 from hlo_passes.ir.shapes import Shape, tuple_shape
 from hlo_passes.passes.async_wrapping import (
     COMPUTE_TYPE,
@@ -128,7 +128,7 @@ class AsyncCollectiveCreator(Pass):
 
     def _convert(self, collective: Instruction, context: PassContext) -> None:
         generic = self.use_generic_async_start_done or self.jax_release == "0.12"
-        if collective.opcode in NATIVE_ASYNC and not generic:
+        if f"{collective.opcode}-start" in ROWS and not generic:
             start, done = _native_pair(collective)
         else:
             start, done = async_pair(

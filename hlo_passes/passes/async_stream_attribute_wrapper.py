@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import POINT_TO_POINT
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.passes.async_wrapping import (
     MAIN_THREAD,
     async_pair,
@@ -83,7 +83,7 @@ class AsyncStreamAttributeWrapper(Pass):
 
 def _is_eligible(instruction: Instruction, report: Report) -> bool:
     opcode = instruction.opcode
-    if opcode == "parameter" or instruction.async_role or opcode in POINT_TO_POINT:
+    if opcode == "parameter" or facts(opcode).half:
         return False
     if opcode == "copy":
         report.remark(f"not wrapped: %{instruction.name} is a copy")

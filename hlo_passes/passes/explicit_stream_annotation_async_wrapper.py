@@ -121,12 +121,14 @@ def _is_annotated(instruction: Instruction) -> bool:
 
 def _is_eligible(instruction: Instruction, report: Report) -> bool:
     opcode = instruction.opcode
-    if instruction.async_role or opcode in opcodes.SYNC_COLLECTIVES:
+    row = opcodes.facts(opcode)
+    is_transfer = row.spelling == "transfer"
+    if row.is_collective or (row.half and not is_transfer):
         return False
     is_host = instruction.attributes.get("is_host_transfer") == "true"
-    if opcode in ("send", "recv") and not is_host:
+    if is_transfer and row.half == "start" and not is_host:
         return False
-    if opcode == "parameter" or opcode in opcodes.POINT_TO_POINT:
+    if opcode == "parameter" or is_transfer:
         report.remark(f"not wrapped: %{instruction.name} is a {opcode}")
         return False
     if unknown := unknown_attribute(instruction):

@@ -21,7 +21,7 @@ from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import COMMUTATIVE, is_known
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 
@@ -135,7 +135,7 @@ def _has_something_to_merge(instruction: Instruction) -> bool:
 
 def _reason_to_stay(instruction: Instruction, acting: dict[Computation, bool]) -> str:
     """Why an instruction is neither merged nor stands for others; '' when it may."""
-    if not is_known(instruction.opcode):
+    if not facts(instruction.opcode).is_known:
         return f"{instruction.opcode} is unknown"
     if unknown := unknown_attribute(instruction):
         return f"has the unknown attribute {unknown}"
@@ -154,7 +154,7 @@ def _reason_to_stay(instruction: Instruction, acting: dict[Computation, bool]) -
 def _key(instruction: Instruction, structure: Structure) -> Hashable:
     """Equal for equal instructions, and nearly only for them."""
     operands = tuple(_operand_key(o, structure) for o in instruction.operands)
-    if instruction.opcode in COMMUTATIVE:
+    if facts(instruction.opcode).is_commutative:
         operands = tuple(sorted(operands))
     return (
         instruction.opcode,

@@ -35,10 +35,13 @@ from hlo_passes.passes.replacement import replace_relaying_control
 #: Frontend flags that keep an instruction that nobody reads.
 KEEPS = ("disable_while_loop_dce", "preserve_tuple_indices")
 #: Collectives that lie in the class whose members the option lets go.
-_COLLECTIVES_WITH_GROUPS = (opcodes.SYNC_COLLECTIVES | opcodes.NATIVE_ASYNC_STARTS) - {
-    "collective-permute",
-    "collective-permute-start",
-}
+_COLLECTIVES_WITH_GROUPS = frozenset(
+    opcode
+    for opcode, row in opcodes.ROWS.items()
+    if row.is_collective
+    and row.half in ("", "start")
+    and row.work != "collective-permute"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +102,7 @@ class HloDce(Pass):
             return False
         if instruction.opcode == "parameter":
             return False
-        if not opcodes.is_known(instruction.opcode):
+        if not opcodes.facts(instruction.opcode).is_known:
             report.remark(
                 f"not removed: %{instruction.name} is unused, "
                 f"but {instruction.opcode} is unknown"

@@ -20,7 +20,7 @@ from hlo_passes.errors import PassError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import NATIVE_ASYNC_DONES
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.p2p_groups import (
     Group,
@@ -211,4 +211,4 @@ class _Ordering:
 
 def _start_of(done: Instruction) -> Instruction:
     """The start of a native done; a generic done itself, as in XLA."""
-    return done.operands[0] if done.opcode in NATIVE_ASYNC_DONES else done
+    return done.operands[0] if facts(done.opcode).spelling == "native" else done

@@ -279,21 +279,24 @@ def _annotation_inside(fusion: Instruction, body: Computation) -> Annotation | N
 
 def _is_checked_done(instruction: Instruction) -> bool:
     """Dones whose start must be in the same group: all but send-done and recv-done."""
-    role, opcode = instruction.async_role, instruction.opcode
-    return role == "done" and opcode != "copy-done"
+    row = opcodes.facts(instruction.opcode)
+    return (
+        row.half == "done" and row.spelling != "transfer" and not _is_copy(instruction)
+    )
+
+
+def _is_copy(instruction: Instruction) -> bool:
+    return instruction.opcode in ("copy-start", "copy-done")
 
 
 def _is_asynchronous(instruction: Instruction, *, starts: bool) -> bool:
     """A half of something asynchronous that may be in a group."""
-    opcode = instruction.opcode
-    if opcode in opcodes.POINT_TO_POINT:
-        return True
-    if opcode in opcodes.NATIVE_ASYNC_STARTS or opcode in opcodes.NATIVE_ASYNC_DONES:
-        return True
-    role = instruction.async_role
-    if role not in ("start", "done") or opcode in ("copy-start", "copy-done"):
+    row = opcodes.facts(instruction.opcode)
+    if row.half not in ("start", "done"):
         return False
-    if role == "start" and not starts:
+    if row.spelling != "generic":
+        return not _is_copy(instruction)
+    if row.half == "start" and not starts:
         return False
     return not _only_copies(instruction)
 

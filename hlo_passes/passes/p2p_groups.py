@@ -25,12 +25,14 @@ StreamNumber = Literal[0, 1] | None
 #: Frontend attribute of pipelined transfers: '0' or '1'.
 PIPELINE_ATTRIBUTE: Final = "_xla_send_recv_pipeline"
 _MOST_PIPELINED_CHANNELS: Final = 2
+#: send, recv and their dones.
+_TRANSFERS_OF_A_CHANNEL: Final = 4
 
 
 def is_device_transfer(instruction: Instruction) -> bool:
     """send, recv or one of their dones, between devices."""
     return (
-        instruction.opcode in opcodes.POINT_TO_POINT
+        opcodes.facts(instruction.opcode).spelling == "transfer"
         and instruction.attributes.get("is_host_transfer") != "true"
     )
 
@@ -67,7 +69,7 @@ class Node:
     @property
     def is_complete(self) -> bool:
         """Whether all four transfers are there."""
-        return len(self.parts) == len(opcodes.POINT_TO_POINT)
+        return len(self.parts) == _TRANSFERS_OF_A_CHANNEL
 
     @property
     def stream(self) -> StreamNumber:

@@ -13,10 +13,9 @@ CheckAsyncOp, VerifyChannels), `hlo_parser.cc`.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.opcodes import ARITY, async_role
+from hlo_passes.ir.opcodes import ROWS, Half, facts
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape, tuple_shape
 
@@ -25,34 +24,21 @@ if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.verify.finding import Report
 
-#: The done of a native start.
-_DONE_OF: Final = {
-    f"{kind}-start": f"{kind}-done"
-    for kind in ("all-reduce", "all-gather", "collective-permute", "copy")
+#: The other opcode of a native start or done, and of a send, recv or their dones.
+_PARTNER: Final = {
+    opcode: other
+    for opcode, row in ROWS.items()
+    for other, others in ROWS.items()
+    if row.spelling in ("native", "transfer")
+    and {row.half, others.half} == {"start", "done"}
+    and row.work == others.work
 }
-_START_OF: Final = {done: start for start, done in _DONE_OF.items()}
-_TRANSFER_DONES: Final = {"send": "send-done", "recv": "recv-done"}
-_TRANSFERS: Final = {done: opcode for opcode, done in _TRANSFER_DONES.items()}
 
 
-@cache
-def generic_role(opcode: str) -> str | None:
-    """'start', 'update' or 'done' of `async-*` and of sugar, else None."""
-    if opcode in _DONE_OF or opcode in _START_OF:
-        return None
-    return async_role(opcode)
-
-
-@cache
-def concerns(opcode: str) -> bool:
-    """Whether an opcode is one of a pair."""
-    return (
-        opcode in _DONE_OF
-        or opcode in _START_OF
-        or opcode in _TRANSFER_DONES
-        or opcode in _TRANSFERS
-        or generic_role(opcode) is not None
-    )
+def generic_half(opcode: str) -> Half:
+    """The half that `async-*` and sugar are, '' for any other opcode."""
+    row = facts(opcode)
+    return row.half if row.spelling == "generic" else ""
 
 
 def _real_users(instruction: Instruction) -> list[Instruction]:
@@ -80,22 +66,23 @@ def check_pair(
     (a send or recv needs no user there).
     """
     opcode = instruction.opcode
-    if opcode in _DONE_OF:
-        _check_single_user(instruction, (_DONE_OF[opcode],), report)
-    elif opcode in _START_OF:
-        _check_operand(instruction, (_START_OF[opcode],), report)
-    elif opcode in _TRANSFER_DONES:
+    half, spelling = facts(opcode).half, facts(opcode).spelling
+    if (half, spelling) == ("start", "native"):
+        _check_single_user(instruction, (_PARTNER[opcode],), report)
+    elif (half, spelling) == ("done", "native"):
+        _check_operand(instruction, (_PARTNER[opcode],), report)
+    elif (half, spelling) == ("start", "transfer"):
         if not wrapped_root:
-            _check_single_user(instruction, (_TRANSFER_DONES[opcode], "tuple"), report)
+            _check_single_user(instruction, (_PARTNER[opcode], "tuple"), report)
             if "channel_id" in attributes and instruction.user_count != 1:
                 report.add(
                     instruction, "V507",
                     f"{opcode} with a channel needs one user, it has "
                     f"{instruction.user_count}",
                 )  # fmt: skip
-    elif opcode in _TRANSFERS:
+    elif (half, spelling) == ("done", "transfer"):
         _check_transfer_done(instruction, attributes, report)
-    elif generic_role(opcode) == "start":
+    elif half == "start":
         _check_generic_user(instruction, report)
     else:
         _check_generic_operand(instruction, attributes, report)
@@ -135,7 +122,7 @@ def _check_transfer_done(
     instruction: Instruction, attributes: Mapping[str, str], report: Report
 ) -> None:
     opcode = instruction.opcode
-    expected = _TRANSFERS[opcode]
+    expected = _PARTNER[opcode]
     _check_operand(instruction, (expected, "get-tuple-element"), report)
     if not instruction.operands or instruction.operands[0].opcode != expected:
         return
@@ -161,7 +148,7 @@ def _check_transfer_done(
 
 def _check_generic_user(instruction: Instruction, report: Report) -> None:
     users = _real_users(instruction)
-    followers = [u for u in users if generic_role(u.opcode) in ("update", "done")]
+    followers = [u for u in users if generic_half(u.opcode) in ("update", "done")]
     if len(users) != 1 or len(followers) != 1:
         listed = ", ".join(f"{u.opcode} %{u.name}" for u in users[:3]) or "none"
         report.add(
@@ -179,21 +166,21 @@ def _check_generic_operand(
 ) -> None:
     """An update or done follows a start or update of the same operation."""
     opcode = instruction.opcode
-    if generic_role(opcode) == "update":
+    if generic_half(opcode) == "update":
         _check_generic_user(instruction, report)
     operands = instruction.operands
     if not operands:
         report.add(instruction, "V502", f"{opcode} needs its start as operand")
         return
     previous = operands[0]
-    if generic_role(previous.opcode) not in ("start", "update"):
+    if generic_half(previous.opcode) not in ("start", "update"):
         report.add(
             instruction, "V502",
             f"operand 0 of {opcode} must be a start or update, it is "
             f"{previous.opcode} %{previous.name}",
         )  # fmt: skip
         return
-    if generic_role(opcode) == "done" and len(operands) != 1:
+    if generic_half(opcode) == "done" and len(operands) != 1:
         report.add(
             instruction, "V502", f"{opcode} takes one operand, it has {len(operands)}"
         )
@@ -236,11 +223,11 @@ def _check_inherited(
 
 def start_of(instruction: Instruction) -> Instruction | None:
     """The generic start of an update or done (a start: itself); None where none is."""
-    while generic_role(instruction.opcode) in ("update", "done"):
+    while generic_half(instruction.opcode) in ("update", "done"):
         if not instruction.operands:
             return None
         instruction = instruction.operands[0]
-    return instruction if generic_role(instruction.opcode) == "start" else None
+    return instruction if generic_half(instruction.opcode) == "start" else None
 
 
 def sugar_signature(start: Instruction) -> Signature | None:
@@ -252,14 +239,14 @@ def sugar_signature(start: Instruction) -> Signature | None:
     last, parameters, result = start, (), None
     while last is not None:
         shape = last.shape
-        if generic_role(last.opcode) == "done":
+        if generic_half(last.opcode) == "done":
             result = shape
             break
         if not shape.is_tuple or len(shape.elements) < 2:
             return None
         parameters, result = shape.elements[0].elements, shape.elements[1]
         last = next(
-            (u for u in last.users if generic_role(u.opcode) in ("update", "done")),
+            (u for u in last.users if generic_half(u.opcode) in ("update", "done")),
             None,
         )
     return None if result is None else Signature(parameters, result)
@@ -274,7 +261,7 @@ def check_generic_shape(
     its parameters and result, a done needs all of them.
     """
     opcode, shape = instruction.opcode, instruction.shape
-    if generic_role(opcode) == "done":
+    if generic_half(opcode) == "done":
         _check_done_shape(instruction, signature, report)
         return
     elements = shape.elements
@@ -285,7 +272,7 @@ def check_generic_shape(
         )  # fmt: skip
         return
     bound = elements[0].elements
-    if generic_role(opcode) == "start":
+    if generic_half(opcode) == "start":
         operands = tuple(o.shape for o in instruction.operands)
         if len(bound) != len(operands) or not all(map(compatible, bound, operands)):
             report.add(
@@ -361,11 +348,11 @@ def _check_done_shape(
 def check_uses(computation: Computation, report: Report) -> None:
     """A generic start or update may only be operand 0 of an update or done."""
     for instruction in computation.instructions:
-        role = generic_role(instruction.opcode)
+        role = generic_half(instruction.opcode)
         if role not in ("start", "update"):
             continue
         for user in instruction.users:
-            follows = generic_role(user.opcode) in ("update", "done")
+            follows = generic_half(user.opcode) in ("update", "done")
             for k, operand in enumerate(user.operands):
                 if operand is instruction and not (follows and k == 0):
                     report.add(
@@ -373,8 +360,3 @@ def check_uses(computation: Computation, report: Report) -> None:
                         f"%{instruction.name} may only be operand 0 of its update or "
                         f"done, it is operand {k} of {user.opcode}",
                     )  # fmt: skip
-
-
-def is_known_opcode(opcode: str) -> bool:
-    """Whether XLA knows the opcode, sugar included."""
-    return opcode in ARITY or async_role(opcode) is not None

@@ -17,7 +17,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.ir.header_values import parse_output_aliasing
-from hlo_passes.ir.opcodes import async_role
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shape_inference import compatible
 from hlo_passes.ir.shapes import Shape
 
@@ -53,7 +53,7 @@ def check_buffers(
         result = instruction.shape.elements[1:2]
         if result:
             _check_aliased(instruction, operands, result[0], attributes, report)
-    if async_role(opcode) is not None or (
+    if _is_asynchronous(opcode) or (
         opcode == "call" and _STREAM_MARK in attributes.get("frontend_attributes", "")
     ):
         return
@@ -164,13 +164,19 @@ def _check_writers(instruction: Instruction, report: Report) -> None:
             )  # fmt: skip
 
 
+def _is_asynchronous(opcode: str) -> bool:
+    """Whether it is half of anything asynchronous, send and recv excluded."""
+    row = facts(opcode)
+    return row.half != "" and row.spelling != "transfer"
+
+
 def _writers(instruction: Instruction, path: Path) -> Iterator[Instruction]:
     """Users that may write to a part of a value, through tuples and elements."""
     work = [(instruction, path)]
     while work:
         value, part = work.pop()
         for user in value.users:
-            if user.opcode in _WRITERS or async_role(user.opcode) is not None:
+            if user.opcode in _WRITERS or _is_asynchronous(user.opcode):
                 yield user
             elif user.opcode == "get-tuple-element":
                 if part and user.tuple_index == part[0]:

@@ -23,7 +23,7 @@ from hlo_passes.ir.attribute_tables import (
     attribute_kind,
     opcode_attributes,
 )
-from hlo_passes.ir.opcodes import wrapped_opcode
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shape_inference import (
     Query,
     Signature,
@@ -127,10 +127,10 @@ def check_wrapped(
     devices: Devices,
 ) -> tuple[Fault, ...]:
     """What is wrong with the operation inside a sugared start."""
-    inner = wrapped_opcode(start_opcode)
-    if inner is None:
+    start = facts(start_opcode)
+    if not start.is_sugar:
         return _NO_FAULT
-    return check_shape(inner, result, operands, attributes, callees, devices)
+    return check_shape(start.work, result, operands, attributes, callees, devices)
 
 
 @lru_cache(maxsize=_REMEMBERED)

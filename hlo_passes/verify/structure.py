@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hlo_passes.ir.opcodes import ARITY, VARIADIC
+from hlo_passes.ir.opcodes import VARIADIC, facts
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 
 if TYPE_CHECKING:
@@ -80,13 +80,12 @@ def _check_names(instructions: tuple[Instruction, ...], report: Report) -> None:
 def check_order(instructions: tuple[Instruction, ...], report: Report) -> None:
     """Operands and control predecessors stand in front of what needs them."""
     before: set[Instruction] = set()
-    arity_of = ARITY.get
     for instruction in instructions:
         operands = instruction.operands
         for operand in operands:
             if operand not in before:
                 _report_use(instruction, operand, report)
-        arity = arity_of(instruction.opcode, VARIADIC)
+        arity = facts(instruction.opcode).arity
         if arity != VARIADIC and arity != len(operands):
             report.add(
                 instruction, "V006",

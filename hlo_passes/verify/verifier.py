@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import ParseError, VerificationError
-from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, async_role
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, facts
 from hlo_passes.ir.shape_inference import Signature, signature_of
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.verify import async_pairs, calls
@@ -274,7 +274,7 @@ class _Run:
     ) -> list[Finding]:
         """What an async-start wraps is called by no instruction of another kind."""
         instruction = call.instruction
-        if async_role(instruction.opcode) or instruction.opcode == "fusion":
+        if instruction.async_role or instruction.opcode == "fusion":
             return []  # refused in `_call` already
         report = Report(instruction.computation)
         for callee in call.callees:
@@ -373,7 +373,7 @@ class _ComputationCheck:
         faults = shape_faults(shape)
         if faults:
             report.add_faults(instruction, faults)
-        if not async_pairs.is_known_opcode(opcode):
+        if not facts(opcode).is_known:
             report.add(
                 instruction, "V201", f"XLA knows no opcode {opcode}", severity="unknown"
             )
@@ -400,7 +400,7 @@ class _ComputationCheck:
                 )
         else:
             self._without_rule(instruction, attributes, callees)
-        if async_pairs.concerns(opcode):
+        if facts(opcode).half:
             self._pair(instruction, attributes, callees)
         self._values(instruction, attributes)
         if self.has_buffers and has_buffers(instruction):
@@ -475,14 +475,14 @@ class _ComputationCheck:
             and attributes.get("is_host_transfer") == "true"
         ):
             self.checked.transfers.append(instruction)
-        role = async_pairs.generic_role(opcode)
-        if role is None:
+        half = async_pairs.generic_half(opcode)
+        if not half:
             return
         signature = self._wrapped_signature(instruction, callees)
         if signature is None:
             return
         async_pairs.check_generic_shape(instruction, signature, report)
-        if role == "start":
+        if half == "start":
             self._wrapped_operation(instruction, attributes, callees, signature)
 
     def _wrapped_operation(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import async_role
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.runtime.plain import (
     collective_rules,
     library_call_rules,
@@ -39,8 +39,7 @@ def _rule_of(opcode: str) -> Rule | None:
     rule = _RULES.get(opcode)
     if rule is not None:
         return rule
-    role = async_role(opcode)
-    return structure_rules.ASYNCHRONOUS_RULES[role] if role else None
+    return structure_rules.ASYNCHRONOUS_RULES.get(facts(opcode).half)
 
 
 def _check_partitioned(module: Module) -> None:

@@ -208,7 +208,7 @@ RULES: Final[dict[str, Rule]] = {
 }
 
 
-#: Rules by asynchronous role: `hlo_passes.ir.opcodes.async_role`.
+#: Rules by asynchronous half: `hlo_passes.ir.opcodes.Opcode.half`.
 ASYNCHRONOUS_RULES: Final[dict[str, Rule]] = {
     "start": _start,
     "update": _update,

@@ -10,37 +10,26 @@ Source: openxla/xla `xla/hlo/ir/hlo_opcode.h`.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.gpu_backend_config import collective_config
 
-_TRANSFERS: Final = frozenset({"send", "recv"})
-_TRANSFER_DONES: Final = frozenset({"send-done", "recv-done"})
-
 
 def begins(instruction: Instruction) -> bool:
     """Whether an asynchronous operation begins here."""
-    opcode = instruction.opcode
-    return opcode in _TRANSFERS or (
-        opcode.endswith("-start") and opcodes.async_role(opcode) == "start"
-    )
+    return opcodes.facts(instruction.opcode).half == "start"
 
 
 def goes_on(instruction: Instruction) -> bool:
     """Whether this is an update of an asynchronous operation."""
-    opcode = instruction.opcode
-    return opcode.endswith("-update") and opcodes.async_role(opcode) == "update"
+    return opcodes.facts(instruction.opcode).half == "update"
 
 
 def ends(instruction: Instruction) -> bool:
     """Whether an asynchronous operation ends here."""
-    opcode = instruction.opcode
-    return opcode in _TRANSFER_DONES or (
-        opcode.endswith("-done") and opcodes.async_role(opcode) == "done"
-    )
+    return opcodes.facts(instruction.opcode).half == "done"
 
 
 def beginning_of(half: Instruction) -> Instruction | None:
@@ -54,13 +43,9 @@ def beginning_of(half: Instruction) -> Instruction | None:
 
 def work_of(half: Instruction) -> str:
     """The opcode of what is done asynchronously: 'all-gather', 'send', 'fusion'."""
-    opcode = half.opcode
-    if opcode in _TRANSFERS:
-        return opcode
-    if opcode in _TRANSFER_DONES:
-        return opcode[: -len("-done")]
-    if not opcode.startswith("async-"):
-        return opcode[: opcode.rindex("-")]
+    work = opcodes.facts(half.opcode).work
+    if work:
+        return work
     start = beginning_of(half)
     callees = start.called_computations if start is not None else ()
     return callees[0].root.opcode if callees else ""

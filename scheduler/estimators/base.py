@@ -62,7 +62,7 @@ def is_send_or_recv(instruction: Instruction) -> bool:
 def is_async_collective(instruction: Instruction) -> bool:
     """Start or done of a collective, or a point-to-point op."""
     opcode = instruction.opcode
-    if opcode in opcodes.POINT_TO_POINT:
+    if opcodes.facts(opcode).spelling == "transfer":
         return True
     if not opcode.endswith(("-start", "-done")):
         return False

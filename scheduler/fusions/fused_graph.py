@@ -105,7 +105,7 @@ def is_elementwise(instruction: Instruction) -> bool:
         return bit_width(instruction.shape.element_type) == bit_width(
             instruction.operands[0].shape.element_type
         )
-    return opcode in opcodes.ELEMENTWISE
+    return opcodes.facts(opcode).is_elementwise
 
 
 def integers(text: str) -> tuple[int, ...]:

@@ -87,9 +87,8 @@ def device_count_of(module: Module) -> int:
     largest = 0
     for computation in module.computations:
         for instruction in computation.instructions:
-            if opcodes.wrapped_opcode(instruction.opcode) or (
-                instruction.opcode in opcodes.COLLECTIVES
-            ):
+            row = opcodes.facts(instruction.opcode)
+            if row.is_collective or row.is_sugar:
                 largest = max(largest, _largest_id(instruction))
     return largest + 1
 

@@ -170,15 +170,11 @@ def describe(instruction: Instruction) -> Collective | None:
     if opcode == "async-start":
         inner = wrapped_collective(instruction)
         return inner and _describe(inner, inner.opcode, "wrapped", instruction)
-    if opcode in opcodes.SYNC_COLLECTIVES:
-        return _describe(instruction, opcode, "sync", instruction)
-    if opcode in opcodes.NATIVE_ASYNC_STARTS:
-        kind = opcode.removesuffix("-start")
-        return _describe(instruction, kind, "start", instruction)
-    sugar = opcodes.wrapped_opcode(opcode)
-    if sugar in opcodes.SYNC_COLLECTIVES and opcode.endswith("-start"):
-        return _describe(instruction, sugar, "wrapped", instruction)
-    return None
+    row = opcodes.facts(opcode)
+    if not row.is_collective or row.half not in ("", "start"):
+        return None
+    form = "wrapped" if row.is_sugar else "start" if row.half else "sync"
+    return _describe(instruction, row.work, form, instruction)
 
 
 def describe_transfer(instruction: Instruction) -> Collective | None:

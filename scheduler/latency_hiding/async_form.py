@@ -15,28 +15,16 @@ from typing import Final, Literal
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import Spelling
 
 Half = Literal["", "start", "done"]
-#: How an opcode spells a half: `native` all-gather-start, `generic` async-start and
-#: its sugar (fusion-start), `transfer` send and recv.
-Spelling = Literal["", "native", "generic", "transfer"]
 
-_NATIVE: Final = frozenset(("all-reduce", "all-gather", "collective-permute", "copy"))
 _GENERIC: Final = ("async-start", "async-done")
 
 
 def _spelling(opcode: str) -> tuple[Half, Spelling]:
-    if opcode in ("send", "recv"):
-        return "start", "transfer"
-    if opcode in ("send-done", "recv-done"):
-        return "done", "transfer"
-    role = opcodes.async_role(opcode)
-    if role not in ("start", "done"):
-        return "", ""
-    half: Half = "start" if role == "start" else "done"
-    if opcode.removesuffix(f"-{role}") in _NATIVE:
-        return half, "native"
-    return half, "generic"
+    row = opcodes.facts(opcode)
+    return ("", "") if row.half == "update" else (row.half, row.spelling)
 
 
 class _Spellings(dict[str, tuple[Half, Spelling]]):

@@ -52,7 +52,7 @@ class GpuAsyncTracker(AsyncTracker):
         kind = inner_opcode(instruction)
         if (
             spelling == "transfer"
-            or kind in opcodes.COLLECTIVES
+            or opcodes.facts(kind).is_collective
             or is_collectives_group(instruction)
         ):
             start = instruction
@@ -83,7 +83,7 @@ class GpuAsyncTracker(AsyncTracker):
         if kind in ("send", "recv"):
             return ((_transfer_stream(instruction, kind), usage),)
         if (
-            kind in opcodes.COLLECTIVES
+            opcodes.facts(kind).is_collective
             or is_stream_collective(instruction)
             or is_collectives_group(instruction)
         ):

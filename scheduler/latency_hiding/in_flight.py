@@ -135,7 +135,7 @@ def _groups_of_body(body: Computation) -> Groups | None:
     found: list[tuple[int, ...]] | None = None
     for instruction in body.instructions:
         half = SPELLINGS[instruction.opcode][0]
-        if instruction.opcode not in opcodes.COLLECTIVES and not (
+        if not _is_collective(instruction.opcode) and not (
             half == "start" and _is_collective_start(instruction)
         ):
             continue
@@ -146,9 +146,15 @@ def _groups_of_body(body: Computation) -> Groups | None:
     return None if found is None else tuple(found)
 
 
+def _is_collective(opcode: str) -> bool:
+    """Whether it is a collective or the native start of one."""
+    row = opcodes.facts(opcode)
+    return row.is_collective and not row.is_sugar and row.half in ("", "start")
+
+
 def _is_collective_start(start: Instruction) -> bool:
     if SPELLINGS[start.opcode][1] == "generic":
-        return wrapped_instruction(start).opcode in opcodes.COLLECTIVES
+        return _is_collective(wrapped_instruction(start).opcode)
     return start.opcode in ("send", "recv")
 
 

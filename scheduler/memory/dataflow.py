@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.errors import UnsupportedHloError
-from hlo_passes.ir.opcodes import async_role, wrapped_opcode
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.memory import call_values
 from hlo_passes.scheduler.memory.buffer_sizes import Parts, parts_of
 from hlo_passes.scheduler.memory.plain_attributes import tuple_index
@@ -277,7 +277,5 @@ _SUGAR: Final[dict[str, Rule]] = {
 
 def _sugar_rule(opcode: str) -> Rule | None:
     """The rule of `reduce-scatter-start` and the like; None for all else."""
-    if "-" not in opcode or wrapped_opcode(opcode) is None:
-        return None
-    role = async_role(opcode)
-    return _SUGAR.get(role) if role else None
+    row = facts(opcode)
+    return _SUGAR.get(row.half) if row.is_sugar else None

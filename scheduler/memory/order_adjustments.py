@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.opcodes import NATIVE_ASYNC_DONES, NATIVE_ASYNC_STARTS
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.passes.gpu_backend_config import collective_config
 
 if TYPE_CHECKING:
@@ -65,31 +65,25 @@ def _pulled(
 
 
 def _is_early(instruction: Instruction) -> bool:
-    opcode = instruction.opcode
-    if opcode in NATIVE_ASYNC_STARTS:
-        return not is_synchronous(instruction)
-    if opcode == "custom-call":
+    if instruction.opcode == "custom-call":
         return instruction.attributes.get("schedule") == "SCHEDULE_EARLIEST"
-    return opcode == "async-start" or _is_sugar(instruction, "start")
+    row = facts(instruction.opcode)
+    if row.half != "start":
+        return False
+    if row.spelling == "native":
+        return row.is_collective and not is_synchronous(instruction)
+    return row.spelling == "generic"
 
 
 def _is_late(instruction: Instruction) -> bool:
-    opcode = instruction.opcode
-    if opcode in NATIVE_ASYNC_DONES:
-        return _is_early(instruction.operands[0])
-    if opcode == "custom-call":
+    if instruction.opcode == "custom-call":
         return instruction.attributes.get("schedule") == "SCHEDULE_LATEST"
-    return opcode == "async-done" or _is_sugar(instruction, "done")
-
-
-def _is_sugar(instruction: Instruction, role: str) -> bool:
-    """Whether it is `reduce-scatter-start` and the like: async-start in other words."""
-    return (
-        instruction.async_role == role
-        and not instruction.opcode.startswith(("copy-", "async-"))
-        and instruction.opcode not in NATIVE_ASYNC_STARTS
-        and instruction.opcode not in NATIVE_ASYNC_DONES
-    )
+    row = facts(instruction.opcode)
+    if row.half != "done":
+        return False
+    if row.spelling == "native":
+        return row.is_collective and _is_early(instruction.operands[0])
+    return row.spelling == "generic"
 
 
 def is_synchronous(start: Instruction) -> bool:

@@ -34,17 +34,16 @@ class DeviceGroups:
 
     def of_start(self, start: Instruction) -> Groups:
         """Groups of a native or generic start; of all collectives of a group."""
-        if start.opcode in opcodes.NATIVE_ASYNC_STARTS:
-            return self.of(start, start.opcode.removesuffix("-start"))
+        own = opcodes.facts(start.opcode)
+        if own.is_collective:
+            return self.of(start, own.work)
         found: list[tuple[int, ...]] = []
         for body in start.called_computations:
             for instruction in body.instructions:
-                opcode = instruction.opcode
-                if opcode in opcodes.NATIVE_ASYNC_STARTS:
-                    opcode = opcode.removesuffix("-start")
-                if opcode not in opcodes.SYNC_COLLECTIVES:
+                row = opcodes.facts(instruction.opcode)
+                if not row.is_collective or row.half not in ("", "start"):
                     continue
-                groups = self.of(instruction, opcode)
+                groups = self.of(instruction, row.work)
                 if groups is None:
                     return None
                 found += groups

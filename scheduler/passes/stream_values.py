@@ -140,12 +140,13 @@ def scope_kind(
     between host and device have streams of their own.
     """
     opcode = instruction.opcode
-    if opcode in ("send", "recv"):
+    row = opcodes.facts(opcode)
+    if row.half != "start":
+        return None
+    if row.spelling == "transfer":
         owns = owner_of_transfer(instruction) is instruction
         return "communication" if owns else None
-    if not opcode.endswith("-start") or instruction.async_role != "start":
-        return None
-    if opcode in opcodes.NATIVE_ASYNC_STARTS:
+    if row.is_collective and row.spelling == "native":
         return "communication"
     if opcode != "copy-start" and (
         instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES

@@ -222,7 +222,7 @@ def _bodies(scopes: Mapping[Instruction, Stream]) -> dict[Computation, Instructi
     """Computations that asynchronous starts run, nested ones too."""
     bodies: dict[Computation, Instruction] = {}
     for start in scopes:
-        if start.opcode in (*opcodes.NATIVE_ASYNC_STARTS, "copy-start"):
+        if opcodes.facts(start.opcode).spelling == "native":
             continue  # what they call is a reduction, if anything
         stack = [*start.called_computations]
         while stack:

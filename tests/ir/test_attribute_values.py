@@ -20,7 +20,7 @@ from hlo_passes.ir.attribute_values import (
     parse_value,
     value_text,
 )
-from hlo_passes.ir.opcodes import ARITY
+from hlo_passes.ir.opcodes import ROWS
 from hlo_passes.ir.windows import Padding, Slice, Window, WindowDimension
 from tests.ir.xla_text import xla_attribute, xla_prints
 
@@ -151,7 +151,7 @@ def test_typed_values() -> None:
 
 
 def test_every_attribute_of_every_opcode_has_a_kind() -> None:
-    for opcode in ARITY:
+    for opcode in ROWS:
         for name in opcode_attributes(opcode):
             assert name in ATTRIBUTE_KINDS or name == "slice_sizes", (opcode, name)
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.opcodes import ARITY, VARIADIC
+from hlo_passes.ir.opcodes import ROWS, VARIADIC
 from hlo_passes.ir.shape_inference import (
     calls,
     contractions,
@@ -138,7 +138,7 @@ def result_shape(query: Query) -> Shape | None:
     rule = RULES.get(query.opcode)
     if rule is None:
         return None
-    arity = ARITY[query.opcode]
+    arity = ROWS[query.opcode].arity
     if arity not in (VARIADIC, len(query.operands)):
         query.fail(f"takes {arity} operands, it has {len(query.operands)}")
     return rule(query)
