@@ -254,7 +254,7 @@ class _Editor:
             return True
         parameters = [i for i in computation.instructions if i.opcode == "parameter"]
         before = [i for i in old.instructions.values() if i.opcode == "parameter"]
-        if {p.name for p in parameters if p._text is not None} != {
+        if {p.name for p in parameters if p.is_as_read} != {
             p.name for p in before
         } or len(parameters) != len(before):
             return False
@@ -344,7 +344,7 @@ class _Editor:
     ) -> bytes:
         name = instruction.name
         old = old_computation and old_computation.instructions.get(name)
-        if old is not None and instruction._text is not None:
+        if old is not None and instruction.is_as_read:
             return old.whole
         if old is not None and self._reads_others(instruction):
             content = {number: old.bytes_of(number) for number in old.fields}
@@ -498,7 +498,7 @@ def _is_only_reordered(computation: Computation, old: ComputationProto) -> bool:
     instructions = computation.instructions
     known = old.instructions
     return len(instructions) == len(known) and all(
-        i._text is not None and i.name in known for i in instructions
+        i.is_as_read and i.name in known for i in instructions
     )
 
 

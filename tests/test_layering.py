@@ -135,6 +135,33 @@ def test_the_ir_imports_nothing_above_it() -> None:
             assert name.split(".")[1] in BELOW_THE_IR, file
 
 
+#: Where an instruction keeps its text. Everybody else asks `mentions`, `attributes`
+#: and the typed properties, which answer the same for every spelling.
+RAW_TEXT = {"_tail", "_attributes", "_text", "_written_tail"}
+READERS_OF_TEXT = ("hlo_passes/ir", "hlo_passes/text")
+
+
+def _reads_raw_text(file: pathlib.Path) -> list[str]:
+    """Raw text of another object, as `object.name`."""
+    return [
+        ast.unparse(node)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Attribute)
+        and node.attr in RAW_TEXT
+        and not (isinstance(node.value, ast.Name) and node.value.id == "self")
+    ]
+
+
+def test_only_the_reader_and_the_graph_touch_raw_attribute_text() -> None:
+    found = {
+        str(place): peeks
+        for file in _files()
+        if not str(place := file.relative_to(REPOSITORY)).startswith(READERS_OF_TEXT)
+        and (peeks := _reads_raw_text(file))
+    }
+    assert not found
+
+
 def test_files_are_small() -> None:
     long = {
         str(f.relative_to(REPOSITORY)): n

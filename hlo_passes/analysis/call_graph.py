@@ -15,21 +15,13 @@ Source of the order: openxla/xla `xla/hlo/ir/hlo_module.cc`.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
-
-
-# Splitting attributes is left to whoever needs them: most instructions call nothing,
-# and their text shows it.
-_CALLS = re.compile(rf"\b(?:{'|'.join(CALLEE_ATTRIBUTES)})=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +50,7 @@ class CallGraph:
 
 
 def called_computations(instruction: Instruction) -> tuple[Computation, ...]:
-    """`instruction.called_computations`, at no cost for what visibly calls nothing."""
-    if instruction._attributes is None and not _CALLS.search(instruction._tail):
-        return ()
+    """`instruction.called_computations`."""
     return instruction.called_computations
 
 

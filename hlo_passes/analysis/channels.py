@@ -16,10 +16,7 @@ def next_channel_id(module: Module) -> int:
     largest = 0
     for computation in module.computations:
         for instruction in computation.instructions:
-            if (
-                instruction._attributes is None
-                and "channel_id" not in instruction._tail
-            ):
+            if not instruction.mentions("channel_id"):
                 continue
             channel = instruction.channel_id
             if channel is not None:

@@ -56,10 +56,11 @@ class Structure:
 
     def meaning(self, instruction: Instruction) -> Meaning:
         """The attributes that count, sorted by name; hashable."""
-        if instruction._attributes is None and not instruction._tail:
+        attributes = instruction.attributes
+        if not attributes:
             return ()
         found: list[tuple[str, object]] = []
-        for name, text in instruction.attributes.items():
+        for name, text in attributes.items():
             if name in _DESCRIPTIVE or name in CALLEE_ATTRIBUTES:
                 continue
             if name == "replica_groups":
@@ -67,7 +68,7 @@ class Structure:
                 found.append((name, groups and groups.groups))
             elif not (name == "async_execution_thread" and text == '"main"'):
                 found.append((name, text))
-        if "frontend_attributes" in instruction.attributes:
+        if "frontend_attributes" in attributes:
             frontend = instruction.frontend_attributes
             if facts(instruction.opcode).spelling == "transfer":
                 # Frontend attributes of send and recv count as their own.

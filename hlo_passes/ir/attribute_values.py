@@ -11,9 +11,13 @@ that XLA does not know keep their text.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, Final
 
+from hlo_passes.errors import ParseError
 from hlo_passes.ir import header_values, metadata, provenance, replica_groups, windows
 from hlo_passes.ir import sharding as shardings
 from hlo_passes.ir.attribute_tables import (
@@ -23,6 +27,7 @@ from hlo_passes.ir.attribute_tables import (
     opcode_attributes,
     print_rank,
 )
+from hlo_passes.ir.attribute_text import split_attributes
 from hlo_passes.ir.small_values import (
     SMALL_CODECS,
     bool_text,
@@ -53,6 +58,9 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "statistics": provenance.parse_statistics,
     "window": windows.parse_window,
 }
+
+#: Attribute texts whose canonical spelling is remembered.
+_REMEMBERED_TEXTS: Final = 1 << 16
 
 #: `canonical_text`, or something that remembers what it said.
 CanonicalText = Callable[[str, str, str], str | None]
@@ -183,6 +191,57 @@ def canonical_attributes(
     return in_print_order(found, opcode)
 
 
+@lru_cache(maxsize=_REMEMBERED_TEXTS)
+def one_spelling(text: str, opcode: str, without: frozenset[str]) -> str:
+    """`, name=value` of an opcode's attributes in the order and spelling of XLA.
+
+    Equal attributes give equal text however they are spelled. A value that cannot be
+    read keeps its text. Names in `without` are left out.
+    """
+    if without:
+        # Most texts differ in metadata alone. What is plainly to be left out is cut
+        # before the rest is split, so that few texts are.
+        text = _plain_attributes(without).sub("", text)
+    return _one_spelling_of_rest(text, opcode, without) if text else ""
+
+
+@lru_cache(maxsize=_REMEMBERED_TEXTS)
+def _one_spelling_of_rest(text: str, opcode: str, without: frozenset[str]) -> str:
+    try:
+        attributes = split_attributes(text)
+    except ParseError:
+        return text
+    found: dict[str, str] = {}
+    for name, value in attributes.items():
+        if name not in without:
+            try:
+                written = canonical_text(name, value, opcode)
+                if written is not None and name == "backend_config":
+                    written = _json_spelling(written)
+            except ParseError:
+                written = value
+            if written is not None:
+                found[name] = written
+    return "".join([f", {n}={v}" for n, v in in_print_order(found, opcode).items()])
+
+
+def _json_spelling(text: str) -> str:
+    """A backend config without blanks and with sorted keys, where it is JSON."""
+    config = metadata.parse_backend_config(text)
+    if not config.is_json_dict:
+        return text
+    return json.dumps(config.json(), sort_keys=True, separators=(",", ":"))
+
+
+@cache
+def _plain_attributes(names: frozenset[str]) -> re.Pattern[str]:
+    """Matches the named attributes where their values are words or flat braces."""
+    return re.compile(
+        rf", (?:{'|'.join(map(re.escape, sorted(names)))})="
+        r"""(?:\{[^{}]*\}|[^\s,{}"'()\[\]]+)(?=, |$)"""
+    )
+
+
 def in_print_order(attributes: Mapping[str, str], opcode: str = "") -> dict[str, str]:
     """The same attributes in the order in which XLA prints them.
 
@@ -251,6 +310,7 @@ __all__ = [
     "header_in_print_order",
     "header_text",
     "in_print_order",
+    "one_spelling",
     "opcode_attributes",
     "parse_header_value",
     "parse_value",

@@ -12,6 +12,7 @@ instruction anew.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING
 from hlo_passes.errors import ParseError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.attribute_text import split_attributes
+from hlo_passes.ir.attribute_values import in_print_order, one_spelling
 from hlo_passes.ir.metadata import (
     BackendConfig,
     FrontendAttributes,
@@ -40,6 +42,12 @@ if TYPE_CHECKING:
     from hlo_passes.ir.shapes import Shape
 
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
+_NO_NAMES: frozenset[str] = frozenset()
+
+# What most instructions are asked for, read without splitting their attributes. Each
+# expression matches a form that XLA prints; for other text the attributes are split.
+_FUSED = re.compile(r", kind=k[A-Z][a-z]+, calls=%([\w.-]+)(?=,|$)")
+_INDEX = re.compile(r", index=([0-9]+)(?=,|$)")
 
 
 class Instruction:
@@ -70,9 +78,12 @@ class Instruction:
     computation: Computation
     line: int
     removed: bool
+    # The attributes are kept as text, as a table, or as both, which then say the same.
+    # Nothing outside `ir/` and `text/` reads them.
     #: None: not split yet, see `_tail`. Replaced, never changed: others may share it.
     _attributes: Mapping[str, str] | None
-    _tail: str  # ", name=value, name=value" as read
+    #: ", name=value, name=value"; None: not written yet, see `_attributes`.
+    _tail: str | None
     _text: str | None  # the source text, None once touched
     #: Each user once; a list (small) as read, a table once edges change.
     _users: list[Instruction] | dict[Instruction, None]
@@ -98,7 +109,7 @@ class Instruction:
         self.line = 0
         self.removed = False
         self._attributes = dict(attributes or {})
-        self._tail = ""
+        self._tail = None
         self._text = None
         self._users = []
         self._control_predecessors = ()
@@ -160,6 +171,10 @@ class Instruction:
         if self.opcode != "get-tuple-element":
             msg = f"%{self.name} is no get-tuple-element"
             raise ValueError(msg)
+        if self._attributes is None and self._tail is not None:
+            plain = _INDEX.match(self._tail)
+            if plain:
+                return int(plain[1])
         return int(self.attributes["index"])
 
     @property
@@ -170,7 +185,16 @@ class Instruction:
     @property
     def called_computations(self) -> tuple[Computation, ...]:
         """Callees in XLA's order (while: body, condition); () for most opcodes."""
-        if "=" not in self._tail and not self._attributes:
+        tail = self._tail
+        if self._attributes is None and tail is not None:
+            if not _may_call(tail):
+                return ()
+            plain = _FUSED.match(tail) if self.opcode == "fusion" else None
+            if plain and not _may_call(tail[plain.end() :]):
+                body = self.computation.module.computation(plain[1])
+                if body is not None:
+                    return (body,)
+        elif not self._attributes:
             return ()
         return self.computation.module.callees(self)
 
@@ -192,6 +216,45 @@ class Instruction:
                 raise self._in_place(problem) from None
         return MappingProxyType(self._attributes)
 
+    def mentions(self, word: str) -> bool:
+        """Whether the text of the attributes holds a word, such as the name of one.
+
+        The answer is cheap because nothing is split. False is certain. True may also
+        come from another place, such as a string that holds the word.
+        """
+        tail = self._tail
+        return word in (self._written_tail() if tail is None else tail)
+
+    def attribute_text(self, without: frozenset[str] = _NO_NAMES) -> str:
+        """`, name=value` of all attributes in XLA's order and spelling; for keys.
+
+        Equal attributes give equal text however they are spelled. A value that cannot
+        be read keeps its text. Names in `without` are left out.
+        """
+        tail = self._written_tail() if self._tail is None else self._tail
+        return one_spelling(tail, self.opcode, without) if tail else ""
+
+    def _written_tail(self) -> str:
+        """`, name=value` of all attributes as somebody spelled them."""
+        if self._tail is None:
+            self._tail = "".join(
+                [f", {name}={text}" for name, text in (self._attributes or {}).items()]
+            )
+        return self._tail
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether a source spells it and nobody has changed it since."""
+        return self._text is not None
+
+    def is_spelled_like(self, other: Instruction) -> bool:
+        """Whether both have their source text, and it is the same text.
+
+        Blanks around it do not count. False says nothing about the instructions.
+        """
+        mine, yours = self._text, other._text
+        return mine is not None and yours is not None and mine.strip() == yours.strip()
+
     def set_attribute(self, name: str, text: str | None) -> None:
         """Write the text of an attribute; None removes it.
 
@@ -206,10 +269,9 @@ class Instruction:
             current[name] = text
         else:
             current[name] = text
-            from hlo_passes.ir.attribute_values import in_print_order
-
             current = in_print_order(current, self.opcode)
         self._attributes = current
+        self._tail = None
         self.computation.touch(self)
 
     @property
@@ -340,7 +402,7 @@ class Instruction:
         if source is None or not self.line or location is None:
             return problem
         start = source.offset_of_line(self.line)
-        within = source.text.find(self._tail, start) - start
+        within = source.text.find(self._tail or "", start) - start
         place = source.location_in_line(
             self.line, within + location.column if within >= 0 else 1
         )
@@ -351,3 +413,19 @@ class Instruction:
     def __repr__(self) -> str:
         """<%name = shape opcode>."""
         return f"<%{self.name} = {self.shape.text} {self.opcode}>"
+
+
+def _may_call(text: str) -> bool:
+    """Whether attribute text may name a callee; several times faster than a search.
+
+    See `opcodes.CALLEE_ATTRIBUTES`: four of them end in `computation` or its plural.
+    """
+    return (
+        "calls=" in text
+        or "to_apply=" in text
+        or "computation" in text
+        or "body=" in text
+        or "condition=" in text
+        or "select=" in text
+        or "scatter=" in text
+    )

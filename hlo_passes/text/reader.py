@@ -326,16 +326,18 @@ def _nested_literal(arguments: str) -> tuple[str, str]:
 
 def _split_now(node: Instruction, by_name: dict[str, Instruction]) -> None:
     """Split attributes that may hide an edge, a comment or another instruction."""
-    source = SourceText(node._tail)
+    tail = node._tail or ""
+    source = SourceText(tail)
     found: dict[str, str] = {}
     try:
         end = read_attributes(source, 0, found)
     except ParseError:
         raise _NotPlainError from None
-    if skip_trivia(node._tail, end) != len(node._tail):
+    if skip_trivia(tail, end) != len(tail):
         raise _NotPlainError
     text = found.pop("control-predecessors", None)
     node._attributes = found
+    node._tail = None
     if text is None:
         return
     names = _CONTROL.findall(text)

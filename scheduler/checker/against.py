@@ -59,7 +59,7 @@ def _compare(old: Computation, computation: Computation, report: Report) -> None
 
 def _difference(one: Instruction, other: Instruction) -> str:
     """What of an instruction is another, '' when nothing is."""
-    if one._text is not None and one._text.strip() == (other._text or "").strip():
+    if one.is_spelled_like(other):
         return ""
     if one.opcode != other.opcode:
         return "its opcode"
@@ -72,6 +72,6 @@ def _difference(one: Instruction, other: Instruction) -> str:
     )
     if mine != theirs:
         return "its control predecessors"
-    if one.literal != other.literal or dict(one.attributes) != dict(other.attributes):
+    if one.literal != other.literal or one.attribute_text() != other.attribute_text():
         return "its attributes"
     return ""

@@ -275,7 +275,9 @@ def machine_of(module: Module) -> Machine:
     if declared.devices == count:
         return declared
     with_channels = any(
-        "channel_id" in i._tail for c in module.computations for i in c.instructions
+        i.mentions("channel_id") and i.channel_id is not None
+        for c in module.computations
+        for i in c.instructions
     )
     return Machine(1, count) if with_channels else Machine(count, 1)
 

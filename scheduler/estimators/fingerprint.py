@@ -7,8 +7,6 @@ when the bodies are the same but for names. Metadata never counts.
 
 from __future__ import annotations
 
-import functools
-import re
 from collections.abc import Hashable
 from typing import Final
 
@@ -18,14 +16,10 @@ from hlo_passes.ir.module import Module
 
 #: What does not change the work: where it comes from, names of callees (their bodies
 #: count), which slice of an operand is taken (its size counts), identities.
-_NO_WORK: Final = re.compile(
-    r", (?:metadata=\{[^{}]*\}"
-    r"|(?:to_apply|calls|body|condition|select|scatter)=%?[^\s,{}]+"
-    r"|slice=\{[^{}]*\}"
-    r"|channel_id=\d+"
-    r"|control-predecessors=\{[^{}]*\})"
+_NO_WORK: Final = frozenset(
+    """metadata to_apply calls body condition select scatter slice channel_id
+    control-predecessors""".split()
 )
-_HAS_CHANNEL: Final = "channel_id="
 
 
 class Fingerprints:
@@ -52,23 +46,17 @@ class Fingerprints:
         return known
 
     def _key(self, instruction: Instruction) -> Hashable:
-        text = attribute_text(instruction)
         return (
             instruction.opcode,
             instruction.shape.text,
             *(o.shape.text for o in instruction.operands),
             # The same value twice is read once from memory.
             _repetition(instruction),
-            _HAS_CHANNEL in text,
-            _strip(text),
-            *map(self._body, self._callees(instruction, text)),
+            instruction.mentions("channel_id")
+            and "channel_id" in instruction.attributes,
+            instruction.attribute_text(_NO_WORK),
+            *map(self._body, instruction.called_computations),
         )
-
-    @staticmethod
-    def _callees(instruction: Instruction, text: str) -> tuple[Computation, ...]:
-        if "=%" not in text and "to_apply" not in text and "calls" not in text:
-            return ()
-        return instruction.called_computations
 
     def _body(self, body: Computation) -> int:
         known = self._bodies.get(body)
@@ -78,16 +66,14 @@ class Fingerprints:
         rows: list[Hashable] = []
         for k, instruction in enumerate(body.instructions):
             places[instruction] = k
-            text = attribute_text(instruction)
-            callees = self._callees(instruction, text) if text else ()
             rows.append(
                 (
                     instruction.opcode,
                     instruction.shape.text,
                     instruction.literal if instruction.opcode == "parameter" else None,
                     tuple([places.get(o, -1) for o in instruction.operands]),
-                    _strip(text) if text else "",
-                    tuple([self._body(c) for c in callees]),
+                    instruction.attribute_text(_NO_WORK),
+                    tuple([self._body(c) for c in instruction.called_computations]),
                 )
             )
         key = (places[body.root], tuple(rows))
@@ -102,15 +88,3 @@ def _repetition(instruction: Instruction) -> Hashable:
         return None
     first: dict[Instruction, int] = {}
     return tuple(first.setdefault(o, k) for k, o in enumerate(operands))
-
-
-def attribute_text(instruction: Instruction) -> str:
-    """The attributes as they stand in the text, when nobody has touched them."""
-    if instruction._attributes is None or instruction._text is not None:
-        return instruction._tail
-    return "".join(f", {n}={v}" for n, v in instruction._attributes.items())
-
-
-@functools.lru_cache(maxsize=1 << 16)
-def _strip(text: str) -> str:
-    return _NO_WORK.sub("", text) if "=" in text else text

@@ -35,7 +35,7 @@ from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycl
 from hlo_passes.scheduler.latency.durations import us_of_ticks
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency.gemm import gemm_of
-from hlo_passes.scheduler.latency.gpu_config import fusion_kind
+from hlo_passes.scheduler.latency.gpu_config import fusion_kind, gpu_config
 from hlo_passes.scheduler.latency.network import NotEstimated
 
 #: Share of the coarse cost that an instruction without a model is given.
@@ -45,7 +45,7 @@ _ROOFLINE_KINDS: Final = ("kLoop", "kInput")
 _SUPPORTED: Final = frozenset(
     "all-reduce all-gather reduce-scatter all-to-all collective-permute".split()
 )
-_HOST: Final = '"device_type":"DEVICE_TYPE_HOST"'
+_HOST: Final = "DEVICE_TYPE_HOST"
 _FREE: Final = frozenset("get-tuple-element bitcast parameter tuple constant".split())
 
 
@@ -57,7 +57,10 @@ def unsupported_reason(module: Module) -> str:
             kind = opcode.removesuffix("-start")
             if kind in opcodes.SYNC_COLLECTIVES and kind not in _SUPPORTED:
                 return f"%{instruction.name} is a {kind}, which the model does not know"
-            if "_HOST" in instruction._tail and _HOST in instruction._tail:
+            if (
+                instruction.mentions(_HOST)
+                and gpu_config(instruction).get("device_type") == _HOST
+            ):
                 return f"%{instruction.name} is offloaded to the host"
     return ""
 
@@ -96,9 +99,7 @@ class SolEstimator:
         if reason:
             coarse = self._coarse.node_cost(instruction)
             return Estimate(coarse.us, coarse.model, reason)
-        if instruction.opcode in _FREE and (
-            "latency_metadata" not in instruction._tail
-        ):
+        if instruction.opcode in _FREE and not instruction.mentions("latency_metadata"):
             return _FREE_ESTIMATE
         key = self._prints.key(instruction)
         known = self._costs.get(key)

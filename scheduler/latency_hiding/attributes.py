@@ -24,33 +24,23 @@ COLLECTIVES_GROUP: Final = "_collectives_group"
 _NONE: Final[Mapping[str, str]] = {}
 
 
-def mentions(instruction: Instruction, word: str) -> bool:
-    """Whether the text behind the operands holds a word; no attribute is split."""
-    if instruction._attributes is None or instruction._text is not None:
-        return word in instruction._tail
-    for text in instruction._attributes.values():  # noqa: SIM110, at a third of the time
-        if word in text:
-            return True
-    return False
-
-
 def frontend(instruction: Instruction, name: str) -> str | None:
     """A frontend attribute, None where there is none."""
-    if not mentions(instruction, name):
+    if not instruction.mentions(name):
         return None
     return instruction.frontend_attributes.get(name)
 
 
 def scheduling_config(instruction: Instruction) -> Mapping[str, Any]:
     """The GPU's backend config; empty for none, or one that is no JSON."""
-    if not mentions(instruction, "{"):
+    if not instruction.mentions("backend_config"):
         return _NONE
     return gpu_config(instruction)
 
 
 def is_marked_sync(instruction: Instruction) -> bool:
     """Whether the compiler decided not to overlap a collective."""
-    if not mentions(instruction, '"is_sync":true'):
+    if not instruction.mentions("is_sync"):
         return False
     config = gpu_config(instruction).get("collective_backend_config")
     return isinstance(config, dict) and bool(config.get("is_sync", False))

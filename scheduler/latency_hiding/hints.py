@@ -43,7 +43,7 @@ def is_delayed_by_hint(instruction: Instruction) -> bool:
 
 def note(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
     """Set what an instruction's hints ask for."""
-    if attr.mentions(instruction, attr.HINT):
+    if instruction.mentions(attr.HINT):
         _note_frontend_hint(graph, n, instruction)
     settings = graph.tracker.settings
     if settings.flavour != "gpu":
@@ -65,7 +65,7 @@ def note(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
     ):
         # It needs nothing and keeps its buffer alive: it may wait for its user.
         graph.force_early[n] = 1
-    if attr.mentions(instruction, f'"{_EARLIEST}":true') or graph.force_delay[n]:
+    if instruction.mentions(_EARLIEST) or graph.force_delay[n]:
         # XLA assigns the field of any config it can read, so it also clears a hint.
         config = attr.scheduling_config(instruction)
         if config:

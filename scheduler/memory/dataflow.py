@@ -22,7 +22,6 @@ from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.memory import call_values
 from hlo_passes.scheduler.memory.buffer_sizes import Parts, parts_of
-from hlo_passes.scheduler.memory.plain_attributes import tuple_index
 from hlo_passes.scheduler.memory.reached import Reached
 from hlo_passes.scheduler.memory.value_table import NO_VALUE, ValueTable
 
@@ -157,7 +156,7 @@ def _define_all(table: ValueTable, instruction: Instruction, base: int) -> list[
 
 def _element(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
     del base
-    return table.below(instruction.operands[0], (tuple_index(instruction),))
+    return table.below(instruction.operands[0], (instruction.tuple_index,))
 
 
 def _tuple(table: ValueTable, instruction: Instruction, base: int) -> list[int]:

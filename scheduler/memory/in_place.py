@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from hlo_passes.ir.header_values import parse_output_aliasing
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
-from hlo_passes.scheduler.memory.plain_attributes import fused_computation, tuple_index
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
@@ -72,7 +71,7 @@ def in_place_pairs(instruction: Instruction) -> list[InPlacePair]:
 
 def _annotated(instruction: Instruction) -> list[InPlacePair]:
     """The pairs that `output_to_operand_aliasing` spells."""
-    if instruction._attributes is None and _ALIASING not in instruction._tail:
+    if not instruction.mentions(_ALIASING):
         return []
     text = instruction.attributes.get(_ALIASING)
     if text is None:
@@ -131,10 +130,10 @@ def _async_pairs(instruction: Instruction) -> list[InPlacePair]:
 
 def _fusion_pairs(fusion: Instruction) -> list[InPlacePair]:
     """Pairs that follow from the fused computation, without annotations."""
-    body = fused_computation(fusion)
-    if body is None:
+    bodies = fusion.called_computations
+    if not bodies:
         return []
-    root = body.root
+    root = bodies[0].root
     if root.opcode not in _LEADS_ON:
         return []
     parts = parts_of(fusion.shape)
@@ -175,7 +174,7 @@ def _trace(instruction: Instruction, path: Path) -> tuple[Instruction, Path]:
     while instruction.opcode == "get-tuple-element":
         instruction, path = (
             instruction.operands[0],
-            (tuple_index(instruction), *path),
+            (instruction.tuple_index, *path),
         )
     while not path and instruction.opcode in _NO_OPS:
         instruction = instruction.operands[0]
