@@ -1,9 +1,9 @@
-"""The exception tree, and how a message is written.
+"""The exception tree, and the form of a message.
 
     FILE:LINE:COLUMN: error[CODE]: what
       the source line
            ^
-      help: what would mend it
+      help: how to fix it
 
 Every error of the project derives from `HloError`, carries a stable code (explained in
 docs/errors.md) and pickles.
@@ -29,7 +29,7 @@ class HloError(Exception):
         location: Location | None = None,
         hint: str = "",
     ) -> None:
-        """Keep the parts; the text is put together by `render`."""
+        """Keep the parts; `render` joins them to the text."""
         self.message = message
         self.code = code or self.default_code
         self.location = location
@@ -52,7 +52,7 @@ class HloError(Exception):
         return self.render()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle by parts, so that errors cross process borders whole."""
+        """Pickle by parts, so that errors cross process borders in full."""
         return (
             _rebuild,
             (type(self), self.message, self.code, self.location, self.hint),
@@ -79,7 +79,7 @@ class ParseError(HloError):
 
 
 class UsageError(HloError):
-    """An unknown pass, option or file; carries the nearest right name (codes U...)."""
+    """An unknown pass, option or file; the hint has the nearest name (codes U...)."""
 
     default_code = "U000"
 
@@ -91,12 +91,12 @@ class PipelineSpecError(UsageError):
 
 
 class VerificationError(HloError):
-    """The verifier refused a module; `findings` holds every finding, in text order."""
+    """The verifier refused a module; `findings` holds all findings, in text order."""
 
     default_code = "V000"
 
     def __init__(self, findings: tuple[Any, ...], *, after: str = "") -> None:
-        """`findings` are the verifier's; `after` names the guilty pass."""
+        """`findings` are the verifier's; `after` names the pass at fault."""
         self.findings = findings
         self.after = after
         first = findings[0]

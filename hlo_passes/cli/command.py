@@ -1,4 +1,4 @@
-"""What a subcommand is, and which there are.
+"""What a subcommand is, and which subcommands there are.
 
 Subcommands of other packages are entry points of the group `hlo_passes.commands`: the
 name, and a `Command` object.
@@ -31,7 +31,7 @@ class Command:
         name: as typed.
         help: one line for the overview.
         configure: adds arguments to a parser of its own.
-        run: does the work; returns the exit code.
+        run: does the work and returns the exit code.
     """
 
     name: str
@@ -41,9 +41,9 @@ class Command:
 
 
 def command_targets() -> dict[str, str]:
-    """All subcommands by name: 'module:object'; this package's first."""
-    # Reading every installed distribution's metadata takes longer than most
-    # modules take to rewrite: only when a name is not ours.
+    """All subcommands by name, as 'module:object'; this package's come first."""
+    # Reading the metadata of all installed distributions takes longer than rewriting
+    # most modules: do it only if the name is not ours.
     from importlib.metadata import entry_points
 
     targets = dict(COMMANDS)
@@ -59,12 +59,12 @@ def load_command(target: str) -> Command:
 
 
 def positive(text: str) -> int:
-    """The type of an argument that counts something: a number from 1 on."""
+    """The type of an argument that counts something: an integer from 1 on."""
     try:
         value = int(text)
     except ValueError:
         value = 0
     if value < 1:
-        msg = f"{text} is not a whole number from 1 on"
+        msg = f"{text} is not a positive integer"
         raise argparse.ArgumentTypeError(msg)
     return value

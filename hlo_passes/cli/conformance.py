@@ -1,4 +1,4 @@
-"""`hlo-passes conformance DIR`: our passes against what XLA's passes did.
+"""`hlo-passes conformance DIR`: compares our passes with what XLA's passes did.
 
 pass                      pairs  equal  changed by XLA  differ  seconds
 async-collective-creator      3      3               3       0     0.04
@@ -24,10 +24,12 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "folder",
         metavar="DIR",
-        help="holds PASS.before.hlo[.gz] and PASS.after.hlo[.gz], at any depth",
+        help="folder with PASS.before.hlo[.gz] and PASS.after.hlo[.gz], at any depth",
     )
-    parser.add_argument("--pass", dest="only", default="", help="judge this pass alone")
-    parser.add_argument("--json", action="store_true", help="verdicts as JSON")
+    parser.add_argument("--pass", dest="only", default="", help="judge only this pass")
+    parser.add_argument(
+        "--json", action="store_true", help="print the verdicts as JSON"
+    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -37,7 +39,7 @@ def _run(arguments: argparse.Namespace) -> int:
         pairs = [pair for pair in pairs if pair.pass_name == arguments.only]
         if not pairs:
             raise UsageError(
-                f"{folder}: no pair of the pass {arguments.only}", code="U030"
+                f"{folder}: no recorded pair of the pass {arguments.only}", code="U030"
             )
     verdicts = [judge(pair) for pair in pairs]
     if arguments.json:
@@ -50,7 +52,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 place = verdict.pair.before.relative_to(folder)
                 lines.append(f"{place}: {verdict.difference}")
         for name, count in without.items():
-            lines.append(f"no pass of that name here: {name} ({count} pairs)")
+            lines.append(f"no such pass: {name} ({count} pairs)")
         text = "\n".join(lines)
     sys.stdout.write(text + "\n")
     all_equal = all(verdict.is_equal for verdict in verdicts)
@@ -78,7 +80,7 @@ def _table(verdicts: Sequence[Verdict]) -> list[str]:
 
 COMMAND = Command(
     "conformance",
-    "judge passes by what XLA's own made of the same modules",
+    "compare passes with what XLA's own did to the same modules",
     _configure,
     _run,
 )

@@ -1,10 +1,10 @@
-"""`hlo-passes diff BEFORE AFTER`: which instructions moved, merged, appeared, went.
+"""`hlo-passes diff BEFORE AFTER`: instructions moved, merged, added, removed.
 
 %main
 merged    %a, %b -> %collective-permute
 
-Where both modules are scheduled and their orders differ, a package that can price
-instructions tells the moves in its own way: it offers a `ScheduleView` in the
+If both modules are scheduled and their orders differ, a package that can price
+instructions shows the moves in its own way: it offers a `ScheduleView` in the
 entry-point group `hlo_passes.schedule_views`.
 """
 
@@ -26,10 +26,10 @@ SCHEDULE_VIEWS = "hlo_passes.schedule_views"
 
 
 class ScheduleReport(Protocol):
-    """What became of a schedule."""
+    """The changes of a schedule."""
 
     def to_text(self) -> str:
-        """For a reader; ends with a line feed."""
+        """The text for a reader; it ends with a line feed."""
         ...
 
     def to_json(self) -> dict[str, Any]:
@@ -52,7 +52,7 @@ class ScheduleView(Protocol):
 
 
 def _schedule_view() -> ScheduleView | None:
-    """The installed view, the first by name; None without one."""
+    """The installed view, the first by name; None if there is none."""
     from importlib.metadata import entry_points
 
     for entry in sorted(entry_points(group=SCHEDULE_VIEWS), key=lambda e: e.name):
@@ -64,9 +64,11 @@ def _schedule_view() -> ScheduleView | None:
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("before", metavar="BEFORE")
     parser.add_argument("after", metavar="AFTER")
-    parser.add_argument("--json", action="store_true", help="the difference as JSON")
     parser.add_argument(
-        "--exit-code", action="store_true", help="exit 4 when the modules differ"
+        "--json", action="store_true", help="print the difference as JSON"
+    )
+    parser.add_argument(
+        "--exit-code", action="store_true", help="exit with 4 if the modules differ"
     )
     view = _schedule_view()
     if view is not None:
@@ -96,5 +98,5 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    "diff", "which instructions moved, merged, appeared, went", _configure, _run
+    "diff", "list instructions moved, merged, added, removed", _configure, _run
 )

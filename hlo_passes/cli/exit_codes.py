@@ -1,4 +1,4 @@
-"""Exit codes, and which error gives which."""
+"""Exit codes, and the errors that lead to each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hlo_passes.errors import (
 
 
 class ExitCode(IntEnum):
-    """What the process tells its caller."""
+    """What the process reports to its caller."""
 
     DONE = 0
     INVALID_INPUT = 1

@@ -1,8 +1,8 @@
 """Inputs and outputs of the command line.
 
-An input is HLO text, gzip of it, `-` for stdin, a serialised proto (`.pb`), or anything
-for which a reader is registered in the entry-point group `hlo_passes.readers` (`.mlir`,
-by the package `runtime`). An output appears whole or not at all.
+An input is HLO text, gzip of it, `-` for stdin, a serialized proto (`.pb`), or anything
+with a reader in the entry-point group `hlo_passes.readers` (`.mlir`, by the package
+`runtime`). An output appears whole or not at all.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def read_module(path: str) -> Module:
 
     Raises:
         UsageError: U001, no such file.
-        ParseError: P040 (not UTF-8), P041 (broken gzip), and those of `parse`.
+        ParseError: P040 (not UTF-8), P041 (broken gzip), and the codes of `parse`.
     """
     name = "<stdin>" if path == STDIN else path
     data = _read_bytes(path)
@@ -62,10 +62,10 @@ def read_module(path: str) -> Module:
     except UnicodeDecodeError as problem:
         before = data[: problem.start].decode("utf-8", "replace")
         raise ParseError(
-            "this is no text: a byte that is no UTF-8",
+            "this is not text: it has a byte that is not UTF-8",
             code="P040",
             location=SourceText(before, name).location(len(before)),
-            hint="a serialised proto is read when its name ends in .pb",
+            hint="a serialized proto is read if its name ends in .pb",
         ) from problem
     return parse(text, filename=name)
 
@@ -82,17 +82,17 @@ def _read_bytes(path: str) -> bytes:
 
 
 def read_file(path: str) -> bytes:
-    """The bytes of a file; UsageError U001 for one that cannot be read."""
+    """The bytes of a file; UsageError U001 if it cannot be read."""
     try:
         return pathlib.Path(path).read_bytes()
     except OSError as problem:
         raise _unreadable(path, problem) from problem
-    except ValueError as problem:  # a name that no file can have
+    except ValueError as problem:  # no file can have this name
         raise UsageError(f"cannot read {path!r}: {problem}", code="U001") from problem
 
 
 def read_text(path: str) -> str:
-    """The UTF-8 text of a file; UsageError U001 for one that cannot be read."""
+    """The UTF-8 text of a file; UsageError U001 if it cannot be read."""
     try:
         return read_file(path).decode("utf-8")
     except UnicodeDecodeError as problem:
@@ -100,7 +100,7 @@ def read_text(path: str) -> str:
 
 
 def require_file(path: str) -> None:
-    """Refuse what cannot be read before the work on it begins; U001."""
+    """Refuse a file that cannot be read, before any work on it; U001."""
     try:
         found = pathlib.Path(path).stat()
     except OSError as problem:
@@ -113,7 +113,7 @@ def require_file(path: str) -> None:
 def _unreadable(path: str, problem: OSError) -> UsageError:
     if isinstance(problem, FileNotFoundError):
         hint = _near_file(path)
-        return UsageError(f"there is no file {path}", code="U001", hint=hint)
+        return UsageError(f"no such file: {path}", code="U001", hint=hint)
     reason = problem.strerror or str(problem)
     return UsageError(f"cannot read {path}: {reason}", code="U001")
 
@@ -125,8 +125,8 @@ def _near_file(path: str) -> str:
 
 
 def _registered_reader(suffix: str):
-    # Reading every installed distribution's metadata takes longer than most
-    # modules take to rewrite: only when a name is not ours.
+    # Reading the metadata of all installed distributions takes longer than rewriting
+    # most modules: do it only if the suffix is not ours.
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=READERS, name=suffix):
@@ -141,15 +141,15 @@ def write_text(path: str | None, text: str | bytes) -> None:
 
 
 def write_bytes(path: str, data: bytes) -> None:
-    """Write a file whole or not at all; U003."""
+    """Write a file in full or not at all; U003."""
     _write_all(((path, data),))
 
 
 def check_outputs(*paths: str | None) -> None:
     """Refuse outputs before the work for them is done; U003.
 
-    None and `-` are stdout, an empty name is none. Refused are a place that cannot be
-    written, and one for two outputs.
+    None and `-` mean stdout, an empty name means no output. It refuses a place that
+    cannot be written, and a place that is named for two outputs.
     """
     _require_places_of_their_own(paths)
     for path in paths:
@@ -158,7 +158,7 @@ def check_outputs(*paths: str | None) -> None:
 
 
 def check_writable(path: str) -> None:
-    """Refuse a file that cannot be written before the work for it is done; U003."""
+    """Refuse a file that cannot be written, before the work for it is done; U003."""
     target = _place(path)
     with _refusing(path):
         if target.is_dir():
@@ -172,13 +172,13 @@ def check_writable(path: str) -> None:
 
 
 def _place(path: str | None) -> pathlib.Path:
-    """Where an output goes, links followed; stdout's where it has no name."""
+    """Where an output goes after following links; stdout may be a file too."""
     shown = _STDOUT if path is None or path == STDIN else path
     return pathlib.Path(os.path.realpath(shown))
 
 
 def _is_stream(target: pathlib.Path) -> bool:
-    """Whether something is a device or a pipe: there is nothing to replace."""
+    """Whether it is a device or a pipe, which cannot be replaced."""
     return target.exists() and not target.is_file() and not target.is_dir()
 
 
@@ -191,13 +191,13 @@ def _require_places_of_their_own(paths: Iterable[str | None]) -> None:
         if place in taken:
             name = "stdout" if path is None or path == STDIN else path
             raise UsageError(
-                f"two outputs go to {name}", code="U003", hint="a file for each"
+                f"two outputs go to {name}", code="U003", hint="name a file for each"
             )
         taken.add(place)
 
 
 def write_texts(*outputs: tuple[str | None, str | bytes]) -> None:
-    """Write several files as `write_text` does; none appears if one cannot."""
+    """Write several files as `write_text` does; all or none appear."""
     _write_all(tuple((path, _encoded(path, text)) for path, text in outputs))
 
 
@@ -208,10 +208,10 @@ def _encoded(path: str | None, text: str | bytes) -> bytes:
 
 
 def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
-    """Write every file beside its place, and move them there when all are written.
+    """Write every file beside its place, and move all of them when they are complete.
 
-    Raises UsageError U003 when something cannot be written, or two have one place.
-    Files are written also where whoever read stdout has gone (BrokenPipeError, then).
+    Raises UsageError U003 if something cannot be written, or two have one place. Files
+    are also written if stdout has no reader any more (BrokenPipeError after that).
     """
     _require_places_of_their_own(path for path, _ in outputs)
     written: list[tuple[str, pathlib.Path, pathlib.Path]] = []
@@ -243,7 +243,7 @@ def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
 
 @contextlib.contextmanager
 def _refusing(name: str) -> Iterator[None]:
-    """UsageError U003 for what the system refuses; a closed pipe stays what it is."""
+    """UsageError U003 for a refusal by the system; a closed pipe keeps its error."""
     try:
         yield
     except BrokenPipeError:
@@ -254,7 +254,7 @@ def _refusing(name: str) -> Iterator[None]:
 
 
 def _written_beside(target: pathlib.Path, data: bytes) -> pathlib.Path:
-    """A new file in the target's folder, with its permissions."""
+    """A new file in the target's folder, with the target's permissions."""
     if target.is_dir() or not target.name:
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=".hlo-passes-")

@@ -18,7 +18,7 @@ from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.sequence import PassSequence
 
-#: Fields that no option sets: passes in parentheses, options of passes inside.
+#: Fields that are not options: passes in parentheses, options of passes inside.
 _NO_OPTIONS = ("passes", "handed_on")
 
 
@@ -93,4 +93,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-COMMAND = Command("list", "passes with options and defaults", _configure, _run)
+COMMAND = Command("list", "list the passes with options and defaults", _configure, _run)

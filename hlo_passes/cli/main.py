@@ -1,4 +1,4 @@
-"""The command `hlo-passes`: runs a subcommand, turns errors into exit codes.
+"""The command `hlo-passes`: runs a subcommand and turns errors into exit codes.
 
 hlo-passes opt INPUT --passes=PIPELINE
 hlo-passes --help
@@ -20,24 +20,24 @@ from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
 from hlo_passes.passes.spec import nearest
 
-#: Options of absl's that no parser knows of.
+#: Options of absl that no parser knows.
 _READ_BY_ABSL = frozenset({"--flagfile", "--undefok"})
-#: What shells give for a process that SIGINT ended.
+#: What shells report for a process that SIGINT ended.
 _INTERRUPTED = 130
 
 
 class _Parser(argparse_flags.ArgumentParser):
-    """An argument parser whose errors have the form of ours, and exit code 2."""
+    """An argument parser whose errors have our form, and exit code 2."""
 
     def error(self, message: str, hint: str = "") -> NoReturn:
-        hint = hint or f"`{self.prog} --help` shows what it takes"
+        hint = hint or f"`{self.prog} --help` lists its arguments"
         tell(f"{self.prog}: error[U000]: {message}\n  help: {hint}\n")
         raise SystemExit(ExitCode.USAGE)
 
     def check_options(self, arguments: Sequence[str]) -> None:
-        """Refuse an unknown option, and one that is given nothing.
+        """Refuse an unknown option, and an option with an empty value.
 
-        The latter is most often a variable that is not set.
+        An empty value usually comes from a variable that is not set.
         """
         known = self._option_string_actions.keys()
         for before, argument in zip(("", *arguments), arguments, strict=False):
@@ -46,11 +46,11 @@ class _Parser(argparse_flags.ArgumentParser):
             option, equals, value = argument.partition("=")
             if option.startswith("--") and option not in known | _READ_BY_ABSL:
                 own = [o for o in known if o[2:].removeprefix("no") not in flags.FLAGS]
-                self.error(f"there is no option {option}", nearest(option, own))
+                self.error(f"unknown option {option}", nearest(option, own))
             if not argument and "=" not in before:
                 option, equals = before, "="
             if option.startswith("-") and equals and not value:
-                self.error(f"argument {option}: expected a value, not nothing")
+                self.error(f"argument {option}: expected a value, but it is empty")
 
 
 def _overview() -> str:
@@ -85,28 +85,28 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _output_failed(problem: OSError, code: int = ExitCode.DONE) -> int:
-    """What is left to do when standard output could not be written."""
-    # The interpreter writes what is still kept when it ends: not to there.
+    """End the command after standard output could not be written."""
+    # The interpreter flushes its buffer at the end: it must go elsewhere.
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if code or isinstance(problem, BrokenPipeError):
-        # Whoever read our output has gone; nothing is wrong here.
+        # The reader of our output has closed it; nothing is wrong here.
         return code
     tell(f"hlo-passes: error[U003]: {problem}\n")
     return ExitCode.USAGE
 
 
 def _open_closed_streams() -> None:
-    """Give the standard streams that the caller closed something to stand for them."""
+    """Open replacements for the standard streams that the caller closed."""
     if sys.stderr is None:
         sys.stderr = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
     if sys.stdout is None:
-        # Opened for reading: whoever prints is told that it cannot be written.
+        # Opened for reading: a write to it fails and is reported.
         sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w")
 
 
 def _run(arguments: list[str]) -> int:
     if not arguments:
-        tell("hlo-passes: error[U004]: no subcommand is given\n\n")
+        tell("hlo-passes: error[U004]: no subcommand\n\n")
         tell(_overview())
         return ExitCode.USAGE
     if arguments[0] in ("-h", "--help", "help"):
@@ -120,7 +120,7 @@ def _run(arguments: list[str]) -> int:
     name = arguments[0]
     command = _find(name)
     if command is None:
-        tell(f"hlo-passes: error[U004]: there is no subcommand {name}\n")
+        tell(f"hlo-passes: error[U004]: unknown subcommand {name}\n")
         near = nearest(name, command_targets())
         tell(f"  help: {near or '`hlo-passes --help` lists them'}\n")
         return ExitCode.USAGE
@@ -136,11 +136,11 @@ def _run(arguments: list[str]) -> int:
 
 
 def console_main() -> None:
-    """The entry point of the console script."""
+    """Run the console script."""
     app.run(lambda argv: main(argv[1:]), flags_parser=_leave_flags_to_subcommands)
 
 
 def _leave_flags_to_subcommands(argv: list[str]) -> list[str]:
-    """Each subcommand's parser reads absl's flags along with its own."""
+    """Let each subcommand's parser read absl's flags along with its own."""
     flags.FLAGS.mark_as_parsed()
     return argv

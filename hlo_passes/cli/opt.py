@@ -27,30 +27,36 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", default="h100_sxm", help="GPU description")
     parser.add_argument("--topology", default="", metavar="PxHxG")
     parser.add_argument(
-        "--devices", type=positive, help="in place of the module's count"
+        "--devices", type=positive, help="number of devices, instead of the module's"
     )
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
-    parser.add_argument("--report", metavar="FILE", help="what each pass did, JSON")
     parser.add_argument(
-        "--verify-each", action="store_true", help="verify after unchanged passes too"
+        "--report", metavar="FILE", help="write what each pass did, as JSON"
+    )
+    parser.add_argument(
+        "--verify-each",
+        action="store_true",
+        help="verify also after passes without changes",
     )
     parser.add_argument(
         "--print-after", action="append", default=[], metavar="PASS",
         help="print the module after this pass on stderr; 'all' for every pass",
     )  # fmt: skip
     parser.add_argument(
-        "--timing", action="store_true", help="seconds of each pass on stderr"
+        "--timing", action="store_true", help="print the seconds of each pass on stderr"
     )
     parser.add_argument(
-        "--remarks", action="store_true", help="what was not done, and why, on stderr"
+        "--remarks",
+        action="store_true",
+        help="print what passes did not do, and why, on stderr",
     )
     parser.add_argument(
         "--explain", default="", metavar="NAME",
-        help="why an instruction stands where it stands, on stderr",
+        help="print why an instruction is where it is, on stderr",
     )  # fmt: skip
     parser.add_argument(
         "--no-xla-quirks", action="store_true",
-        help="the safe thing where XLA's behaviour is surprising",
+        help="do the safe thing where XLA's behavior is surprising",
     )  # fmt: skip
 
 
@@ -77,7 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
     for name in arguments.print_after:
         if name not in names | {"all"}:
             raise UsageError(
-                f"--print-after={name}: no such pass in the pipeline",
+                f"--print-after={name}: the pipeline has no such pass",
                 code="U005",
                 hint=f"its passes: {', '.join(sorted(names))}",
             )
@@ -118,11 +124,11 @@ def _explanations(wanted: str, module: Module, result: PipelineResult) -> str:
     names = [i.name for c in module.computations for i in c.instructions]
     if wanted.removeprefix("%") not in names:
         raise UsageError(
-            f"--explain={wanted}: there is no such instruction",
+            f"--explain={wanted}: no such instruction",
             code="U006",
             hint=nearest(wanted.removeprefix("%"), names),
         )
-    return f"no pass of the pipeline has anything to say about {wanted}\n"
+    return f"no pass of the pipeline reported anything about {wanted}\n"
 
 
 COMMAND = Command("opt", "rewrite a module with passes", _configure, _run)

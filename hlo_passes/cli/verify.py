@@ -1,4 +1,4 @@
-"""`hlo-passes verify`: all findings of one or more modules."""
+"""`hlo-passes verify`: prints all findings of one or more modules."""
 
 from __future__ import annotations
 
@@ -32,4 +32,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return worst
 
 
-COMMAND = Command("verify", "check modules; all findings", _configure, _run)
+COMMAND = Command("verify", "check modules and report all findings", _configure, _run)

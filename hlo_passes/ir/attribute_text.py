@@ -1,8 +1,8 @@
-"""Splitting what stands behind the operands: `, name=value, name=value`.
+"""Splits the text after the operands: `, name=value, name=value`.
 
-A value is kept as text. Where it ends follows from balance alone: braces, brackets and
-parentheses closed, strings and comments skipped; then a `,`, a closing brace of what is
-around, or the next instruction.
+A value is kept as text. It ends where everything balances: braces, brackets and
+parentheses are closed, strings and comments skipped; then comes a `,`, the closing
+brace of what is around it, or the next instruction.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from functools import lru_cache
 from hlo_passes.ir.lexical import error, skip_trivia
 from hlo_passes.source import SourceText
 
-#: Inside of a JSON list or dict, strings included; in it no other one, one, two deep.
+#: The inside of a JSON list or dict with its strings: no nested one, one, two deep.
 _FLAT = r"""[^][{}()"'/]*+(?:"[^"\\]*+"[^][{}()"'/]*+)*+"""
 _ONE_DEEP = rf"{_FLAT}(?:(?:\{{{_FLAT}\}}|\[{_FLAT}\]){_FLAT})*+"
 _TWO_DEEP = rf"{_FLAT}(?:(?:\{{{_ONE_DEEP}\}}|\[{_ONE_DEEP}\]){_FLAT})*+"
@@ -41,7 +41,7 @@ _PLAIN = re.compile(r"[^][(){}\"'/, \t\r\n]+")
 _INSTRUCTION = re.compile(
     r"(?:ROOT\b|ENTRY\b|%|[A-Za-z_][A-Za-z0-9_.-]*[ \t\r\n]*[={(:])"
 )
-#: Most attribute texts are there many times, and close together.
+#: Most attribute texts occur many times, and close together.
 _REMEMBERED_TAILS = 4096
 _CLOSER = {"{": "}", "[": "]", "(": ")"}
 
@@ -67,7 +67,7 @@ def split_attributes(tail: str) -> Mapping[str, str]:
 
 @lru_cache(maxsize=_REMEMBERED_TAILS)
 def _split_simple(tail: str) -> dict[str, str] | None:
-    """The answer of `split_attributes` where all values are simple, else None."""
+    """The answer of `split_attributes` if all values are simple, otherwise None."""
     found: dict[str, str] = {}
     at, end = 0, len(tail)
     match_simple = _SIMPLE.match
@@ -82,7 +82,7 @@ def _split_simple(tail: str) -> dict[str, str] | None:
 
 
 def read_attributes(source: SourceText, at: int, found: dict[str, str]) -> int:
-    """Read `, name=value` as often as it stands there; returns where it stops.
+    """Read `, name=value` as often as it occurs; returns the offset after it.
 
     Raises ParseError P030 (no name), P031 (repeated), P032 (no value), P033 (not
     closed).
@@ -97,7 +97,7 @@ def read_attributes(source: SourceText, at: int, found: dict[str, str]) -> int:
         if not match:
             raise error(
                 source, name_at, "P030", "expected an attribute, as in channel_id=1",
-                "'=' stands directly behind the name",
+                "'=' must follow the name directly",
             )  # fmt: skip
         name = match[1]
         if name in found:
@@ -108,7 +108,7 @@ def read_attributes(source: SourceText, at: int, found: dict[str, str]) -> int:
 
 
 def read_value(source: SourceText, start: int, name: str) -> int:
-    """Where the attribute value that starts at `start` ends."""
+    """The offset at which the attribute value that starts at `start` ends."""
     text = source.text
     at, size = start, len(text)
     end = start
@@ -146,7 +146,7 @@ def read_value(source: SourceText, start: int, name: str) -> int:
 
 
 def _continues(text: str, at: int, name: str) -> bool:
-    """Whether a value goes on behind a blank (mesh groups, literal=shape value)."""
+    """Whether a value continues after a blank (mesh groups, literal=shape value)."""
     if text[at] in "{[(<":
         return True
     if name == "literal":
@@ -155,7 +155,7 @@ def _continues(text: str, at: int, name: str) -> bool:
 
 
 def skip_string(source: SourceText, at: int) -> int:
-    """Past the string that opens at `at`; P033 when it never closes."""
+    """The offset after the string that opens at `at`; P033 if it never closes."""
     match = _STRING.match(source.text, at)
     if not match:
         raise error(source, at, "P033", "this string is not closed")
@@ -163,7 +163,7 @@ def skip_string(source: SourceText, at: int) -> int:
 
 
 def skip_group(source: SourceText, at: int) -> int:
-    """Past the bracketed group that opens at `at`; P033 when it never closes."""
+    """The offset after the bracketed group that opens at `at`; P033 if unclosed."""
     text = source.text
     search = _STOP_IN_GROUP.search
     is_json = text.startswith('{"', at)  # no comments; only its own braces count

@@ -142,7 +142,7 @@ def read_iota(cursor: ValueCursor) -> Iota:
     permutation = cursor.integers("(", ")")
     if sorted(permutation) != list(range(len(reshape))):
         cursor.fail(
-            f"T({','.join(map(str, permutation))}) is no order of {len(reshape)} "
+            f"T({','.join(map(str, permutation))}) is not an order of {len(reshape)} "
             "dimensions",
             at=at,
         )

@@ -100,7 +100,7 @@ class ReplicaGroups:
         dims = tuple(reshape) if reshape is not None else (count * size,)
         order = tuple(permutation) if permutation is not None else None
         if order is not None and sorted(order) != list(range(len(dims))):
-            msg = f"{order} is no order of {len(dims)} dimensions"
+            msg = f"{order} is not an order of {len(dims)} dimensions"
             raise ValueError(msg)
         iota = Iota.of(dims, order)
         if count < 1 or size < 1 or iota.size != count * size or min(dims) < 1:

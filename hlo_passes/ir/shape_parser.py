@@ -1,10 +1,10 @@
-"""Shapes from text.
+"""Reads shapes from text.
 
     array  = type "[" [ dim { "," dim } ] "]" [ "{" [order] [ ":" part* ] "}" ]
     shape  = array | "(" [ shape { "," shape } ] ")" | "b" "(" array ")"
 
-The common form is one regular expression; tuples are read with a stack, so that deep
-nesting is bounded by `MAXIMUM_DEPTH`, not by Python's.
+The common form is one regular expression; tuples are read with a stack, so that
+`MAXIMUM_DEPTH` limits the nesting, not Python's stack.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hlo_passes.ir.shapes import (
 from hlo_passes.source import SourceText
 
 #: Tuples nested deeper than this are refused (XLA's own limit is 8192 levels of
-#: grammar; no compiler output comes near either).
+#: grammar; no compiler output comes close to either).
 MAXIMUM_DEPTH = 256
 
 _TYPE = re.compile(r"[a-z][a-z0-9]*(?=[ \t\r\n]*\[)")
@@ -46,7 +46,7 @@ _TYPE_ARGUMENT = re.compile(r"\(([a-z][a-z0-9]*)\)")
 _SPLIT = re.compile(r"SC((?:\([0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18})*\))+)")
 _SPLIT_ENTRY = re.compile(r"\(([0-9]{1,18}):([0-9]{1,18}(?:,[0-9]{1,18})*)\)")
 
-#: The common form, whole: what XLA prints for an array without layout parts.
+#: The common form: what XLA prints for an array without layout parts.
 _PLAIN_ARRAY = re.compile(
     r"([a-z][a-z0-9]*)\[([0-9,]*)\](?:\{([0-9,]+)\}|(?![ \t\r\n]*\{))"
 )
@@ -59,7 +59,7 @@ _PARSED_LIMIT = 200_000
 
 
 def parse_shape(text: str) -> Shape:
-    """The shape that `text` spells, whole. Raises ParseError P010-P014."""
+    """The shape that `text` spells completely. Raises ParseError P010-P014."""
     shape = _PARSED.get(text)
     if shape is None:
         source = SourceText(text, "<shape>")
@@ -100,7 +100,7 @@ def read_shape(source: SourceText, at: int) -> tuple[Shape, int]:
             shape: Shape | None = None
         else:
             shape, at = _read_leaf(source, at)
-        # Close as many tuples as end here.
+        # Close all tuples that end here.
         while True:
             if shape is not None:
                 if not open_tuples:
@@ -118,7 +118,7 @@ def read_shape(source: SourceText, at: int) -> tuple[Shape, int]:
             opened = source.location(open_tuples[-1][0])
             raise error(
                 source, at, "P012", "expected ',' or ')' in a tuple shape",
-                f"the tuple opens at line {opened.line}, column {opened.column}",
+                f"the tuple begins at line {opened.line}, column {opened.column}",
             )  # fmt: skip
 
 
@@ -244,7 +244,7 @@ def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -
             if match:
                 value = match[1]
                 if pattern is _TYPE_ARGUMENT and value not in PRIMITIVE_TYPES:
-                    raise error(source, at, "P014", f"{value} is no element type")
+                    raise error(source, at, "P014", f"{value} is not an element type")
                 fields[name] = int(value) if pattern is _NUMBER else value
         if not match:
             raise error(source, at, "P014", f"cannot read the layout's {letter}(...)")

@@ -1,1 +1,1 @@
-"""HLO text: readers, writer."""
+"""HLO text: the readers and the writer."""

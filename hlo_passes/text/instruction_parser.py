@@ -29,7 +29,7 @@ _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _SHAPE_START = re.compile(r"\(|b\(|[a-z][a-z0-9]*[ \t\r\n]*\[")
 _ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=")
 _INDEX = re.compile(r"[ \t\r\n]*#[ \t\r\n]*([0-9]{1,18})")
-#: Comments behind an instruction, in its line, are its own.
+#: Comments after an instruction, on its line, belong to it.
 _REST_OF_LINE = re.compile(r"(?:[ \t]*(?:/\*[^\n]*?\*/|//[^\n]*))*")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _CONTROL = re.compile(
@@ -41,10 +41,10 @@ _SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - {
     "called_computations",
 }
 
-#: Message and hint for text that is nothing like HLO.
+#: Message and hint for text that does not resemble HLO.
 NO_HLO = (
-    "this is no HLO",
-    "a module opens with  HloModule name  or with a computation",
+    "this is not HLO",
+    "a module begins with  HloModule name  or with a computation",
 )
 
 #: Operands nested in operands, or bodies in attributes, deeper than this are refused.
@@ -97,7 +97,7 @@ class InstructionParser:
     # -- one instruction ----------------------------------------------------
 
     def read(self, lead_start: int) -> int:
-        """Read the next instruction; returns the offset behind it.
+        """Read the next instruction; returns the offset after it.
 
         `lead_start` is where the instruction before it ends: blanks and comments
         between belong to this one's text.
@@ -157,7 +157,7 @@ class InstructionParser:
         elif name in self.by_name:
             raise error(
                 self.source, at, "P027", f"instruction %{name} is defined already",
-                f"the first stands in line {self.by_name[name].line}",
+                f"the first is in line {self.by_name[name].line}",
             )  # fmt: skip
         else:
             self.by_name[name] = node
@@ -165,13 +165,13 @@ class InstructionParser:
         return node
 
     def name_unnamed(self) -> None:
-        """Name what the text does not; called when all names are known."""
+        """Name what the text does not name; called when all names are known."""
         spelled = list(self.computation.spelled_elements)
         name_unnamed(spelled, self.by_name)
         name_unnamed(self._unnamed, self.by_name)
 
     def _read_name(self, at: int) -> tuple[str, int]:
-        """The name in front of `=`, and where the right-hand side begins."""
+        """The name before `=`, and the offset of the right-hand side."""
         source, text = self.source, self.text
         match = NAME.match(text, at)
         if match:
@@ -188,8 +188,8 @@ class InstructionParser:
                 if not prefixed and (name in RESERVED_WORDS or equals == match.end()):
                     raise error(
                         source, at, "P027",
-                        f"{name} is read as an attribute or a word of the grammar here",
-                        f"write %{name}, or a blank before '='",
+                        f"{name} is read as an attribute or a keyword here",
+                        f"write %{name}, or put a blank before '='",
                     )  # fmt: skip
                 return name, equals + 1
         if self.single:
@@ -200,7 +200,7 @@ class InstructionParser:
         )  # fmt: skip
 
     def _read_head(self, at: int) -> tuple[Shape | None, str, int]:
-        """Shape (None when omitted), opcode, and the offset behind the `(`."""
+        """Shape (None if omitted), opcode, and the offset after the `(`."""
         source, text = self.source, self.text
         at = skip_trivia(text, at)
         shape = None
@@ -211,7 +211,7 @@ class InstructionParser:
         if not opcode:
             if shape is None:
                 read_shape(source, at)
-            raise error(source, at, "P036", "expected an opcode behind the shape")
+            raise error(source, at, "P036", "expected an opcode after the shape")
         opened = skip_trivia(text, opcode.end())
         if not text.startswith("(", opened):
             if shape is None and self.single:
@@ -254,7 +254,7 @@ class InstructionParser:
     def _read_operands(
         self, opcode: str, at: int
     ) -> tuple[tuple[Instruction, ...], str | None, int]:
-        """Operands, literal, and the offset behind the `)`."""
+        """Operands, literal, and the offset after the `)`."""
         source, text = self.source, self.text
         if opcode == "constant":
             end = skip_group(source, at - 1)
@@ -274,12 +274,12 @@ class InstructionParser:
             if text.startswith(",", at):
                 at = skip_trivia(text, at + 1)
                 if text.startswith(")", at):
-                    raise error(source, at, "P037", "expected an operand behind ','")
+                    raise error(source, at, "P037", "expected an operand after ','")
             elif not text.startswith(")", at):
                 place = source.location(start)
                 raise error(
-                    source, at, "P037", "expected ',' or ')' behind an operand",
-                    f"the operands open at line {place.line}, column {place.column}",
+                    source, at, "P037", "expected ',' or ')' after an operand",
+                    f"the operands begin at line {place.line}, column {place.column}",
                 )  # fmt: skip
         return tuple(operands), None, at + 1
 
@@ -339,7 +339,7 @@ class InstructionParser:
     def _read_nested(
         self, shape: Shape | None, opcode: str, at: int, opened: int
     ) -> tuple[Instruction, int]:
-        """`token[] after-all()` as an operand: an instruction of its own."""
+        """Read `token[] after-all()` as an operand: it becomes an instruction."""
         self.depth += 1
         if self.depth > MAXIMUM_NESTING:
             raise error(
@@ -374,7 +374,7 @@ class InstructionParser:
             if not match:
                 raise error(
                     source, name_at, "P030", "expected an attribute, as in a=1",
-                    "'=' stands directly behind the name",
+                    "'=' must follow the name directly",
                 )  # fmt: skip
             name = match[1]
             if name in attributes or (name == "control-predecessors" and control):
@@ -391,7 +391,7 @@ class InstructionParser:
                 attributes[name] = text[start:at]
 
     def _read_inline(self, opened: int) -> tuple[Computation, int]:
-        """`to_apply={ ... }`: a computation named `_`."""
+        """Read `to_apply={ ... }`: a computation named `_`."""
         if self.depth >= MAXIMUM_NESTING:
             raise error(
                 self.source, opened, "P011",

@@ -1,12 +1,12 @@
-"""The complete parser: all of HLO text, with the place of every error.
+"""The complete parser: it reads all of HLO text and gives the place of every error.
 
     file        = module | one instruction
     module      = [ "HloModule" name { "," attribute } ] [ tables ] { computation }
     computation = [ "ENTRY" ] name [ "(" params ")" "->" shape ] "{" instruction+ "}"
     instruction = [ "ROOT" ] name "=" [ shape ] opcode "(" operands ")" { "," attr }
 
-The header is always read here; computations only when `text/reader.py` meets a line
-that XLA itself would not print that way.
+It always reads the header; it reads computations only if `text/reader.py` finds a line
+in a form that XLA itself would not print.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ModuleParser:
     """Reads one module from one source; used once."""
 
     def __init__(self, source: SourceText) -> None:
-        """Nothing is read yet."""
+        """Start with nothing read."""
         self.source = source
         self.module = Module("", source)
         self._last: Computation | None = None
@@ -43,14 +43,14 @@ class ModuleParser:
     # -- the module ---------------------------------------------------------
 
     def read_prologue(self) -> int | None:
-        """Read header and tables; the offset behind them.
+        """Read header and tables; returns the offset after them.
 
         None when the text is a single instruction.
         """
         source, text = self.source, self.source.text
         at = skip_trivia(text, 0)
         if at == len(text):
-            raise error(source, at, "P001", "there is no module in this text")
+            raise error(source, at, "P001", "this text has no module")
         word = WORD.match(text, at)
         if not word or word[0] != "HloModule":
             if not self._opens_computation(at):
@@ -63,7 +63,7 @@ class ModuleParser:
             raise error(source, name_at, "P002", "expected the module's name")
         self.module.name = name[1]
         attributes: dict[str, str] = {}
-        # XLA's lexer takes a ':' that is glued to a name for a part of it.
+        # XLA's lexer takes a ':' directly after a name as part of the name.
         end = name.end() + text.startswith(":", name.end())
         end = read_attributes(source, end, attributes)
         self.module._attributes = attributes
@@ -87,7 +87,7 @@ class ModuleParser:
         if text.startswith("{", following):
             return True
         # XLA takes `f (x: f32[]) -> f32[] {` for an instruction and fails; it can only
-        # be a computation, and saying so costs nothing.
+        # be a computation, so reading it as one is safe.
         if text.startswith("(", following):
             close = skip_group(self.source, following)
             return text.startswith("->", skip_trivia(text, close))
@@ -110,11 +110,11 @@ class ModuleParser:
                 raise error(source, at, "P003", "expected a row of the table")
 
     def is_free(self, name: str) -> bool:
-        """Whether no computation of that name was read yet."""
+        """Whether no computation of that name has been read yet."""
         return name not in self.module._computations
 
     def add(self, computation: Computation, *, is_entry: bool) -> None:
-        """Take a computation that was read whole."""
+        """Add a computation that was read completely."""
         module = self.module
         computation.module = module
         computation.touched = False
@@ -131,7 +131,7 @@ class ModuleParser:
         self._last = computation
 
     def finish(self) -> Module:
-        """The module, its entry settled."""
+        """The module with its entry set."""
         module = self.module
         if self._last is None:
             raise error(
@@ -147,9 +147,9 @@ class ModuleParser:
     # -- computations -------------------------------------------------------
 
     def read_computation(self, lead_start: int) -> int | None:
-        """Read the computation that follows offset `lead_start`; where it ends.
+        """Read the computation that follows offset `lead_start`; returns where it ends.
 
-        None, with the module's epilogue set, when none follows.
+        None if no computation follows; the module's epilogue is then set.
         """
         source, text = self.source, self.source.text
         start = skip_trivia(text, lead_start)
@@ -187,7 +187,7 @@ class ModuleParser:
             if attribute != "execution_thread":
                 raise error(
                     source, foot_start, "P024",
-                    f"a computation has no attribute {attribute}",
+                    f"a computation cannot have an attribute {attribute}",
                 )  # fmt: skip
         computation.execution_thread = thread.get("execution_thread", '"main"')[1:-1]
         computation.source_lead = text[lead_start:start]
@@ -199,9 +199,9 @@ class ModuleParser:
     def read_body(
         self, computation: Computation, opened: int, *, depth: int = 0
     ) -> int:
-        """Read the instructions between braces; the offset behind the closing one.
+        """Read the instructions between braces; returns the offset after them.
 
-        An empty body, two roots, and names that repeat are refused (P026-P028).
+        Empty bodies, two roots and repeated names are refused (P026-P028).
         """
         source, text = self.source, self.source.text
         computation.module = self.module
@@ -216,7 +216,7 @@ class ModuleParser:
                 place = source.location(opened)
                 raise error(
                     source, start, "P023", "the computation is not closed",
-                    f"it opens at line {place.line}, column {place.column}",
+                    f"it begins at line {place.line}, column {place.column}",
                 )  # fmt: skip
             at = parser.read(at)
         if not parser.order:
@@ -229,7 +229,7 @@ class ModuleParser:
         return start + 1
 
     def nearest(self, name: str, known: dict[str, Instruction]) -> str:
-        """A hint with the most similar name, '' when nothing is near."""
+        """A hint with the most similar name; '' if no name is similar."""
         if len(known) > 20_000:
             return ""
         near = difflib.get_close_matches(name, known, n=1)
@@ -266,7 +266,7 @@ class ModuleParser:
 
 
 def skip_signature(source: SourceText, at: int) -> int:
-    """Past `(p: f32[8], ...) -> shape` at `at`, if it stands there; P025 at a fault."""
+    """The offset after an optional `(p: f32[8], ...) -> shape`; P025 if broken."""
     text = source.text
     if not text.startswith("(", at):
         return at

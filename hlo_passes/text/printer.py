@@ -1,4 +1,4 @@
-"""The writer: source bytes where nobody changed anything, XLA's form elsewhere.
+"""The writer: source bytes where nothing changed, XLA's form elsewhere.
 
 prologue                 header and stack-frame tables
 lead head                blanks, and `%body (p: f32[8]) -> f32[8] {`
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
 
-#: Attributes in front of which control predecessors are printed.
+#: Attributes that come after the control predecessors.
 _BEHIND_CONTROL = (
     "statistics",
     "result_accuracy",
@@ -54,7 +54,7 @@ def _computation_parts(computation: Computation) -> list[str]:
     shown = None if computation.root_is_marked else computation.root
     if shown is instructions[-1]:
         shown = None
-    # An empty text is an instruction that its users spell.
+    # An instruction with empty text is spelled by its users.
     body = "".join(
         [
             f"\n{instruction_text(i)}"
@@ -86,7 +86,7 @@ def signature_text(computation: Computation) -> str:
 
 
 def instruction_text(instruction: Instruction) -> str:
-    """One line, two blanks in front, as XLA prints it by default."""
+    """One line, indented by two blanks, as XLA prints it by default."""
     spelled = instruction.computation.spelled_elements
     return _line(instruction, instruction.attributes, spelled=spelled)
 
@@ -107,7 +107,7 @@ def _line(
 
 
 def operands_text(instruction: Instruction, spelled: Mapping[Instruction, None]) -> str:
-    """What stands between the parentheses; `spelled` see `Computation`."""
+    """The text between the parentheses; for `spelled` see `Computation`."""
     if instruction.literal is not None:
         return instruction.literal
     names = [_operand_text(o, spelled) for o in instruction.operands]

@@ -4,10 +4,10 @@
     |    `-- head --'  `operands` `------ tail ------'
     name     looked up once per distinct text
 
-A line of any other form (no `%`, shapes in front of operands, comments, an instruction
-over several lines, nested operands ...) sends its computation to the complete parser
-in `text/parser.py`, which also finds the place of every error. What this reader accepts
-the parser reads to the same module; tests hold the two against each other.
+A line of any other form (no `%`, shapes before operands, comments, an instruction over
+several lines, nested operands ...) sends its computation to the complete parser in
+`text/parser.py`, which also finds the place of every error. Both readers make the same
+module of what this one accepts; tests compare them.
 """
 
 from __future__ import annotations
@@ -46,22 +46,22 @@ _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]{1,18}\*/")
 _CONTROL = re.compile(r"%([A-Za-z_][A-Za-z0-9_.-]*)")
-#: What a line ends with when an attribute goes on in the next.
+#: The end of a line whose attribute continues on the next.
 _OPEN_ENDS = frozenset(" \t\r,({[=<")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _PLAIN_LITERAL = re.compile(r"[A-Za-z0-9_.+, {}-]*")
 #: `%name =`: another instruction on the line.
 _GLUED_NAME = re.compile(r"%[A-Za-z0-9_.-]+[ \t\r\n]*=")
-#: All names of a computation at once, a newline behind each.
+#: All names of a computation at once, each with a newline after it.
 _NAMES = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]*\n)*")
 
 
 class _NotPlainError(Exception):
-    """A computation has a line that the fast reader does not read."""
+    """A computation has a line that the fast reader cannot read."""
 
 
 class _Heads(dict[str, "tuple[Shape, str]"]):
-    """Shape and opcode by the text in front of the operands."""
+    """Shape and opcode by the text before the operands."""
 
     def __missing__(self, head: str) -> tuple[Shape, str]:
         shape_text, _, opcode = head.rpartition(" ")
@@ -80,16 +80,16 @@ def parse(text: str, *, filename: str = "<hlo>") -> Module:
 
     Args:
         text: a module, or one instruction.
-        filename: for messages.
+        filename: shown in messages.
 
     Raises:
         ParseError: codes P001-P039, with the place. Attribute values are only
             delimited here; `hlo_passes.verify` reads them.
-        TypeError: for bytes; a serialised proto is read by `Module.from_proto`.
+        TypeError: for bytes; read a serialized proto with `Module.from_proto`.
     """
     if not isinstance(text, str):
         msg = (
-            f"parse() reads HLO text (str), not {type(text).__name__}; a serialised "
+            f"parse() reads HLO text (str), not {type(text).__name__}; a serialized "
             "proto is read by Module.from_proto"
         )
         raise TypeError(msg)
@@ -97,7 +97,7 @@ def parse(text: str, *, filename: str = "<hlo>") -> Module:
 
 
 def parse_completely(text: str, *, filename: str = "<hlo>") -> Module:
-    """Read HLO text with the complete parser alone; what tests hold `parse` against."""
+    """Read HLO text with the complete parser alone; tests compare `parse` with it."""
     return _parse(SourceText(text, filename), _read_computations_completely)
 
 
@@ -127,8 +127,8 @@ def _read_computations(reader: ModuleParser, at: int) -> None:
     lines = text[at:].split("\n")
     first_line = text.count("\n", 0, at) + 1
     count = len(lines)
-    # Everything before the end of line `done` is read; `rest` is what stands behind
-    # the last computation in that line.
+    # Everything before the end of line `done` is read; `rest` is the text after the
+    # last computation on that line.
     done, rest = (0, "") if not lines[0] else (-1, "")
     index = done + 1
     while index < count:
@@ -181,9 +181,9 @@ def _read_body(
     line_number: int,
     heads: _Heads,
 ) -> int:
-    """Fill a computation from lines[index:]; the index of its closing line.
+    """Fill a computation from lines[index:]; returns the index of its closing line.
 
-    The loop is written out flat: it runs once per instruction of the module.
+    It is written without calls for speed: it runs once per instruction.
     """
     new = Instruction.__new__
     by_name: dict[str, Instruction] = {}
@@ -325,7 +325,7 @@ def _nested_literal(arguments: str) -> tuple[str, str]:
 
 
 def _split_now(node: Instruction, by_name: dict[str, Instruction]) -> None:
-    """Split attributes that may hide an edge, a comment or another instruction."""
+    """Split attributes now if they may hide an edge, a comment or an instruction."""
     tail = node._tail or ""
     source = SourceText(tail)
     found: dict[str, str] = {}

@@ -3,8 +3,8 @@
     %r = f32[8]{0} negate(%t#0)        %t_0 = get-tuple-element(%t), index=0
                                        %r = negate(%t_0)
 
-jaxlib 0.12 prints tuples that way. The instruction is made where the path is first
-read, once per path; its source text is empty, and its users go on spelling it until
+jaxlib 0.12 prints tuples this way. The instruction is created when the path is first
+read, once per path; its source text is empty, and its users keep spelling it until
 somebody changes it (see `Computation.spelled_elements`).
 """
 
@@ -63,7 +63,7 @@ class TupleAccess:
 
 
 def name_unnamed(nodes: list[Instruction], by_name: dict[str, Instruction]) -> None:
-    """Make the names of instructions that the text does not name unique."""
+    """Give unique names to instructions that the text does not name."""
     for node in nodes:
         stem = name = node.name
         number = 0

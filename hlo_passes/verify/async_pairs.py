@@ -1,11 +1,12 @@
-"""Starts, updates and dones: each start has its one done, each done its start.
+"""Starts, updates and dones: each start needs its one done, each done its start.
 
     V501 a start needs one user, its done      V504 wrapped computation
     V502 a done needs its start                V505 shape of a generic start
     V503 used where only a done may            V506 execution threads differ
     V507 send or recv without its done         V508 channel or host flag differs
 
-Covers the native pairs, copy-start, `async-*` with a computation, sugar, send and recv.
+The rules cover the native pairs, copy-start, `async-*` with a computation, sugar, send
+and recv.
 Source: openxla/xla `hlo_verifier.cc` (VerifyAsynchronousInstructionPairs,
 CheckAsyncOp, VerifyChannels), `hlo_parser.cc`.
 """
@@ -36,13 +37,13 @@ _PARTNER: Final = {
 
 
 def generic_half(opcode: str) -> Half:
-    """The half that `async-*` and sugar are, '' for any other opcode."""
+    """The half that `async-*` or sugar is; '' for any other opcode."""
     row = facts(opcode)
     return row.half if row.spelling == "generic" else ""
 
 
 def _real_users(instruction: Instruction) -> list[Instruction]:
-    """Users, without custom-calls that only order."""
+    """Users, without custom-calls that only fix an order."""
     return [
         user
         for user in instruction.users
@@ -60,7 +61,7 @@ def check_pair(
     *,
     wrapped_root: bool,
 ) -> None:
-    """Note what is wrong with one half of a pair.
+    """Report what is wrong with one half of a pair.
 
     `wrapped_root`: whether it is the root of a computation that an async-start calls
     (a send or recv needs no user there).
@@ -77,7 +78,7 @@ def check_pair(
             if "channel_id" in attributes and instruction.user_count != 1:
                 report.add(
                     instruction, "V507",
-                    f"{opcode} with a channel needs one user, it has "
+                    f"{opcode} with a channel needs one user, but it has "
                     f"{instruction.user_count}",
                 )  # fmt: skip
     elif (half, spelling) == ("done", "transfer"):
@@ -95,13 +96,14 @@ def _check_single_user(
     if len(users) != 1:
         report.add(
             instruction, "V501",
-            f"{instruction.opcode} needs one user, {' or '.join(expected)}; it has "
+            f"{instruction.opcode} needs one user, {' or '.join(expected)}, but it has "
             f"{len(users)}",
         )  # fmt: skip
     elif users[0].opcode not in expected:
         report.add(
             instruction, "V501",
-            f"the user of {instruction.opcode} must be {' or '.join(expected)}, it is "
+            f"the user of {instruction.opcode} must be {' or '.join(expected)}, but "
+            "it is "
             f"{users[0].opcode} %{users[0].name}",
         )  # fmt: skip
 
@@ -113,7 +115,8 @@ def _check_operand(
     if len(operands) == 1 and operands[0].opcode not in expected:
         report.add(
             instruction, "V502",
-            f"the operand of {instruction.opcode} must be {' or '.join(expected)}, it "
+            f"the operand of {instruction.opcode} must be {' or '.join(expected)}, "
+            "but it "
             f"is {operands[0].opcode} %{operands[0].name}",
         )  # fmt: skip
 
@@ -153,7 +156,8 @@ def _check_generic_user(instruction: Instruction, report: Report) -> None:
         listed = ", ".join(f"{u.opcode} %{u.name}" for u in users[:3]) or "none"
         report.add(
             instruction, "V501",
-            f"{instruction.opcode} needs one user, its update or done; it has {listed}",
+            f"{instruction.opcode} needs one user, its update or done, but it has "
+            f"{listed}",
         )  # fmt: skip
 
 
@@ -176,13 +180,15 @@ def _check_generic_operand(
     if generic_half(previous.opcode) not in ("start", "update"):
         report.add(
             instruction, "V502",
-            f"operand 0 of {opcode} must be a start or update, it is "
+            f"operand 0 of {opcode} must be a start or update, but it is "
             f"{previous.opcode} %{previous.name}",
         )  # fmt: skip
         return
     if generic_half(opcode) == "done" and len(operands) != 1:
         report.add(
-            instruction, "V502", f"{opcode} takes one operand, it has {len(operands)}"
+            instruction,
+            "V502",
+            f"{opcode} takes one operand, but it has {len(operands)}",
         )
     start = start_of(previous)
     if start is None:
@@ -194,7 +200,7 @@ def _check_generic_operand(
 
 
 def wrapped_kind(start: Instruction) -> str | None:
-    """The opcode that a generic start wraps; None where it cannot be told."""
+    """The opcode that a generic start wraps; None if it cannot be determined."""
     if start.opcode != "async-start":
         return _stem(start.opcode)
     name = start.attributes.get("calls", "").removeprefix("%")
@@ -208,7 +214,7 @@ def _check_inherited(
     start: Instruction,
     report: Report,
 ) -> None:
-    """What an update or done repeats must be what its start says."""
+    """Check what an update or done repeats against what its start says."""
     for name, default in (("async_execution_thread", '"main"'), ("calls", None)):
         text = attributes.get(name)
         if text is None:
@@ -233,8 +239,8 @@ def start_of(instruction: Instruction) -> Instruction | None:
 def sugar_signature(start: Instruction) -> Signature | None:
     """Parameters and result of the operation that sugar spells.
 
-    Operands and result may be bound step by step: what the last update or done says
-    holds, as in XLA's reader.
+    Operands and result may be bound step by step: the last update or done decides, as
+    in XLA's reader.
     """
     last, parameters, result = start, (), None
     while last is not None:
@@ -255,7 +261,7 @@ def sugar_signature(start: Instruction) -> Signature | None:
 def check_generic_shape(
     instruction: Instruction, signature: Signature, report: Report
 ) -> None:
-    """Note what is wrong with the shape of a generic start, update or done.
+    """Report what is wrong with the shape of a generic start, update or done.
 
     `signature` is that of the wrapped computation; a start or update binds a prefix of
     its parameters and result, a done needs all of them.
@@ -294,7 +300,7 @@ def check_generic_shape(
 
 
 def is_prefix(part: Shape, whole: Shape) -> bool:
-    """Whether a shape is another one, or a tuple that opens like it; () is always."""
+    """Whether a shape equals another, or is a tuple that begins like it."""
     if not part.is_tuple:
         return compatible(part, whole)
     if not part.elements:
@@ -307,7 +313,7 @@ def is_prefix(part: Shape, whole: Shape) -> bool:
 
 
 def _check_update_shape(instruction: Instruction, report: Report) -> None:
-    """An update repeats the shape before it; more operands bind more parameters."""
+    """Check that an update repeats the shape before it; more operands bind more."""
     before, after = instruction.operands[0].shape, instruction.shape
     if not before.is_tuple or len(before.elements) < 2:
         return
@@ -327,7 +333,7 @@ def _check_update_shape(instruction: Instruction, report: Report) -> None:
 def _check_done_shape(
     instruction: Instruction, signature: Signature, report: Report
 ) -> None:
-    """All parameters are bound, and the result is the wrapped computation's."""
+    """Check that all parameters are bound, and that the result is the computation's."""
     opcode = instruction.opcode
     if instruction.operands:
         before = instruction.operands[0].shape
@@ -346,7 +352,7 @@ def _check_done_shape(
 
 
 def check_uses(computation: Computation, report: Report) -> None:
-    """A generic start or update may only be operand 0 of an update or done."""
+    """Check that starts and updates are used only as operand 0 of an update or done."""
     for instruction in computation.instructions:
         role = generic_half(instruction.opcode)
         if role not in ("start", "update"):

@@ -1,9 +1,9 @@
 """Attributes of an instruction: known, readable, complete.
 
-    V101 XLA knows no such attribute   V103 the value cannot be read
+    V101 XLA does not know the attribute   V103 the value cannot be read
     V102 a required one is missing     V104 the list cannot be read
 
-Values are read by the parsers of `ir/attribute_values.py`, each distinct text once.
+Values are read by the parsers of `ir/attribute_values.py`, once per distinct text.
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`.
 """
 
@@ -27,7 +27,7 @@ _REMEMBERED: Final = 200_000
 _SHOWN_CHARACTERS: Final = 60
 
 
-#: Metadata as XLA prints it, without escapes: nothing in it can be wrong.
+#: Metadata as XLA prints it, without escapes: it cannot contain an error.
 _PLAIN_METADATA: Final = re.compile(
     r'\{(?:op_type="[^"\\]*" ?)?(?:op_name="[^"\\]*" ?)?(?:source_file="[^"\\]*" ?)?'
     r"(?:source_line=\d{1,9} ?)?(?:source_end_line=\d{1,9} ?)?"
@@ -44,11 +44,11 @@ def _required(opcode: str) -> tuple[str, ...]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def value_fault(opcode: str, name: str, text: str) -> Fault | None:
-    """What is wrong with one attribute; None when nothing."""
+    """What is wrong with one attribute; None if it is correct."""
     if name not in opcode_attributes(opcode):
         return Fault(
             "V101",
-            f"XLA knows no attribute {name} of {opcode}",
+            f"XLA does not know an attribute {name} of {opcode}",
             severity="unknown",
         )
     try:
@@ -62,7 +62,7 @@ def value_fault(opcode: str, name: str, text: str) -> Fault | None:
 def check_attributes(
     instruction: Instruction, report: Report
 ) -> Mapping[str, str] | None:
-    """The attributes, None when they cannot be read; faults are noted."""
+    """The attributes; None if they cannot be read; faults are reported."""
     try:
         attributes = instruction.attributes
     except HloError as problem:
@@ -90,7 +90,7 @@ def check_attributes(
 
 
 def _by_operand(instruction: Instruction) -> tuple[tuple[str, bool], ...]:
-    """(attribute, whether it must be there) where the first operand settles it."""
+    """(attribute, whether it is required) if the first operand decides."""
     if not instruction.operands:
         return ()
     first = instruction.operands[0].shape

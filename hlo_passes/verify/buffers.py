@@ -1,9 +1,9 @@
-"""Buffers, `b(f32[8])`: where they may stand, and that each has one writer.
+"""Buffers, `b(f32[8])`: where they may occur; each has one writer.
 
     %b = b(f32[8]) custom-call(%a), custom_call_target="Pin",
          output_to_operand_aliasing={{}: (0, {})}
 
-    V901 a buffer where none may be     V903 Pin, Unpin, CreateBuffer of another form
+    V901 a buffer in a wrong place      V903 Pin, Unpin, CreateBuffer of another form
     V902 not aliased once in and out    V904 more than one writer
 
 Source: openxla/xla `hlo_verifier.cc` (VerifyBuffers).
@@ -29,7 +29,7 @@ Path = tuple[int, ...]
 
 _REMEMBERED: Final = 65_536
 
-#: What hands a buffer to something that may write to it.
+#: Opcodes that hand a buffer to something that may write to it.
 _WRITERS: Final = frozenset(
     {"while", "conditional", "dynamic-update-slice", "call", "fusion", "custom-call"}
 )
@@ -39,14 +39,14 @@ _STREAM_MARK: Final = "_xla_stream_annotation"
 
 @lru_cache(maxsize=_REMEMBERED)
 def buffer_paths(shape: Shape) -> tuple[Path, ...]:
-    """Where the buffers are in a shape; () for nearly every shape."""
+    """The paths of the buffers in a shape; () for nearly every shape."""
     return tuple(path for path, leaf in shape.leaves() if leaf.element_type == "buffer")
 
 
 def check_buffers(
     instruction: Instruction, attributes: Mapping[str, str], report: Report
 ) -> None:
-    """Note what is wrong with the buffers of an instruction that has some."""
+    """Report what is wrong with the buffers of an instruction that has some."""
     opcode, computation = instruction.opcode, instruction.computation
     if opcode == "custom-call-start":
         operands = tuple(o.shape for o in instruction.operands)
@@ -57,7 +57,7 @@ def check_buffers(
         opcode == "call" and _STREAM_MARK in attributes.get("frontend_attributes", "")
     ):
         return
-    # Of a wrapped computation XLA looks at a custom-call root only.
+    # In a wrapped computation XLA looks only at a custom-call root.
     if _is_called_by("async-start", instruction) and not (
         opcode == "custom-call" and instruction.is_root
     ):
@@ -68,7 +68,7 @@ def check_buffers(
     if opcode not in _CARRIERS and not _updates_in_place(instruction):
         report.add(instruction, "V901", f"{opcode} cannot handle buffers")
     elif opcode == "parameter" and computation.is_entry:
-        report.add(instruction, "V901", "the entry takes no buffers")
+        report.add(instruction, "V901", "the entry cannot take buffers")
     elif opcode not in ("get-tuple-element", "tuple"):
         _check_writers(instruction, report)
 
@@ -109,7 +109,7 @@ def _check_aliased(
     attributes: Mapping[str, str],
     report: Report,
 ) -> None:
-    """A custom-call hands each buffer on once: aliases say where."""
+    """Check that a custom-call hands each buffer on once, as its aliases say."""
     text = attributes.get("output_to_operand_aliasing", "{}")
     aliases = parse_output_aliasing(text).aliases
     taken = Counter((operand, path) for _, operand, path in aliases)
@@ -133,7 +133,7 @@ def _check_aliased(
 def _check_named(
     instruction: Instruction, target: str, aliases: int, report: Report
 ) -> None:
-    """CreateBuffer makes one of nothing; Pin and Unpin turn an array into it, back."""
+    """Check the forms of CreateBuffer, Pin (array to buffer), Unpin (the reverse)."""
     operands, result = instruction.operands, instruction.shape
     good = result.element_type == "buffer"
     if target == "CreateBuffer":
@@ -150,7 +150,7 @@ def _check_named(
             and aliases == 1
         )
     if not good:
-        report.add(instruction, "V903", f"{target} of another form than XLA's")
+        report.add(instruction, "V903", f"{target} does not have XLA's form")
     if target != "Unpin":
         _check_writers(instruction, report)
 

@@ -1,6 +1,6 @@
-"""Called computations: there, before their callers, of fitting shapes and threads.
+"""Called computations: they come before their callers and fit in shape and thread.
 
-    V010 callee missing or not before    V603 wrapped computation called twice
+    V010 callee missing or after caller   V603 wrapped computation called twice
     V011 signature against root          V604 execution threads differ
     V601 fusion against its body         V605 wrapped computation is not one operation
     V602 body of two fusions             V606 dead or misplaced value in a fusion
@@ -39,7 +39,7 @@ _RNG_SEED: Final = array_shape("u64")
 
 
 def check_signature(computation: Computation, report: Report) -> None:
-    """The result shape in a computation's head is the root's."""
+    """Check that the result shape in a computation's head is the root's."""
     head = computation.source_head
     if not head or "->" not in head:
         return
@@ -47,12 +47,12 @@ def check_signature(computation: Computation, report: Report) -> None:
     try:
         shape = parse_shape(text)
     except HloError:
-        return  # comments in between: the parser has read it
+        return  # comments in between: the parser has checked it
     root = computation.root.shape
     if not compatible(shape, root):
         report.add(
             computation.root, "V011",
-            f"%{computation.name} says -> {shape}, its root is "
+            f"%{computation.name} says -> {shape}, but its root is "
             f"{root.text_without_layout}",
         )  # fmt: skip
 
@@ -62,10 +62,10 @@ def check_threads(
     callees: tuple[Computation, ...],
     report: Report,
 ) -> None:
-    """Callees run on their caller's thread."""
+    """Check that callees run on their caller's thread."""
     opcode = instruction.opcode
     if opcode not in _SAME_THREAD:
-        return  # a start's thread is its computation's: XLA's reader sees to it
+        return  # a start has its computation's thread: XLA's reader ensures it
     thread = instruction.computation.execution_thread
     for callee in callees:
         if callee.execution_thread != thread:
@@ -79,20 +79,21 @@ def check_threads(
 def check_fusion(
     instruction: Instruction, outside: Signature, signature: Signature, report: Report
 ) -> None:
-    """A fusion's operands and result are its body's parameters and root.
+    """Check a fusion's operands and result against its body's parameters and root.
 
-    `outside` are operands and result, `signature` is the body's.
+    `outside` holds operands and result, `signature` is the body's.
     """
     operands = outside.parameters
     if not compatible(outside.result, signature.result):
         report.add(
             instruction, "V601",
-            f"the fusion is {outside.result}, its body returns {signature.result}",
+            f"the fusion is {outside.result}, but its body returns {signature.result}",
         )  # fmt: skip
     if len(signature.parameters) > len(operands):
         report.add(
             instruction, "V601",
-            f"the body takes {len(signature.parameters)} parameters, the fusion has "
+            f"the body takes {len(signature.parameters)} parameters, but the fusion "
+            "has "
             f"{len(operands)} operands",
         )  # fmt: skip
         return
@@ -100,12 +101,12 @@ def check_fusion(
         if not compatible(operands[k], parameter):
             report.add(
                 instruction, "V601",
-                f"operand {k} is {operands[k]}, the body takes {parameter}",
+                f"operand {k} is {operands[k]}, but the body takes {parameter}",
             )  # fmt: skip
 
 
 def check_fused_body(body: Computation, report: Report) -> None:
-    """Every value of a fusion's body is used, but the root."""
+    """Check that every value of a fusion's body is used, except the root."""
     root = body.root
     if root.user_count:
         report.add(root, "V606", f"the root of fusion body %{body.name} is used in it")
@@ -122,7 +123,7 @@ def check_fused_body(body: Computation, report: Report) -> None:
 
 
 def check_wrapped_body(start: Instruction, body: Computation, report: Report) -> None:
-    """On the main thread a wrapped computation is one operation on its parameters."""
+    """Check that a wrapped computation on the main thread is one operation."""
     if start.attributes.get("async_execution_thread", '"main"') != '"main"':
         return
     marks = parse_frontend_attributes(start.attributes.get("frontend_attributes", "{}"))
@@ -150,7 +151,7 @@ def check_aliasing(
     result: Shape,
     report: Report,
 ) -> None:
-    """output_to_operand_aliasing names parts that exist and are of one shape."""
+    """Check that output_to_operand_aliasing names existing parts of equal shape."""
     text = attributes.get("output_to_operand_aliasing")
     if text is None:
         return
@@ -161,7 +162,9 @@ def check_aliasing(
         try:
             mine, theirs = result.at(output), operands[number].at(path)
         except IndexError as problem:
-            report.add(instruction, "V607", f"alias of a part that is not: {problem}")
+            report.add(
+                instruction, "V607", f"alias of a part that does not exist: {problem}"
+            )
             continue
         marks = attributes.get("frontend_attributes", "")
         if _UNCHECKED_ALIAS in marks or "buffer" in (
@@ -179,7 +182,7 @@ def check_aliasing(
 def check_composite(
     instruction: Instruction, attributes: Mapping[str, str], report: Report
 ) -> None:
-    """A composite call names itself in its frontend attributes."""
+    """Check that a composite call names itself in its frontend attributes."""
     if attributes.get("is_composite") != "true":
         return
     marks = parse_frontend_attributes(attributes.get("frontend_attributes", "{}"))
@@ -193,14 +196,16 @@ def check_composite(
         report.add(instruction, "V609", "composite.attributes is empty")
     if not version.isdecimal():
         report.add(
-            instruction, "V609", f"composite.version {version} is no number from 0"
+            instruction,
+            "V609",
+            f"composite.version {version} is not a number from 0 on",
         )
 
 
 def check_custom_call(
     instruction: Instruction, attributes: Mapping[str, str], report: Report
 ) -> None:
-    """Layout constraints are one per operand and of its shape; GetRngSeed is u64[]."""
+    """Check layout constraints, one per operand; GetRngSeed is u64[]."""
     target = attributes.get("custom_call_target", "")
     if target == '"GetRngSeed"' and (
         instruction.operands or not compatible(instruction.shape, _RNG_SEED)

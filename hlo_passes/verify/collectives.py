@@ -3,7 +3,7 @@
     f32[32] all-gather(f32[8]), replica_groups={{0,1,2,3}}, dimensions={0}
     (f32[8], f32[32]) all-gather-start(f32[8]), ...   f32[32] all-gather-done(...)
 
-Each rule gives the shape that the result must have. Source: openxla/xla
+Each rule returns the shape that the result must have. Source: openxla/xla
 `hlo_verifier.cc`, `xla/service/shape_inference.cc`.
 """
 
@@ -53,7 +53,7 @@ def _resized(shape: Shape, at: int, size: int) -> Shape:
 
 
 def _gathered(query: Query, devices: Devices, result: Shape) -> Shape:
-    """The operands with the gathered dimension as often as the result has it."""
+    """The operands, their gathered dimension multiplied as the result needs it."""
     size = group_size(query, "all-gather", devices)
     shapes, at = _arrays(query), _dimension(query)
     results = _results(query, result)
@@ -75,12 +75,12 @@ def _gathered(query: Query, devices: Devices, result: Shape) -> Shape:
 
 
 def all_gather(query: Query, devices: Devices) -> Shape:
-    """Each operand, one dimension times the group's size."""
+    """Each operand; one dimension is multiplied by the group's size."""
     return _gathered(query, devices, query.result())
 
 
 def all_gather_start(query: Query, devices: Devices) -> Shape:
-    """(operands, results), each a tuple where there are several."""
+    """(operands, results); each is a tuple if there are several."""
     result = query.result()
     if not result.is_tuple or len(result.elements) != 2:
         query.fail(f"returns (operand, result), not {result}")
@@ -89,13 +89,13 @@ def all_gather_start(query: Query, devices: Devices) -> Shape:
 
 
 def all_reduce(query: Query, devices: Devices) -> Shape:
-    """The operands' shapes; all-reduce-start alike."""
+    """The operands' shapes; the same for all-reduce-start."""
     group_size(query, "all-reduce", devices, uniform=False)
     return _one_or_tuple(_arrays(query))
 
 
 def reduce_scatter(query: Query, devices: Devices) -> Shape:
-    """Each operand, one dimension divided by the group's size."""
+    """Each operand; one dimension is divided by the group's size."""
     size = group_size(query, "reduce-scatter", devices)
     shapes, at = _arrays(query), _dimension(query)
     results = _results(query, query.result())
@@ -112,11 +112,11 @@ def reduce_scatter(query: Query, devices: Devices) -> Shape:
 
 
 def all_to_all(query: Query, devices: Devices) -> Shape:
-    """One array that divides by the group's size, or a tuple of one per member."""
+    """One array that the group's size divides, or a tuple with one per member."""
     size = group_size(query, "all-to-all", devices)
     if "dimensions" in query.attributes:
         if len(query.operands) != 1:
-            query.fail("takes one operand when it has dimensions")
+            query.fail("takes one operand if it has dimensions")
         shape, at = query.array(0), _dimension(query)
         query.in_range("dimension", (at,), shape.rank)
         if size and shape.dimensions[at] != UNBOUNDED and shape.dimensions[at] % size:
@@ -132,28 +132,30 @@ def all_to_all(query: Query, devices: Devices) -> Shape:
 
 
 def _in_any_memory(shape: Shape) -> Shape:
-    """The shape with its layout, memory space apart."""
+    """The shape with its layout, without the memory space."""
     if shape.layout is None or not shape.layout.memory_space:
         return shape
     return shape.with_layout(replace(shape.layout, memory_space=0))
 
 
 def ragged_all_to_all(query: Query, devices: Devices) -> Shape:
-    """The output operand's shape; offsets and sizes of one shape, rank 1 or 2."""
+    """The output operand's shape; offsets and sizes have one shape, rank 1 or 2."""
     group_size(query, "ragged-all-to-all", devices)
     if len(query.operands) != _RAGGED_OPERANDS:
-        query.fail(f"takes {_RAGGED_OPERANDS} operands, it has {len(query.operands)}")
+        query.fail(
+            f"takes {_RAGGED_OPERANDS} operands, but it has {len(query.operands)}"
+        )
     for k in range(3, _RAGGED_OPERANDS):
         shape = query.operand(k - 1)
         if shape.rank not in (1, 2):
-            query.fail(f"operand {k - 1} must be of rank 1 or 2, it is {shape}")
+            query.fail(f"operand {k - 1} must be of rank 1 or 2, but it is {shape}")
         if query.operand(k) != shape:
             query.fail(f"operands {k - 1} and {k} differ in shape")
     return query.array(1)
 
 
 def collective_broadcast(query: Query, devices: Devices) -> Shape:
-    """The first operand's shape; XLA looks at neither groups nor other operands."""
+    """The first operand's shape; XLA ignores groups and other operands."""
     return query.array(0)
 
 
@@ -201,7 +203,7 @@ def _check_permute(query: Query, devices: Devices) -> bool:
 
 
 def collective_permute(query: Query, devices: Devices) -> Shape:
-    """The operands' shapes; in place the output buffer's."""
+    """The operands' shapes; in place, the output buffer's."""
     if _check_permute(query, devices):
         return query.operand(1)
     return _one_or_tuple(_arrays(query))
@@ -231,7 +233,7 @@ def element_one(query: Query, devices: Devices) -> Shape:
 
 
 def same(query: Query, devices: Devices) -> Shape:
-    """all-reduce-done: what the start returns."""
+    """all-reduce-done: the shape that the start returns."""
     return query.operand(0)
 
 

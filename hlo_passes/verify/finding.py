@@ -1,6 +1,6 @@
-"""What the verifier found: one fault, with its code, its place and what would mend it.
+"""A finding of the verifier: one fault, its code, its place, and how to fix it.
 
-m.hlo:4:3: error[V006]: add takes 2 operands, it has 1
+m.hlo:4:3: error[V006]: add takes 2 operands, but it has 1
   %r = f32[8]{0} add(%a)
    ^
 """
@@ -26,11 +26,11 @@ class Finding:
     Attributes:
         code: V and three digits; docs/errors.md explains each.
         message: what is wrong.
-        location: where it stands in the source; None for what was made here.
-        hint: what would mend it, or ''.
+        location: the place in the source; None for what was created later.
+        hint: how to fix it, or ''.
         severity: 'error', or 'unknown' for an opcode or attribute that XLA does not
             know: refused by `verify`, a remark in a pipeline.
-        instruction: name of the instruction, '' for what concerns more than one.
+        instruction: name of the instruction, '' if the fault concerns more than one.
         computation: name of the computation, '' for the header.
     """
 
@@ -61,7 +61,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """A finding without its place: what a rule returns, and what is remembered."""
+    """A finding without its place: rules return it, and it is remembered."""
 
     code: str
     message: str
@@ -73,7 +73,7 @@ class Report:
     """Collects the faults of one computation (or the header), in text order."""
 
     def __init__(self, computation: Computation | None = None) -> None:
-        """`computation`: whose faults these are."""
+        """`computation`: the one that has these faults."""
         self.computation = computation
         self.entries: list[tuple[Instruction | None, Fault]] = []
 
@@ -85,15 +85,15 @@ class Report:
         hint: str = "",
         severity: str = "error",
     ) -> None:
-        """Note a fault of an instruction, or of the computation as a whole."""
+        """Report a fault of an instruction, or of the computation as a whole."""
         self.entries.append((where, Fault(code, message, hint, severity)))
 
     def add_faults(self, where: Instruction | None, faults: Iterable[Fault]) -> None:
-        """Note faults that a rule returned."""
+        """Report faults that a rule returned."""
         self.entries.extend((where, fault) for fault in faults)
 
     def findings(self, module: Module) -> tuple[Finding, ...]:
-        """The faults with their places, in text order, equal ones once."""
+        """The faults with their places, in text order; equal ones appear once."""
         computation = self.computation
         position: dict[Instruction, int] = {}
         if computation is not None and len(self.entries) > 1:

@@ -1,4 +1,4 @@
-"""Replica groups and source-target pairs: who takes part in a collective.
+"""Replica groups and source-target pairs: which devices take part in a collective.
 
     no channel                      ids are replicas
     channel, no global ids          ids are replicas, over all partitions
@@ -29,7 +29,7 @@ _WITH_GLOBAL_IDS: Final = frozenset({"all-gather", "all-reduce", "reduce-scatter
 
 @dataclass(frozen=True, slots=True)
 class Devices:
-    """What the header says of devices; a count of 1 is "not known" to the checks."""
+    """The header's device counts; for the checks a count of 1 means "unknown"."""
 
     replicas: int = 1
     partitions: int = 1
@@ -49,7 +49,7 @@ def _mode(query: Query, kind: str) -> str:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _group_problem(text: str) -> str:
-    """What is wrong with the groups themselves, '' when nothing."""
+    """What is wrong with the groups themselves; '' if they are correct."""
     groups = parse_replica_groups(text).groups
     count = sum(map(len, groups))
     seen: set[int] = set()
@@ -60,7 +60,7 @@ def _group_problem(text: str) -> str:
             if not 0 <= member < count:
                 return f"{member} in replica_groups is outside [0, {count})"
             if member in seen:
-                return f"{member} stands twice in replica_groups"
+                return f"{member} appears twice in replica_groups"
             seen.add(member)
     return ""
 
@@ -68,12 +68,12 @@ def _group_problem(text: str) -> str:
 def group_size(
     query: Query, kind: str, devices: Devices, *, uniform: bool = True
 ) -> int:
-    """Check the groups of a collective; participants of one group.
+    """Check the groups of a collective; returns the participants of one group.
 
     Args:
         query: the collective.
         kind: its synchronous opcode.
-        devices: counts of the header.
+        devices: the counts of the header.
         uniform: whether groups must be of one size (all but all-reduce).
     """
     mode = _mode(query, kind)
@@ -81,7 +81,7 @@ def group_size(
     groups = parse_replica_groups(text).groups
     if not groups:
         if mode == "flattened":
-            query.fail("replica_groups may not be empty with use_global_device_ids")
+            query.fail("replica_groups must not be empty with use_global_device_ids")
         if mode == "partitions":
             return devices.partitions
         over = devices.partitions if mode == "replicas over partitions" else 1
@@ -98,18 +98,18 @@ def group_size(
         query.fail(f"replica_groups hold {count} of {expected} {mode}")
     size = len(groups[0])
     if uniform and any(len(group) != size for group in groups):
-        query.fail("replica groups of different sizes")
+        query.fail("replica groups have different sizes")
     if mode == "replicas over partitions":
         return size * devices.partitions
     return size
 
 
 def check_pairs(query: Query, devices: Devices, *, repeats: int = 1) -> None:
-    """Refuse pairs out of range, sources or targets that occur too often.
+    """Refuse pairs out of range, and sources or targets that occur too often.
 
     Args:
         query: a collective-permute.
-        devices: counts of the header.
+        devices: the counts of the header.
         repeats: how often one id may be a source (a target): once per slice.
     """
     limit = devices.partitions if "channel_id" in query.attributes else devices.replicas
@@ -132,5 +132,8 @@ def _pair_problem(text: str, limit: int, repeats: int) -> str:
                 return f"{name} {device} is outside [0, {limit})"
             counts[device] = counts.get(device, 0) + 1
             if counts[device] > repeats:
-                return f"{name} {device} stands more than {repeats} times in the pairs"
+                often = "once" if repeats == 1 else f"{repeats} times"
+                return (
+                    f"{name} {device} appears more than {often} in source_target_pairs"
+                )
     return ""

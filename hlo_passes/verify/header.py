@@ -29,7 +29,7 @@ _LEAST_COUNT: Final = 1
 
 
 def check_header(module: Module, entry: Signature | None, report: Report) -> None:
-    """Note what is wrong with the header; `entry` is the entry's signature."""
+    """Report what is wrong with the header; `entry` is the entry's signature."""
     unreadable: set[str] = set()
     values: dict[str, Any] = {}
     for name, text in module.attributes.items():
@@ -37,7 +37,7 @@ def check_header(module: Module, entry: Signature | None, report: Report) -> Non
             report.add(
                 None,
                 "V105",
-                f"XLA knows no header attribute {name}",
+                f"XLA does not know a header attribute {name}",
                 severity="unknown",
             )
             continue
@@ -48,7 +48,7 @@ def check_header(module: Module, entry: Signature | None, report: Report) -> Non
             unreadable.add(name)
             continue
         if name in ("replica_count", "num_partitions") and value < _LEAST_COUNT:
-            report.add(None, "V106", f"{name} must be at least 1, it is {value}")
+            report.add(None, "V106", f"{name} must be at least 1, but it is {value}")
             unreadable.add(name)
     if entry is None:
         report.add(None, "V009", "the module has no entry computation")
@@ -62,7 +62,7 @@ def check_header(module: Module, entry: Signature | None, report: Report) -> Non
 
 
 def _check_layout(layout: EntryLayout | None, entry: Signature, report: Report) -> None:
-    """The shapes of entry_computation_layout are the entry's."""
+    """Check that the shapes of entry_computation_layout are the entry's."""
     if layout is None:
         return
     if not compatible(layout.result, entry.result):
@@ -90,7 +90,7 @@ def _check_layout(layout: EntryLayout | None, entry: Signature, report: Report) 
 
 
 def _part(shapes: Iterable[Shape], number: int, path: tuple[int, ...]) -> Shape | None:
-    """A part of one of the shapes, None where there is none."""
+    """A part of one of the shapes; None if there is no such part."""
     listed = tuple(shapes)
     if not 0 <= number < len(listed):
         return None
@@ -103,7 +103,7 @@ def _part(shapes: Iterable[Shape], number: int, path: tuple[int, ...]) -> Shape 
 def _check_aliases(
     given: InputOutputAlias | None, entry: Signature, report: Report
 ) -> set[tuple[int, tuple[int, ...]]]:
-    """Check input_output_alias; the parameter parts that it names."""
+    """Check input_output_alias; returns the parameter parts that it names."""
     seen: set[tuple[int, tuple[int, ...]]] = set()
     for alias in () if given is None else given.aliases:
         spelled = alias.to_text()
@@ -111,7 +111,7 @@ def _check_aliases(
         mine = _part((entry.result,), 0, alias.output)
         if theirs is None or mine is None:
             what = "parameter" if theirs is None else "output"
-            report.add(None, "V702", f"alias {spelled}: there is no such {what}")
+            report.add(None, "V702", f"alias {spelled}: no such {what}")
             continue
         if not mine.is_array or not theirs.is_array:
             report.add(None, "V702", f"alias {spelled}: only arrays can be aliased")

@@ -2,7 +2,7 @@
 
     V404 the literal does not fit the shape
 
-Most literals are scalars, short rows or elided; a look at the text settles those. The
+Most literals are scalars, short rows or elided; their text alone settles those. The
 rest goes to the reader of `ir/literals.py`, which loads NumPy.
 Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`.
 """
@@ -22,7 +22,7 @@ _INTEGER = re.compile(r"-?\d{1,19}")
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d*)?|\d*\.\d+)(?:[eE][+-]?\d+)?")
 _ELIDED: Final = "{...}"
 
-#: Magnitudes surely in range; beyond them the reader decides.
+#: Magnitudes that are surely in range; beyond them the reader decides.
 _SAFE: Final = {"f64": 1e300, "f32": 1e38, "bf16": 1e38, "f16": 6e4, "f8e5m2": 5e4}
 _SAFE_NARROW: Final = 1.0
 _SPECIAL: Final = frozenset({"inf", "-inf", "nan", "-nan"})
@@ -52,7 +52,7 @@ def _is_plain(text: str, shape: Shape) -> bool:
     if not shape.is_array:
         return False
     if shape.rank == 0 or not text.startswith("{"):
-        # A bare element stands for a whole array: XLA reads it so.
+        # A bare element represents a whole array: XLA reads it so.
         return _is_plain_element(text, shape.element_type)
     if text == _ELIDED:
         return True
@@ -66,7 +66,7 @@ def _is_plain(text: str, shape: Shape) -> bool:
 
 @lru_cache(maxsize=_REMEMBERED)
 def check_constant(literal: str | None, shape: Shape) -> tuple[Fault, ...]:
-    """What is wrong with a constant."""
+    """What is wrong with a constant; () if it is correct."""
     if literal is None:
         return (Fault("V404", "the constant has no literal"),)
     if _is_plain(literal, shape):

@@ -1,6 +1,6 @@
 """Origins against shapes: one entry per leaf, in a tree like the shape's.
 
-    V805 origin={({"a"}, {"b"})} on what is no tuple of two
+    V805 origin={({"a"}, {"b"})} on a shape that is not a tuple of two
 
 Source: openxla/xla `hlo_verifier.cc` (VerifyOriginalValue).
 """
@@ -45,13 +45,13 @@ def _leaf_paths(tree: str) -> set[tuple[int, ...]]:
 
 @lru_cache(maxsize=_REMEMBERED)
 def check_origin(text: str, shape: Shape) -> tuple[Fault, ...]:
-    """What is wrong with an origin of a value of this shape."""
+    """What is wrong with the origin of a value of this shape; () if it is correct."""
     try:
         origin = parse_origin(text)
     except HloError:
-        return ()  # V103 says so already
+        return ()  # V103 reports it already
     if origin.is_synthetic_call:
         return ()
     if _leaf_paths(origin.text) != {path for path, _ in shape.leaves()}:
-        return (Fault("V805", f"the origin is no tree like {shape}"),)
+        return (Fault("V805", f"the origin is not a tree like {shape}"),)
     return ()

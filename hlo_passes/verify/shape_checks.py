@@ -1,13 +1,13 @@
-"""Declared against required shapes, each distinct question asked once.
+"""Checks of declared against required shapes; each distinct question is asked once.
 
-    V400 operands or attributes do not fit   V403 layout is no order of the dimensions
+    V400 operands or attributes do not fit   V403 layout does not order the dimensions
     V402 declared shape is not the result's  V404 the literal does not fit the shape
                                           V405 dimension without bound
 
-A question is (opcode, shapes, attributes that matter, callees' signatures, devices);
-the answer depends on nothing else, so it is kept across instructions and modules.
-Layouts are not compared and floating precisions may differ, except where an opcode only
-passes values on: what XLA checks between any two of its passes. Source: openxla/xla
+A question is (opcode, shapes, relevant attributes, callees' signatures, devices); the
+answer depends on nothing else, so it is kept across instructions and modules. As
+between any two passes of XLA, layouts are not compared, and floating precisions may
+differ unless an opcode only passes values on. Source: openxla/xla
 `hlo_verifier.cc` (ShapeVerifier).
 """
 
@@ -35,14 +35,14 @@ from hlo_passes.verify.collectives import COLLECTIVE_RULES
 from hlo_passes.verify.finding import Fault
 from hlo_passes.verify.groups import Devices
 
-#: Opcodes that hand values on: their element types must be equal.
+#: Opcodes that pass values on: their element types must be equal.
 _HANDED_ON: Final = (
     "call conditional copy-done copy-start get-tuple-element infeed outfeed "
     "opt-barrier recv recv-done send send-done tuple while"
 )
 _EXACT: Final = frozenset(_HANDED_ON.split())
 
-#: Opcodes whose shape XLA's reader makes itself, whatever the text says.
+#: Opcodes whose shape XLA's reader computes itself, whatever the text says.
 _REMADE: Final = frozenset({"send", "send-done", "recv", "recv-done", "outfeed"})
 
 _NO_FAULT: Final[tuple[Fault, ...]] = ()
@@ -52,7 +52,7 @@ _answers: dict[tuple[object, ...], tuple[Fault, ...]] = {}
 
 @cache
 def shape_attributes(opcode: str) -> tuple[str, ...]:
-    """Names of the attributes that a shape may depend on."""
+    """The attributes that a shape may depend on."""
     return tuple(
         name
         for name in opcode_attributes(opcode)
@@ -63,7 +63,7 @@ def shape_attributes(opcode: str) -> tuple[str, ...]:
 
 @cache
 def has_rule(opcode: str) -> bool:
-    """Whether anything is to be asked about an opcode."""
+    """Whether there is a rule for an opcode."""
     return opcode in COLLECTIVE_RULES or result_shape_known(opcode)
 
 
@@ -83,7 +83,7 @@ def check_shape(
     callees: tuple[Signature, ...],
     devices: Devices,
 ) -> tuple[Fault, ...]:
-    """What is wrong with the shapes of one instruction."""
+    """What is wrong with the shapes of one instruction; () if they are correct."""
     get = attributes.get
     relevant = tuple([get(name) for name in shape_attributes(opcode)])
     key = (opcode, shape, operands, relevant, callees, devices)
@@ -135,7 +135,7 @@ def check_wrapped(
 
 @lru_cache(maxsize=_REMEMBERED)
 def shape_faults(shape: Shape) -> tuple[Fault, ...]:
-    """What is wrong with a shape by itself, wherever it stands."""
+    """What is wrong with a shape by itself, wherever it occurs."""
     faults: list[Fault] = []
     for _, leaf in shape.leaves():
         if UNBOUNDED in leaf.dimensions:
@@ -151,7 +151,7 @@ def shape_faults(shape: Shape) -> tuple[Fault, ...]:
             faults.append(
                 Fault(
                     "V403",
-                    f"the layout of {leaf} is no order of {leaf.rank} dimensions",
+                    f"the layout of {leaf} is not an order of {leaf.rank} dimensions",
                 )
             )
     return tuple(faults)

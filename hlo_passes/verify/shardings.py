@@ -33,7 +33,7 @@ _REMEMBERED: Final = 65_536
 
 @lru_cache(maxsize=_REMEMBERED)
 def check_sharding(text: str, shape: Shape, partitions: int) -> tuple[Fault, ...]:
-    """What is wrong with the sharding of a value.
+    """What is wrong with the sharding of a value; () if it is correct.
 
     `partitions` of 1 means that the number of devices is not known.
     """
@@ -42,7 +42,7 @@ def check_sharding(text: str, shape: Shape, partitions: int) -> tuple[Fault, ...
     try:
         sharding = for_shape(parse_sharding(text), shape)
     except HloError:
-        return ()  # V103 says so already
+        return ()  # V103 reports it already
     if not isinstance(sharding, TupleSharding):
         problem = _leaf_problem(sharding, shape, partitions)
         return (Fault("V801", problem),) if problem else ()
@@ -70,7 +70,7 @@ def _device_problem(device: int, partitions: int) -> str:
 def _leaf_problem(
     sharding: TileSharding | MeshSharding, shape: Shape, partitions: int
 ) -> str:
-    """What is wrong with the sharding of one array; '' when nothing."""
+    """What is wrong with the sharding of one array; '' if it is correct."""
     if isinstance(sharding, MeshSharding):
         if not sharding.dimensions:
             return ""
@@ -90,7 +90,7 @@ def _leaf_problem(
         return f"{rank} tiled dimensions for {shape.text_without_layout}"
     ids = tile.ids()
     if len(set(ids)) != len(ids):
-        return "a device stands twice in a sharding"
+        return "a device appears twice in a sharding"
     if partitions > 1 and len(ids) != partitions:
         return f"a sharding over {len(ids)} devices for {partitions} partitions"
     for device in ids:
@@ -101,7 +101,7 @@ def _leaf_problem(
 
 
 def _bare(sharding: Sharding) -> Sharding:
-    """Without metadata, which XLA does not compare."""
+    """The sharding without metadata, which XLA does not compare."""
     if isinstance(sharding, TupleSharding):
         return TupleSharding(tuple(replace(e, metadata=()) for e in sharding.elements))
     return replace(sharding, metadata=())
@@ -117,10 +117,10 @@ def _of(instruction: Instruction) -> Sharding | None:
 def check_consistent(
     instruction: Instruction, callees: tuple[Computation, ...]
 ) -> tuple[Fault, ...]:
-    """A while agrees with its body and condition, a conditional with its branches.
+    """Check that a loop or conditional agrees with its bodies and branches.
 
-    Compared are the instruction, roots of bodies and branches, and (while) parameters,
-    as far as they have a sharding.
+    It compares the instruction, the roots of bodies and branches, and the parameters of
+    a loop, as far as they have a sharding.
     """
     looks: list[Instruction] = [instruction]
     if instruction.opcode == "while":
@@ -142,5 +142,5 @@ def check_consistent(
                 what = f"the sharding of %{one.name} differs from that of the others"
                 return (Fault("V802", f"{instruction.opcode}: {what}"),)
     except HloError:
-        return ()  # V103 says so already
+        return ()  # V103 reports it already
     return ()

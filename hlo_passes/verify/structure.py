@@ -5,8 +5,8 @@
     V004 operand from elsewhere     V008 parameter numbers
     V005 operand not defined before V013 control predecessor not before
 
-The text demands every operand and control predecessor before its use, scheduled or not;
-that also rules out cycles. Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`,
+In the text every operand and control predecessor must come before its use, scheduled or
+not; this also rules out cycles. Source: openxla/xla `xla/hlo/parser/hlo_parser.cc`,
 `hlo_verifier.cc` (VerifyHloStructure), `xla/hlo/ir/hlo_schedule.cc`.
 """
 
@@ -28,10 +28,10 @@ _NAMES = re.compile(r"(?:[A-Za-z_][A-Za-z0-9_.-]*\n)*")
 
 
 def check_structure(computation: Computation, report: Report) -> None:
-    """Note what is wrong with names, uses, order and parameters."""
+    """Report what is wrong with names, uses, order and parameters."""
     instructions = computation.instructions
     if not instructions:
-        report.add(None, "V012", f"%{computation.name} has no instruction")
+        report.add(None, "V012", f"%{computation.name} is empty")
         return
     _check_names(instructions, report)
     check_order(instructions, report)
@@ -60,7 +60,7 @@ def _check_names(instructions: tuple[Instruction, ...], report: Report) -> None:
             line = seen[name].line
             report.add(
                 instruction, "V001", f"instruction %{name} is defined already",
-                f"the first stands in line {line}" if line else "",
+                f"the first is in line {line}" if line else "",
             )  # fmt: skip
         seen[name] = instruction
         if name in PRIMITIVE_TYPES:
@@ -72,13 +72,14 @@ def _check_names(instructions: tuple[Instruction, ...], report: Report) -> None:
             report.add(instruction, "V002", f"{name!r} cannot be a name")
         elif name.startswith("__") and not name.startswith("__xla_"):
             report.add(
-                instruction, "V003", f"names that open with __ are XLA's own: %{name}",
-                "only __xla_ is let through",
+                instruction, "V003", "names that begin with __ are reserved for XLA: "
+                    f"%{name}",
+                "only __xla_ is allowed",
             )  # fmt: skip
 
 
 def check_order(instructions: tuple[Instruction, ...], report: Report) -> None:
-    """Operands and control predecessors stand in front of what needs them."""
+    """Check that operands and control predecessors come before their uses."""
     before: set[Instruction] = set()
     for instruction in instructions:
         operands = instruction.operands
@@ -89,14 +90,15 @@ def check_order(instructions: tuple[Instruction, ...], report: Report) -> None:
         if arity != VARIADIC and arity != len(operands):
             report.add(
                 instruction, "V006",
-                f"{instruction.opcode} takes {arity} operands, it has {len(operands)}",
+                f"{instruction.opcode} takes {arity} operands, but it has "
+                f"{len(operands)}",
             )  # fmt: skip
         if instruction._control_predecessors:
             for predecessor in instruction._control_predecessors:
                 if predecessor not in before:
                     report.add(
                         instruction, "V013",
-                        f"control predecessor %{predecessor.name} does not stand "
+                        f"control predecessor %{predecessor.name} is not "
                         f"before %{instruction.name} in the same computation",
                     )  # fmt: skip
         before.add(instruction)
@@ -113,13 +115,13 @@ def _report_use(instruction: Instruction, operand: Instruction, report: Report) 
     else:
         report.add(
             instruction, "V005",
-            f"operand %{operand.name} does not stand before %{instruction.name}",
+            f"operand %{operand.name} is not before %{instruction.name}",
             "an operand is defined before it is used, in the schedule too",
         )  # fmt: skip
 
 
 def _check_parameters(instructions: tuple[Instruction, ...], report: Report) -> None:
-    """Parameter numbers are 0..n-1, each once."""
+    """Check that parameter numbers are 0..n-1, each once."""
     parameters = [i for i in instructions if i.opcode == "parameter"]
     numbers: dict[int, Instruction] = {}
     for parameter in parameters:

@@ -1,10 +1,10 @@
-"""All findings of a module: the rules in order, and what is remembered between runs.
+"""The verifier: applies all rules to a module and remembers what it found.
 
-A computation whose instructions, callees and header counts are what they were at the
-last run has the findings that it had: a pipeline that verifies after every pass pays
-for what the pass touched. (`Computation.instructions` is a new tuple after any change.)
-One without findings whose instructions only stand in another order is asked for
-nothing but that order.
+A pipeline that verifies after every pass pays only for what the pass touched: a
+computation keeps its findings if its instructions, callees and header counts are those
+of the last run. (`Computation.instructions` is a new tuple after any change.) If it had
+no findings and only the order of its instructions has changed, only the order is
+checked.
 """
 
 from __future__ import annotations
@@ -48,16 +48,18 @@ _CALLEE_ATTRIBUTES: Final = frozenset(CALLEE_ATTRIBUTES)
 
 @dataclass(slots=True)
 class _Call:
-    """An instruction that calls, and whom."""
+    """An instruction that calls, and the computations that it calls."""
 
     instruction: Instruction
     callees: tuple[Computation, ...]
-    bodies: list[Finding] | None = None  # what `_bodies` found, None: not asked yet
+    bodies: list[Finding] | None = (
+        None  # what `_bodies` found; None before it was asked
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class _CheckedHeader:
-    """What a run found in the header, and what it depends on."""
+    """The findings in the header, and what they depend on."""
 
     attributes: dict[str, str]
     entry: Signature | None
@@ -66,11 +68,11 @@ class _CheckedHeader:
 
 @dataclass(slots=True)
 class _Checked:
-    """What a run over one computation found, and what it depends on."""
+    """The findings in one computation, and what they depend on."""
 
     token: tuple[object, ...]
     findings: tuple[Finding, ...]
-    edits: int  # `Computation.edits` at the time
+    edits: int  # `Computation.edits` at that time
     signature: Signature | None
     calls: list[_Call] = field(default_factory=list)
     reduces: list[Instruction] = field(default_factory=list)
@@ -84,11 +86,11 @@ def findings(module: Module) -> tuple[Finding, ...]:
 
 
 def verify(module: Module, *, allow_unknown: bool = False) -> tuple[Finding, ...]:
-    """Refuse a module that XLA would refuse; the findings that were let pass.
+    """Refuse a module that XLA would refuse; returns the findings that were allowed.
 
     Args:
-        module: what to look at.
-        allow_unknown: let opcodes and attributes pass that XLA does not know (V101,
+        module: the module to check.
+        allow_unknown: allow opcodes and attributes that XLA does not know (V101,
             V105, V201).
 
     Raises:
@@ -142,7 +144,7 @@ class _Run:
         return before.findings
 
     def _in_text_order(self, found: list[Finding]) -> list[Finding]:
-        """Header, then by computation and instruction; equal places as they are."""
+        """The header first, then by computation and instruction."""
         computations = {c.name: k for c, k in self.order.items()}
         positions = {
             (c.name, i.name): k
@@ -158,7 +160,7 @@ class _Run:
         )
 
     def signature(self, computation: Computation) -> Signature | None:
-        """The signature of a computation; None where it cannot be told."""
+        """The signature of a computation; None if it cannot be determined."""
         if computation not in self.signatures:
             before = self.memory.get(computation)
             if before is not None and before.edits == computation.edits:
@@ -218,10 +220,10 @@ class _Run:
     def _reordered(
         self, computation: Computation, before: _Checked, token: tuple[object, ...]
     ) -> bool:
-        """Whether only the order is another, and right; what was found then holds.
+        """Whether only the order has changed, and is right; the old findings then hold.
 
-        Of the rules for one computation only `check_order` asks for the order: all
-        others look at instructions, their neighbours in the graph and their callees.
+        Of the rules for one computation only `check_order` looks at the order: all
+        others look at instructions, their neighbors in the graph and their callees.
         """
         if (
             before.edits != computation.edits
@@ -240,7 +242,7 @@ class _Run:
     # -- across computations ----------------------------------------------------
 
     def _across(self, checked: list[_Checked]) -> list[Finding]:
-        """Faults that concern more than one computation."""
+        """Report faults that concern more than one computation."""
         found: list[Finding] = []
         owners: dict[Computation, Instruction] = {}
         for one in checked:
@@ -260,7 +262,7 @@ class _Run:
         for instruction in check_host_transfers(transfers):
             found += self._one(
                 instruction, "V509",
-                "host transfers on one channel must be alike but for their operands",
+                "host transfers on one channel must be equal except for their operands",
             )  # fmt: skip
         return found
 
@@ -272,7 +274,7 @@ class _Run:
     def _shared(
         self, call: _Call, owners: dict[Computation, Instruction]
     ) -> list[Finding]:
-        """What an async-start wraps is called by no instruction of another kind."""
+        """Report computations that an async-start wraps and something else calls."""
         instruction = call.instruction
         if instruction.async_role or instruction.opcode == "fusion":
             return []  # refused in `_call` already
@@ -288,7 +290,7 @@ class _Run:
     def _call(
         self, call: _Call, owners: dict[Computation, Instruction]
     ) -> list[Finding]:
-        """Order of callee and caller; bodies that only one instruction may call."""
+        """Check the order of callee and caller, and bodies that only one may call."""
         instruction = call.instruction
         report = Report(instruction.computation)
         place = self.order[instruction.computation]
@@ -296,7 +298,7 @@ class _Run:
             if self.order.get(callee, place) >= place:
                 report.add(
                     instruction, "V010",
-                    f"%{callee.name} does not stand before %{instruction.name}, which "
+                    f"%{callee.name} is not before %{instruction.name}, which "
                     "calls it",
                     "computations are defined before they are called",
                 )  # fmt: skip
@@ -316,7 +318,7 @@ class _Run:
         return [*call.bodies, *report.findings(self.module)]
 
     def _bodies(self, call: _Call) -> list[Finding]:
-        """What is wrong with the computations that an instruction calls, as its own."""
+        """What is wrong with the computations that an instruction calls as its own."""
         instruction = call.instruction
         opcode = instruction.opcode
         report = Report(instruction.computation)
@@ -333,7 +335,7 @@ class _Run:
 
 
 class _ComputationCheck:
-    """The rules that look at one computation and at its callees' signatures."""
+    """The rules for one computation and its callees' signatures."""
 
     def __init__(
         self, run: _Run, computation: Computation, report: Report, checked: _Checked
@@ -375,7 +377,10 @@ class _ComputationCheck:
             report.add_faults(instruction, faults)
         if not facts(opcode).is_known:
             report.add(
-                instruction, "V201", f"XLA knows no opcode {opcode}", severity="unknown"
+                instruction,
+                "V201",
+                f"XLA does not know the opcode {opcode}",
+                severity="unknown",
             )
             return
         attributes = check_attributes(instruction, report)
@@ -435,7 +440,7 @@ class _ComputationCheck:
         attributes: Mapping[str, str],
         callees: tuple[Computation, ...],
     ) -> None:
-        """constant, fusion, custom-call, async forms: rules of their own."""
+        """Apply the rules for constant, fusion, custom-call and async forms."""
         opcode, report = instruction.opcode, self.report
         if opcode == "constant":
             report.add_faults(
@@ -492,7 +497,7 @@ class _ComputationCheck:
         callees: tuple[Computation, ...],
         signature: Signature,
     ) -> None:
-        """The operation that sugar spells, and the aliasing of any generic start."""
+        """Check the operation that sugar spells, and aliasing of any generic start."""
         signatures = self._signatures(callees)
         if start.opcode != "async-start" and signatures is not None:
             self.report.add_faults(
@@ -521,7 +526,7 @@ class _ComputationCheck:
     def _wrapped_signature(
         self, instruction: Instruction, callees: tuple[Computation, ...]
     ) -> Signature | None:
-        """Of the computation that a generic start calls, or that its sugar spells."""
+        """The signature of what a generic start calls, or what its sugar spells."""
         start = async_pairs.start_of(instruction)
         if start is None:
             return None
@@ -534,7 +539,7 @@ class _ComputationCheck:
         return self.run_state.signature(callees[0])
 
     def _values(self, instruction: Instruction, attributes: Mapping[str, str]) -> None:
-        """Rules about single attributes that need the shape or the module."""
+        """Apply the rules for single attributes that need the shape or the module."""
         opcode, report = instruction.opcode, self.report
         if "sharding" in attributes:
             report.add_faults(
@@ -569,7 +574,7 @@ class _ComputationCheck:
 
 
 def _is_wrapped(computation: Computation) -> bool:
-    """Whether an async-start calls the computation, asked where it matters only."""
+    """Whether an async-start calls the computation; asked only if it matters."""
     return computation.root.opcode in ("send", "recv") and any(
         caller.opcode == "async-start"
         for caller in computation.module.callers(computation)

@@ -61,7 +61,7 @@ def test_stablehlo_is_not_written(
     assert (code, out.exists()) == (2, False)
     assert capsys.readouterr().err == (
         f"error[U002]: cannot write {out}: StableHLO is only read\n"
-        "  help: HLO text for m.hlo, a proto for m.pb\n"
+        "  help: write HLO text (m.hlo) or a proto (m.pb)\n"
     )
 
 

@@ -134,7 +134,7 @@ def test_print_after_and_remarks(
         (["opt", "{}", "--passes="], 2, "--passes: expected a value"),
         (["opt", "{}", "--passes=hlo-dce,"], 2, "expected the name of a pass"),
         (["opt", "{}", COMBINE + "{threshold-bytes=many}"], 2, "a whole number"),
-        (["opt", "{}x", COMBINE], 2, "there is no file"),
+        (["opt", "{}x", COMBINE], 2, "no such file"),
         (["opt", "{}"], 2, "required: --passes"),
         (["opt", "{}", COMBINE, "--print-after=hlo-dce"], 2, "no such pass"),
         (["opt", "{}", COMBINE, "-o", "/nonexistent/x.hlo"], 2, "cannot write"),

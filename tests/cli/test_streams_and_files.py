@@ -115,9 +115,9 @@ def test_an_unknown_option_is_told_the_nearest(
     assert main(["opt", "t.hlo", "--passe=hlo-dce"]) == 2
     assert main([*OPT, "--verify_each"]) == 2
     assert capsys.readouterr().err.splitlines() == [
-        "hlo-passes opt: error[U000]: there is no option --passe",
+        "hlo-passes opt: error[U000]: unknown option --passe",
         "  help: did you mean --passes?",
-        "hlo-passes opt: error[U000]: there is no option --verify_each",
+        "hlo-passes opt: error[U000]: unknown option --verify_each",
         "  help: did you mean --verify-each?",
     ]
 
@@ -270,6 +270,6 @@ def test_a_folder_and_an_absent_file_are_told_apart(
     assert main([a.format("foldr") for a in arguments]) == 2
     assert capsys.readouterr().err.splitlines() == [
         "error[U001]: cannot read folder: Is a directory",
-        "error[U001]: there is no file foldr",
+        "error[U001]: no such file: foldr",
         "  help: did you mean folder?",
     ]

@@ -173,7 +173,7 @@ def test_a_limit_that_is_no_count_is_refused(ring, capsys, limit):
     with pytest.raises(SystemExit) as ended:
         call(RUN, ring, f"--time-limit-seconds={limit}")
     assert ended.value.code == 2
-    assert f"{limit} is not a whole number from 1 on" in capsys.readouterr().err
+    assert f"{limit} is not a positive integer" in capsys.readouterr().err
 
 
 def test_a_loop_without_end_is_ended(tmp_path, capfd):

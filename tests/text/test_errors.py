@@ -39,7 +39,7 @@ CASES = {
         "m.hlo:5:3: error[P027]: instruction %a is defined already\n"
         "  ROOT %a = f32[8]{0} negate(%a)\n"
         "  ^\n"
-        "  help: the first stands in line 4",
+        "  help: the first is in line 4",
     ),
     "two roots": (
         HEAD
@@ -79,15 +79,15 @@ CASES = {
     "not closed": (
         HEAD,
         "m.hlo:5:1: error[P023]: the computation is not closed\n"
-        "  help: it opens at line 3, column 32",
+        "  help: it begins at line 3, column 32",
     ),
-    "empty": ("", "m.hlo:1:1: error[P001]: there is no module in this text"),
+    "empty": ("", "m.hlo:1:1: error[P001]: this text has no module"),
     "no hlo": (
         "import numpy\n",
-        "m.hlo:1:1: error[P001]: this is no HLO\n"
+        "m.hlo:1:1: error[P001]: this is not HLO\n"
         "  import numpy\n"
         "  ^\n"
-        "  help: a module opens with  HloModule name  or with a computation",
+        "  help: a module begins with  HloModule name  or with a computation",
     ),
     "repeated attribute": (
         HEAD + "  ROOT %r = f32[8]{0} all-gather(%a), channel_id=1 , channel_id=2\n}\n",

@@ -42,10 +42,10 @@ def test_rendering() -> None:
 m.hlo:5:4: error[V402]: add makes f32[8], not f32[9]
   %big = f32[9] add(%p, %p)
    ^
-m.hlo:6:9: error[V101]: XLA knows no attribute dimensions of negate
+m.hlo:6:9: error[V101]: XLA does not know an attribute dimensions of negate
   ROOT %r = f32[8] negate(%p), dimensions={0}, frobnicate=7
         ^
-m.hlo:6:9: error[V101]: XLA knows no attribute frobnicate of negate
+m.hlo:6:9: error[V101]: XLA does not know an attribute frobnicate of negate
   ROOT %r = f32[8] negate(%p), dimensions={0}, frobnicate=7
         ^"""
     )

@@ -140,7 +140,7 @@ def result_shape(query: Query) -> Shape | None:
         return None
     arity = ROWS[query.opcode].arity
     if arity not in (VARIADIC, len(query.operands)):
-        query.fail(f"takes {arity} operands, it has {len(query.operands)}")
+        query.fail(f"takes {arity} operands, but it has {len(query.operands)}")
     return rule(query)
 
 

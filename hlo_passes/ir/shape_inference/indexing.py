@@ -95,7 +95,7 @@ def scatter(query: Query) -> Shape:
     """(operands, indices, updates): the operands' shapes."""
     count = len(query.operands) // 2
     if not count or 2 * count + 1 != len(query.operands):
-        query.fail(f"needs 2n+1 operands, it has {len(query.operands)}")
+        query.fail(f"needs 2n+1 operands, but it has {len(query.operands)}")
     sizes, _, at = _index_sizes(query, query.array(count))
     for k in range(count):
         _check_updates(query, query.array(k), query.array(count + 1 + k), sizes, at)

@@ -69,7 +69,9 @@ def _split_operands(query: Query) -> tuple[list[Shape], list[Shape]]:
     """(inputs, initial values): as many of each, the inputs of one size."""
     count = len(query.operands)
     if not count or count % 2:
-        query.fail(f"needs as many inputs as initial values, it has {count} operands")
+        query.fail(
+            f"needs as many inputs as initial values, but it has {count} operands"
+        )
     inputs = [query.array(k) for k in range(count // 2)]
     initial = [query.array(k) for k in range(count // 2, count)]
     for shape in inputs:

@@ -66,7 +66,7 @@ def dynamic_reshape(query: Query) -> Shape:
     """reshape, with the sizes as s32 operands."""
     result = reshape(query)
     if result.rank + 1 != len(query.operands):
-        query.fail(f"needs {result.rank} sizes, it has {len(query.operands) - 1}")
+        query.fail(f"needs {result.rank} sizes, but it has {len(query.operands) - 1}")
     for k in range(1, len(query.operands)):
         if query.array(k).element_type != "s32":
             query.fail(f"size {k} is {query.operand(k)}, not s32")
@@ -80,7 +80,7 @@ def transpose(query: Query) -> Shape:
     """
     shape, order = query.array(0), query.integers("dimensions", required=True)
     if sorted(order) != list(range(shape.rank)):
-        query.fail(f"{{{','.join(map(str, order))}}} is no order of {shape}")
+        query.fail(f"{{{','.join(map(str, order))}}} is not an order of {shape}")
     layout = shape.layout
     if layout is not None and sorted(layout.minor_to_major) != sorted(order):
         layout = None  # the operand's own fault, reported there
