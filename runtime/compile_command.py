@@ -29,7 +29,7 @@ from hlo_passes.scheduler.simulation.arguments import (
     add_rules_arguments,
     simulate_arguments,
 )
-from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS: Final = 10
 #: What stands side by side, and the figure's name in a timeline. No lower bound: from
@@ -117,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _side_by_side(xla: Timeline, ours: Timeline) -> str:
+def _side_by_side(xla: TimelineData, ours: TimelineData) -> str:
     lines = [f"{'':14}{'XLA alone':>16}{'with passes':>16}"]
     for label, name in _FIGURES:
         one, other = (f"{getattr(t, name):.1f} us" for t in (xla, ours))

@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.base import Estimator, done_of, is_start
 from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
@@ -21,9 +21,6 @@ from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.collective_time import DEFAULT_XLA_VERSION
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency.options import LatencyOptions
-
-#: Callers whose callees are scheduled on their own.
-_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,20 +77,6 @@ class EstimateReport:
         }
 
 
-def priced_computations(module: Module) -> list[Computation]:
-    """The computations that are scheduled, in text order."""
-    reached: dict[Computation, None] = {module.entry: None}
-    work = [module.entry]
-    for computation in work:
-        for instruction in computation.instructions:
-            if instruction.opcode in _CONTROL_FLOW:
-                for callee in instruction.called_computations:
-                    if callee not in reached:
-                        reached[callee] = None
-                        work.append(callee)
-    return [c for c in module.computations if c in reached]
-
-
 def estimate(
     module: Module,
     *,
@@ -146,7 +129,7 @@ _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 def _rows(module: Module, estimator: Estimator) -> Iterator[EstimateRow]:
     synchronous = opcodes.SYNC_COLLECTIVES
-    for computation in priced_computations(module):
+    for computation in scheduled_computations(module):
         for instruction in computation.instructions:
             opcode = instruction.opcode
             node = estimator.node_cost(instruction) or _UNKNOWN

@@ -15,13 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.cli.files import check_writable
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.scheduler.latency.collectives import Collective, describe
 from hlo_passes.scheduler.latency.network import NotEstimated
-from hlo_passes.scheduler.module_costs import priced_computations
 
 FORMATS: Final = ("png", "svg")
 _SMALLEST_BYTES: Final = 1 << 10
@@ -62,7 +62,7 @@ class Curve:
 def module_collectives(module: Module) -> list[Collective]:
     """The collectives of a module, in text order."""
     found = []
-    for computation in priced_computations(module):
+    for computation in scheduled_computations(module):
         for instruction in computation.instructions:
             try:
                 collective = describe(instruction)

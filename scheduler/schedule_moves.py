@@ -19,10 +19,10 @@ from typing import Any, Final
 from hlo_passes.analysis.module_diff import diff_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline_data import (
     COMPUTE_LANE,
     CollectiveRow,
-    Timeline,
+    TimelineData,
 )
 
 #: Times that differ by less count as the same: a reader would see 0.0 us.
@@ -38,7 +38,7 @@ class Simulated:
     """A scheduled module and the step that it makes."""
 
     module: Module
-    timeline: Timeline
+    timeline: TimelineData
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.computation import Computation
@@ -155,9 +156,7 @@ def profile_of(module: Module, estimator: Estimator) -> Profile:
 
 def _looked_up(module: Module) -> list[Computation]:
     """The computations whose instructions XLA asks a profile for."""
-    from hlo_passes.scheduler.module_costs import priced_computations
-
-    priced = priced_computations(module)
+    priced = scheduled_computations(module)
     scheduled = {c for c in priced if any(map(is_start, c.instructions))}
     if not scheduled:
         return []

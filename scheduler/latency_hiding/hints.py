@@ -12,16 +12,14 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, `gpu_latency_hiding_scheduler
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from hlo_passes.errors import PassError
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding import attributes as attr
 from hlo_passes.scheduler.latency_hiding.async_form import is_generic
 from hlo_passes.scheduler.latency_hiding.memory_bound import is_memory_bound
-
-if TYPE_CHECKING:
-    from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")
@@ -34,6 +32,18 @@ _WITHOUT_FILLS: Final = ("0.10.2",)
 _FILL_BYTES: Final = 1 << 20
 
 
+class Hinted(Protocol):
+    """What a graph notes of hints, by node; see `ScheduleGraph`."""
+
+    tracker: AsyncTracker
+    is_start: bytearray
+    is_done: bytearray
+    force_early: bytearray
+    force_delay: bytearray
+    delay_priority: dict[int, int]
+    not_valuable: bytearray
+
+
 def is_delayed_by_hint(instruction: Instruction) -> bool:
     """Whether `force_delay` stands on an opcode that heeds it."""
     if instruction.opcode != "custom-call" and not is_generic(instruction):
@@ -41,7 +51,7 @@ def is_delayed_by_hint(instruction: Instruction) -> bool:
     return attr.frontend(instruction, attr.HINT) == "force_delay"
 
 
-def note(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
+def note(graph: Hinted, n: int, instruction: Instruction) -> None:
     """Set what an instruction's hints ask for."""
     if instruction.mentions(attr.HINT):
         _note_frontend_hint(graph, n, instruction)
@@ -74,7 +84,7 @@ def note(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
         graph.not_valuable[n] = is_memory_bound(instruction, graph.tracker)
 
 
-def _note_frontend_hint(graph: ScheduleGraph, n: int, instruction: Instruction) -> None:
+def _note_frontend_hint(graph: Hinted, n: int, instruction: Instruction) -> None:
     hint = attr.frontend(instruction, attr.HINT)
     if hint == "force_early" and instruction.opcode == "custom-call":
         graph.force_early[n] = 1
@@ -101,9 +111,7 @@ def _priority(instruction: Instruction) -> int:
         ) from problem
 
 
-def _note_half_pipelined(
-    graph: ScheduleGraph, n: int, instruction: Instruction
-) -> None:
+def _note_half_pipelined(graph: Hinted, n: int, instruction: Instruction) -> None:
     """A transfer whose other half stands in another round of the loop."""
     opcode = instruction.opcode
     if opcode in _TRANSFERS and instruction.user_count == 1:

@@ -5,7 +5,11 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hlo_passes.scheduler.page.encoding import sentence, time_text
-from hlo_passes.scheduler.simulation.timeline import CauseKind, CollectiveRow, Timeline
+from hlo_passes.scheduler.simulation.timeline_data import (
+    CauseKind,
+    CollectiveRow,
+    TimelineData,
+)
 
 _LABELS: Final[dict[CauseKind, str]] = {
     "hidden": "Leftovers of collectives that are almost fully hidden",
@@ -19,7 +23,7 @@ _LABELS: Final[dict[CauseKind, str]] = {
 }
 
 
-def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
+def causes_of(timeline: TimelineData) -> list[dict[str, Any]]:
     """Exposed time of a step by cause, most expensive first; zero ones are left out."""
     totals: dict[CauseKind, list[float]] = {}
     for row in timeline.collectives:
@@ -37,7 +41,7 @@ def causes_of(timeline: Timeline) -> list[dict[str, Any]]:
     return sorted(found, key=lambda c: (-c["exposed_us"], c["kind"]))
 
 
-def verdict(timeline: Timeline) -> str:
+def verdict(timeline: TimelineData) -> str:
     """One sentence on what communication costs the step, its worst case, the bound."""
     step, exposed = timeline.step_time_us, timeline.exposed_us
     if not timeline.collectives:
@@ -58,7 +62,7 @@ def verdict(timeline: Timeline) -> str:
     )
 
 
-def verdict_of_two(before: Timeline, after: Timeline) -> str:
+def verdict_of_two(before: TimelineData, after: TimelineData) -> str:
     """What the step gained, and which collectives gained or lost most."""
     saved = before.step_time_us - after.step_time_us
     if round(saved, 3) == 0.0:

@@ -16,11 +16,11 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.page.lanes import lane_label, lanes_of
 from hlo_passes.scheduler.simulation import units
-from hlo_passes.scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline_data import (
     CollectiveRow,
     MemoryPoint,
     Span,
-    Timeline,
+    TimelineData,
 )
 
 #: The kinds that the page shows in different colours; its numbers are indices here.
@@ -55,7 +55,7 @@ class Side:
             from in the user's program. The page also works without it.
     """
 
-    timeline: Timeline
+    timeline: TimelineData
     label: str = ""
     source: str = ""
     module: Module | None = None
@@ -198,7 +198,7 @@ def _waits(spans: Iterable[Span]) -> dict[str, list[list[float]]]:
     return waits
 
 
-def _collective(row: CollectiveRow, timeline: Timeline) -> dict[str, Any]:
+def _collective(row: CollectiveRow, timeline: TimelineData) -> dict[str, Any]:
     synchronous = row.stream is None
     lane = "none: synchronous" if synchronous else lane_label(row.lane, timeline)
     return {
@@ -251,7 +251,7 @@ def _short(us: float) -> float:
 
 
 def _callees(
-    computation: Computation | None, timeline: Timeline
+    computation: Computation | None, timeline: TimelineData
 ) -> dict[str, dict[str, Any]]:
     """What control flow runs, by instruction: computations to open, trips, exposure.
 
@@ -277,7 +277,7 @@ def _callees(
 
 
 def _memory(
-    points: Sequence[MemoryPoint], timeline: Timeline, name: str
+    points: Sequence[MemoryPoint], timeline: TimelineData, name: str
 ) -> dict[str, Any] | None:
     if not points:
         return None

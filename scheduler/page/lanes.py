@@ -14,7 +14,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
+from hlo_passes.scheduler.simulation.timeline_data import (
+    COMPUTE_LANE,
+    Span,
+    TimelineData,
+)
 
 #: Roles of a lane: one that shows when the device waits, and any other.
 LaneRole = Literal["wait", "work"]
@@ -32,7 +36,7 @@ class Lane:
     rows: tuple[tuple[Span, ...], ...]
 
 
-def lanes_of(timeline: Timeline, spans: Sequence[Span]) -> list[Lane]:
+def lanes_of(timeline: TimelineData, spans: Sequence[Span]) -> list[Lane]:
     """Lanes of one computation from its spans (ascending start).
 
     Where nothing queues there are no streams to tell apart: all that is in flight
@@ -59,7 +63,7 @@ def is_exposed_wait(span: Span) -> bool:
     return span.lane == COMPUTE_LANE and span.kind in ("wait", "collective", "transfer")
 
 
-def lane_label(lane: str, timeline: Timeline) -> str:
+def lane_label(lane: str, timeline: TimelineData) -> str:
     """'communication 0' -> 'Communication 0'; no number where nothing queues."""
     name, _, number = lane.rpartition(" ")
     shown = name if name and number.isdecimal() and timeline.streams == 0 else lane

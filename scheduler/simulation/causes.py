@@ -24,7 +24,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.simulation.engine import Run
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.program import Work
-from hlo_passes.scheduler.simulation.timeline import CauseKind, overlap_class
+from hlo_passes.scheduler.simulation.timeline_data import CauseKind, overlap_class
 
 #: Up to this share, an exposure, a slack or leftover compute counts as none.
 _NEGLIGIBLE: Final = 0.05

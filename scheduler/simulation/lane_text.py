@@ -10,7 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, Timeline
+from hlo_passes.scheduler.simulation.timeline_data import (
+    COMPUTE_LANE,
+    Span,
+    TimelineData,
+)
 
 _EXPOSED: Final = "exposed"
 #: The marks of a slice that is busy for at least half of it, and for less.
@@ -20,7 +24,7 @@ _HALF: Final = 0.5
 LEGEND: Final = "# compute  L loop  ! exposed  = beside compute  (- l . less than half)"
 
 
-def lanes_text(timeline: Timeline, computation: str, width: int) -> list[str]:
+def lanes_text(timeline: TimelineData, computation: str, width: int) -> list[str]:
     """Lines of at most `width` characters, the legend last."""
     spans = timeline.spans_of(computation)
     step = timeline.computations[computation].step_time_us

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hlo_passes.scheduler.memory.curve import curve_of
 from hlo_passes.scheduler.memory.pressure import ComputationMemory
 from hlo_passes.scheduler.simulation.placement import Placement
-from hlo_passes.scheduler.simulation.timeline import MemoryPoint
+from hlo_passes.scheduler.simulation.timeline_data import MemoryPoint
 
 
 def memory_points(

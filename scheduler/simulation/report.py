@@ -13,10 +13,10 @@ from typing import Final
 
 from hlo_passes.scheduler.simulation.lane_text import lanes_text
 from hlo_passes.scheduler.simulation.notes import ESTIMATES, concerns_headline
-from hlo_passes.scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline_data import (
     CollectiveRow,
     ComputationTimes,
-    Timeline,
+    TimelineData,
 )
 from hlo_passes.scheduler.simulation.units import (
     bytes_text,
@@ -31,7 +31,9 @@ _MOST_LANES: Final = 2
 _CLASSES: Final = ("exposed", "partial", "hidden")
 
 
-def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -> str:
+def report_text(
+    timeline: TimelineData, rows: int = DEFAULT_ROWS, width: int = 88
+) -> str:
     """The whole text.
 
     Args:
@@ -51,7 +53,7 @@ def report_text(timeline: Timeline, rows: int = DEFAULT_ROWS, width: int = 88) -
     return "\n".join(parts).rstrip() + "\n"
 
 
-def _headline(timeline: Timeline) -> list[str]:
+def _headline(timeline: TimelineData) -> list[str]:
     times = timeline.times
     streams = (
         _counted(timeline.streams, "communication stream")
@@ -92,7 +94,7 @@ def _hidden_share(times: ComputationTimes) -> str:
     return share_text(hidden, times.communication_us)
 
 
-def _collectives(timeline: Timeline, rows: int) -> list[str]:
+def _collectives(timeline: TimelineData, rows: int) -> list[str]:
     counts = dict.fromkeys(_CLASSES, 0)
     for row in timeline.collectives:
         counts[row.overlap] += 1
@@ -109,7 +111,7 @@ def _collectives(timeline: Timeline, rows: int) -> list[str]:
     return lines
 
 
-def _collective(timeline: Timeline, place: int, row: CollectiveRow) -> list[str]:
+def _collective(timeline: TimelineData, place: int, row: CollectiveRow) -> list[str]:
     where = "" if row.computation == timeline.entry else f" in %{row.computation}"
     times = f", {row.executions:g} times" if row.executions != 1.0 else ""
     each = f" ({time_text(row.exposed_us)}{times})" if times else ""
@@ -120,7 +122,7 @@ def _collective(timeline: Timeline, place: int, row: CollectiveRow) -> list[str]
     ]
 
 
-def _lanes(timeline: Timeline, width: int) -> list[str]:
+def _lanes(timeline: TimelineData, width: int) -> list[str]:
     """The lanes of the entry, and of the bodies that are exposed most."""
     totals: dict[str, float] = {}
     for row in timeline.collectives:

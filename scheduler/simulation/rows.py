@@ -14,7 +14,7 @@ from hlo_passes.scheduler.simulation.engine import Run
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.program import Work
 from hlo_passes.scheduler.simulation.spans import lane_of
-from hlo_passes.scheduler.simulation.timeline import CollectiveRow, overlap_class
+from hlo_passes.scheduler.simulation.timeline_data import CollectiveRow, overlap_class
 
 _GROUPS: Final = ("replica_groups", "source_target_pairs")
 

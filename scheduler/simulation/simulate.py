@@ -31,12 +31,12 @@ from hlo_passes.scheduler.simulation.rows import Totals, rows_of
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
-from hlo_passes.scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.simulation.timeline_data import (
     CollectiveRow,
     ComputationTimes,
     MemoryPoint,
     Span,
-    Timeline,
 )
 
 

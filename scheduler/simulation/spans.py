@@ -18,7 +18,7 @@ from hlo_passes.scheduler.simulation.program import (
     Sync,
     Work,
 )
-from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Span, SpanKind
+from hlo_passes.scheduler.simulation.timeline_data import COMPUTE_LANE, Span, SpanKind
 
 _CALL_KINDS: Final[dict[str, SpanKind]] = {
     "while": "loop",

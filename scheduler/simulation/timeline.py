@@ -1,271 +1,27 @@
-"""A simulated step as values, for reports, pages and traces.
+"""A simulated step, and the forms in which it is shown.
 
     timeline = scheduler.simulate(module, target="h100_sxm", topology="1x2x8")
     timeline.step_time_us, timeline.exposed_us, timeline.lower_bound_us
     timeline.worst(10)[0].cause    "queued 120.0 us behind %all-gather-start.3 on ..."
+    print(timeline.to_text())
 
-Every computation has its own clock, which starts at 0 with its first instruction:
-the spans of a loop body are those of one iteration, and the loop itself is one span of
-its caller. All times are microseconds, all of them estimates.
-
-    step_time = compute + exposed      in every computation, loops multiplied
+What writes a form is imported when it is asked for; it reads the values alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
 
-#: What a span shows. `wait` means that the compute lane waits at a done.
-SpanKind = Literal[
-    "compute", "loop", "call", "conditional",
-    "collective", "transfer", "copy", "async", "wait",
-]  # fmt: skip
-#: Why a collective is exposed; `hidden` if hardly any of it is.
-CauseKind = Literal[
-    "hidden", "synchronous", "queued", "nothing-left",
-    "start-waits", "done-needed", "start-and-done", "window-short",
-]  # fmt: skip
-#: xprof's classes by the share of a collective that runs beside compute.
-OverlapClass = Literal["hidden", "partial", "exposed"]
-
-#: The lane that runs instructions in their scheduled order.
-COMPUTE_LANE: Final = "compute"
-#: From this share of overlap on, xprof calls a collective hidden; up to the other
-#: one exposed; between them partial.
-HIDDEN_SHARE: Final = 0.9
-EXPOSED_SHARE: Final = 0.1
-
-
-def overlap_class(latency_us: float, exposed_us: float) -> OverlapClass:
-    """The xprof class of a collective that stays visible for that long."""
-    if latency_us <= 0.0:
-        return "hidden" if exposed_us <= 0.0 else "exposed"
-    overlapped = max(0.0, 1.0 - exposed_us / latency_us)
-    if overlapped >= HIDDEN_SHARE:
-        return "hidden"
-    return "exposed" if overlapped <= EXPOSED_SHARE else "partial"
-
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Something that takes time on one lane.
-
-    Attributes:
-        computation: whose clock the times are on.
-        name: of the instruction; of a `wait`, the done that waits.
-        opcode: of the instruction, as printed.
-        lane: `compute`, `communication 0`, `async compute 0`.
-        start_us: when it begins.
-        end_us: when it ends, not before `start_us`.
-        kind: what it is.
-    """
-
-    computation: str
-    name: str
-    opcode: str
-    lane: str
-    start_us: float
-    end_us: float
-    kind: SpanKind
-
-
-@dataclass(frozen=True, slots=True)
-class CollectiveRow:
-    """One collective, send or recv of one computation, in one execution of it.
-
-    Attributes:
-        computation: its name.
-        name: of the start, or of the synchronous collective.
-        done: name of the done, '' for a synchronous collective or if there is none.
-        opcode: the operation without start and done: 'all-gather'.
-        stream: number of the communication stream, None for a synchronous one.
-        lane: where its span is drawn.
-        bytes: of all operands, per device; for a recv, what it receives.
-        operands: operand texts: 'bf16[8,128] %fusion.3'.
-        groups: replica groups or source-target pairs, as written; '' if none.
-        latency_us: how long it runs by itself.
-        exposed_us: how long the compute lane waits for it.
-        start_us: when the compute lane issues it.
-        begin_us: when its stream begins to run it (later than `start_us` if queued).
-        end_us: when it has run.
-        done_us: when the compute lane asks for the result.
-        executions: how often it runs in a step, loops multiplied.
-        total_exposed_us: its exposure in the whole step.
-        overlap: xprof's class.
-        cause_kind: why it is exposed, in one word.
-        cause: the same as a sentence without a full stop.
-        model: that gave the price.
-        reason: why a better model had no answer, '' where it had.
-    """
-
-    computation: str
-    name: str
-    done: str
-    opcode: str
-    stream: int | None
-    lane: str
-    bytes: int
-    operands: tuple[str, ...]
-    groups: str
-    latency_us: float
-    exposed_us: float
-    start_us: float
-    begin_us: float
-    end_us: float
-    done_us: float
-    executions: float
-    total_exposed_us: float
-    overlap: OverlapClass
-    cause_kind: CauseKind
-    cause: str
-    model: str
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """The row of `simulate --json`."""
-        return {
-            name: list(value) if isinstance(value, tuple) else value
-            for name in self.__slots__
-            for value in (getattr(self, name),)
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryPoint:
-    """Bytes in use from `time_us` on, until the next point of the computation."""
-
-    computation: str
-    time_us: float
-    bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class ComputationTimes:
-    """One execution of a computation, including what it calls.
-
-    Attributes:
-        name: of the computation.
-        step_time_us: how long it takes.
-        exposed_us: how long the compute lane waits, or runs a synchronous collective.
-        other_exposed_us: of that, waits for copies and asynchronous computations.
-        compute_us: how long the compute lane computes; `step_time_us - exposed_us`.
-        communication_us: latencies of all collectives, sends and receives.
-        lower_bound_us: no order of the same instructions is faster.
-        bound_by: which bound that is: 'compute', 'communication 0', 'critical path',
-            'compute and critical path in %body'.
-        serial_us: how long it takes if nothing overlaps.
-        peak_memory_bytes: the most that is in use at once.
-        trip_count: of the loop whose body it is, else 1.
-        executions: how often a step runs it.
-    """
-
-    name: str
-    step_time_us: float
-    exposed_us: float
-    other_exposed_us: float
-    compute_us: float
-    communication_us: float
-    lower_bound_us: float
-    bound_by: str
-    serial_us: float
-    peak_memory_bytes: int
-    trip_count: int
-    executions: float
-
-    @property
-    def gap_us(self) -> float:
-        """The most that a better order could save."""
-        return self.step_time_us - self.lower_bound_us
-
-    def to_json(self) -> dict[str, Any]:
-        """The entry of `simulate --json`, name excluded."""
-        return {n: getattr(self, n) for n in self.__slots__ if n != "name"}
-
-
-@dataclass(frozen=True, slots=True)
-class Timeline:
-    """A simulated step.
-
-    Attributes:
-        module: its name.
-        target: name of the GPU.
-        topology: 'PxHxG'.
-        estimator: that gave the prices.
-        streams: number of communication streams; 0 means that nothing queues.
-        entry: name of the entry computation.
-        computations: by name, in text order: every one that a step may run.
-        collectives: in text order.
-        spans: of every computation, by start; see `lanes`.
-        memory: points of every computation, by time.
-        notes: what a reader should know about these numbers.
-    """
-
-    module: str
-    target: str
-    topology: str
-    estimator: str
-    streams: int
-    entry: str
-    computations: Mapping[str, ComputationTimes]
-    collectives: tuple[CollectiveRow, ...]
-    spans: tuple[Span, ...] = field(repr=False)
-    memory: tuple[MemoryPoint, ...] = field(repr=False)
-    notes: tuple[str, ...] = ()
-
-    @property
-    def times(self) -> ComputationTimes:
-        """Of the entry computation: the whole step."""
-        return self.computations[self.entry]
-
-    @property
-    def step_time_us(self) -> float:
-        """How long a step takes."""
-        return self.times.step_time_us
-
-    @property
-    def exposed_us(self) -> float:
-        """How long the compute lane does not compute in a step."""
-        return self.times.exposed_us
-
-    @property
-    def compute_us(self) -> float:
-        """How long the compute lane computes in a step."""
-        return self.times.compute_us
-
-    @property
-    def communication_us(self) -> float:
-        """Latencies of all collectives of a step, loops multiplied."""
-        return self.times.communication_us
-
-    @property
-    def lower_bound_us(self) -> float:
-        """No order of the same instructions is faster."""
-        return self.times.lower_bound_us
-
-    @property
-    def peak_memory_bytes(self) -> int:
-        """The most that is in use at once."""
-        return self.times.peak_memory_bytes
-
-    def worst(self, count: int) -> list[CollectiveRow]:
-        """The collectives that cost the step most, in that order; exposed ones only."""
-        exposed = [row for row in self.collectives if row.total_exposed_us > 0.0]
-        exposed.sort(key=lambda row: -row.total_exposed_us)
-        return exposed[:count]
-
-    def spans_of(self, computation: str) -> list[Span]:
-        """Spans of one computation, by start."""
-        return [span for span in self.spans if span.computation == computation]
-
-    def lanes(self, computation: str) -> list[str]:
-        """Lanes that a computation uses: compute first, then by name and number."""
-        found = {span.lane for span in self.spans if span.computation == computation}
-        return sorted(found, key=_lane_order)
+class Timeline(TimelineData):
+    """A simulated step; `TimelineData` has its attributes."""
 
     def to_text(self) -> str:
         """Headline, most expensive collectives and lanes, for a terminal."""
@@ -285,27 +41,3 @@ class Timeline:
         from hlo_passes.scheduler.page.encoding import Side
 
         return render_page(Side(self, module=module))
-
-    def to_json(self) -> dict[str, Any]:
-        """The object that `simulate --json` prints."""
-        entry = self.times.to_json()
-        return {
-            **{k: entry[k] for k in entry if k not in ("trip_count", "executions")},
-            "module": self.module,
-            "target": self.target,
-            "topology": self.topology,
-            "estimator": self.estimator,
-            "streams": self.streams,
-            "entry": self.entry,
-            "computations": {n: t.to_json() for n, t in self.computations.items()},
-            "collectives": [row.to_json() for row in self.collectives],
-            "notes": list(self.notes),
-        }
-
-
-def _lane_order(lane: str) -> tuple[int, str, int]:
-    if lane == COMPUTE_LANE:
-        return (0, "", 0)
-    name, _, number = lane.rpartition(" ")
-    # People look for "communication" first, so it follows compute.
-    return (1 if name == "communication" else 2, name, int(number))

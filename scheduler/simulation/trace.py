@@ -18,10 +18,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hlo_passes.scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline_data import (
     COMPUTE_LANE,
     CollectiveRow,
-    Timeline,
+    TimelineData,
 )
 
 _COMPUTE_THREAD: Final = 1
@@ -33,7 +33,7 @@ _FIRST_FLIGHT: Final = 1000
 Event = dict[str, Any]
 
 
-def trace_of(timeline: Timeline) -> dict[str, Any]:
+def trace_of(timeline: TimelineData) -> dict[str, Any]:
     """The JSON object."""
     names = [timeline.entry, *(n for n in timeline.computations if n != timeline.entry)]
     events: list[Event] = []
@@ -65,7 +65,9 @@ class _Flows:
         return self.last
 
 
-def _process(timeline: Timeline, name: str, process: int, flows: _Flows) -> list[Event]:
+def _process(
+    timeline: TimelineData, name: str, process: int, flows: _Flows
+) -> list[Event]:
     rows = [row for row in timeline.collectives if row.computation == name]
     threads = {
         lane: number
@@ -94,7 +96,7 @@ def _process(timeline: Timeline, name: str, process: int, flows: _Flows) -> list
 
 
 def _names(
-    timeline: Timeline, name: str, process: int, threads: Mapping[str, int]
+    timeline: TimelineData, name: str, process: int, threads: Mapping[str, int]
 ) -> list[Event]:
     """The names of a process and its threads, and the process's place."""
     times = timeline.computations[name]

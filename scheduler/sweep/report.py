@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hlo_passes.scheduler.simulation.timeline import ComputationTimes
+from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.sweep.options import SweptOption
 from hlo_passes.scheduler.sweep.run import SweepRow, best_of, fits

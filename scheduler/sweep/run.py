@@ -18,7 +18,7 @@ from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.scheduler.simulation.arguments import simulate_arguments
-from hlo_passes.scheduler.simulation.timeline import ComputationTimes
+from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.sweep.options import (
     Choice,
     SweptOption,

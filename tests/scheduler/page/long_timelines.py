@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from hlo_passes.scheduler.simulation.timeline import (
+from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.simulation.timeline_data import (
     COMPUTE_LANE,
     CollectiveRow,
     ComputationTimes,
     MemoryPoint,
     Span,
-    Timeline,
 )
 
 _EVERY = 20  # a collective after so many fusions

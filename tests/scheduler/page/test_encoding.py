@@ -16,7 +16,7 @@ from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Opcodes, Side, encode_side, sentence
 from hlo_passes.scheduler.page.lanes import lanes_of, rows_of
 from hlo_passes.scheduler.simulation.simulate import simulate
-from hlo_passes.scheduler.simulation.timeline import Span
+from hlo_passes.scheduler.simulation.timeline_data import Span
 from tests.modules import REPOSITORY
 from tests.scheduler.page.long_timelines import long_timeline
 from tests.scheduler.schedules import LATE, module, write_costs

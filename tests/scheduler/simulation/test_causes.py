@@ -7,7 +7,7 @@ import pytest
 import hlo_passes
 from hlo_passes import scheduler
 from hlo_passes.scheduler.estimators.table import TableEstimator
-from hlo_passes.scheduler.simulation.timeline import CollectiveRow, overlap_class
+from hlo_passes.scheduler.simulation.timeline_data import CollectiveRow, overlap_class
 
 HEADER = """HloModule m, is_scheduled=true, num_partitions=2
 

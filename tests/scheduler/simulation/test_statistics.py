@@ -19,7 +19,8 @@ from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency_hiding.statistics import WASTE_KINDS
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_with
-from hlo_passes.scheduler.simulation.timeline import COMPUTE_LANE, Timeline
+from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.simulation.timeline_data import COMPUTE_LANE
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.recordings import Recording, find_recordings
 from tests.scheduler.conformance.setting import setting_of
