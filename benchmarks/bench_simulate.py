@@ -18,7 +18,7 @@ from collections.abc import Callable
 
 import hlo_passes
 from benchmarks.modules import SHARED
-from hlo_passes.cli.files import read_module
+from hlo_passes.files import read_module
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.table import TableEstimator, read_costs
 from hlo_passes.scheduler.hardware.topology import Topology, topology_for

@@ -16,7 +16,7 @@ from typing import Any
 from playwright.sync_api import sync_playwright
 
 from hlo_passes import scheduler
-from hlo_passes.cli.files import read_module
+from hlo_passes.files import read_module
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.runtime.lower_file import lower_file
 from hlo_passes.scheduler.page.document import render_page

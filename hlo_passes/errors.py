@@ -11,6 +11,8 @@ docs/errors.md) and pickles.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 from hlo_passes.source import Location
@@ -132,3 +134,9 @@ class FalseChangeReportError(PassError):
     """A pass said `changed` and changed nothing, or the reverse."""
 
     default_code = "E003"
+
+
+def nearest(word: str, known: Iterable[str], prefix: str = "") -> str:
+    """'did you mean X?', the prefix before X; '' when no known word is near."""
+    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"did you mean {prefix}{near[0]}?" if near else ""

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import ml_dtypes  # noqa: F401  (gives NumPy the names of the types it lacks)
 import numpy as np
 
-from hlo_passes.cli.files import require_file, write_bytes
 from hlo_passes.errors import UsageError
+from hlo_passes.files import require_file, write_bytes
 from hlo_passes.runtime.dtypes import element_type_of, is_native, numpy_dtype
 
 

@@ -15,11 +15,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import check_outputs, read_module, require_file, write_text
-from hlo_passes.cli.module_form import check_form, module_contents
 from hlo_passes.errors import UsageError
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import check_outputs, read_module, require_file, write_text
 from hlo_passes.ir.module import Module
+from hlo_passes.module_form import check_form, module_contents
 
 #: How long a device waits for the others in a collective before the run counts as
 #: hung, and how long a run may take. Emulated devices share few cores: generous.

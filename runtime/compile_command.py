@@ -13,10 +13,10 @@ import json
 import sys
 from typing import Final
 
-import hlo_passes.cli.files as files
+import hlo_passes.files as files
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.module_form import check_form, module_contents
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.scheduler.commands import (
     add_estimator_arguments,
     check_estimator_arguments,

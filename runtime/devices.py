@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import jax
 
-from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.errors import HloError, UsageError
+from hlo_passes.exit_codes import ExitCode
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime import jax_private
 

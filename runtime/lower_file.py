@@ -18,10 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from hlo_passes.cli.files import require_file
-from hlo_passes.errors import HloError, UsageError
+from hlo_passes.errors import HloError, UsageError, nearest
+from hlo_passes.files import require_file
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.spec import nearest
 from hlo_passes.runtime.capture import lower
 from hlo_passes.runtime.devices import devices_for, emulate
 from hlo_passes.runtime.gpu_aot import device_count, gpu_devices

@@ -19,8 +19,8 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
+from hlo_passes.progress import tell
 from hlo_passes.runtime import deadlock
 from hlo_passes.runtime.devices import (
     RuntimeHostError,

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
 from hlo_passes.errors import HloError, UsageError
+from hlo_passes.exit_codes import ExitCode, exit_code_of
 from hlo_passes.runtime.arrays_file import (
     checksum,
     dtype_name,

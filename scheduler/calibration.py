@@ -23,8 +23,8 @@ from typing import Final
 
 import numpy as np
 
-from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
+from hlo_passes.files import read_text
 from hlo_passes.scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config

@@ -13,15 +13,15 @@ import sys
 from dataclasses import replace
 
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import (
+from hlo_passes.errors import UsageError
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import (
     check_outputs,
     read_module,
     require_file,
     write_bytes,
     write_text,
 )
-from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.calibration import (
     calibrate,

@@ -151,6 +151,19 @@ def test_only_the_reader_and_the_graph_touch_raw_attribute_text() -> None:
     assert not found
 
 
+def test_only_commands_import_the_command_line() -> None:
+    """What reads files, shows progress or suggests names is below it."""
+    modules = _modules()
+    for name, file in modules.items():
+        if name.startswith("hlo_passes.cli"):
+            continue
+        imported = {
+            other for other, _ in _imported(ast.parse(file.read_text()), modules)
+        }
+        if any(other.startswith("hlo_passes.cli") for other in imported):
+            assert "command" in file.stem or file.stem == "__main__", file
+
+
 def test_files_are_small() -> None:
     long = {
         str(f.relative_to(REPOSITORY)): n

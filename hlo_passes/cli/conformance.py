@@ -13,9 +13,9 @@ import sys
 from collections.abc import Sequence
 
 from hlo_passes.cli.command import Command
-from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.conformance.judge import Verdict, find_pairs, judge
 from hlo_passes.errors import UsageError
+from hlo_passes.exit_codes import ExitCode
 
 _COLUMNS = ("pass", "pairs", "equal", "changed by XLA", "differ", "seconds")
 

@@ -18,8 +18,8 @@ from typing import Any, Protocol
 
 from hlo_passes.analysis.module_diff import diff_modules
 from hlo_passes.cli.command import Command
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
 
 SCHEDULE_VIEWS = "hlo_passes.schedule_views"

@@ -11,8 +11,8 @@ import typing
 from typing import Any
 
 from hlo_passes.cli.command import Command
-from hlo_passes.cli.exit_codes import ExitCode
 from hlo_passes.errors import PipelineSpecError
+from hlo_passes.exit_codes import ExitCode
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass, pass_targets

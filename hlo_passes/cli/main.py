@@ -15,10 +15,9 @@ from absl import app, flags
 from absl.flags import argparse_flags
 
 from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
-from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
-from hlo_passes.cli.progress import tell
-from hlo_passes.errors import HloError
-from hlo_passes.passes.spec import nearest
+from hlo_passes.errors import HloError, nearest
+from hlo_passes.exit_codes import ExitCode, exit_code_of
+from hlo_passes.progress import tell
 
 #: Options of absl that no parser knows.
 _READ_BY_ABSL = frozenset({"--flagfile", "--undefok"})

@@ -7,15 +7,14 @@ import json
 import re
 
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import check_outputs, read_module, require_file, write_texts
-from hlo_passes.cli.module_form import check_form, module_contents
-from hlo_passes.cli.progress import show_progress, tell
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import UsageError, nearest
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import check_outputs, read_module, require_file, write_texts
 from hlo_passes.ir.module import Module
+from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline, PipelineResult
-from hlo_passes.passes.spec import nearest
+from hlo_passes.progress import show_progress, tell
 
 _TOPOLOGY = re.compile(r"[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*")
 

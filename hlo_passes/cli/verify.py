@@ -6,10 +6,10 @@ import argparse
 import sys
 
 from hlo_passes.cli.command import Command
-from hlo_passes.cli.exit_codes import ExitCode, exit_code_of
-from hlo_passes.cli.files import read_module
-from hlo_passes.cli.progress import tell
 from hlo_passes.errors import HloError
+from hlo_passes.exit_codes import ExitCode, exit_code_of
+from hlo_passes.files import read_module
+from hlo_passes.progress import tell
 from hlo_passes.verify.verifier import verify
 
 

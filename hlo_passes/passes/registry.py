@@ -11,9 +11,8 @@ import importlib
 import sys
 from dataclasses import dataclass
 
-from hlo_passes.errors import PipelineSpecError
+from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.passes.base import Pass
-from hlo_passes.passes.spec import nearest
 
 GROUP = "hlo_passes.passes"
 

@@ -17,11 +17,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_passes.errors import PipelineSpecError
+from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.registry import find_pass
-from hlo_passes.passes.spec import nearest, option_values
+from hlo_passes.passes.spec import option_values
 
 OptionTexts = tuple[tuple[str, str], ...]
 

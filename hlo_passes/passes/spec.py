@@ -10,13 +10,12 @@ collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import re
 import types
 import typing
 from dataclasses import dataclass
 
-from hlo_passes.errors import PipelineSpecError
+from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.source import SourceText
 
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9_-]*)\s*")
@@ -116,12 +115,6 @@ def _read_options(reader: _Reader) -> tuple[tuple[str, str], ...]:
             raise reader.fail("expected ',' or '}' behind an option")
     reader.at = _skip_blanks(text, reader.at + 1)
     return tuple(found.items())
-
-
-def nearest(word: str, known: typing.Iterable[str]) -> str:
-    """'did you mean X?', or '' when nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f"did you mean {near[0]}?" if near else ""
 
 
 def option_values(

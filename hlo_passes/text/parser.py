@@ -11,10 +11,9 @@ in a form that XLA itself would not print.
 
 from __future__ import annotations
 
-import difflib
 import re
 
-from hlo_passes.errors import ParseError
+from hlo_passes.errors import ParseError, nearest
 from hlo_passes.ir.attribute_text import read_attributes, skip_group, skip_string
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -232,8 +231,7 @@ class ModuleParser:
         """A hint with the most similar name; '' if no name is similar."""
         if len(known) > 20_000:
             return ""
-        near = difflib.get_close_matches(name, known, n=1)
-        return f"did you mean %{near[0]}?" if near else ""
+        return nearest(name, known, "%")
 
     # -- the single-instruction form ----------------------------------------
 

@@ -12,17 +12,17 @@ import sys
 from typing import TYPE_CHECKING
 
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import (
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import (
     check_outputs,
     read_module,
     require_file,
     write_text,
 )
-from hlo_passes.cli.module_form import check_form, module_contents
-from hlo_passes.cli.progress import tell
+from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.progress import tell
 
 if TYPE_CHECKING:
     from hlo_passes.runtime.bisect.search import Bisection

@@ -16,8 +16,8 @@ import sys
 import tempfile
 from typing import Any, Protocol
 
-from hlo_passes.cli.files import require_file
 from hlo_passes.errors import UsageError
+from hlo_passes.files import require_file
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
 

@@ -19,13 +19,12 @@ takes the arguments of `runtime.install`, and `target`, `topology` and `costs`.
 from __future__ import annotations
 
 import contextlib
-import difflib
 import os
 import pathlib
 import tomllib
 from typing import Any, Final
 
-from hlo_passes.errors import HloError, UsageError
+from hlo_passes.errors import HloError, UsageError, nearest
 from hlo_passes.passes.base import PassContext
 from hlo_passes.runtime.installation.install import Installation, install
 from hlo_passes.source import Location
@@ -125,11 +124,10 @@ def _installed(table: dict[str, Any], name: str, number: int) -> Installation:
 def _check_types(table: dict[str, Any], name: str, number: int) -> None:
     for key, value in table.items():
         if key not in _KEYS:
-            near = difflib.get_close_matches(key, _KEYS, 1)
             raise _refused(
                 name,
                 f"there is no key {key}",
-                f"did you mean {near[0]}?" if near else f"one of {', '.join(_KEYS)}",
+                nearest(key, _KEYS) or f"one of {', '.join(_KEYS)}",
             )
         types, words = _KEYS[key]
         # Exactly these: to Python, true is a number.

@@ -6,9 +6,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.spec import nearest
 from hlo_passes.scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,

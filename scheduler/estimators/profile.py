@@ -23,8 +23,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.analysis.call_graph import scheduled_computations
-from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
+from hlo_passes.files import read_file
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from hlo_passes.cli.files import read_file
 from hlo_passes.errors import UsageError
+from hlo_passes.files import read_file
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import LOW, is_send_or_recv, is_start

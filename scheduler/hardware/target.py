@@ -22,9 +22,8 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Final
 
-from hlo_passes.cli.files import read_text
-from hlo_passes.errors import UsageError
-from hlo_passes.passes.spec import nearest
+from hlo_passes.errors import UsageError, nearest
+from hlo_passes.files import read_text
 from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     integer,

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from hlo_passes.errors import UsageError
-from hlo_passes.passes.spec import nearest
+from hlo_passes.errors import UsageError, nearest
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.latency.durations import ticks_of_us

@@ -22,8 +22,8 @@ from typing import Final
 
 import numpy as np
 
-from hlo_passes.cli.files import read_text
 from hlo_passes.errors import UsageError
+from hlo_passes.files import read_text
 from hlo_passes.ir.replica_groups import ReplicaGroups
 from hlo_passes.ir.shapes import BITS
 from hlo_passes.scheduler.hardware.target import Target

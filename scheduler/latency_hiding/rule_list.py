@@ -15,8 +15,7 @@ import re
 from collections.abc import Sequence
 from typing import Final
 
-from hlo_passes.errors import UsageError
-from hlo_passes.passes.spec import nearest
+from hlo_passes.errors import UsageError, nearest
 from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.rules import RULES
 

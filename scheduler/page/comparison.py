@@ -7,9 +7,9 @@ import json
 import pathlib
 import sys
 
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import read_module, write_text
 from hlo_passes.errors import UsageError
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import read_module, write_text
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
 from hlo_passes.scheduler.schedule_diff import ScheduleDiff

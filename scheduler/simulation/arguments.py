@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.spec import nearest
 from hlo_passes.scheduler.commands import settings_of
 from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.hardware.topology import topology_for

@@ -16,8 +16,8 @@ import sys
 from typing import Final
 
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import check_outputs, read_module, write_text
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.scheduler.commands import (
     add_estimator_arguments,

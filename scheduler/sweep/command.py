@@ -11,15 +11,15 @@ import json
 import sys
 
 from hlo_passes.cli.command import positive
-from hlo_passes.cli.exit_codes import ExitCode
-from hlo_passes.cli.files import write_bytes
 from hlo_passes.errors import UsageError
+from hlo_passes.exit_codes import ExitCode
+from hlo_passes.files import write_bytes
 from hlo_passes.ir.module import Module
+from hlo_passes.progress import with_progress
 from hlo_passes.scheduler.plots import plot_format
 from hlo_passes.scheduler.simulation.arguments import simulate_arguments
 from hlo_passes.scheduler.sweep.options import count_of, parse_sweep
 from hlo_passes.scheduler.sweep.plot import plot_sweep
-from hlo_passes.scheduler.sweep.progress import with_progress
 from hlo_passes.scheduler.sweep.report import SweepReport
 from hlo_passes.scheduler.sweep.run import Sweep, run_sweep
 

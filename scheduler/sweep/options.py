@@ -23,12 +23,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import UsageError, nearest
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass
 from hlo_passes.passes.sequence import PassSequence, all_options
-from hlo_passes.passes.spec import Step, nearest, parse_steps
+from hlo_passes.passes.spec import Step, parse_steps
 
 #: The simulator, named as if it were a pass, and its options.
 SIMULATOR: Final = "simulate"

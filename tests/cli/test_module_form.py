@@ -8,9 +8,9 @@ import pathlib
 import pytest
 
 from hlo_passes import Module, parse
-from hlo_passes.cli.files import read_module
 from hlo_passes.cli.main import main
-from hlo_passes.cli.module_form import form_of, module_contents
+from hlo_passes.files import read_module
+from hlo_passes.module_form import form_of, module_contents
 
 MODULE = """HloModule t, num_partitions=2
 

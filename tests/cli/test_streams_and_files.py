@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hlo_passes.cli import files
+from hlo_passes import files
 from hlo_passes.cli.main import main
 from hlo_passes.errors import UsageError
 

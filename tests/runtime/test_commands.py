@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from hlo_passes import runtime
-from hlo_passes.cli.exit_codes import exit_code_of
-from hlo_passes.cli.files import read_module
 from hlo_passes.errors import HloError, UsageError, VerificationError
+from hlo_passes.exit_codes import exit_code_of
+from hlo_passes.files import read_module
 from hlo_passes.runtime.arrays_file import read_arrays
 from hlo_passes.runtime.commands import LOWER, RUN
 from hlo_passes.runtime.lower_file import read_program

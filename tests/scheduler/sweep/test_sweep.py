@@ -115,7 +115,7 @@ def test_usage_errors(files, capsys, words, code) -> None:
 
 
 def test_without_rich_progress_is_plain_lines(monkeypatch, capsys) -> None:
-    progress = importlib.import_module("hlo_passes.scheduler.sweep.progress")
+    progress = importlib.import_module("hlo_passes.progress")
     clock = iter([0.0, 0.5, 1.5, 1.6, 9.0])
     monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
     assert list(progress.with_progress("abcd", 4, "sweep")) == list("abcd")

@@ -1,18 +1,41 @@
-"""Progress on stderr for long work: a bar if rich is installed, otherwise lines."""
+"""What is reported on stderr, above all the progress of what takes over a second.
+
+tell("...")                             any text
+show_progress("scheduling %main ...")   a line that replaces the one before
+for item in with_progress(items, total, "simulating"): ...
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from typing import Any, TypeVar
-
-from hlo_passes.cli.progress import tell
+from typing import Any, Final, TypeVar
 
 _Item = TypeVar("_Item")
+_ERASE_LINE: Final = "\r\033[K"
 #: Seconds between two lines when there is no bar.
-_QUIET_S = 1.0
+_QUIET_S: Final = 1.0
+
+
+def tell(text: str) -> None:
+    """Write on stderr; if nobody reads it any more, continue without."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except OSError:
+        # The buffered text would fail again at every write, and at the end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stderr.fileno())
+
+
+def show_progress(line: str) -> None:
+    """Show a line; on a terminal it replaces the one before; '' clears it."""
+    if sys.stderr.isatty():
+        tell(_ERASE_LINE + line)
+    elif line:
+        tell(line + "\n")
 
 
 def with_progress(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:

@@ -19,10 +19,9 @@ import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 
-from hlo_passes.cli.module_form import PROTO, STABLEHLO, form_of
-from hlo_passes.errors import ParseError, UsageError
+from hlo_passes.errors import ParseError, UsageError, nearest
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.spec import nearest
+from hlo_passes.module_form import PROTO, STABLEHLO, form_of
 from hlo_passes.source import Location, SourceText
 from hlo_passes.text.reader import parse
 
