@@ -10,68 +10,50 @@ import functools
 import importlib
 import sys
 from dataclasses import dataclass
+from typing import Final
 
 from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.passes.base import Pass
 
 GROUP = "hlo_passes.passes"
 
-#: Name -> module:class. Classes are imported when asked for.
-PASSES: dict[str, str] = {
-    name: f"hlo_passes.passes.{target}"
-    for name, target in {
-        "async-collective-annotator": (
-            "async_collective_annotator:AsyncCollectiveAnnotator"
-        ),
-        "async-collective-creator": "async_collective_creator:AsyncCollectiveCreator",
-        "async-stream-attribute-wrapper": (
-            "async_stream_attribute_wrapper:AsyncStreamAttributeWrapper"
-        ),
-        "collective-permute-combiner": (
-            "collective_permute_combiner:CollectivePermuteCombiner"
-        ),
-        "collective-permute-splitter": (
-            "collective_permute_splitter:CollectivePermuteSplitter"
-        ),
-        "collectives-schedule-linearizer": (
-            "collectives_schedule_linearizer:CollectivesScheduleLinearizer"
-        ),
-        "convert-async-collectives-to-sync": (
-            "convert_async_collectives_to_sync:ConvertAsyncCollectivesToSync"
-        ),
-        "explicit-collectives-group-async-wrapper": (
-            "explicit_collectives_group_async_wrapper:"
-            "ExplicitCollectivesGroupAsyncWrapper"
-        ),
-        "explicit-stream-annotation-async-wrapper": (
-            "explicit_stream_annotation_async_wrapper:"
-            "ExplicitStreamAnnotationAsyncWrapper"
-        ),
-        "gpu-all-gather-combiner": "gpu_all_gather_combiner:GpuAllGatherCombiner",
-        "gpu-all-reduce-combiner": "gpu_all_reduce_combiner:GpuAllReduceCombiner",
-        "gpu-convert-async-collectives-to-sync": (
-            "convert_async_collectives_to_sync:GpuConvertAsyncCollectivesToSync"
-        ),
-        "gpu-reduce-scatter-combiner": (
-            "gpu_reduce_scatter_combiner:GpuReduceScatterCombiner"
-        ),
-        "hlo-cse": "hlo_cse:HloCse",
-        "hlo-dce": "hlo_dce:HloDce",
-        "latency-hiding-scheduler-preparation": (
-            "latency_hiding_scheduler_preparation:LatencyHidingSchedulerPreparation"
-        ),
-        "legalize-scheduling-annotations": (
-            "legalize_scheduling_annotations:LegalizeSchedulingAnnotations"
-        ),
-        "scheduling-instruction-annotator": (
-            "scheduling_instruction_annotator:SchedulingInstructionAnnotator"
-        ),
-        "stream-attribute-annotator": (
-            "stream_attribute_annotator:StreamAttributeAnnotator"
-        ),
-        "tuple-simplifier": "tuple_simplifier:TupleSimplifier",
-    }.items()
+_NAMES: Final = (
+    "async-collective-annotator",
+    "async-collective-creator",
+    "async-stream-attribute-wrapper",
+    "collective-permute-combiner",
+    "collective-permute-splitter",
+    "collectives-schedule-linearizer",
+    "convert-async-collectives-to-sync",
+    "explicit-collectives-group-async-wrapper",
+    "explicit-stream-annotation-async-wrapper",
+    "gpu-all-gather-combiner",
+    "gpu-all-reduce-combiner",
+    "gpu-convert-async-collectives-to-sync",
+    "gpu-reduce-scatter-combiner",
+    "hlo-cse",
+    "hlo-dce",
+    "latency-hiding-scheduler-preparation",
+    "legalize-scheduling-annotations",
+    "scheduling-instruction-annotator",
+    "stream-attribute-annotator",
+    "tuple-simplifier",
+)
+#: Passes that share a file with another: name -> module.
+_ELSEWHERE: Final = {
+    "gpu-convert-async-collectives-to-sync": "convert_async_collectives_to_sync"
 }
+
+
+def _target(name: str) -> str:
+    """`hlo-dce` -> `hlo_passes.passes.hlo_dce:HloDce`."""
+    module = _ELSEWHERE.get(name, name.replace("-", "_"))
+    words = "".join(word.capitalize() for word in name.split("-"))
+    return f"hlo_passes.passes.{module}:{words}"
+
+
+#: Name -> module:class. A class is imported when it is asked for.
+PASSES: Final = {name: _target(name) for name in _NAMES}
 
 
 def pass_targets() -> dict[str, str]:
