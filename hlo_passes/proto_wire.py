@@ -9,6 +9,7 @@ value that nobody asks for.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
@@ -16,8 +17,8 @@ from hlo_passes.errors import ParseError
 from hlo_passes.source import Location
 
 VARINT: Final = 0
-_FIXED_64, LENGTH_DELIMITED, _FIXED_32 = 1, 2, 5
-_FIXED_BYTES: Final = {_FIXED_64: 8, _FIXED_32: 4}
+FIXED_64, LENGTH_DELIMITED, _FIXED_32 = 1, 2, 5
+_FIXED_BYTES: Final = {FIXED_64: 8, _FIXED_32: 4}
 _UINT64: Final = (1 << 64) - 1
 #: The varints of one byte.
 _SHORT: Final = tuple(bytes([number]) for number in range(0x80))
@@ -136,6 +137,14 @@ def numbers(data: bytes, found: Iterable[Field]) -> list[int]:
     return values
 
 
+def double(data: bytes, field: Field) -> float:
+    """The value of a field that holds a double; ValueError for one that does not."""
+    if field.wire_type != FIXED_64:
+        msg = f"field {field.number} does not hold a double"
+        raise ValueError(msg)
+    return struct.unpack_from("<d", data, field.value)[0]
+
+
 def encoded_varint(number: int) -> bytes:
     """An integer as a varint; negative ones as 64-bit two's complement."""
     if 0 <= number < len(_SHORT):
@@ -160,6 +169,11 @@ def bytes_field(number: int, value: bytes) -> bytes:
     """A field that holds bytes, a string or a message."""
     key = encoded_varint(number << 3 | LENGTH_DELIMITED)
     return key + encoded_varint(len(value)) + value
+
+
+def double_field(number: int, value: float) -> bytes:
+    """A field that holds a double, also for 0."""
+    return encoded_varint(number << 3 | FIXED_64) + struct.pack("<d", value)
 
 
 def packed_field(number: int, values: Iterable[int]) -> bytes:

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import math
 import re
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes import proto_wire as wire
 from hlo_passes.analysis.call_graph import scheduled_computations
-from hlo_passes.errors import UsageError
+from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.files import read_file
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -50,8 +50,6 @@ TEXT_SUFFIX: Final = ".pbtxt"
 BINARY_SUFFIX: Final = ".pb"
 _REMAT: Final = re.compile(r"\.remat\d*$")
 _FINGERPRINT: Final = "::"
-#: Wire types of protocol buffers.
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,11 @@ class Profile:
         """The binary form."""
         out = bytearray()
         for name, us in self.costs.items():
-            out += _field(1, _string(1, name) + _double(2, us))
+            row = _string(1, name) + wire.double_field(2, us)
+            out += wire.bytes_field(1, row)
         for (source, target), us in self.latencies.items():
-            out += _field(2, _string(1, source) + _string(2, target) + _double(3, us))
+            row = _string(1, source) + _string(2, target) + wire.double_field(3, us)
+            out += wire.bytes_field(2, row)
         return bytes(out)
 
 
@@ -264,84 +264,32 @@ def _from_binary(data: bytes) -> Profile | None:
     costs: dict[str, float] = {}
     latencies: dict[tuple[str, str], float] = {}
     try:
-        for number, value in _fields(data):
-            if number == 1 and isinstance(value, bytes):
-                row = dict(_fields(value))
-                costs[_text(row.get(1))] = float(row.get(2, 0.0))  # type: ignore[arg-type]
-            elif number == 2 and isinstance(value, bytes):
-                row = dict(_fields(value))
-                key = (_text(row.get(1)), _text(row.get(2)))
-                latencies[key] = float(row.get(3, 0.0))  # type: ignore[arg-type]
+        for message in wire.fields(data):
+            if message.wire_type != wire.LENGTH_DELIMITED:
+                return None
+            row = {f.number: f for f in wire.fields(data, message.value, message.end)}
+            if message.number == 1:
+                costs[_text(data, row.get(1))] = _us(data, row.get(2))
+            elif message.number == 2:
+                pair = (_text(data, row.get(1)), _text(data, row.get(2)))
+                latencies[pair] = _us(data, row.get(3))
             else:
                 return None
-    except (ValueError, struct.error, IndexError, TypeError):
+    except (ParseError, ValueError):
         return None
     return Profile(costs, latencies)
 
 
-def _text(value: object) -> str:
-    return value.decode() if isinstance(value, bytes) else ""
+def _text(data: bytes, found: wire.Field | None) -> str:
+    return data[found.value : found.end].decode() if found else ""
 
 
-def _fields(data: bytes) -> Iterator[tuple[int, bytes | float]]:
-    at = 0
-    while at < len(data):
-        tag, at = _read_varint(data, at)
-        number, kind = tag >> 3, tag & 7
-        if kind == _BYTES:
-            size, at = _read_varint(data, at)
-            if at + size > len(data):
-                msg = "a field runs over the end"
-                raise ValueError(msg)
-            yield number, data[at : at + size]
-            at += size
-        elif kind == _FIXED64:
-            yield number, struct.unpack_from("<d", data, at)[0]
-            at += 8
-        elif kind == _VARINT:
-            value, at = _read_varint(data, at)
-            yield number, float(value)
-        elif kind == _FIXED32:
-            yield number, struct.unpack_from("<f", data, at)[0]
-            at += 4
-        else:
-            msg = f"unknown wire type {kind}"
-            raise ValueError(msg)
-
-
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        if not byte & 0x80:
-            return value, at
-        shift += 7
-        if shift > 63:
-            msg = "a number of more than 64 bits"
-            raise ValueError(msg)
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _field(number: int, payload: bytes) -> bytes:
-    return _varint(number << 3 | _BYTES) + _varint(len(payload)) + payload
+def _us(data: bytes, found: wire.Field | None) -> float:
+    return wire.double(data, found) if found else 0.0
 
 
 def _string(number: int, text: str) -> bytes:
-    return _field(number, text.encode())
-
-
-def _double(number: int, value: float) -> bytes:
-    return _varint(number << 3 | _FIXED64) + struct.pack("<d", value)
+    return wire.bytes_field(number, text.encode())
 
 
 def _quoted(text: str) -> str:
