@@ -65,11 +65,6 @@ class TileSharding:
     shard_group: tuple[str, int] | None = None
     metadata: tuple[Metadata, ...] = ()
 
-    @property
-    def is_replicated(self) -> bool:
-        """Whether every device has all of it."""
-        return self.kind == "replicated"
-
     def to_text(self) -> str:
         """The braces as XLA prints them."""
         parts = [self._kind_text()]
@@ -175,8 +170,6 @@ class TupleSharding:
 
 
 Sharding = TileSharding | MeshSharding | TupleSharding
-
-REPLICATED: Final = TileSharding("replicated")
 
 
 def for_shape(sharding: Sharding, shape: Shape) -> Sharding:

@@ -69,7 +69,6 @@ class Anchor:
 #: Makes one instruction of a batch and replaces the members; returns what it made, in
 #: the order made, the combined instruction first.
 Builder = Callable[[Sequence[Instruction], Anchor], list[Instruction]]
-KeyOf = Callable[[Instruction], Hashable]
 
 
 def combine_by_key(

@@ -50,7 +50,6 @@ class HeapSimulation:
         """
         self._buffers = buffers
         self._flow = buffers.flow
-        self._bytes_of = bytes_of
         self._ranges = live_ranges(buffers, blocks)
         self._values = self._values_by_buffer()
         self._group_bytes = {
