@@ -22,6 +22,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
+from hlo_passes.runtime import workers
+
 #: For one test on all its hosts; starting JAX takes seconds on a busy machine.
 _TIME_LIMIT_SECONDS: Final = 300
 #: For the others, once one has stopped before its test came to a good end.
@@ -111,7 +113,7 @@ class _Process:
             return None
         if said is not None and code in _RAN:
             return HostEnd(said, said.outcome, self._output())
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+        how = workers.how_it_ended(code)
         when = "before" if said is None else "behind"
         return HostEnd(Verdict(FAILED), f"{how} {when} the test's end", self._output())
 
@@ -120,15 +122,10 @@ class _Process:
         end = self.end()
         if end is not None:
             return end
-        self.kill()
+        workers.end(self.popen)
         # It may have said so already, and have waited for others to leave with it.
         known = verdict.outcome if verdict == self.said() else how
         return HostEnd(verdict, known, self._output())
-
-    def kill(self) -> None:
-        if self.popen.poll() is None:
-            self.popen.kill()
-            self.popen.wait()
 
     def stopped_early(self) -> bool:
         """Whether the others may wait for it in vain."""
@@ -205,7 +202,7 @@ def run_on_hosts(
             return _watch(processes, grace_seconds, time_limit_seconds)
         finally:
             for process in processes:
-                process.kill()
+                workers.end(process.popen)
 
 
 def _watch(

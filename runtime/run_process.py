@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from hlo_passes.errors import HloError
 from hlo_passes.progress import tell
-from hlo_passes.runtime import deadlock
+from hlo_passes.runtime import deadlock, workers
 from hlo_passes.runtime.devices import (
     RuntimeHostError,
     device_count_flag,
@@ -132,7 +132,7 @@ def _start(
     request: Request,
     timeout_seconds: int,
     time_limit_seconds: int,
-    environment: dict[str, str],
+    log_environment: dict[str, str],
 ) -> tuple[int, str]:
     folder = pathlib.Path(request.answer).parent
     request_path = folder / "request.json"
@@ -140,32 +140,20 @@ def _start(
     flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
     count = request.topology[0] * request.topology[1]
     xla_flags = f"{flags} {device_count_flag(count)} {deadlock.flags(timeout_seconds)}"
-    package = str(pathlib.Path(__file__).resolve().parent.parent)
-    path = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH")) if p)
     log_path = folder / "log"
     with log_path.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "hlo_passes.runtime.run_worker", str(request_path)],
-            env={
-                **os.environ,
-                **environment,
-                "XLA_FLAGS": xla_flags.strip(),
-                "JAX_PLATFORMS": "cpu",
-                "PYTHONPATH": path,
-            },
+            env=workers.environment(
+                **log_environment, XLA_FLAGS=xla_flags.strip(), JAX_PLATFORMS="cpu"
+            ),
             # Nothing is ever written: its end tells the worker that we are gone.
             stdin=subprocess.PIPE,
             stdout=log,
             stderr=log,
         )
-        try:
+        with workers.ended(process):
             code = _wait(process, request, time_limit_seconds)
-        finally:
-            if process.poll() is None:
-                process.kill()
-                process.wait()
-            if process.stdin is not None:
-                process.stdin.close()
     return code, log_path.read_text(errors="replace")
 
 
@@ -191,5 +179,5 @@ def _last_words(code: int, log: str) -> str:
     lines = [line for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line[:1] == "F" or "Error" in line]
     last = (errors or lines or ["it said nothing"])[-1].strip()
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+    how = workers.how_it_ended(code)
     return f"the process that ran the module {how}: {last[:300]}"

@@ -8,7 +8,6 @@ CrashOracle    nothing more is asked: only a pass that fails is bad
 from __future__ import annotations
 
 import json
-import os
 import pathlib
 import select
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from hlo_passes.errors import UsageError
 from hlo_passes.files import require_file
 from hlo_passes.ir.module import Module
+from hlo_passes.runtime import workers
 from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
 
 #: Exit code of a script that cannot tell, as for `git bisect run`.
@@ -121,13 +121,8 @@ class RunOracle:
     def close(self) -> None:
         """End the worker."""
         worker, self._worker = self._worker, None
-        if worker is None:
-            return
-        worker.kill()
-        worker.wait()
-        for stream in (worker.stdin, worker.stdout):
-            if stream is not None:
-                stream.close()
+        if worker is not None:
+            workers.end(worker)
 
     def _started(self) -> subprocess.Popen[str]:
         if self._worker is None:
@@ -140,7 +135,7 @@ class RunOracle:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 text=True,
-                env=_environment(),
+                env=workers.environment(),
             )  # fmt: skip
             if self._answer(self._worker, _START_SECONDS) is None:
                 self.close()
@@ -166,12 +161,6 @@ class RunOracle:
         hung = worker is not None and worker.poll() is None
         self.close()
         return bad("it does not end" if hung else "it ends the process that runs it")
-
-
-def _environment() -> dict[str, str]:
-    root = str(pathlib.Path(__file__).resolve().parents[2])
-    known = os.environ.get("PYTHONPATH", "")
-    return {**os.environ, "PYTHONPATH": f"{root}:{known}" if known else root}
 
 
 def _written(folder: pathlib.Path, *, after: Module, before: Module) -> list[str]:

@@ -1,0 +1,55 @@
+"""Processes that this one starts: they find this package, and never outlive it.
+
+process = subprocess.Popen([sys.executable, "-m", ...], env=environment())
+with ended(process):
+    ...                      killed if it still runs, its streams closed
+how_it_ended(-9)             was ended by signal 9
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pathlib
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import hlo_passes
+
+
+def environment(**others: str) -> dict[str, str]:
+    """This process's environment, in which Python finds this package; and others."""
+    (package, *_) = hlo_passes.__path__
+    folders = (str(pathlib.Path(package).parent), os.environ.get("PYTHONPATH"))
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
+        **others,
+    }
+
+
+def end(process: subprocess.Popen[Any]) -> None:
+    """Kill a process unless it has ended, wait for that, and close its streams."""
+    if process.poll() is None:
+        process.kill()
+        process.wait()
+    for stream in (process.stdin, process.stdout, process.stderr):
+        if stream is not None:
+            # What was not written yet has no reader any more.
+            with contextlib.suppress(BrokenPipeError):
+                stream.close()
+
+
+@contextlib.contextmanager
+def ended(process: subprocess.Popen[Any]) -> Iterator[None]:
+    """Within, a process may run; `end` it afterwards, whatever happens."""
+    try:
+        yield
+    finally:
+        end(process)
+
+
+def how_it_ended(code: int) -> str:
+    """The exit status of a process in words, as the end of a sentence."""
+    return f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
