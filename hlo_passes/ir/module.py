@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.header_values import Alias, parse_input_output_alias
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.source import SourceText
@@ -132,6 +133,12 @@ class Module:
     def num_partitions(self) -> int:
         """Number of partitions, 1 unless the header says otherwise."""
         return int(self._attributes.get("num_partitions", "1"))
+
+    @property
+    def input_output_aliases(self) -> tuple[Alias, ...]:
+        """Typed `input_output_alias`: donated parameters, by the part of the result."""
+        text = self._attributes.get("input_output_alias")
+        return parse_input_output_alias(text).aliases if text else ()
 
     @property
     def instruction_count(self) -> int:

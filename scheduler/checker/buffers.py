@@ -20,7 +20,6 @@ from typing import Final
 
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.header_values import parse_input_output_alias
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
@@ -250,12 +249,9 @@ class Buffers:
             self._bind(callee, operands, bound)
 
     def _read_header(self) -> None:
-        text = self.module.attributes.get("input_output_alias")
-        if not text:
-            return
         entry = self.module.entry
         parameters = entry.parameters
-        for alias in parse_input_output_alias(text).aliases:
+        for alias in self.module.input_output_aliases:
             self._share(
                 entry.root, alias.output, parameters[alias.parameter], alias.path
             )

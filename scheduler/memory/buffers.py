@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.header_values import parse_input_output_alias
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 from hlo_passes.scheduler.memory.dataflow import Dataflow, ValueRanks, build_dataflow
 from hlo_passes.scheduler.memory.in_place import IN_PLACE_OPCODES, in_place_pairs
@@ -181,11 +180,8 @@ def _in_place_values(flow: Dataflow) -> Iterator[tuple[int, int]]:
 
 def _donated_values(flow: Dataflow) -> Iterator[tuple[int, int]]:
     module = flow.reached.module
-    text = module.attributes.get("input_output_alias")
-    if text is None:
-        return
     parameters = module.entry.parameters
-    for alias in parse_input_output_alias(text).aliases:
+    for alias in module.input_output_aliases:
         result = flow.position(module.entry.root, alias.output)
         donor = flow.position(parameters[alias.parameter], alias.path)
         yield flow.value[result], flow.value[donor]

@@ -16,7 +16,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.header_values import parse_input_output_alias
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers
 
@@ -188,11 +187,7 @@ def _read_only_parameters(buffers: Buffers) -> list[int]:
     """Values of the entry's parameters that no result takes over."""
     flow = buffers.flow
     module = flow.reached.module
-    text = module.attributes.get("input_output_alias")
-    aliased = {
-        (alias.parameter, alias.path)
-        for alias in (parse_input_output_alias(text).aliases if text else ())
-    }
+    aliased = {(alias.parameter, alias.path) for alias in module.input_output_aliases}
     return [
         flow.start[flow.reached.number[parameter]] + k
         for parameter in module.entry.parameters

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.header_values import parse_input_output_alias
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
 if TYPE_CHECKING:
@@ -33,13 +32,11 @@ def entry_bytes(module: Module) -> int:
     result = module.entry.root.shape
     total = sum(device_bytes(p.shape) for p in module.entry.parameters)
     total += device_bytes(result)
-    text = module.attributes.get("input_output_alias")
-    if text is not None:
-        parts = parts_of(result)
-        for alias in parse_input_output_alias(text).aliases:
-            k = parts.offsets[alias.output]
-            if parts.is_default_space[k]:
-                total -= parts.sizes_bytes[k]
+    parts = parts_of(result)
+    for alias in module.input_output_aliases:
+        k = parts.offsets[alias.output]
+        if parts.is_default_space[k]:
+            total -= parts.sizes_bytes[k]
     return total
 
 
