@@ -5,6 +5,9 @@
 
 Nothing here knows what a field means; `proto_edit.py` does. Reading cuts, it copies no
 value that nobody asks for.
+
+It is written by hand on purpose: no package carries XLA's schema, and the bytes of
+fields that nobody changed must stay as they are, unknown ones included.
 """
 
 from __future__ import annotations

@@ -7,7 +7,8 @@
 A line of any other form (no `%`, shapes before operands, comments, an instruction over
 several lines, nested operands ...) sends its computation to the complete parser in
 `text/parser.py`, which also finds the place of every error. Both readers make the same
-module of what this one accepts; tests compare them.
+module of what this one accepts; tests compare them. There are two on purpose: this one
+is fast, the other knows the whole grammar and the place of every error.
 """
 
 from __future__ import annotations

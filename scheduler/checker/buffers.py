@@ -10,6 +10,9 @@ numbers: places joined in the first hold one value (it is forwarded from one to 
 other), those joined in the second as well lie in one buffer (loops, branches, what is
 updated in place, parameters given for results).
 
+It doubles `memory/buffers.py` on purpose: a judge that shares code with what it judges
+shares its mistakes.
+
 Source: openxla/xla `hlo_dataflow_analysis.cc`, `hlo_alias_analysis.cc`.
 """
 

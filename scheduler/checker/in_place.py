@@ -6,6 +6,9 @@
     fusion(...) ending in such an update of a parameter
     custom-call(...), output_to_operand_aliasing={...}
 
+It doubles `memory/in_place.py` on purpose: a judge that shares code with what it judges
+shares its mistakes.
+
 Source: openxla/xla `hlo_dataflow_analysis.cc`, `alias_info.cc`,
 GetInPlaceInputOutputPairs.
 """

@@ -10,6 +10,9 @@ same result it is there from the top. Parameters
 of the entry are free (a limit already leaves them out), a result that nobody uses takes
 nothing, and nothing fragments: what XLA's scheduler calls the memory pressure peak.
 
+It doubles `memory/pressure.py` on purpose: a judge that shares code with what it judges
+shares its mistakes.
+
 Source: openxla/xla `latency_hiding_scheduler.cc`, MemoryPressureTracker.
 """
 
