@@ -12,14 +12,11 @@ from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.errors import PipelineSpecError
+from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    has_gpu_config,
-    set_collective_fields,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_collective_fields
 
 #: Names of the flag's kinds, XLA's spelling: 'ALLREDUCE' for all-reduce.
 KINDS: Final = {kind.replace("-", "").upper(): kind for kind in SYNC_COLLECTIVES}

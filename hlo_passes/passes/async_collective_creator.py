@@ -23,6 +23,7 @@ from typing import ClassVar
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.frontend_flags import is_flag_set
 from hlo_passes.ir.attribute_values import in_print_order
+from hlo_passes.ir.gpu_config import is_collective_fusion
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import ROWS, SYNC_COLLECTIVES
@@ -35,7 +36,7 @@ from hlo_passes.passes.async_wrapping import (
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease, is_collective_fusion
+from hlo_passes.passes.gpu_backend_config import JaxRelease
 
 #: What both halves of a native pair take over from the collective.
 _NATIVE_DESCRIPTION = (*DESCRIPTION, "statistics")

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.ir.gpu_config import operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import facts
@@ -25,11 +26,7 @@ from hlo_passes.passes.async_wrapping import (
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    operation_queue_id,
-    set_force_earliest_schedule,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
 
 #: Thread of computations that run beside the main one.
 PARALLEL_THREAD: Final = "parallel"

@@ -19,10 +19,10 @@ from hlo_passes.analysis.reachability import reaches
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import is_convolution_fusion
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import is_convolution_fusion
 
 #: Custom calls into cuDNN's convolutions.
 #: Source: openxla/xla `xla/service/gpu/cublas_cudnn.cc`.

@@ -20,17 +20,13 @@ from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import has_gpu_config, is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import FrontendAttributes
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    collective_config,
-    has_gpu_config,
-    set_collective_fields,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_collective_fields
 
 #: What the GPU's pass does not count as work beside a collective.
 _IDLE_ON_GPU: Final = frozenset(
@@ -160,8 +156,8 @@ def unoverlapped_pairs(
             and instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
         )
         if is_collective and role == "start":
-            is_marked = marked_too and collective_config(instruction).get("is_sync")
-            (marked if is_marked is True else flying)[instruction] = None
+            is_marked = marked_too and is_marked_sync(instruction)
+            (marked if is_marked else flying)[instruction] = None
         elif is_collective:
             start = instruction.operands[0]
             if start in flying or start in marked:

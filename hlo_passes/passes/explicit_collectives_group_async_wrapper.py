@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.async_wrapping import (
@@ -27,11 +28,7 @@ from hlo_passes.passes.explicit_stream_annotation_async_wrapper import (
     GROUP_ANNOTATION,
     printed_release,
 )
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    has_gpu_config,
-    set_force_earliest_schedule,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
 
 #: Marks a call whose collectives are launched as one.
 #: Source: openxla/xla `xla/side_effect_util.h`.

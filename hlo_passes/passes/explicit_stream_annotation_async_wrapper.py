@@ -20,6 +20,7 @@ from typing import ClassVar, Final
 from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.async_stream_attribute_wrapper import PARALLEL_THREAD
@@ -31,11 +32,7 @@ from hlo_passes.passes.async_wrapping import (
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    has_gpu_config,
-    set_force_earliest_schedule,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
 
 #: Frontend attribute with a stream's number, or 'collective'.
 #: Source: openxla/xla `xla/side_effect_util.h`; likewise the next.

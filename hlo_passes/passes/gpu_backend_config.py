@@ -1,4 +1,4 @@
-"""The GPU back end's JSON behind an instruction, written as XLA writes it.
+"""The GPU back end's JSON of an instruction, written as XLA writes it.
 
     backend_config={"operation_queue_id":"0","collective_backend_config":{"is_sync":
     true,...},"force_earliest_schedule":false,"reification_cost":[],"device_type":...}
@@ -6,6 +6,7 @@
 XLA reads the JSON into a message and prints all its plain fields; so setting one field
 of a config that was not there writes the others too. The XLA of jax 0.10 prints fields
 in order of declaration, that of jax 0.12 in alphabetical order.
+`ir/gpu_config.py` reads it.
 
 Source: openxla/xla `xla/service/gpu/backend_configs.proto`; field lists and defaults as
 the two releases print them.
@@ -16,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, Literal
 
+from hlo_passes.ir.gpu_config import collective_config, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import BackendConfig
 
@@ -23,12 +25,6 @@ from hlo_passes.ir.metadata import BackendConfig
 JaxRelease = Literal["0.10", "0.12"]
 
 _COLLECTIVE: Final = "collective_backend_config"
-_FUSION: Final = "fusion_backend_config"
-#: Kind of a fusion whose kernel communicates by itself.
-#: Source: openxla/xla `xla/service/gpu/ir_emission_utils.h`.
-_COLLECTIVE_KERNEL: Final = "__triton_collective"
-#: Kind of a fusion that cuDNN runs: convolutions. Source: `cublas_cudnn.cc` there.
-_CUDNN_KERNEL: Final = "__cudnn$fusion"
 #: Fields that are always printed, with their defaults; `None` marks where those go that
 #: are printed only when set.
 _OUTER: Final[dict[str, Any]] = {
@@ -56,46 +52,6 @@ _INNER: Final[dict[JaxRelease, dict[str, Any]]] = {
         "kernel_strategy": "KERNEL_STRATEGY_DEFAULT",
     },
 }
-
-
-def has_gpu_config(instruction: Instruction) -> bool:
-    """Whether there is no config, or one that is a JSON dict."""
-    config = instruction.backend_config
-    return config is None or (config.is_json_dict and isinstance(config.json(), dict))
-
-
-def collective_config(instruction: Instruction) -> Mapping[str, Any]:
-    """The `collective_backend_config` as it stands; empty where there is none."""
-    found = _outer(instruction).get(_COLLECTIVE, {})
-    return found if isinstance(found, dict) else {}
-
-
-def operation_queue_id(instruction: Instruction) -> int:
-    """The `operation_queue_id` as it stands; 0 (the default queue) without one."""
-    if "operation_queue_id" not in instruction.attributes.get("backend_config", ""):
-        return 0
-    found = _outer(instruction).get("operation_queue_id", 0)
-    return int(found) if str(found).isdecimal() else 0
-
-
-def custom_fusion_kind(instruction: Instruction) -> str:
-    """What a fusion of kind `kCustom` says it is: '__triton_gemm'; '' otherwise."""
-    if instruction.opcode != "fusion":
-        return ""
-    if instruction.attributes.get("kind") != "kCustom":
-        return ""
-    found = _outer(instruction).get(_FUSION, {})
-    return str(found.get("kind", "")) if isinstance(found, dict) else ""
-
-
-def is_collective_fusion(instruction: Instruction) -> bool:
-    """Whether it is a custom fusion around a collective, run as one kernel."""
-    return custom_fusion_kind(instruction) == _COLLECTIVE_KERNEL
-
-
-def is_convolution_fusion(instruction: Instruction) -> bool:
-    """Whether it is a custom fusion that cuDNN runs."""
-    return custom_fusion_kind(instruction) == _CUDNN_KERNEL
 
 
 def set_collective_fields(
@@ -135,7 +91,7 @@ def _write(
     instruction: Instruction, release: JaxRelease, values: Mapping[str, Any]
 ) -> None:
     """Set fields of the whole config, and print it as XLA prints a message."""
-    outer = {**_outer(instruction), **values}
+    outer = {**gpu_config(instruction), **values}
     written: dict[str, Any] = {}
     for name, default in _OUTER.items():
         if name:
@@ -145,11 +101,6 @@ def _write(
     instruction.backend_config = BackendConfig.of_json(
         _sorted(written) if release == "0.12" else written
     )
-
-
-def _outer(instruction: Instruction) -> dict[str, Any]:
-    config = instruction.backend_config
-    return {} if config is None or not config.is_json_dict else config.json()
 
 
 def _sorted(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import collective_config, has_gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import parse_frontend_attributes
 from hlo_passes.ir.module import Module
@@ -36,12 +37,7 @@ from hlo_passes.passes.combining import (
 )
 from hlo_passes.passes.elements import elements_for
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    collective_config,
-    has_gpu_config,
-    set_collective_fields,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_collective_fields
 from hlo_passes.passes.merging import merged_attributes
 
 #: Frontend attributes of the module and of collectives that steer the heuristic.

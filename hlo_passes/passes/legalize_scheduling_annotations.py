@@ -23,6 +23,7 @@ from hlo_passes.analysis.scheduling_annotations import (
 )
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import fusion_kind
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.annotation_groups import (
@@ -35,7 +36,6 @@ from hlo_passes.passes.annotation_groups import (
     refuse,
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import custom_fusion_kind
 
 _GEMM_CALL: Final = '"__cublas$gemm"'
 _GEMM_FUSION: Final = "__triton_gemm"
@@ -326,4 +326,4 @@ def _is_kept(instruction: Instruction, kept: Kept) -> bool:
         return kept == "all"
     if instruction.opcode == "custom-call":
         return instruction.attributes.get("custom_call_target") == _GEMM_CALL
-    return custom_fusion_kind(instruction) == _GEMM_FUSION
+    return fusion_kind(instruction) == _GEMM_FUSION

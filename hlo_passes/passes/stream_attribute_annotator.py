@@ -22,16 +22,12 @@ from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import has_gpu_config, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.async_wrapping import body_instruction
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    has_gpu_config,
-    operation_queue_id,
-    set_operation_queue_id,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_operation_queue_id
 
 _SLICES: Final = ("dynamic-slice", "dynamic-update-slice")
 

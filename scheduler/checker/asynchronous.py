@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.passes.gpu_backend_config import collective_config
 
 
 def begins(instruction: Instruction) -> bool:
@@ -49,14 +48,6 @@ def work_of(half: Instruction) -> str:
     start = beginning_of(half)
     callees = start.called_computations if start is not None else ()
     return callees[0].root.opcode if callees else ""
-
-
-def is_marked_synchronous(start: Instruction) -> bool:
-    """Whether the compiler decided that it runs in place of its start."""
-    return (
-        "is_sync" in start.attributes.get("backend_config", "")
-        and collective_config(start).get("is_sync") is True
-    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,12 +21,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.checker.asynchronous import (
     beginning_of,
     ends,
     flights,
-    is_marked_synchronous,
 )
 from hlo_passes.scheduler.checker.buffers import Buffers
 from hlo_passes.verify.finding import Report
@@ -157,7 +157,7 @@ def _check_flights(
     for flight in flights(computation):
         if flight.start is None or flight.done is None:
             continue
-        if is_marked_synchronous(flight.start):
+        if is_marked_sync(flight.start):
             continue
         for user in _readers_of_others(flight.start, flight.done, found, buffers):
             demands.setdefault(user, []).append(flight.start)

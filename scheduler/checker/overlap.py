@@ -21,14 +21,13 @@ from typing import Final
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import gpu_config, is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.passes.gpu_backend_config import operation_queue_id
 from hlo_passes.scheduler.checker.asynchronous import (
     beginning_of,
     begins,
     ends,
     flights,
-    is_marked_synchronous,
     work_of,
 )
 from hlo_passes.scheduler.checker.participants import (
@@ -149,7 +148,7 @@ def _copies_a_slice(start: Instruction) -> bool:
     """
     for wrapped in called_computations(start):
         fusion = wrapped.root
-        config = fusion.attributes.get("backend_config", "")
+        config = str(gpu_config(fusion))
         if "dynamic_slice" in config or "dynamic_memcpy" in config:
             return True
         for body in called_computations(fusion):
@@ -157,7 +156,7 @@ def _copies_a_slice(start: Instruction) -> bool:
             while root.opcode in ("bitcast", "reshape"):
                 root = root.operands[0]
             if root.opcode in ("dynamic-slice", "dynamic-update-slice") and (
-                "dynamic_slice_config" in root.attributes.get("backend_config", "")
+                "dynamic_slice_config" in gpu_config(root)
             ):
                 return True
     return False
@@ -201,7 +200,7 @@ class OverlapCheck:
         beginning: dict[int, list[Instruction]] = {}
         ending: dict[int, list[Instruction]] = {}
         for flight in flights(computation):
-            if is_marked_synchronous(flight.half):
+            if is_marked_sync(flight.half):
                 continue
             beginning.setdefault(max(flight.begin, 0), []).append(flight.half)
             ending.setdefault(flight.end, []).append(flight.half)

@@ -19,14 +19,13 @@ from typing import Final
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.gpu_backend_config import operation_queue_id
 from hlo_passes.scheduler.checker.asynchronous import (
     beginning_of,
     begins,
     ends,
-    is_marked_synchronous,
     work_of,
 )
 from hlo_passes.scheduler.checker.overlap import lane_of
@@ -167,7 +166,7 @@ class ProgramReader:
             yield Meeting(key, instruction, lane, pairs, _data(instruction), role=work)
             return
         lane = _PROGRAM
-        if begins(instruction) and not is_marked_synchronous(instruction):
+        if begins(instruction) and not is_marked_sync(instruction):
             lane = lane_of(instruction)
             stream = operation_queue_id(instruction)
             lane = f"{lane} on stream {stream}" if stream else lane

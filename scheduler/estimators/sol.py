@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
@@ -35,7 +36,6 @@ from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycl
 from hlo_passes.scheduler.latency.durations import us_of_ticks
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency.gemm import gemm_of
-from hlo_passes.scheduler.latency.gpu_config import fusion_kind, gpu_config
 from hlo_passes.scheduler.latency.network import NotEstimated
 
 #: Share of the coarse cost that an instruction without a model is given.

@@ -11,6 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.ir.gpu_config import fusion_kind, triton_tiles
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.fusions.fused_graph import (
     FusedGraph,
@@ -38,7 +39,6 @@ from hlo_passes.scheduler.fusions.transpose import (
     transpose_launch,
 )
 from hlo_passes.scheduler.hardware.target import Target
-from hlo_passes.scheduler.latency.gpu_config import fusion_kind, triton_tiles
 
 _MOST_CONCATENATE_OPERANDS: Final = 4
 _MEMCPY_THREADS: Final = 128

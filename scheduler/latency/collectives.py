@@ -14,8 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.errors import ParseError
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
     IotaGroups,
@@ -23,7 +23,6 @@ from hlo_passes.ir.replica_groups import (
     parse_source_target_pairs,
 )
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.passes.gpu_backend_config import collective_config
 from hlo_passes.scheduler.latency.communication import Groups
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_CYCLES, op_cycles
 from hlo_passes.scheduler.latency.durations import float32_integer
@@ -223,9 +222,7 @@ def _describe(
         listed = groups.groups if groups is not None else ()
         ranks = max(1, *participant_counts(listed, mode, replicas, partitions))
     transferred, accessed = _bytes(collective, kind, form, result, ranks)
-    strategy, is_sync = _collective_config(start)
-    if not strategy and start is not collective:
-        strategy = _collective_config(collective)[0]
+    strategy = _kernel_strategy(start) or _kernel_strategy(collective)
     leaves = [leaf for _, leaf in result.leaves()]
     return Collective(
         kind=kind,
@@ -245,32 +242,14 @@ def _describe(
             else ""
         ),
         kernel_strategy=strategy,
-        is_sync=is_sync,
+        is_sync=is_marked_sync(start),
     )
 
 
-def _collective_config(instruction: Instruction) -> tuple[str, bool]:
-    """(kernel strategy or '', is_sync) of an instruction's backend config."""
-    text = instruction.attributes.get("backend_config", "")
-    if "collective_backend_config" not in text:
-        return "", False
-    known = _CONFIGS.get(text)
-    if known is None:
-        try:
-            config = collective_config(instruction)
-        except ParseError:  # other back ends write what is no JSON
-            config = {}
-        word = str(config.get("kernel_strategy", ""))
-        strategy = next((k for k in _KERNEL_STRATEGIES if word.endswith(k)), "")
-        known = strategy, bool(config.get("is_sync", False))
-        if len(_CONFIGS) > _REMEMBERED_CONFIGS:
-            _CONFIGS.clear()
-        _CONFIGS[text] = known
-    return known
-
-
-_CONFIGS: dict[str, tuple[str, bool]] = {}
-_REMEMBERED_CONFIGS: Final = 4096
+def _kernel_strategy(instruction: Instruction) -> str:
+    """The kernel strategy of an instruction's backend config, '' for the default."""
+    word = str(collective_config(instruction).get("kernel_strategy", ""))
+    return next((k for k in _KERNEL_STRATEGIES if word.endswith(k)), "")
 
 
 def _result_shape(collective: Instruction, kind: str) -> Shape:

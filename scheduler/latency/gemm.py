@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping
 from math import prod
 from typing import Any, Final
 
+from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.scheduler.latency.gpu_config import fusion_kind, gpu_config
 from hlo_passes.scheduler.latency.matmul_table import Gemm
 
 _CUBLAS_LT: Final = frozenset(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.latency_hiding import attributes as attr
@@ -58,7 +59,7 @@ class GpuAsyncTracker(AsyncTracker):
             start = instruction
             if SPELLINGS[instruction.opcode][0] == "done":
                 start = instruction.operands[0]
-            return not attr.is_marked_sync(start)
+            return not is_marked_sync(start)
         if kind == "copy" and spelling == "native":
             return True
         if runs_on_another_thread(instruction):

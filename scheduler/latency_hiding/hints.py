@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from hlo_passes.errors import PassError
+from hlo_passes.ir.gpu_config import gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding import attributes as attr
 from hlo_passes.scheduler.latency_hiding.async_form import is_generic
@@ -77,7 +78,7 @@ def note(graph: Hinted, n: int, instruction: Instruction) -> None:
         graph.force_early[n] = 1
     if instruction.mentions(_EARLIEST) or graph.force_delay[n]:
         # XLA assigns the field of any config it can read, so it also clears a hint.
-        config = attr.scheduling_config(instruction)
+        config = gpu_config(instruction)
         if config:
             graph.force_delay[n] = bool(config.get(_EARLIEST, False))
     if settings.enable_selective_memcpy_overlap:

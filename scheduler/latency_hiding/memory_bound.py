@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import is_nop
-from hlo_passes.scheduler.latency.gpu_config import fusion_kind, gpu_config
 from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 

@@ -13,11 +13,11 @@ from __future__ import annotations
 from typing import Final
 
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import fusion_config, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.fusions.fused_graph import minor_to_major
 from hlo_passes.scheduler.latency.collectives import array_bytes
-from hlo_passes.scheduler.latency.gpu_config import fusion_config, gpu_config
 
 _SEE_THROUGH: Final = ("bitcast", "reshape")
 _SLICING: Final = ("slice", "dynamic-slice", "dynamic-update-slice")

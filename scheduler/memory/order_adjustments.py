@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.opcodes import facts
-from hlo_passes.passes.gpu_backend_config import collective_config
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
@@ -71,7 +71,7 @@ def _is_early(instruction: Instruction) -> bool:
     if row.half != "start":
         return False
     if row.spelling == "native":
-        return row.is_collective and not is_synchronous(instruction)
+        return row.is_collective and not is_marked_sync(instruction)
     return row.spelling == "generic"
 
 
@@ -86,20 +86,15 @@ def _is_late(instruction: Instruction) -> bool:
     return row.spelling == "generic"
 
 
-def is_synchronous(start: Instruction) -> bool:
-    """Whether a start is marked to run like a synchronous collective."""
-    return collective_config(start).get("is_sync") is True
-
-
 def _synchronous_together(order: Iterable[Instruction]) -> list[Instruction]:
     """Move starts marked synchronous directly in front of their dones."""
     found: list[Instruction] = []
     for instruction in order:
-        if _is_collective_start(instruction) and is_synchronous(instruction):
+        if _is_collective_start(instruction) and is_marked_sync(instruction):
             continue
         if _is_collective_done(instruction):
             start = instruction.operands[0]
-            if _is_collective_start(start) and is_synchronous(start):
+            if _is_collective_start(start) and is_marked_sync(start):
                 found.append(start)
         found.append(instruction)
     return found

@@ -12,13 +12,13 @@ Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc`
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
+from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.shapes import BITS, Shape
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph, is_elementwise
 from hlo_passes.scheduler.fusions.heroes import find_hero
 from hlo_passes.scheduler.fusions.kernel import reduction_hero
-from hlo_passes.scheduler.latency.gpu_config import fusion_kind
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
 if TYPE_CHECKING:
@@ -73,9 +73,8 @@ def _is_matmul_bias(operand: Instruction, user: Instruction, path: Path) -> bool
     """Whether a library GEMM may overwrite the matrix that it adds to."""
     if user.attributes.get("custom_call_target", "").strip('"') != _CUBLAS_LT_MATMUL:
         return False
-    config = user.backend_config
-    view: Any = config.json() if config is not None and config.is_json_dict else {}
-    beta = view.get("gemm_backend_config", {}).get("beta", 0)
+    gemm = gpu_config(user).get("gemm_backend_config")
+    beta = gemm.get("beta", 0) if isinstance(gemm, dict) else 0
     return (
         beta != 0
         and len(user.operands) > _MATMUL_BIAS

@@ -15,15 +15,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from hlo_passes.ir.gpu_config import has_gpu_config, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    has_gpu_config,
-    operation_queue_id,
-    set_operation_queue_id,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease, set_operation_queue_id
 from hlo_passes.scheduler.passes.stream_values import (
     DEFAULT_COMMUNICATION_STREAMS,
     DEFAULT_COMPUTE_STREAMS,

@@ -19,13 +19,10 @@ from typing import Final, Literal
 
 from hlo_passes.errors import ParseError, PassError
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.passes.gpu_backend_config import (
-    JaxRelease,
-    collective_config,
-    operation_queue_id,
-)
+from hlo_passes.passes.gpu_backend_config import JaxRelease
 from hlo_passes.scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
 
 #: Copies between host and device have two streams of their own in jax 0.12's XLA.
@@ -206,10 +203,7 @@ def runs_synchronously(
 
     So it does with collectives marked `is_sync`, unless several may be in flight.
     """
-    return (
-        parallel_collective_overlap_limit <= 1
-        and collective_config(instruction).get("is_sync") is True
-    )
+    return parallel_collective_overlap_limit <= 1 and is_marked_sync(instruction)
 
 
 def stream_of(

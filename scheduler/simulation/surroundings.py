@@ -14,6 +14,7 @@ from typing import Final, Literal
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
@@ -165,15 +166,11 @@ class Surroundings:
 
     def trip_count(self, loop: Instruction) -> int:
         """The loop's known trip count, else 1; XLA keeps it in 64 bits."""
-        text = loop.attributes.get("backend_config", "")
-        if "known_trip_count" in text:
-            config = loop.backend_config
-            view = config.json() if config and config.is_json_dict else {}
-            known = view.get("known_trip_count")
-            count = known.get("n") if isinstance(known, dict) else known
-            digits = str(count) if isinstance(count, int | str) else ""
-            if digits.isdecimal() and len(digits) <= _MOST_TRIP_DIGITS:
-                return int(digits)
+        known = gpu_config(loop).get("known_trip_count")
+        count = known.get("n") if isinstance(known, dict) else known
+        digits = str(count) if isinstance(count, int | str) else ""
+        if digits.isdecimal() and len(digits) <= _MOST_TRIP_DIGITS:
+            return int(digits)
         self.unknown_trips.append(loop.name)
         return 1
 

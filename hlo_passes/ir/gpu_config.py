@@ -1,0 +1,133 @@
+"""The GPU back end's JSON in `backend_config`, read once per distinct text.
+
+    backend_config={"operation_queue_id":"0","collective_backend_config":{"is_sync":
+    true,...},"force_earliest_schedule":false,"reification_cost":[],"device_type":...}
+
+Blanks, the order of keys, quotes around the whole and a comma after the last entry make
+no difference, as in XLA. A config that is not a JSON dict, which other back ends write,
+reads like an empty one. `passes/gpu_backend_config.py` writes configs.
+
+Source: openxla/xla `xla/service/gpu/backend_configs.proto`.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+from hlo_passes.errors import ParseError
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.metadata import parse_backend_config
+
+#: Kinds of custom fusions: a kernel that communicates by itself, and one of cuDNN.
+#: Source: openxla/xla `xla/service/gpu/ir_emission_utils.h`, `cublas_cudnn.cc`.
+COLLECTIVE_KERNEL: Final = "__triton_collective"
+CUDNN_KERNEL: Final = "__cudnn$fusion"
+
+_NONE: Final[Mapping[str, Any]] = {}
+_REMEMBERED_TEXTS: Final = 1 << 14
+#: A string, which is kept, or a comma after the last entry.
+_LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=[ \t\r\n]*[}\]])')
+
+
+def gpu_config(instruction: Instruction) -> Mapping[str, Any]:
+    """The whole config, not to be changed; empty without one that is a JSON dict."""
+    if not instruction.mentions("backend_config"):
+        return _NONE
+    text = instruction.attributes.get("backend_config")
+    return _NONE if text is None else _read(text) or _NONE
+
+
+def has_gpu_config(instruction: Instruction) -> bool:
+    """Whether there is no config, or one that is a JSON dict."""
+    text = instruction.attributes.get("backend_config")
+    return text is None or _read(text) is not None
+
+
+@lru_cache(maxsize=_REMEMBERED_TEXTS)
+def _read(text: str) -> Mapping[str, Any] | None:
+    """The JSON dict that the attribute's text spells; None where it is none."""
+    try:
+        value = parse_backend_config(text).value
+    except ParseError:
+        return None
+    try:
+        found = json.loads(value)
+    except (ValueError, RecursionError):
+        kept = _LAST_COMMA.sub(lambda m: "" if m[0] == "," else m[0], value)
+        try:
+            found = json.loads(kept)
+        except (ValueError, RecursionError):
+            return None
+    return found if isinstance(found, dict) else None
+
+
+def _part(instruction: Instruction, name: str) -> Mapping[str, Any]:
+    # Most configs have another part, and their text shows it.
+    if not instruction.mentions(name):
+        return _NONE
+    found = gpu_config(instruction).get(name)
+    return found if isinstance(found, dict) else _NONE
+
+
+# -- collectives and streams ---------------------------------------------------
+
+
+def collective_config(instruction: Instruction) -> Mapping[str, Any]:
+    """`collective_backend_config`; empty where there is none."""
+    return _part(instruction, "collective_backend_config")
+
+
+def is_marked_sync(start: Instruction) -> bool:
+    """Whether the compiler decided not to overlap a collective."""
+    return collective_config(start).get("is_sync") is True
+
+
+def operation_queue_id(instruction: Instruction) -> int:
+    """The number of the queue that it runs on; 0 (the default queue) without one."""
+    if not instruction.mentions("operation_queue_id"):
+        return 0
+    found = gpu_config(instruction).get("operation_queue_id", 0)
+    return int(found) if str(found).isdecimal() else 0
+
+
+# -- fusions -------------------------------------------------------------------
+
+
+def fusion_config(fusion: Instruction) -> Mapping[str, Any]:
+    """`fusion_backend_config`; empty where there is none."""
+    return _part(fusion, "fusion_backend_config")
+
+
+def fusion_kind(instruction: Instruction) -> str:
+    """What a fusion of kind `kCustom` says it is: '__triton_gemm'; '' otherwise."""
+    if instruction.opcode != "fusion" or not instruction.mentions("kCustom"):
+        return ""
+    if instruction.attributes.get("kind") != "kCustom":
+        return ""
+    return str(fusion_config(instruction).get("kind", ""))
+
+
+def is_collective_fusion(instruction: Instruction) -> bool:
+    """Whether it is a custom fusion around a collective, run as one kernel."""
+    return fusion_kind(instruction) == COLLECTIVE_KERNEL
+
+
+def is_convolution_fusion(instruction: Instruction) -> bool:
+    """Whether it is a custom fusion that cuDNN runs."""
+    return fusion_kind(instruction) == CUDNN_KERNEL
+
+
+def triton_tiles(fusion: Instruction) -> tuple[tuple[int, ...], int] | None:
+    """(tile of the first result, warps) of a Triton fusion; None when not noted."""
+    tiled = fusion_config(fusion).get("block_level_fusion_config")
+    if not isinstance(tiled, dict):
+        return None
+    try:
+        sizes = tuple(int(size) for size in tiled["output_tiles"][0]["sizes"])
+        return sizes, int(tiled["num_warps"])
+    except (KeyError, IndexError, TypeError, ValueError):
+        return None

@@ -1,0 +1,77 @@
+"""The GPU's backend config reads the same in every spelling that XLA accepts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import hlo_passes
+from hlo_passes.ir import gpu_config as configs
+from hlo_passes.ir.instruction import Instruction
+
+VALUE = {
+    "operation_queue_id": "5",
+    "collective_backend_config": {"is_sync": True, "kernel_strategy": "A"},
+    "fusion_backend_config": {
+        "kind": "__triton_collective",
+        "block_level_fusion_config": {
+            "num_warps": "4",
+            "output_tiles": [{"sizes": ["16", "8"]}],
+        },
+    },
+}
+PLAIN = json.dumps(VALUE, separators=(",", ":"))
+SPELLINGS = {
+    "plain": PLAIN,
+    "blanks": json.dumps(VALUE, indent=1, separators=(" , ", " : ")),
+    "another order": json.dumps(dict(reversed(VALUE.items()))),
+    "quoted": json.dumps(PLAIN),
+    "quoted, with blanks": json.dumps(json.dumps(VALUE)),
+    "a comma at the end": PLAIN[:-1] + ",\n }",
+}
+
+
+def instruction_with(config: str) -> Instruction:
+    text = f"""HloModule m
+
+%f (a: f32[4]) -> f32[4] {{
+  ROOT %a = f32[4]{{0}} parameter(0)
+}}
+
+ENTRY %e (a: f32[4]) -> f32[4] {{
+  %a = f32[4]{{0}} parameter(0)
+  ROOT %r = f32[4]{{0}} fusion(%a), kind=kCustom, calls=%f, backend_config={config}
+}}
+"""
+    return hlo_passes.parse(text).entry.root
+
+
+@pytest.mark.parametrize("config", SPELLINGS.values(), ids=list(SPELLINGS))
+def test_spelling_makes_no_difference(config: str) -> None:
+    read = instruction_with(config)
+    assert dict(configs.gpu_config(read)) == VALUE
+    assert configs.has_gpu_config(read)
+    assert configs.is_marked_sync(read)
+    assert configs.operation_queue_id(read) == 5
+    assert configs.is_collective_fusion(read)
+    assert not configs.is_convolution_fusion(read)
+    assert configs.triton_tiles(read) == ((16, 8), 4)
+
+
+@pytest.mark.parametrize("config", ['"3"', '"a word"', "{0}", '"{"', "[1]"])
+def test_what_is_no_json_dict_reads_as_empty(config: str) -> None:
+    read = instruction_with('""')
+    read.set_attribute("backend_config", config)
+    assert not configs.gpu_config(read)
+    assert not configs.has_gpu_config(read)
+    assert not configs.is_marked_sync(read)
+    assert configs.operation_queue_id(read) == 0
+    assert configs.fusion_kind(read) == ""
+
+
+def test_no_config_is_an_empty_one_that_may_be_written() -> None:
+    read = instruction_with('""')
+    read.set_attribute("backend_config", None)
+    assert not configs.gpu_config(read)
+    assert configs.has_gpu_config(read)
