@@ -1,6 +1,6 @@
 """Options of the test suite.
 
-pytest tests/passes --update-cases     rewrite what case files expect; review the diff
+pytest tests/passes tests/scheduler/passes --update-cases     rewrite case files
 """
 
 from __future__ import annotations
@@ -46,5 +46,5 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--update-cases",
         action="store_true",
-        help="write what the pipelines give into the case files under tests/cases",
+        help="write what the pipelines give into the case files",
     )

@@ -217,3 +217,49 @@ def elements(shape: str) -> int:
 def bare(shape: str) -> str:
     """A shape without its layout."""
     return re.sub(r"\{[^}]*\}", "", shape)
+
+
+def one_gather(fusions: int) -> Scene:
+    """A gather and fusions that do not need it."""
+    scene = Scene()
+    scene.gather("s", "d", "p0")
+    for k in range(fusions):
+        scene.loop(f"f{k}", "p1")
+    scene.root("d", *(f"f{k}" for k in range(fusions)))
+    return scene
+
+
+def chain_of_collectives() -> Scene:
+    """A gather that needs an all-reduce, and twelve fusions."""
+    scene = Scene()
+    scene.reduce("sa", "d1", "p0")
+    scene.gather("sb", "d2", "d1")
+    for k in range(12):
+        scene.loop(f"f{k}", "p1")
+    scene.root("d2", *(f"f{k}" for k in range(12)))
+    return scene
+
+
+def two_gathers(fusions: int, groups: tuple[str, str] = ("{{0,1}}",) * 2) -> Scene:
+    """Two gathers and fusions, none of which needs another."""
+    scene = Scene(partitions=4 if "3" in groups[0] else 2)
+    scene.gather("sa", "d1", "p0", groups[0])
+    scene.gather("sb", "d2", "p1", groups[1])
+    for k in range(fusions):
+        scene.loop(f"f{k}", "p2")
+    scene.root("d1", "d2", *(f"f{k}" for k in range(fusions)))
+    return scene
+
+
+def memory_scene() -> Scene:
+    """A gather beside a chain with a large buffer and one with a small one."""
+    scene = Scene()
+    scene.parameter("p0", shape_text(1024))
+    scene.parameter("p1", shape_text(1024))
+    scene.gather("s", "d", "p0")
+    scene.loop("big", "p1", shape_text(4096))
+    scene.loop("r", "big", shape_text(1))
+    scene.loop("sm", "p1", shape_text(2))
+    scene.loop("r2", "sm", shape_text(1))
+    scene.root("d", "r", "r2")
+    return scene

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
 import hlo_passes
-from hlo_passes.errors import PassError
 from hlo_passes.scheduler.estimators.approximate import ApproximateEstimator
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -29,16 +26,6 @@ def group_scene(annotated: bool = True) -> Scene:
         for name in ("sa", "da", "g"):
             scene.annotate(name, in_group("1"))
     return scene
-
-
-@pytest.mark.parametrize("limit", [1, 2])
-def test_a_group_stays_together(limit: int) -> None:
-    order = group_scene().order(parallel_collective_overlap_limit=limit)
-    assert order == "sb f db sa g da t"
-
-
-def test_without_annotation_the_rules_decide() -> None:
-    assert group_scene(annotated=False).order() == "sa da sb g f db t"
 
 
 def test_a_group_of_two_gathers_does_not_overlap_them_above_the_limit() -> None:
@@ -73,19 +60,6 @@ def permutes_in_group(order: str) -> Scene:
         scene.annotate(name, in_group("3", KEEP))
     scene.root("da", "db", "c")
     return scene
-
-
-def test_kept_order_needs_what_it_overlaps() -> None:
-    overlapping = "sa sb c da db"
-    with pytest.raises(PassError, match="scheduling group 3 needs 2 of"):
-        permutes_in_group(overlapping).order()
-    found = permutes_in_group(overlapping).order(parallel_collective_overlap_limit=2)
-    assert found == f"{overlapping} t"
-
-
-def test_kept_order_without_overlap_fits() -> None:
-    apart = "sa da sb c db"
-    assert permutes_in_group(apart).order() == f"{apart} t"
 
 
 def test_a_blocked_group_can_be_given_up() -> None:
@@ -168,46 +142,3 @@ def test_reruns_tighten_the_limit_until_it_fits() -> None:
     assert (twice.reruns, twice.memory_limit_bytes) == (1, 99)
     assert not order.index("ps") < order.index("s") < order.index("pd")
     assert (once.peak_bytes, twice.peak_bytes) == (136, 88)
-
-
-def copy_scene() -> Scene:
-    scene = Scene()
-    scene.parameter("p0", "f32[4,8]{1,0}")
-    scene.bodies.append(
-        "%slice (x: f32[4,8], i: s32[]) -> f32[1,8] {\n"
-        "  %x.1 = f32[4,8]{1,0} parameter(0)\n  %i = s32[] parameter(1)\n"
-        "  %zero = s32[] constant(0)\n"
-        "  ROOT %ds = f32[1,8]{1,0} dynamic-slice(%x.1, %i, %zero), "
-        'dynamic_slice_sizes={1,8}, backend_config={"dynamic_slice_config":'
-        '{"byte_offset":"0","byte_stride":"32"}}\n}\n'
-        "%copying (x: f32[4,8], i: s32[]) -> f32[1,8] {\n"
-        "  %x.2 = f32[4,8]{1,0} parameter(0)\n  %i.1 = s32[] parameter(1)\n"
-        "  ROOT %ds.f = f32[1,8]{1,0} fusion(%x.2, %i.1), kind=kLoop, calls=%slice\n}\n"
-        "%matmul (a: f32[8,8]) -> f32[8,8] {\n"
-        "  %a.1 = f32[8,8]{1,0} parameter(0)\n"
-        "  ROOT %dot.1 = f32[8,8]{1,0} dot(%a.1, %a.1), lhs_contracting_dims={1}, "
-        "rhs_contracting_dims={0}\n}\n"
-        "%turn (a: f32[8,8]) -> f32[8,8] {\n"
-        "  %a.2 = f32[8,8]{1,0} parameter(0)\n"
-        "  ROOT %tr.1 = f32[8,8]{1,0} transpose(%a.2), dimensions={1,0}\n}\n"
-    )
-    part, square = "f32[1,8]{1,0}", "f32[8,8]{1,0}"
-    scene.parameter("p1", square)
-    scene.add("c0", "s32[]", "constant(0)")
-    scene.add(
-        "s", f"((f32[4,8]{{1,0}}, s32[]), {part}, u32[])",
-        "async-start(%p0, %c0), calls=%copying",
-    )  # fmt: skip
-    scene.add("d", part, "async-done(%s)")
-    scene.add("dot", square, "fusion(%p1), kind=kOutput, calls=%matmul")
-    scene.add("tr", square, "fusion(%p1), kind=kLoop, calls=%turn")
-    scene.add("add", square, "add(%p1, %p1)")
-    scene.root("d", "dot", "tr", "add")
-    return scene
-
-
-def test_copies_inside_the_gpu_hide_behind_valuable_work() -> None:
-    newest = {"xla_version": "0.12"}
-    selective = copy_scene().order(enable_selective_memcpy_overlap=True, **newest)
-    assert selective == "tr add c0 s dot d t"
-    assert copy_scene().order(**newest) == "c0 s tr add dot d t"

@@ -20,10 +20,11 @@ from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
-from tests.scheduler.latency_hiding.scenes import Scene, names
-from tests.scheduler.latency_hiding.test_scenes import (
+from tests.scheduler.latency_hiding.scenes import (
+    Scene,
     chain_of_collectives,
     memory_scene,
+    names,
     one_gather,
     two_gathers,
 )
@@ -122,15 +123,6 @@ def test_the_rules_of_the_gpu_in_xlas_order() -> None:
 def order_with(scene: Scene, rules: str) -> str:
     module, _ = run(scene.text(), f"{COARSE},rules='{rules}'")
     return names(module)
-
-
-def test_a_rule_can_be_dropped() -> None:
-    scene = one_gather(7)
-    assert order_with(scene, "") == "s f0 f1 f2 f3 f4 f5 f6 d t"
-    dropped = order_with(scene, "-start-at-zero-depth")
-    # Without it the start goes as soon as its latency is covered: after five.
-    assert dropped == "f0 f1 s f2 f3 f4 f5 f6 d t"
-    assert order_with(scene, "-kStartAtZeroDepth") == dropped
 
 
 def test_rules_can_be_moved_and_chosen() -> None:
