@@ -19,12 +19,12 @@ from hlo_passes.errors import UsageError
 from hlo_passes.files import require_file
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime import workers
-from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
+from hlo_passes.runtime.bisect.judgment import GOOD, Judgment, bad, untried
 
 #: Exit code of a script that cannot tell, as for `git bisect run`.
 _CANNOT_TELL = 125
 #: How the worker marks its answers among whatever else goes to its stdout.
-ANSWER = "verdict "
+ANSWER = "judgment "
 #: Time in which a worker starts JAX.
 _START_SECONDS = 120.0
 
@@ -32,7 +32,7 @@ _START_SECONDS = 120.0
 class Oracle(Protocol):
     """Judges a module and what passes made of it."""
 
-    def judge(self, before: Module, after: Module) -> Verdict:
+    def judge(self, before: Module, after: Module) -> Judgment:
         """Whether `after` is as good as `before`."""
         ...
 
@@ -44,7 +44,7 @@ class Oracle(Protocol):
 class CrashOracle:
     """Whatever comes out of a pass is good."""
 
-    def judge(self, before: Module, after: Module) -> Verdict:
+    def judge(self, before: Module, after: Module) -> Judgment:
         """Good."""
         del before, after
         return GOOD
@@ -65,7 +65,7 @@ class ScriptOracle:
         self._script = str(pathlib.Path(script).resolve())
         self._timeout_seconds = timeout_seconds
 
-    def judge(self, before: Module, after: Module) -> Verdict:
+    def judge(self, before: Module, after: Module) -> Judgment:
         """What the script's exit code says."""
         with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
             files = _written(pathlib.Path(folder), after=after, before=before)
@@ -102,7 +102,7 @@ class RunOracle:
         self._timeout_seconds = timeout_seconds
         self._worker: subprocess.Popen[str] | None = None
 
-    def judge(self, before: Module, after: Module) -> Verdict:
+    def judge(self, before: Module, after: Module) -> Judgment:
         """Whether both give the same bits."""
         with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
             files = _written(pathlib.Path(folder), after=after, before=before)
@@ -116,7 +116,7 @@ class RunOracle:
             answer = self._answer(worker, self._timeout_seconds)
         if answer is None:
             return self._ended()
-        return Verdict(**answer)
+        return Judgment(**answer)
 
     def close(self) -> None:
         """End the worker."""
@@ -155,7 +155,7 @@ class RunOracle:
             if line.startswith(ANSWER):
                 return json.loads(line.removeprefix(ANSWER))
 
-    def _ended(self) -> Verdict:
+    def _ended(self) -> Judgment:
         """The worker is gone, or waits for what does not come."""
         worker = self._worker
         hung = worker is not None and worker.poll() is None

@@ -18,7 +18,7 @@ from hlo_passes.errors import HloError, VerificationError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Report
 from hlo_passes.passes.pipeline import Pipeline
-from hlo_passes.runtime.bisect.verdict import Verdict
+from hlo_passes.runtime.bisect.judgment import Judgment
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import verify
 
@@ -80,7 +80,7 @@ def state_after(module: Module, pipeline: Pipeline, limit: int) -> Module | None
 
 
 def first_bad_rewrite(
-    module: Module, pipeline: Pipeline, judge: Callable[[Module, Module], Verdict]
+    module: Module, pipeline: Pipeline, judge: Callable[[Module, Module], Judgment]
 ) -> Rewrite | None:
     """The first change behind which `judge` calls the module bad.
 
@@ -96,8 +96,8 @@ def first_bad_rewrite(
         found = _state_between(module, pipeline, good[0], bad[0])
         if found is None:
             break
-        verdict = judge(module, found[1])
-        if verdict.is_bad:
+        judgment = judge(module, found[1])
+        if judgment.is_bad:
             bad = found
         else:
             good = found

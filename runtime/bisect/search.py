@@ -19,9 +19,9 @@ from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.reduction.changes import slices
 from hlo_passes.reduction.reducer import reduce_module
+from hlo_passes.runtime.bisect.judgment import GOOD, Judgment, bad, untried
 from hlo_passes.runtime.bisect.oracles import Oracle
 from hlo_passes.runtime.bisect.rewrites import Rewrite, first_bad_rewrite
-from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
 from hlo_passes.verify.verifier import verify
 
 #: Called with what is being done.
@@ -67,9 +67,9 @@ def bisect(
     verify(module, allow_unknown=True)
     started = time.perf_counter()
     search = _Search(oracle, pipeline.context, progress)
-    start, passes, verdict = search.guilty(module, pipeline.passes)
-    progress(f"{', '.join(p.name for p in passes)}: {verdict.what}; reducing")
-    small = reduce_module(start, lambda m: search.trial(m, passes) == verdict)
+    start, passes, judgment = search.guilty(module, pipeline.passes)
+    progress(f"{', '.join(p.name for p in passes)}: {judgment.what}; reducing")
+    small = reduce_module(start, lambda m: search.trial(m, passes) == judgment)
     rewrite = None
     if _runs_through(small, passes, pipeline.context):
         rewrite = first_bad_rewrite(
@@ -77,7 +77,7 @@ def bisect(
         )
     return Bisection(
         tuple(p.name for p in passes),
-        verdict.what,
+        judgment.what,
         small,
         rewrite,
         module.instruction_count,
@@ -92,71 +92,71 @@ class _Search:
     context: PassContext
     progress: Progress
     trials: int = 0
-    _known: dict[tuple[str, tuple[int, ...]], Verdict] = field(default_factory=dict)
+    _known: dict[tuple[str, tuple[int, ...]], Judgment] = field(default_factory=dict)
 
     def guilty(
         self, module: Module, passes: tuple[Pass, ...]
-    ) -> tuple[Module, tuple[Pass, ...], Verdict]:
+    ) -> tuple[Module, tuple[Pass, ...], Judgment]:
         """A module to start from, the passes that harm it, and how."""
-        verdict = self.trial(module, passes)
-        if verdict.is_bad:
-            return self._first_bad_opening(module, passes, verdict)
-        if verdict.is_bad is False:
+        judgment = self.trial(module, passes)
+        if judgment.is_bad:
+            return self._first_bad_opening(module, passes, judgment)
+        if judgment.is_bad is False:
             raise UsageError(
                 "the passes do no harm that shows: nothing to look for", code="U040"
             )
-        self.progress(f"{verdict.what}; looking at slices around each pass's changes")
+        self.progress(f"{judgment.what}; looking at slices around each pass's changes")
         for k, each in enumerate(passes):
             before = _applied(module, passes[:k], self.context)
             found = self._bad_slice(before, (each,))
             if found is not None:
                 return found[0], (each,), found[1]
         raise UsageError(
-            f"{verdict.what}, and no slice of the module around what the passes "
+            f"{judgment.what}, and no slice of the module around what the passes "
             "changed shows any harm",
             code="U040",
         )
 
     def _first_bad_opening(
-        self, module: Module, passes: tuple[Pass, ...], verdict: Verdict
-    ) -> tuple[Module, tuple[Pass, ...], Verdict]:
+        self, module: Module, passes: tuple[Pass, ...], judgment: Judgment
+    ) -> tuple[Module, tuple[Pass, ...], Judgment]:
         low, high = 0, len(passes)
         while high - low > 1:
             middle = (low + high) // 2
             self.progress(f"the first {middle} of {len(passes)} passes")
-            if self.trial(module, passes[:middle]) == verdict:
+            if self.trial(module, passes[:middle]) == judgment:
                 high = middle
             else:
                 low = middle
         guilty = passes[high - 1 : high]
         before = _applied(module, passes[: high - 1], self.context)
-        if self.trial(before, guilty) != verdict:
+        if self.trial(before, guilty) != judgment:
             before, guilty = module, passes[:high]
-        found = self._bad_slice(before, guilty, verdict)
-        return (found[0] if found else before), guilty, verdict
+        found = self._bad_slice(before, guilty, judgment)
+        return (found[0] if found else before), guilty, judgment
 
     def _bad_slice(
-        self, module: Module, passes: tuple[Pass, ...], wanted: Verdict | None = None
-    ) -> tuple[Module, Verdict] | None:
+        self, module: Module, passes: tuple[Pass, ...], wanted: Judgment | None = None
+    ) -> tuple[Module, Judgment] | None:
         """The first slice around what passes change that is bad by itself."""
         if not _runs_through(module, passes, self.context):
             return None
         after = _applied(module, passes, self.context)
         for candidate in slices(module, after):
-            verdict = self.trial(candidate, passes)
-            if verdict.is_bad and wanted in (None, verdict):
-                return candidate, verdict
+            judgment = self.trial(candidate, passes)
+            if judgment.is_bad and wanted in (None, judgment):
+                return candidate, judgment
         return None
 
-    def trial(self, module: Module, passes: tuple[Pass, ...]) -> Verdict:
+    def trial(self, module: Module, passes: tuple[Pass, ...]) -> Judgment:
         """Run passes on a copy, and ask the oracle."""
         key = (module.to_text(), tuple(map(id, passes)))
-        verdict = self._known.get(key)
-        if verdict is None:
-            verdict = self._known[key] = self._try(module, passes)
-        return verdict
+        judgment = self._known.get(key)
+        if judgment is None:
+            judgment = self._known[key] = self._try(module, passes)
+        return judgment
 
-    def _try(self, module: Module, passes: tuple[Pass, ...]) -> Verdict:
+    def _try(self, module: Module, passes: tuple[Pass, ...]) -> Judgment:
         copy = module.clone()
         try:
             Pipeline(passes, self.context).run(copy)
@@ -171,12 +171,12 @@ class _Search:
         if copy.to_text() == module.to_text():
             return GOOD
         self.trials += 1
-        verdict = self.oracle.judge(module, copy)
+        judgment = self.oracle.judge(module, copy)
         self.progress(
             f"trial {self.trials}: {module.instruction_count} instructions: "
-            f"{verdict.what or 'good'}"
+            f"{judgment.what or 'good'}"
         )
-        return verdict
+        return judgment
 
 
 def _applied(module: Module, passes: tuple[Pass, ...], context: PassContext) -> Module:

@@ -1,7 +1,7 @@
 """The process that runs modules for `hlo-passes bisect`, pair after pair.
 
     stdin   ["after.hlo", "before.hlo"]
-    stdout  verdict {"is_bad": true, "what": "the results differ"}
+    stdout  judgment {"is_bad": true, "what": "the results differ"}
 
 Called as `python -m hlo_passes.runtime.bisect.worker DEVICES SEED`.
 """
@@ -15,8 +15,8 @@ import sys
 from hlo_passes import runtime
 from hlo_passes.errors import HloError
 from hlo_passes.runtime import memory
+from hlo_passes.runtime.bisect.judgment import GOOD, Judgment, bad, untried
 from hlo_passes.runtime.bisect.oracles import ANSWER
-from hlo_passes.runtime.bisect.verdict import GOOD, Verdict, bad, untried
 from hlo_passes.runtime.compare import compare_outputs, require_same_signature
 from hlo_passes.runtime.devices import topology_of
 from hlo_passes.runtime.executable import load_plain
@@ -29,14 +29,14 @@ from hlo_passes.text.reader import parse
 _RUNS_HELD = 2
 
 
-def answer(verdict: Verdict) -> None:
-    """Write a verdict."""
-    text = json.dumps({"is_bad": verdict.is_bad, "what": verdict.what})
+def answer(judgment: Judgment) -> None:
+    """Write a judgment."""
+    text = json.dumps({"is_bad": judgment.is_bad, "what": judgment.what})
     sys.stdout.write(f"{ANSWER}{text}\n")
     sys.stdout.flush()
 
 
-def judge(after_path: str, before_path: str, seed: int) -> Verdict:
+def judge(after_path: str, before_path: str, seed: int) -> Judgment:
     """Run both; a module of before that does not run tells nothing."""
     texts = [pathlib.Path(p).read_text() for p in (after_path, before_path)]
     after, before = (parse(text) for text in texts)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Judgment:
     """The outcome of one trial.
 
     Attributes:
@@ -18,14 +18,14 @@ class Verdict:
     what: str = ""
 
 
-GOOD = Verdict(is_bad=False)
+GOOD = Judgment(is_bad=False)
 
 
-def bad(what: str) -> Verdict:
+def bad(what: str) -> Judgment:
     """A failure of that kind."""
-    return Verdict(is_bad=True, what=what)
+    return Judgment(is_bad=True, what=what)
 
 
-def untried(why: str) -> Verdict:
+def untried(why: str) -> Judgment:
     """Nothing is known."""
-    return Verdict(is_bad=None, what=why)
+    return Judgment(is_bad=None, what=why)
