@@ -20,6 +20,7 @@ from hlo_passes.errors import HloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.replacement import take_place
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.plain.builder import POSITION_MARK, PlainModule
 from hlo_passes.runtime.plain.stand_ins import TARGET, Collective
@@ -88,12 +89,7 @@ def _replace(
         name=f"{collective.opcode}_{collective.source_name}",
         before=stand_in,
     )
-    for predecessor in stand_in.control_predecessors:
-        computation.add_control_edge(predecessor, real)
-    for successor in stand_in.control_successors:
-        computation.add_control_edge(real, successor)
-    computation.replace_uses(stand_in, real)
-    computation.remove(stand_in)
+    take_place(stand_in, real)
 
 
 def position(instruction: Instruction) -> int | None:

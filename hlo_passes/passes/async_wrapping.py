@@ -19,6 +19,7 @@ from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import tuple_shape
+from hlo_passes.passes.replacement import relay_control
 
 #: What both halves take over from the instruction.
 DESCRIPTION: Final = ("metadata", "backend_config")
@@ -102,10 +103,7 @@ def replace_by_pair(
 ) -> None:
     """Give its control edges to start and done, its users to done; it goes."""
     computation = instruction.computation
-    for predecessor in instruction.control_predecessors:
-        computation.add_control_edge(predecessor, start)
-    for successor in instruction.control_successors:
-        computation.add_control_edge(done, successor)
+    relay_control(instruction, start, done)
     computation.drop_control_edges(instruction)
     computation.replace(instruction, done)
 
@@ -129,14 +127,7 @@ def copied_computation(
         copies[original] = copy
         made: dict[Instruction, Instruction] = {}
         for instruction in original.instructions:
-            made[instruction] = clone = copy.new(
-                instruction.opcode,
-                instruction.shape,
-                [made[operand] for operand in instruction.operands],
-                {n: t for n, t in instruction.attributes.items() if n != "origin"},
-                name=instruction.name,
-                literal=instruction.literal,
-            )
+            made[instruction] = clone = _copied(instruction, copy, made)
             _call_copies(clone, copies)
             for predecessor in instruction.control_predecessors:
                 copy.add_control_edge(made[predecessor], clone)
@@ -192,10 +183,19 @@ def body_instruction(instruction: Instruction, body: Computation) -> Instruction
         parameters[operand] = body.new(
             "parameter", operand.shape, literal=str(k), name=f"param_{k}"
         )
+    return _copied(instruction, body, parameters)
+
+
+def _copied(
+    instruction: Instruction,
+    body: Computation,
+    counterparts: Mapping[Instruction, Instruction],
+) -> Instruction:
+    """The instruction once more, on its operands' counterparts, without its origin."""
     return body.new(
         instruction.opcode,
         instruction.shape,
-        [parameters[operand] for operand in instruction.operands],
+        [counterparts[operand] for operand in instruction.operands],
         {n: t for n, t in instruction.attributes.items() if n != "origin"},
         name=instruction.name,
         literal=instruction.literal,

@@ -20,7 +20,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.replacement import replace_relaying_control
+from hlo_passes.passes.replacement import relay_control, replace_relaying_control
 
 _INHERITED_FROM_ELEMENT = ("frontend_attributes", "metadata")
 
@@ -119,10 +119,7 @@ def _split(computation: Computation, permute: Instruction, channel: int) -> int:
         for name in spoken_for:
             element = described.get(index)
             part.set_attribute(name, element and element.attributes.get(name))
-        for predecessor in permute.control_predecessors:
-            computation.add_control_edge(predecessor, part)
-        for successor in permute.control_successors:
-            computation.add_control_edge(part, successor)
+        relay_control(permute, part)
         parts.append(part)
     computation.drop_control_edges(permute)
     for element, index in elements.items():

@@ -33,6 +33,7 @@ from hlo_passes.passes.async_wrapping import (
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
+from hlo_passes.passes.replacement import take_place
 
 #: Frontend attribute with a stream's number, or 'collective'.
 #: Source: openxla/xla `xla/side_effect_util.h`; likewise the next.
@@ -178,10 +179,5 @@ def _called(instruction: Instruction) -> Instruction:
         before=instruction,
     )
     call.frontend_attributes = marks
-    for predecessor in instruction.control_predecessors:
-        computation.add_control_edge(predecessor, call)
-    for successor in instruction.control_successors:
-        computation.add_control_edge(call, successor)
-    computation.replace_uses(instruction, call)
-    computation.remove(instruction)
+    take_place(instruction, call)
     return call

@@ -28,6 +28,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.async_wrapping import body_instruction
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.gpu_backend_config import JaxRelease, set_operation_queue_id
+from hlo_passes.passes.replacement import take_place
 
 _SLICES: Final = ("dynamic-slice", "dynamic-update-slice")
 
@@ -109,12 +110,7 @@ class StreamAttributeAnnotator(Pass):
             if name in piece.attributes:
                 fusion.set_attribute(name, piece.attributes[name])
         _record_scheduling_name(fusion)
-        for predecessor in piece.control_predecessors:
-            computation.add_control_edge(predecessor, fusion)
-        for successor in piece.control_successors:
-            computation.add_control_edge(fusion, successor)
-        computation.replace_uses(piece, fusion)
-        computation.remove(piece)
+        take_place(piece, fusion)
         set_operation_queue_id(fusion, self.jax_release, fresh)
         report.count("slices-wrapped")
 
