@@ -14,7 +14,7 @@ same computation; a loop in that computation counts with all its iterations.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -191,43 +191,55 @@ class Causes:
 
     def _start_slack(self, work: Work) -> tuple[Instruction | None, float]:
         """The last thing a start waits for, and the compute between the two, us."""
-        times, index = self.placement, self._positions
-        seen: set[Instruction] = set()
-        stack = [*work.instruction.operands, *work.instruction.control_predecessors]
-        last = -1
-        while stack:
-            node = stack.pop()
-            if node in seen:
-                continue
-            seen.add(node)
-            k = index[node]
-            if times.takes_time(k):
-                last = max(last, k)
-            else:
-                stack += (*node.operands, *node.control_predecessors)
-        feeder = self.run.program.order[last] if last >= 0 else None
+        times, order = self.placement, self.run.program.order
+        last = max(self._met(work.instruction, _needs, times.takes_time), default=-1)
+        feeder = order[last] if last >= 0 else None
         return feeder, times.busy_between(last, work.position)
 
     def _done_slack(self, work: Work) -> tuple[Instruction | None, float]:
         """The first thing that needs a result, and the compute before it, us."""
-        times, index = self.placement, self._positions
+        times, order = self.placement, self.run.program.order
         assert work.done is not None
-        order = self.run.program.order
+        first = min(
+            self._met(
+                work.done,
+                _needed_by,
+                lambda k: times.takes_time(k) or times.hands_over(k),
+            ),
+            default=len(order),
+        )
+        user = order[first] if first < len(order) else None
+        return user, times.busy_between(self._positions[work.done], first)
+
+    def _met(
+        self,
+        origin: Instruction,
+        neighbors: Callable[[Instruction], Sequence[Instruction]],
+        stops: Callable[[int], bool],
+    ) -> set[int]:
+        """The positions at which all walks from an instruction stop first."""
+        met: set[int] = set()
         seen: set[Instruction] = set()
-        stack = [*work.done.users, *work.done.control_successors]
-        first = len(order)
+        stack = [*neighbors(origin)]
         while stack:
             node = stack.pop()
             if node in seen:
                 continue
             seen.add(node)
-            k = index[node]
-            if times.takes_time(k) or times.hands_over(k):
-                first = min(first, k)
+            k = self._positions[node]
+            if stops(k):
+                met.add(k)
             else:
-                stack += (*node.users, *node.control_successors)
-        user = order[first] if first < len(order) else None
-        return user, times.busy_between(index[work.done], first)
+                stack += neighbors(node)
+        return met
+
+
+def _needs(instruction: Instruction) -> tuple[Instruction, ...]:
+    return (*instruction.operands, *instruction.control_predecessors)
+
+
+def _needed_by(instruction: Instruction) -> tuple[Instruction, ...]:
+    return (*instruction.users, *instruction.control_successors)
 
 
 def _why_synchronous(work: Work, wait: float) -> str:
