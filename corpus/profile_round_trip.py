@@ -36,6 +36,7 @@ from hlo_passes.scheduler.estimators.profile import (
     read_profile,
 )
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.xla_release import xla_release
 from tests.scheduler.conformance import recordings
 from tests.scheduler.conformance.judge import Verdict, judge
 
@@ -53,7 +54,6 @@ FORMS = (TEXT_SUFFIX, BINARY_SUFFIX)
 #: XLA refuses a profile that lacks an instruction of the entry or a loop.
 _STRICT = "xla_gpu_pgle_accuracy_checker=PGLE_STRICTNESS_LEVEL_ERROR"
 _FLAG = "xla_gpu_pgle_profile_file_or_directory_path"
-XLA_VERSION = "0.12" if jax.__version__.startswith("0.12") else "0.10.2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +103,9 @@ HEAD = (
 def our_profile(module: Module, target: str, topology: str) -> Profile:
     """Our costs of a module, as XLA's scheduler is to have them."""
     settings = EstimatorSettings(
-        target=target, topology=Topology.parse(topology), xla_version=XLA_VERSION
+        target=target,
+        topology=Topology.parse(topology),
+        release=xla_release(jax.__version__),
     )
     return profile_of(module, make_estimator("sol", settings))
 

@@ -53,7 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_estimator_arguments(parser)
     add_rules_arguments(parser)
-    parser.set_defaults(topology="1x1x8", xla_version="")
+    parser.set_defaults(topology="1x1x8")
     parser.add_argument("-o", "--output", metavar="OUT", help="the module with passes")
     parser.add_argument("--html", metavar="FILE", help="both schedules on one page")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -63,12 +63,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from hlo_passes.runtime.handed_over import compile_alone, hand_over, xla_version
+    from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
     check_estimator_arguments(arguments)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     check_form(arguments.output)
-    arguments.xla_version = arguments.xla_version or xla_version()
     alone = compile_alone(
         arguments.function, target=arguments.target, topology=arguments.topology
     )

@@ -20,13 +20,11 @@ import jax
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import PassContext
-from hlo_passes.runtime import capture, gpu_aot
+from hlo_passes.runtime import capture, gpu_aot, jax_private
 from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
 from hlo_passes.runtime.installation.install import Installation, install
 from hlo_passes.runtime.lower_file import read_program
-
-#: The first release whose GPU compiler calls transformations for absent GPUs.
-FIRST_RELEASE: Final = (0, 12)
+from hlo_passes.xla_release import RELEASES
 
 #: XLA's words where its verifier refuses the result of a callback.
 _IN_TRANSFORMATION: Final = "during context [apply-xla-transforms"
@@ -60,18 +58,14 @@ class HandedOver:
     common: int
 
 
-def xla_version() -> str:
-    """This jax's release of XLA, as the estimators name it."""
-    return "0.12" if jax.__version_info__[:2] >= FIRST_RELEASE else "0.10.2"
-
-
 def require_transformations() -> None:
     """NoGpuCompilerError R007 where XLA calls no passes in a GPU's compilation."""
-    if jax.__version_info__[:2] < FIRST_RELEASE:
+    if not jax_private.XLA.calls_back_without_gpus:
+        first = next(r for r in RELEASES if r.calls_back_without_gpus)
         raise NoGpuCompilerError(
             f"jax {jax.__version__} runs no passes inside a compilation for a GPU that "
             "is not there",
-            hint="jax 0.12 does; without passes: hlo-passes lower --target, then "
+            hint=f"jax {first} does; without passes: hlo-passes lower --target, then "
             "hlo-passes opt",
         )
 

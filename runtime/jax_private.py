@@ -19,8 +19,10 @@ import jax
 import numpy as np
 
 from hlo_passes.errors import HloError
+from hlo_passes.xla_release import xla_release
 
-_AT_LEAST_0_12 = tuple(int(n) for n in jax.__version__.split(".")[:2]) >= (0, 12)
+#: What the XLA of this process does.
+XLA: Final = xla_release(jax.__version__)
 
 _TRANSFORMATION_NUMBERS = itertools.count(1)
 
@@ -256,7 +258,7 @@ def register_transformation(
         from jax.extend.xla import PipelineStage, register_hlo_module_transformation
 
         at = PipelineStage[stage.upper().replace("-", "_")]
-    if platform != "cpu" and not _AT_LEAST_0_12:
+    if platform != "cpu" and not XLA.calls_back_without_gpus:
         with _expected("jax._src.xla_bridge.backends"):
             from jax._src import xla_bridge
 
@@ -277,10 +279,10 @@ def register_transformation(
 def keeps_donation() -> bool:
     """Whether XLA keeps a module's input-output aliases when a callback replaces it.
 
-    jaxlib 0.10.2 drops them with the entry computation: donated inputs are then not
-    reused, which costs memory and changes no value. 0.12.0.1 keeps them.
+    A release that does not drops them with the entry computation: donated inputs are
+    then not reused, which costs memory and changes no value.
     """
-    return _AT_LEAST_0_12
+    return XLA.keeps_donation
 
 
 def clear_transformation(*, name: str, stage: str, platform: str) -> None:

@@ -12,7 +12,9 @@ import json
 import sys
 from dataclasses import replace
 
+from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.xla_option import add_xla_argument
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import (
@@ -48,10 +50,6 @@ from hlo_passes.scheduler.estimators.profile import (
 )
 from hlo_passes.scheduler.hardware.target import DEFAULT_TARGET, target, target_names
 from hlo_passes.scheduler.hardware.topology import topology_for
-from hlo_passes.scheduler.latency.collective_time import (
-    DEFAULT_XLA_VERSION,
-    XLA_VERSIONS,
-)
 from hlo_passes.scheduler.latency.options import OPTION_NAMES, LatencyOptions
 from hlo_passes.scheduler.latency.perf_tables import (
     read_collective_table,
@@ -94,10 +92,7 @@ def add_estimator_arguments(parser: argparse.ArgumentParser) -> None:
         help="price modules that XLA leaves to its coarse estimator (as with "
         "exec_time_optimization_effort)",
     )  # fmt: skip
-    parser.add_argument(
-        "--xla-version", default=DEFAULT_XLA_VERSION, choices=XLA_VERSIONS,
-        help="XLA release to follow; from 0.12 on the topology sets the partition",
-    )  # fmt: skip
+    add_xla_argument(parser)
     parser.add_argument(
         "--collective-perf-table", default="", metavar="FILE",
         help="measured collectives in XLA's text form",
@@ -135,7 +130,7 @@ def settings_of(arguments: argparse.Namespace, module: Module) -> EstimatorSetti
         profile=arguments.profile,
         extended=arguments.extended,
         always=arguments.every_module,
-        xla_version=arguments.xla_version,
+        release=release_asked_for(module, arguments.xla),
         collective_table=read_collective_table(collectives, part)
         if collectives
         else None,

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hlo_passes.analysis.call_graph import scheduled_computations
+from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.base import Estimator, done_of, is_start
 from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
 from hlo_passes.scheduler.hardware.topology import Topology
-from hlo_passes.scheduler.latency.collective_time import DEFAULT_XLA_VERSION
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency.options import LatencyOptions
 
@@ -88,7 +88,7 @@ def estimate(
     profile: str = "",
     extended: bool = False,
     always: bool = False,
-    xla_version: str = DEFAULT_XLA_VERSION,
+    xla: str = "",
     devices: int | None = None,
 ) -> EstimateReport:
     """Price a module.
@@ -103,11 +103,13 @@ def estimate(
         profile: file of the profile estimator.
         extended: give a price where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
-        xla_version: the release to follow.
+        xla: the release of XLA to follow, as '0.12'; '': what the module says, else the
+            jaxlib installed.
         devices: instead of the number that the module asks for.
 
     Raises UsageError for unknown names and values out of range.
     """
+    release = release_asked_for(module, xla)
     settings = EstimatorSettings(
         target=target,
         options=options or LatencyOptions(),
@@ -115,7 +117,7 @@ def estimate(
         profile=profile,
         extended=extended,
         always=always,
-        xla_version=xla_version,
+        release=release,
     )
     model, machine = estimator_for(
         module, estimator, settings, topology=topology, devices=devices

@@ -10,6 +10,9 @@ import os
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hlo_passes.analysis import followed_release
+from hlo_passes.xla_release import OLDEST
+
 # Every test is deterministic: a failure in CI is a failure here. A thousand examples
 # and new ones each time: --hypothesis-profile=campaign
 settings.register_profile(
@@ -31,8 +34,14 @@ settings.load_profile(os.environ.get(_PROFILE, "suite"))
 _DEVICES = "--xla_force_host_platform_device_count"
 
 
+#: The release of XLA that every test follows that does not say which: what is expected
+#: is then the same beside every jaxlib.
+RELEASE = OLDEST
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Give this process eight devices; hand the chosen profile on to children."""
+    followed_release.installed_release = lambda: RELEASE
     flags = os.environ.get("XLA_FLAGS", "")
     if _DEVICES not in flags:
         os.environ["XLA_FLAGS"] = f"{flags} {_DEVICES}=8".strip()

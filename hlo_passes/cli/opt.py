@@ -7,6 +7,7 @@ import json
 import re
 
 from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.xla_option import add_xla_argument, asked_release
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, require_file, write_texts
@@ -29,6 +30,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--devices", type=positive, help="number of devices, instead of the module's"
     )
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
+    add_xla_argument(parser)
     parser.add_argument(
         "--report", metavar="FILE", help="write what each pass did, as JSON"
     )
@@ -73,6 +75,7 @@ def _run(arguments: argparse.Namespace) -> int:
         topology=arguments.topology,
         costs=arguments.costs,
         devices=arguments.devices,
+        release=asked_release(arguments),
         xla_quirks=not arguments.no_xla_quirks,
         explain=arguments.explain.removeprefix("%"),
         progress=show_progress,

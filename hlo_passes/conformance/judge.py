@@ -5,11 +5,12 @@
     FOLDER/**/oracle.json            flags of that compilation; options follow from them
     FOLDER/**/PASS.options           option text, instead of what would follow
 
-Below a folder whose name has `0.12` in it, passes run as the XLA of jax 0.12 runs them.
+Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,10 +25,8 @@ from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.spec import option_values, parse_steps
 
 _SUFFIXES = (".hlo", ".hlo.gz")
-#: The option of passes that follow a jax release, and the releases that a folder's name
-#: may tell.
-#: Release in a folder's name -> how the scheduler calls XLA's behaviour of then.
-_RELEASES: Final = {"0.10": "0.10.2", "0.12": "0.12"}
+#: A release in a folder's name.
+_RELEASE: Final = re.compile(r"0\.\d+(\.\d+)*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,11 +135,15 @@ def _pass_of(pair: Pair) -> Any:
         (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
         return kind(**option_values(kind, step.name, step.options))
     found = recorded_options(pair.before.parent, pair.pass_name)
-    known = {f.name for f in fields(kind)}
-    for release, xla_version in _RELEASES.items():
-        if any(release in part for part in pair.before.resolve().parts[:-1]):
-            if "jax_release" in known:
-                found["jax-release"] = release
-            if "xla_version" in known:
-                found["xla-version"] = xla_version
+    release = _release_of(pair.before)
+    if release and "xla" in {f.name for f in fields(kind)}:
+        found["xla"] = release
     return kind(**option_values(kind, pair.pass_name, tuple(found.items())))
+
+
+def _release_of(file: Path) -> str:
+    """The release that the nearest folder's name says; '' where none does."""
+    for part in reversed(file.resolve().parts[:-1]):
+        if found := _RELEASE.search(part):
+            return found[0]
+    return ""

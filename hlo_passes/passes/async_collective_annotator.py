@@ -16,7 +16,7 @@ from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_collective_fields
+from hlo_passes.passes.gpu_backend_config import set_collective_fields
 
 #: Names of the flag's kinds, XLA's spelling: 'ALLREDUCE' for all-reduce.
 KINDS: Final = {kind.replace("-", "").upper(): kind for kind in SYNC_COLLECTIVES}
@@ -36,14 +36,14 @@ class AsyncCollectiveAnnotator(Pass):
         disable_async_collectives: kinds that shall run synchronously, separated by
             blanks: ALLREDUCE, ALLGATHER, REDUCESCATTER, COLLECTIVEBROADCAST, ALLTOALL,
             COLLECTIVEPERMUTE, RAGGEDALLTOALL or ALLCOLLECTIVES.
-        jax_release: whose XLA's fields the config gets.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "async-collective-annotator"
     needs_collectives: ClassVar[bool] = True
 
     disable_async_collectives: tuple[str, ...] = ()
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def __post_init__(self) -> None:
         """Refuse kinds that do not exist (U013)."""
@@ -58,6 +58,7 @@ class AsyncCollectiveAnnotator(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each computation on its own, fusion bodies left out."""
         version = module.version
+        release = context.release_for(module, self.xla)
         synchronous = {
             opcode
             for kind, opcode in KINDS.items()
@@ -75,6 +76,6 @@ class AsyncCollectiveAnnotator(Pass):
                     )
                     continue
                 is_sync = instruction.async_wrapped_opcode in synchronous
-                set_collective_fields(instruction, self.jax_release, is_sync=is_sync)
+                set_collective_fields(instruction, release, is_sync=is_sync)
                 report.count("starts-annotated")
         return module.version != version

@@ -36,7 +36,7 @@ from hlo_passes.passes.async_wrapping import (
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease
+from hlo_passes.xla_release import XlaRelease
 
 #: What both halves of a native pair take over from the collective.
 _NATIVE_DESCRIPTION = (*DESCRIPTION, "statistics")
@@ -68,8 +68,8 @@ class AsyncCollectiveCreator(Pass):
         all_reduce_min_threshold_in_bytes: smaller results stay synchronous, 0 or less:
             none do; likewise the next two.
         use_generic_async_start_done: wrap every kind in a computation.
-        jax_release: whose XLA is followed; that of 0.12 wraps every kind, and fusions
-            of the kind `__triton_collective`.
+        xla: the release of XLA to follow; none: that of the run. From 0.11 on every
+            kind is wrapped, and so are fusions of the kind `__triton_collective`.
     """
 
     name: ClassVar[str] = "async-collective-creator"
@@ -86,24 +86,27 @@ class AsyncCollectiveCreator(Pass):
     all_gather_min_threshold_in_bytes: int = 0
     reduce_scatter_min_threshold_in_bytes: int = 0
     use_generic_async_start_done: bool = False
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each computation on its own, fusion and async bodies left out."""
         version = module.version
+        release = context.release_for(module, self.xla)
         graph = build_call_graph(module)
         for computation in graph.post_order:
             if graph.is_fusion_body(computation) or graph.is_async_body(computation):
                 continue
             for instruction in computation.instructions:
-                if self._wanted(instruction, report):
-                    self._convert(instruction, context)
+                if self._wanted(instruction, release, report):
+                    self._convert(instruction, release, context)
                     report.count(f"{instruction.opcode}-converted")
         return module.version != version
 
-    def _wanted(self, collective: Instruction, report: Report) -> bool:
+    def _wanted(
+        self, collective: Instruction, release: XlaRelease, report: Report
+    ) -> bool:
         if collective.opcode not in SYNC_COLLECTIVES and not (
-            self.jax_release == "0.12" and is_collective_fusion(collective)
+            release.starts_collective_fusions and is_collective_fusion(collective)
         ):
             return False
         kind = collective.opcode.replace("-", "_")
@@ -127,8 +130,10 @@ class AsyncCollectiveCreator(Pass):
             return False
         return True
 
-    def _convert(self, collective: Instruction, context: PassContext) -> None:
-        generic = self.use_generic_async_start_done or self.jax_release == "0.12"
+    def _convert(
+        self, collective: Instruction, release: XlaRelease, context: PassContext
+    ) -> None:
+        generic = self.use_generic_async_start_done or release.wraps_every_collective
         if f"{collective.opcode}-start" in ROWS and not generic:
             start, done = _native_pair(collective)
         else:

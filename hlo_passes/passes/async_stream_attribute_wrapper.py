@@ -26,7 +26,7 @@ from hlo_passes.passes.async_wrapping import (
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
+from hlo_passes.passes.gpu_backend_config import set_force_earliest_schedule
 
 #: Thread of computations that run beside the main one.
 PARALLEL_THREAD: Final = "parallel"
@@ -45,16 +45,17 @@ class AsyncStreamAttributeWrapper(Pass):
     Source: openxla/xla `xla/backends/gpu/transforms/stream_attribute_async_wrapper.cc`.
 
     Attributes:
-        jax_release: whose XLA's fields the config gets.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "async-stream-attribute-wrapper"
 
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Every computation, fusion and asynchronous bodies left out."""
         version = module.version
+        release = context.release_for(module, self.xla)
         graph = build_call_graph(module)
         for computation in graph.post_order:
             if (
@@ -73,7 +74,7 @@ class AsyncStreamAttributeWrapper(Pass):
                         copying=context.xla_quirks,
                     )
                     replace_by_pair(instruction, start, done)
-                    set_force_earliest_schedule(done, self.jax_release, value=False)
+                    set_force_earliest_schedule(done, release, value=False)
                     report.count("instructions-wrapped")
         return module.version != version
 

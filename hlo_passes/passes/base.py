@@ -21,8 +21,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
+from hlo_passes.xla_release import XlaRelease
 
 #: More remarks of one pass than this are counted, not kept.
 MAXIMUM_REMARKS = 1000
@@ -72,6 +74,8 @@ class PassContext:
         costs: file of measured costs, '' for none.
         devices: in place of the number that the module asks for, where no topology is
             given.
+        release: the release of XLA that all passes follow; None: what the module says,
+            else the jaxlib installed (`analysis.followed_release`).
         xla_quirks: do what XLA does where that is surprising (passes.md section 13);
             off, the safe thing is done instead.
         explain: an instruction whose place passes shall explain (`Report.explain`),
@@ -83,9 +87,21 @@ class PassContext:
     topology: str = ""
     costs: str = ""
     devices: int | None = None
+    release: XlaRelease | None = None
     xla_quirks: bool = True
     explain: str = ""
     progress: Callable[[str], None] | None = None
+
+    def release_for(self, module: Module, xla: str = "") -> XlaRelease:
+        """The release of XLA that a pass follows.
+
+        Args:
+            module: as the pass found it.
+            xla: the pass's own option, '' where it has not been set.
+        """
+        if self.release is not None and not xla:
+            return self.release
+        return followed_release(module, xla)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,6 @@ from hlo_passes.passes.combining import (
 )
 from hlo_passes.passes.elements import elements_for
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease
 from hlo_passes.passes.merging import merged_attributes
 
 
@@ -67,8 +66,8 @@ class CollectivePermuteCombiner(Pass):
         threshold_count: operands of a combined permute; 0 or less: off.
         past_dependence: step over a permute that depends on the batch, where the
             released rule ends the batch.
-        jax_release: whose XLA is followed; that of 0.12 keeps permutes of different
-            `collective_group_key` apart, that of 0.10 does not look at it.
+        xla: the release of XLA to follow; none: that of the run. From 0.11 on permutes
+            of different `collective_group_key` are kept apart.
     """
 
     name: ClassVar[str] = "collective-permute-combiner"
@@ -77,7 +76,7 @@ class CollectivePermuteCombiner(Pass):
     threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     threshold_count: int = DEFAULT_THRESHOLD_COUNT
     past_dependence: bool = False
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each computation on its own, fusion bodies left out."""
@@ -90,44 +89,46 @@ class CollectivePermuteCombiner(Pass):
             self.threshold_bytes, self.threshold_count, self.past_dependence
         )
         changed = False
+        by_group = context.release_for(module, self.xla).keys_by_group
         for computation in computations_post_order(module, fusions=False):
             keys = {
                 instruction: key
                 for instruction in computation.instructions
                 if instruction.opcode == "collective-permute"
-                and (key := self._key(instruction, context, report)) is not None
+                and (key := _key(instruction, context, report, by_group=by_group))
+                is not None
             }
             changed |= combine_by_key(computation, dict(keys), _combine, limits, report)
         return changed
 
-    def _key(
-        self, permute: Instruction, context: PassContext, report: Report
-    ) -> PermuteKey | None:
-        attributes = permute.attributes
-        reason = ""
-        if "slice_sizes" in attributes:
-            reason = "is in place"
-        elif unknown := unknown_attribute(permute):
-            reason = f"has the unknown attribute {unknown}"
-        elif has_control_edges(permute):
-            reason = "has control edges"
-        if reason:
-            report.remark(f"not combined: %{permute.name} {reason}")
-            return None
-        pairs = permute.source_target_pairs
-        if pairs is None:
-            return None
-        frontend = (
-            permute.frontend_attributes if "frontend_attributes" in attributes else {}
-        )
-        by_group = self.jax_release == "0.12"
-        group = frontend.get("collective_group_key", "") if by_group else ""
-        return PermuteKey(
-            pairs.pairs,
-            frontend.get("combiner_key", ""),
-            group,
-            None if context.xla_quirks else "channel_id" in attributes,
-        )
+
+def _key(
+    permute: Instruction, context: PassContext, report: Report, *, by_group: bool
+) -> PermuteKey | None:
+    attributes = permute.attributes
+    reason = ""
+    if "slice_sizes" in attributes:
+        reason = "is in place"
+    elif unknown := unknown_attribute(permute):
+        reason = f"has the unknown attribute {unknown}"
+    elif has_control_edges(permute):
+        reason = "has control edges"
+    if reason:
+        report.remark(f"not combined: %{permute.name} {reason}")
+        return None
+    pairs = permute.source_target_pairs
+    if pairs is None:
+        return None
+    frontend = (
+        permute.frontend_attributes if "frontend_attributes" in attributes else {}
+    )
+    group = frontend.get("collective_group_key", "") if by_group else ""
+    return PermuteKey(
+        pairs.pairs,
+        frontend.get("combiner_key", ""),
+        group,
+        None if context.xla_quirks else "channel_id" in attributes,
+    )
 
 
 def _combine(batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:

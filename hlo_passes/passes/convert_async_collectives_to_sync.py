@@ -26,7 +26,7 @@ from hlo_passes.ir.metadata import FrontendAttributes
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_collective_fields
+from hlo_passes.passes.gpu_backend_config import set_collective_fields
 
 #: What the GPU's pass does not count as work beside a collective.
 _IDLE_ON_GPU: Final = frozenset(
@@ -78,7 +78,7 @@ class GpuConvertAsyncCollectivesToSync(Pass):
     """Mark starts `is_sync` where no work stands before their dones.
 
     Parameters, constants, bitcasts and get-tuple-elements do not count as work. A
-    marked start moves to right before its done. The XLA of jax 0.12 goes on and puts
+    marked start moves to right before its done. From 0.11 on XLA goes on and puts
     the plain collective, marked as well, in the done's place; so it does with a start
     that came marked (collectives that are not to be asynchronous), whatever work stands
     between.
@@ -88,22 +88,23 @@ class GpuConvertAsyncCollectivesToSync(Pass):
     Complexity: linear in instructions.
     Source: openxla/xla
     `xla/backends/gpu/transforms/collectives/convert_async_collectives_to_sync.cc`; the
-    newer way as jax 0.12's compiler shows it.
+    newer way as the compilers of jax 0.11 and 0.12 show it.
 
     Attributes:
-        jax_release: whose XLA is followed.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "gpu-convert-async-collectives-to-sync"
     needs_collectives: ClassVar[bool] = True
 
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Each scheduled computation on its own."""
+        release = context.release_for(module, self.xla)
         version = module.version
         for computation in _scheduled_computations(module, report):
-            replaces = self.jax_release == "0.12"
+            replaces = release.sync_pairs_are_replaced
             moved: dict[Instruction, Instruction] = {}
             for start, done in unoverlapped_pairs(
                 computation, _IDLE_ON_GPU, report, marked_too=replaces
@@ -115,7 +116,7 @@ class GpuConvertAsyncCollectivesToSync(Pass):
                     continue
                 if replaces and not has_sync_form(start, report):
                     continue
-                set_collective_fields(start, self.jax_release, is_sync=True)
+                set_collective_fields(start, release, is_sync=True)
                 report.count("pairs-marked")
                 if replaces:
                     replace_by_sync(start, done, done.frontend_attributes)

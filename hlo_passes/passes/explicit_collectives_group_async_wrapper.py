@@ -26,9 +26,9 @@ from hlo_passes.passes.async_wrapping import (
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.explicit_stream_annotation_async_wrapper import (
     GROUP_ANNOTATION,
-    printed_release,
 )
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
+from hlo_passes.passes.gpu_backend_config import set_force_earliest_schedule
+from hlo_passes.xla_release import XlaRelease
 
 #: Marks a call whose collectives are launched as one.
 #: Source: openxla/xla `xla/side_effect_util.h`.
@@ -41,8 +41,8 @@ class ExplicitCollectivesGroupAsyncWrapper(Pass):
 
     The pair runs a copy of the called computation without `_scheduling_group_id`;
     start and done take over frontend attributes, metadata and backend config, and the
-    done says that it is not forced early. The XLA of jax 0.10 hands on frontend
-    attributes alone.
+    done says that it is not forced early. XLA 0.10.2 hands on frontend attributes
+    alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -50,42 +50,42 @@ class ExplicitCollectivesGroupAsyncWrapper(Pass):
     `xla/backends/gpu/transforms/explicit_collectives_group_async_wrapper.cc`.
 
     Attributes:
-        jax_release: whose XLA is followed; `none`: the source named above.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "explicit-collectives-group-async-wrapper"
 
-    jax_release: JaxRelease | None = None
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Every computation, fusion bodies left out."""
         version = module.version
+        release = context.release_for(module, self.xla)
         graph = build_call_graph(module)
         for computation in graph.post_order:
             if graph.is_fusion_body(computation):
                 continue
             for instruction in computation.instructions:
                 if _is_group(instruction):
-                    self._wrap(instruction)
+                    _wrap(instruction, release)
                     report.count("groups-wrapped")
         return module.version != version
 
-    def _wrap(self, call: Instruction) -> None:
-        (callee,) = call.called_computations
-        group = copied_computation(callee, "collectives_group", before=call.computation)
-        for inner in group.instructions:
-            marks = inner.frontend_attributes
-            if GROUP_ANNOTATION in marks:
-                inner.frontend_attributes = marks.without(GROUP_ANNOTATION)
-        is_bare = self.jax_release == "0.10"
-        described = () if is_bare else DESCRIPTION
-        start, done = started_and_awaited(
-            call, group, described=(*described, "frontend_attributes")
-        )
-        if not is_bare and has_gpu_config(done):
-            printed = printed_release(self.jax_release)
-            set_force_earliest_schedule(done, printed, value=False)
-        replace_by_pair(call, start, done)
+
+def _wrap(call: Instruction, release: XlaRelease) -> None:
+    (callee,) = call.called_computations
+    group = copied_computation(callee, "collectives_group", before=call.computation)
+    for inner in group.instructions:
+        marks = inner.frontend_attributes
+        if GROUP_ANNOTATION in marks:
+            inner.frontend_attributes = marks.without(GROUP_ANNOTATION)
+    described = DESCRIPTION if release.groups_keep_description else ()
+    start, done = started_and_awaited(
+        call, group, described=(*described, "frontend_attributes")
+    )
+    if release.groups_keep_description and has_gpu_config(done):
+        set_force_earliest_schedule(done, release, value=False)
+    replace_by_pair(call, start, done)
 
 
 def _is_group(instruction: Instruction) -> bool:

@@ -32,8 +32,9 @@ from hlo_passes.passes.async_wrapping import (
 )
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_force_earliest_schedule
+from hlo_passes.passes.gpu_backend_config import set_force_earliest_schedule
 from hlo_passes.passes.replacement import take_place
+from hlo_passes.xla_release import XlaRelease
 
 #: Frontend attribute with a stream's number, or 'collective'.
 #: Source: openxla/xla `xla/side_effect_util.h`; likewise the next.
@@ -48,10 +49,9 @@ _MOVED: Final = "frontend_attributes"
 class ExplicitStreamAnnotationAsyncWrapper(Pass):
     """Make what carries `_xla_stream_annotation` an asynchronous call.
 
-    What is no call yet is put into one (the XLA of jax 0.10 leaves it alone). The
+    What is not a call is put into one first (XLA 0.10.2 leaves it alone). The
     annotation and `_scheduling_group_id` stay on start and done alone. Callers come
-    before callees. In the XLA of jax 0.12 the computations run on the thread
-    `parallel`.
+    before callees. From 0.11 on the computations run on the thread `parallel`.
 
     Left alone: collectives and what is asynchronous already, copies to and from the
     host, and what stands in or below a fusion, or in an asynchronous computation.
@@ -62,16 +62,17 @@ class ExplicitStreamAnnotationAsyncWrapper(Pass):
     `xla/backends/gpu/transforms/explicit_stream_annotation_async_wrapper.cc`.
 
     Attributes:
-        jax_release: whose XLA is followed; `none`: the source named above.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "explicit-stream-annotation-async-wrapper"
 
-    jax_release: JaxRelease | None = None
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Every computation, callers first."""
         version = module.version
+        release = context.release_for(module, self.xla)
         graph = build_call_graph(module)
         below_fusions = _below_fusions(graph)
         for computation in reversed(graph.post_order):
@@ -80,33 +81,31 @@ class ExplicitStreamAnnotationAsyncWrapper(Pass):
             for instruction in computation.instructions:
                 if not _is_annotated(instruction):
                     continue
-                if self.jax_release == "0.10" and instruction.opcode != "call":
+                if (
+                    instruction.opcode != "call"
+                    and not release.wraps_annotated_instructions
+                ):
                     continue
                 if _is_eligible(instruction, report):
-                    self._wrap(instruction)
+                    _wrap(instruction, release)
                     report.count("instructions-wrapped")
         return module.version != version
 
-    def _wrap(self, instruction: Instruction) -> None:
-        call = instruction if instruction.opcode == "call" else _called(instruction)
-        marks = call.frontend_attributes
-        for callee in call.called_computations:
-            for inner in callee.instructions:
-                _clear(inner)
-        _clear(call)
-        thread = PARALLEL_THREAD if self.jax_release == "0.12" else MAIN_THREAD
-        start, done = async_pair(call, thread=thread, copying=True)
-        replace_by_pair(call, start, done)
-        start.frontend_attributes = marks
-        done.frontend_attributes = marks
-        if has_gpu_config(done):
-            printed = printed_release(self.jax_release)
-            set_force_earliest_schedule(done, printed, value=False)
 
-
-def printed_release(release: JaxRelease | None) -> JaxRelease:
-    """Whose way of printing the backend config goes with a release."""
-    return release or "0.10"
+def _wrap(instruction: Instruction, release: XlaRelease) -> None:
+    call = instruction if instruction.opcode == "call" else _called(instruction)
+    marks = call.frontend_attributes
+    for callee in call.called_computations:
+        for inner in callee.instructions:
+            _clear(inner)
+    _clear(call)
+    thread = PARALLEL_THREAD if release.annotated_on_parallel_thread else MAIN_THREAD
+    start, done = async_pair(call, thread=thread, copying=True)
+    replace_by_pair(call, start, done)
+    start.frontend_attributes = marks
+    done.frontend_attributes = marks
+    if has_gpu_config(done):
+        set_force_earliest_schedule(done, release, value=False)
 
 
 def _is_annotated(instruction: Instruction) -> bool:

@@ -4,25 +4,22 @@
     true,...},"force_earliest_schedule":false,"reification_cost":[],"device_type":...}
 
 XLA reads the JSON into a message and prints all its plain fields; so setting one field
-of a config that was not there writes the others too. The XLA of jax 0.10 prints fields
-in order of declaration, that of jax 0.12 in alphabetical order.
-`ir/gpu_config.py` reads it.
+of a config that was not there writes the others too. Which fields there are and their
+order depend on the release. `ir/gpu_config.py` reads
+it.
 
-Source: openxla/xla `xla/service/gpu/backend_configs.proto`; field lists and defaults as
-the two releases print them.
+Source: openxla/xla `xla/service/gpu/backend_configs.proto`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hlo_passes.ir.gpu_config import collective_config, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import BackendConfig
-
-#: The jax whose XLA is followed where the two differ.
-JaxRelease = Literal["0.10", "0.12"]
+from hlo_passes.xla_release import XlaRelease
 
 _COLLECTIVE: Final = "collective_backend_config"
 #: Fields that are always printed, with their defaults; `None` marks where those go that
@@ -34,46 +31,25 @@ _OUTER: Final[dict[str, Any]] = {
     "reification_cost": [],
     "device_type": "DEVICE_TYPE_INVALID",
 }
-_INNER: Final[dict[JaxRelease, dict[str, Any]]] = {
-    "0.10": {
-        "is_sync": False,
-        "is_pipelined": False,
-        "backend": "DEFAULT",
-        "collectives_mode": "COLLECTIVES_MODE_INVALID",
-        "kernel_strategy": "KERNEL_STRATEGY_DEFAULT",
-    },
-    "0.12": {
-        "backend": "DEFAULT",
-        "collectives_mode": "COLLECTIVES_MODE_INVALID",
-        "communication_domain": "COLLECTIVE_COMMUNICATION_DOMAIN_UNSPECIFIED",
-        "is_pipelined": False,
-        "is_spmd_generated": False,
-        "is_sync": False,
-        "kernel_strategy": "KERNEL_STRATEGY_DEFAULT",
-    },
-}
 
 
 def set_collective_fields(
-    instruction: Instruction, release: JaxRelease, **values: Any
+    instruction: Instruction, release: XlaRelease, **values: Any
 ) -> None:
     """Set fields of `collective_backend_config`; the rest keeps its value.
 
     Without values only the common fields are written. Requires `has_gpu_config`.
     """
     if values:
-        inner = {**_INNER[release], **collective_config(instruction), **values}
-        _write(
-            instruction,
-            release,
-            {_COLLECTIVE: _sorted(inner) if release == "0.12" else inner},
-        )
+        inner = dict(release.collective_fields)
+        inner |= {**collective_config(instruction), **values}
+        _write(instruction, release, {_COLLECTIVE: _in_print_order(inner, release)})
     else:
         _write(instruction, release, {})
 
 
 def set_operation_queue_id(
-    instruction: Instruction, release: JaxRelease, queue: int
+    instruction: Instruction, release: XlaRelease, queue: int
 ) -> None:
     """Set `operation_queue_id`. Requires `has_gpu_config`."""
     # A 64-bit number in a proto's JSON is a string.
@@ -81,14 +57,14 @@ def set_operation_queue_id(
 
 
 def set_force_earliest_schedule(
-    instruction: Instruction, release: JaxRelease, *, value: bool
+    instruction: Instruction, release: XlaRelease, *, value: bool
 ) -> None:
     """Set `force_earliest_schedule`. Requires `has_gpu_config`."""
     _write(instruction, release, {"force_earliest_schedule": value})
 
 
 def _write(
-    instruction: Instruction, release: JaxRelease, values: Mapping[str, Any]
+    instruction: Instruction, release: XlaRelease, values: Mapping[str, Any]
 ) -> None:
     """Set fields of the whole config, and print it as XLA prints a message."""
     outer = {**gpu_config(instruction), **values}
@@ -99,9 +75,11 @@ def _write(
         else:
             written |= {n: v for n, v in outer.items() if n not in _OUTER}
     instruction.backend_config = BackendConfig.of_json(
-        _sorted(written) if release == "0.12" else written
+        _in_print_order(written, release)
     )
 
 
-def _sorted(fields: Mapping[str, Any]) -> dict[str, Any]:
-    return dict(sorted(fields.items()))
+def _in_print_order(
+    fields: Mapping[str, Any], release: XlaRelease
+) -> Mapping[str, Any]:
+    return dict(sorted(fields.items())) if release.config_is_alphabetical else fields

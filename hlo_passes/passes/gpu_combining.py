@@ -37,8 +37,9 @@ from hlo_passes.passes.combining import (
 )
 from hlo_passes.passes.elements import elements_for
 from hlo_passes.passes.eligibility import unknown_attribute
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_collective_fields
+from hlo_passes.passes.gpu_backend_config import set_collective_fields
 from hlo_passes.passes.merging import merged_attributes
+from hlo_passes.xla_release import xla_release
 
 #: Frontend attributes of the module and of collectives that steer the heuristic.
 #: Source: openxla/xla `collective_combiner_annotator.cc`, `xla/side_effect_util.h`.
@@ -78,14 +79,14 @@ class GpuCombiner(Pass):
     Attributes:
         threshold_bytes: bytes of a combined collective's results; 0 or less: off.
         threshold_count: operands of a combined collective; 0 or less: off.
-        jax_release: whose XLA's fields the backend config gets.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     opcode: ClassVar[str] = ""
 
     threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     threshold_count: int = DEFAULT_THRESHOLD_COUNT
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def base_key(self, collective: Instruction) -> CollectiveKey | str:
         """The key without the GPU's additions, or why it cannot be combined."""
@@ -104,14 +105,15 @@ class GpuCombiner(Pass):
             )
             return False
         changed = False
+        settled = replace(self, xla=context.release_for(module, self.xla).name)
         suggested = _suggested_threshold(module)
         if suggested is not None and self.threshold_bytes == DEFAULT_THRESHOLD_BYTES:
-            first = replace(self, threshold_bytes=suggested)
+            first = replace(settled, threshold_bytes=suggested)
             changed = suggested > 0 and first.run_once(module, report, special=True)
-        return self.run_once(module, report, special=False) or changed
+        return settled.run_once(module, report, special=False) or changed
 
     def run_once(self, module: Module, report: Report, *, special: bool) -> bool:
-        """One sweep; `special`: pipelined and synchronous collectives alone."""
+        """One sweep with `xla` set; `special`: pipelined and synchronous ones alone."""
         limits = Limits(self.threshold_bytes, self.threshold_count)
         changed = False
         for computation in computations_post_order(module, fusions=False):
@@ -188,18 +190,19 @@ class GpuCombiner(Pass):
         self, combined: Instruction, batch: Sequence[Instruction]
     ) -> None:
         pipelined = any(collective_config(m).get("is_pipelined") for m in batch)
-        if self.jax_release == "0.12":
+        release = xla_release(self.xla)
+        if release.combiners_say_spmd:
             generated = any(_is_spmd_generated(m) for m in batch)
             set_collective_fields(
                 combined,
-                self.jax_release,
+                release,
                 is_pipelined=pipelined,
                 is_spmd_generated=generated,
             )
         elif pipelined:
-            set_collective_fields(combined, self.jax_release, is_pipelined=True)
+            set_collective_fields(combined, release, is_pipelined=True)
         else:
-            set_collective_fields(combined, self.jax_release)
+            set_collective_fields(combined, release)
 
 
 def dimension_of(collective: Instruction) -> int | None:

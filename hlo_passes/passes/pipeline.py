@@ -33,6 +33,7 @@ from hlo_passes.passes.sequence import (
 from hlo_passes.passes.spec import Step, option_values, parse_steps
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import verify
+from hlo_passes.xla_release import XlaRelease, xla_release
 
 #: Called after each pass with (name, module).
 Observer = Callable[[str, Module], None]
@@ -139,14 +140,21 @@ class Pipeline:
     context: PassContext = field(default_factory=PassContext)
 
     def __post_init__(self) -> None:
-        """Put the passes of every sequence in its place."""
+        """Put the passes of every sequence in its place; settle the release they name.
+
+        Raises PipelineSpecError U016 when passes and context name several releases.
+        """
         object.__setattr__(self, "passes", expanded(self.passes))
+        release = _named_release(self.passes, self.context)
+        if release is not self.context.release:
+            context = dataclasses.replace(self.context, release=release)
+            object.__setattr__(self, "context", context)
 
     @classmethod
     def parse(cls, text: str, context: PassContext | None = None) -> Pipeline:
         """Read a pipeline's text (see passes/spec.py).
 
-        Raises PipelineSpecError U010-U014.
+        Raises PipelineSpecError U010-U016.
         """
         steps = parse_steps(text)
         return cls(tuple(_build(s) for s in steps), context or PassContext())
@@ -177,18 +185,31 @@ class Pipeline:
         before = module.instruction_count
         runs = []
         text = _Text(module)
+        context = self.settled(module)
         for each in self.passes:
             runs.append(
-                self._run_one(each, module, text, known, verify_each=verify_each)
+                self._run_one(
+                    each, module, context, text, known, verify_each=verify_each
+                )
             )
             if after_pass is not None:
                 after_pass(each.name, module)
         return PipelineResult(tuple(runs), before, module.instruction_count, unknown)
 
+    def settled(self, module: Module) -> PassContext:
+        """The context with the release of XLA that all passes follow on a module."""
+        if self.context.release is not None or not any(
+            _follows_xla(each) for each in self.passes
+        ):
+            return self.context
+        release = self.context.release_for(module)
+        return dataclasses.replace(self.context, release=release)
+
     def _run_one(
         self,
         each: Pass,
         module: Module,
+        context: PassContext,
         text: _Text,
         known: frozenset[tuple[str, str]],
         *,
@@ -197,7 +218,7 @@ class Pipeline:
         before = text.now()
         report = Report()
         started = time.perf_counter()
-        changed = _changed(each, module, self.context, report)
+        changed = _changed(each, module, context, report)
         seconds = time.perf_counter() - started
         really = text.now() != before
         if changed != really:
@@ -208,7 +229,7 @@ class Pipeline:
         if changed or verify_each:
             self._verify(each, module, known)
         if verify_each and each.checked_by:
-            self._judge(each, module, before)
+            self._judge(each, module, context, before)
         remarks = list(report.remarks)
         if report.dropped_remarks:
             remarks.append(f"... and {report.dropped_remarks} more remarks")
@@ -237,7 +258,9 @@ class Pipeline:
                 f"{refused.render()}"
             ) from refused
 
-    def _judge(self, each: Pass, module: Module, before: str) -> None:
+    def _judge(
+        self, each: Pass, module: Module, context: PassContext, before: str
+    ) -> None:
         """Put the result of a pass before those that judge it."""
         filename = module.source.filename if module.source else "<hlo>"
         for name in each.checked_by:
@@ -249,9 +272,37 @@ class Pipeline:
                 raise PipelineSpecError(
                     f"{name}, which {each.name} names in checked_by, checks nothing"
                 )
-            judge.check(
-                module, parse(before, filename=filename), self.context, Report()
-            )
+            judge.check(module, parse(before, filename=filename), context, Report())
+
+
+def _follows_xla(each: Pass) -> bool:
+    """Whether what a pass does depends on the release of XLA."""
+    if isinstance(each, FixedPoint):
+        return any(_follows_xla(inner) for inner in each.passes)
+    return hasattr(each, "xla")
+
+
+def _named_release(passes: tuple[Pass, ...], context: PassContext) -> XlaRelease | None:
+    """The release that passes or their context name; None where none of them does.
+
+    Raises PipelineSpecError U016 for two: a program is made for one release.
+    """
+    named = {} if context.release is None else {context.release: "the context"}
+    waiting = list(reversed(passes))
+    while waiting:
+        each = waiting.pop()
+        if isinstance(each, FixedPoint):
+            waiting += reversed(each.passes)
+        elif version := getattr(each, "xla", ""):
+            named.setdefault(xla_release(version), each.name)
+    if len(named) > 1:
+        told = " and ".join(f"{name} {release}" for release, name in named.items())
+        raise PipelineSpecError(
+            f"one run follows one release of XLA, but here are {told}",
+            code="U016",
+            hint="give xla= to one of them, or --xla for all",
+        )
+    return next(iter(named), None)
 
 
 def _changed(each: Pass, module: Module, context: PassContext, report: Report) -> bool:

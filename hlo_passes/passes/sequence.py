@@ -1,8 +1,8 @@
 """Several passes under one name.
 
-    gpu-schedule{parallel-collective-overlap-limit=4,jax-release=0.12}
-        ->  async-collective-creator{jax-release=0.12},
-            async-collective-annotator{jax-release=0.12},
+    gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}
+        ->  async-collective-creator{xla=0.12},
+            async-collective-annotator{xla=0.12},
             ...,
             latency-hiding-scheduler{parallel-collective-overlap-limit=4},
             ...
@@ -21,7 +21,7 @@ from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.registry import find_pass
-from hlo_passes.passes.spec import option_values
+from hlo_passes.passes.spec import current_options, option_values
 
 OptionTexts = tuple[tuple[str, str], ...]
 
@@ -43,6 +43,8 @@ class PassSequence(Pass):
     def __post_init__(self) -> None:
         """Refuse options that no pass of the sequence has (U012)."""
         inside = {name for member in self.members for name in _options_of(member)}
+        current = current_options(self.name, inside, self.handed_on)
+        object.__setattr__(self, "handed_on", current)
         for name, _ in self.handed_on:
             if name not in inside:
                 own = own_options(type(self))
@@ -99,6 +101,7 @@ def split_options(
     """The sequence's own options, and those for the passes inside; some are both."""
     own = own_options(kind)
     inside = {name for member in kind.members for name in _options_of(member)}
+    options = current_options(kind.name, {*own, *inside}, options)
     return (
         tuple(o for o in options if o[0] in own),
         tuple(o for o in options if o[0] in inside or o[0] not in own),

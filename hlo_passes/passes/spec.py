@@ -10,6 +10,8 @@ collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce
 from __future__ import annotations
 
 import dataclasses
+import functools
+import logging
 import re
 import types
 import typing
@@ -17,7 +19,14 @@ from dataclasses import dataclass
 
 from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.source import SourceText
+from hlo_passes.xla_release import RELEASE_NAMES, xla_release
 
+_log = logging.getLogger("hlo_passes")
+#: The option that says which release of XLA a pass follows, and what it was called.
+XLA_OPTION = "xla"
+_OLD_NAMES = {"jax-release": XLA_OPTION, "xla-version": XLA_OPTION}
+#: Value with which `jax-release` said that no release is meant.
+_NO_RELEASE = "none"
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9_-]*)\s*")
 _BARE_VALUE = re.compile(r"[^,}]*")
 _QUOTED_VALUE = re.compile(r"\s*'([^']*)'\s*")
@@ -117,6 +126,45 @@ def _read_options(reader: _Reader) -> tuple[tuple[str, str], ...]:
     return tuple(found.items())
 
 
+def current_options(
+    name: str, known: typing.Container[str], options: tuple[tuple[str, str], ...]
+) -> tuple[tuple[str, str], ...]:
+    """Options by their present names; says once which names are old.
+
+    Args:
+        name: of the pass, for the message.
+        known: names of its options; an old name that is among them stays.
+        options: (name, text) as written.
+
+    Raises PipelineSpecError U010 for an option that is given by both names.
+    """
+    found: dict[str, str] = {}
+    for option, text in options:
+        current = _OLD_NAMES.get(option, option)
+        if option in known or current not in known:
+            current = option
+        if current in found:
+            raise PipelineSpecError(
+                f"{name}: {option} and {current} are one option, given twice",
+                code="U010",
+            )
+        if current != option:
+            warn_of_old_name(option, current)
+            text = "" if text == _NO_RELEASE else text
+        found[current] = text
+    return tuple(found.items())
+
+
+@functools.cache
+def warn_of_old_name(old: str, current: str) -> None:
+    """Say once that an option has another name now."""
+    _log.warning(
+        "the option %s is called %s now; the next release does not know the old name",
+        old,
+        current,
+    )
+
+
 def option_values(
     owner: type, name: str, options: tuple[tuple[str, str], ...]
 ) -> dict[str, object]:
@@ -127,7 +175,7 @@ def option_values(
     hints = typing.get_type_hints(owner)
     fields = {f.name.replace("_", "-"): f for f in dataclasses.fields(owner) if f.init}
     values: dict[str, object] = {}
-    for option, text in options:
+    for option, text in current_options(name, fields, options):
         field = fields.get(option)
         if field is None:
             known = ", ".join(fields) or "none"
@@ -136,8 +184,23 @@ def option_values(
                 code="U012",
                 hint=nearest(option, fields) or f"its options: {known}",
             )
+        if option == XLA_OPTION:
+            _check_release(name, text)
         values[field.name] = _convert(name, option, text, hints[field.name])
     return values
+
+
+def _check_release(name: str, text: str) -> None:
+    """Refuse what names no release; '' is the run's."""
+    try:
+        if text:
+            xla_release(text)
+    except ValueError:
+        raise PipelineSpecError(
+            f"{name}: {XLA_OPTION}={text} is not a release that is known",
+            code="U013",
+            hint=f"expected {' or '.join(RELEASE_NAMES)}",
+        ) from None
 
 
 def _convert(name: str, option: str, text: str, kind: object) -> object:

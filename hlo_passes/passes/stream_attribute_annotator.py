@@ -27,8 +27,9 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.async_wrapping import body_instruction
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_operation_queue_id
+from hlo_passes.passes.gpu_backend_config import set_operation_queue_id
 from hlo_passes.passes.replacement import take_place
+from hlo_passes.xla_release import XlaRelease
 
 _SLICES: Final = ("dynamic-slice", "dynamic-update-slice")
 
@@ -47,16 +48,17 @@ class StreamAttributeAnnotator(Pass):
     Source: openxla/xla `xla/backends/gpu/transforms/stream_attribute_annotator.cc`.
 
     Attributes:
-        jax_release: whose XLA's fields the config gets.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "stream-attribute-annotator"
 
-    jax_release: JaxRelease = "0.10"
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Every computation, callees first."""
         version = module.version
+        release = context.release_for(module, self.xla)
         fresh = next_channel_id(module)
         graph = build_call_graph(module)
         for computation in graph.post_order:
@@ -64,55 +66,62 @@ class StreamAttributeAnnotator(Pass):
             for instruction in post_order(computation):
                 opcode = instruction.opcode
                 if opcode == "fusion":
-                    self._annotate_fusion(instruction, report)
+                    _annotate_fusion(instruction, release, report)
                 elif not module.is_scheduled:
                     continue
                 elif opcode == "copy-start":
-                    self._annotate_copy(instruction, fresh, report)
+                    _annotate_copy(instruction, release, fresh, report)
                 elif in_async and opcode in _SLICES:
-                    self._wrap_slice(instruction, fresh, report)
+                    _wrap_slice(instruction, release, fresh, report)
         return module.version != version
 
-    def _annotate_fusion(self, fusion: Instruction, report: Report) -> None:
-        (body,) = fusion.called_computations
-        queue = _queue_of_root(body)
-        if not queue or operation_queue_id(fusion) or not _may_write(fusion, report):
-            return
-        for instruction in body.instructions:
-            if operation_queue_id(instruction) not in (0, queue):
-                report.remark(
-                    f"not annotated: %{fusion.name} holds %{instruction.name} of queue "
-                    f"{operation_queue_id(instruction)} and a root of queue {queue}"
-                )
-                return
-        set_operation_queue_id(fusion, self.jax_release, queue)
-        report.count("fusions-annotated")
 
-    def _annotate_copy(self, copy: Instruction, fresh: int, report: Report) -> None:
-        if operation_queue_id(copy) or not _may_write(copy, report):
+def _annotate_fusion(fusion: Instruction, release: XlaRelease, report: Report) -> None:
+    (body,) = fusion.called_computations
+    queue = _queue_of_root(body)
+    if not queue or operation_queue_id(fusion) or not _may_write(fusion, report):
+        return
+    for instruction in body.instructions:
+        if operation_queue_id(instruction) not in (0, queue):
+            report.remark(
+                f"not annotated: %{fusion.name} holds %{instruction.name} of queue "
+                f"{operation_queue_id(instruction)} and a root of queue {queue}"
+            )
             return
-        set_operation_queue_id(copy, self.jax_release, fresh)
-        report.count("copies-annotated")
+    set_operation_queue_id(fusion, release, queue)
+    report.count("fusions-annotated")
 
-    def _wrap_slice(self, piece: Instruction, fresh: int, report: Report) -> None:
-        if not _may_write(piece, report):
-            return
-        computation = piece.computation
-        fusion = computation.new(
-            "fusion",
-            piece.shape,
-            dict.fromkeys(piece.operands),
-            {"kind": "kLoop", "calls": f"%{_body_of(piece).name}"},
-            name=f"wrapped_{piece.opcode}",
-            before=piece,
-        )
-        for name in ("metadata", "frontend_attributes", "backend_config"):
-            if name in piece.attributes:
-                fusion.set_attribute(name, piece.attributes[name])
-        _record_scheduling_name(fusion)
-        take_place(piece, fusion)
-        set_operation_queue_id(fusion, self.jax_release, fresh)
-        report.count("slices-wrapped")
+
+def _annotate_copy(
+    copy: Instruction, release: XlaRelease, fresh: int, report: Report
+) -> None:
+    if operation_queue_id(copy) or not _may_write(copy, report):
+        return
+    set_operation_queue_id(copy, release, fresh)
+    report.count("copies-annotated")
+
+
+def _wrap_slice(
+    piece: Instruction, release: XlaRelease, fresh: int, report: Report
+) -> None:
+    if not _may_write(piece, report):
+        return
+    computation = piece.computation
+    fusion = computation.new(
+        "fusion",
+        piece.shape,
+        dict.fromkeys(piece.operands),
+        {"kind": "kLoop", "calls": f"%{_body_of(piece).name}"},
+        name=f"wrapped_{piece.opcode}",
+        before=piece,
+    )
+    for name in ("metadata", "frontend_attributes", "backend_config"):
+        if name in piece.attributes:
+            fusion.set_attribute(name, piece.attributes[name])
+    _record_scheduling_name(fusion)
+    take_place(piece, fusion)
+    set_operation_queue_id(fusion, release, fresh)
+    report.count("slices-wrapped")
 
 
 def _queue_of_root(body: Computation) -> int:

@@ -9,9 +9,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.xla_option import add_xla_argument, asked_release
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import (
     check_outputs,
@@ -51,6 +53,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--devices", type=positive, help="in place of the module's count"
     )
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
+    add_xla_argument(parser)
     parser.add_argument(
         "--timeout-seconds", type=positive, default=_TIMEOUT_SECONDS,
         help="for one run of two modules, or of the script",
@@ -75,9 +78,12 @@ def _run(arguments: argparse.Namespace) -> int:
         topology=arguments.topology,
         costs=arguments.costs,
         devices=arguments.devices,
+        release=asked_release(arguments),
     )
-    pipeline = Pipeline.parse(arguments.passes, context)
     module = read_module(arguments.input)
+    pipeline = Pipeline.parse(arguments.passes, context)
+    # The parts of the pipeline follow the release that the whole of it follows.
+    pipeline = replace(pipeline, context=pipeline.settled(module))
     if arguments.run:
         replicas, partitions = topology_of(module)
         oracle = RunOracle(

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.approximate import (
@@ -21,13 +22,12 @@ from hlo_passes.scheduler.estimators.table import read_costs
 from hlo_passes.scheduler.hardware.target import DEFAULT_TARGET, target
 from hlo_passes.scheduler.hardware.topology import Topology, topology_for
 from hlo_passes.scheduler.latency.collective_time import (
-    DEFAULT_XLA_VERSION,
-    XLA_VERSIONS,
     CollectiveModel,
     CollectiveTimes,
     GemmTimes,
 )
 from hlo_passes.scheduler.latency.options import LatencyOptions
+from hlo_passes.xla_release import XlaRelease
 
 DEFAULT_ESTIMATOR: Final = "sol"
 
@@ -44,7 +44,7 @@ class EstimatorSettings:
         profile: file of the profile estimator.
         extended: answer where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
-        xla_version: the release to follow.
+        release: of XLA, as of `CollectiveModel`.
         collective_table: measured collectives in place of the built-in table.
         matmul_table: measured GEMMs in place of the built-in table.
     """
@@ -56,18 +56,12 @@ class EstimatorSettings:
     profile: str = ""
     extended: bool = False
     always: bool = False
-    xla_version: str = DEFAULT_XLA_VERSION
+    release: XlaRelease = field(default_factory=followed_release)
     collective_table: CollectiveTimes | None = None
     matmul_table: GemmTimes | None = None
 
 
 def _sol(settings: EstimatorSettings) -> Estimator:
-    if settings.xla_version not in XLA_VERSIONS:
-        raise UsageError(
-            f"there is no behaviour of XLA {settings.xla_version}",
-            code="U207",
-            hint=f"one of {', '.join(XLA_VERSIONS)}",
-        )
     return SolEstimator(collective_model(settings), always=settings.always)
 
 
@@ -77,7 +71,7 @@ def collective_model(settings: EstimatorSettings) -> CollectiveModel:
         target(settings.target),
         settings.options,
         settings.topology,
-        settings.xla_version,
+        settings.release,
         settings.extended,
         collective_table=settings.collective_table,
         matmul_table=settings.matmul_table,
@@ -163,7 +157,7 @@ def make_estimator(
 ) -> EstimatorStack:
     """The stack that `names` spells, as `estimator_names` reads them.
 
-    Raises UsageError U207, U208, U209, U219 and those of the files.
+    Raises UsageError U208, U209, U219 and those of the files.
     """
     settings = settings or EstimatorSettings()
     wanted = estimator_names(names, costs=settings.costs, profile=settings.profile)

@@ -129,7 +129,7 @@ class SolEstimator:
                 instruction,
                 self.model.target,
                 cycles,
-                broadcasts_join=self.model.xla_version == "0.10.2",
+                broadcasts_join=self.model.release.broadcasts_join,
             )
             return Estimate(
                 us_of_ticks(time.ticks),

@@ -3,7 +3,7 @@
     single partition     measured table, or the NVLink kernel formula
     across partitions    HBM traffic + ring or all-to-all + reduction
 
-Options name what the user set; `xla_version` says where the partition size comes from.
+Options name what the user set; the release says where the partition size comes from.
 Source: openxla/xla `sol_latency_estimator.cc`, ComputeCollectiveTime (Aug 2026).
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.ir.shapes import BITS, Shape
 from hlo_passes.scheduler.fusions.fused_graph import bit_width
 from hlo_passes.scheduler.fusions.launch_dimensions import ceil_div, loop_launch
@@ -47,10 +48,8 @@ from hlo_passes.scheduler.latency.options import (
     NetworkConfig,
     network_config,
 )
+from hlo_passes.xla_release import XlaRelease
 
-#: Release whose behaviour is followed; where they differ, see `CollectiveModel`.
-XLA_VERSIONS: Final = ("0.10.2", "0.12")
-DEFAULT_XLA_VERSION: Final = "0.10.2"
 #: Launch of an operation that the formulas do not know.
 _UNKNOWN_LAUNCH_TICKS: Final = ticks_of_us(5.0)
 _RING_KINDS: Final[dict[str, RingKind]] = {
@@ -86,10 +85,10 @@ class CollectiveModel:
     Attributes:
         target: the GPU.
         options: what the user set.
-        topology: of the machine; XLA 0.12 takes the partition size from it.
-        xla_version: '0.10.2': the partition size is gpus_per_node unless given, and
-            kernel annotations do not change the price. '0.12': it is the topology's,
-            and annotated collectives are priced as NVLink kernels.
+        topology: of the machine; from 0.11 on XLA takes the partition size from it.
+        release: of XLA. 0.10.2: the partition size is gpus_per_node unless given, and
+            kernel annotations do not change the price. From 0.11 on it is the
+            topology's, and annotated collectives are priced as NVLink kernels.
         extended: answer where XLA's model gives up, see `extended`.
         op_profile: cycles of the reduction.
         collective_table: measured collectives in place of the built-in table.
@@ -102,7 +101,7 @@ class CollectiveModel:
     target: Target
     options: LatencyOptions = field(default_factory=LatencyOptions)
     topology: Topology | None = None
-    xla_version: str = DEFAULT_XLA_VERSION
+    release: XlaRelease = field(default_factory=followed_release)
     extended: bool = False
     op_profile: str = DEFAULT_OP_PROFILE
     collective_table: CollectiveTimes | None = None
@@ -143,7 +142,7 @@ class CollectiveModel:
     def _partition_size(self) -> int:
         if self.config.partition_size:
             return self.config.partition_size
-        if self.xla_version != "0.10.2" and self.topology is not None:
+        if self.release.partition_from_topology and self.topology is not None:
             return self.topology.partition_size
         return self.config.gpus_per_node
 
@@ -186,7 +185,7 @@ class CollectiveModel:
         )
         communicators, members = collective.count_and_size()
         if where is CommunicationType.SINGLE_PARTITION:
-            if collective.kernel_strategy and self.xla_version != "0.10.2":
+            if collective.kernel_strategy and self.release.prices_kernel_strategies:
                 return self._nvlink_kernel(collective, members)
             return self._from_table(collective)
         hosts = members

@@ -11,17 +11,9 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 
 from __future__ import annotations
 
-from typing import Final
-
 from hlo_passes.scheduler.latency_hiding.edge_latency import delays
 from hlo_passes.scheduler.latency_hiding.graph import HazardUses, ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.metrics import topological_order
-
-#: Releases that add a hazard's edge beside the operand's own. It changes no order, but
-#: how many nodes a start makes available (kCreatesMoreReadyNodes). That jax 0.12 does
-#: not is what its log shows for an all-reduce in place of a bitcast's operand; whether
-#: it leaves out every edge that is there already is a guess that nothing contradicts.
-_REPEATS_EDGES: Final = ("0.10.2",)
 
 
 def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> None:
@@ -76,8 +68,12 @@ def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
     later = reached(graph, done, nodes)
     # An edge into the start changes nothing below it, so one look is enough.
     below = _below(graph, start)
-    settings = graph.tracker.settings
-    repeats = settings.xla_version in _REPEATS_EDGES
+    # A hazard's edge beside the operand's own changes no order, but how many nodes a
+    # start makes available (kCreatesMoreReadyNodes). Newer releases leave it out: that
+    # is what their log shows for an all-reduce in place of a bitcast's operand. Whether
+    # they leave out every edge that is there already is a guess that nothing
+    # contradicts.
+    repeats = graph.tracker.settings.release.repeats_hazard_edges
     for node, user, operand in found:
         if node is None or node == start or node in later or node in below:
             continue

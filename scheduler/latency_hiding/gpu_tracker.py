@@ -33,8 +33,6 @@ from hlo_passes.scheduler.latency_hiding.tracker import (
 )
 
 _HOST_MEMORY_SPACE: Final = 5
-#: From this release on copies by dynamic slice have a resource of their own.
-_WITHOUT_MEMCPY: Final = ("0.10.2",)
 
 
 def make_tracker(settings: SchedulerSettings) -> AsyncTracker:
@@ -72,7 +70,7 @@ class GpuAsyncTracker(AsyncTracker):
             return super()._find_resources(instruction)
         usage = Usage.RELEASE if half == "start" else Usage.OCCUPY
         if (
-            self.settings.xla_version not in _WITHOUT_MEMCPY
+            self.settings.release.slice_copies_have_a_resource
             and is_generic(instruction)
             and is_slice_copy(wrapped_instruction(instruction))
         ):

@@ -4,7 +4,7 @@
     scheduler_hint="force_delay"         custom-call, async half: as far up as can be
     scheduler_hint="force_delay_async"   start far up, done low
     "force_earliest_schedule":true       in the GPU's backend config: far up
-    fusion() without operands, 1 MiB     jax 0.12: as low as can be
+    fusion() without operands, 1 MiB     from 0.11 on: as low as can be
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, `gpu_latency_hiding_scheduler.cc`
 (graph post-processing), Aug 2026.
@@ -25,8 +25,6 @@ from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 _TRANSFERS: Final = ("send", "recv")
 _TRANSFER_DONES: Final = ("send-done", "recv-done")
 _EARLIEST: Final = "force_earliest_schedule"
-#: Releases in which large fills are scheduled like anything else.
-_WITHOUT_FILLS: Final = ("0.10.2",)
 #: What a fusion without operands must give, tuples added up, to count as a large fill.
 #: Source: found by trial with the XLA of jax 0.12.0.1: 1,048,576 bytes count, 1,048,572
 #: do not; a constant broadcast, an iota and what is computed from them alike.
@@ -71,7 +69,7 @@ def note(graph: Hinted, n: int, instruction: Instruction) -> None:
     if (
         opcode == "fusion"
         and not instruction.operands
-        and settings.xla_version not in _WITHOUT_FILLS
+        and settings.release.fills_are_early
         and instruction.shape.byte_size >= _FILL_BYTES
     ):
         # It needs nothing and keeps its buffer alive: it may wait for its user.

@@ -125,6 +125,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     def settings(self, module: Module, context: PassContext) -> SchedulerSettings:
         """The scheduler's settings for a module, its memory limit worked out."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
+        values["xla"] = context.release_for(module, self.xla).name
         if self.memory_limit_bytes is None:
             memory_bytes = self.device_memory_bytes
             if memory_bytes is None:
@@ -151,7 +152,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 options=LatencyOptions.parse(self.latency_options),
                 costs=costs,
                 profile=self.profile,
-                xla_version=self.xla_version,
+                release=context.release_for(module, self.xla),
             ),
         )
         return as_scheduled_by_xla(

@@ -12,10 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hlo_passes.scheduler.latency.collective_time import (
-    DEFAULT_XLA_VERSION,
-    XLA_VERSIONS,
-)
+from hlo_passes.analysis.followed_release import followed_release
+from hlo_passes.xla_release import XlaRelease, xla_release
 
 #: Whose resources, hints and target rules are used.
 Flavour = Literal["gpu", "generic"]
@@ -34,7 +32,7 @@ class SchedulerSettings:
 
     Attributes:
         flavour: `gpu` or `generic` resources and target rules.
-        xla_version: release followed where they differ: before 0.12 a wrapped
+        xla: the release of XLA to follow; none: that of the run. In 0.10.2 a wrapped
             dynamic-slice copy counts as an asynchronous computation, a large fill
             is nothing special, and a slice written to any memory is one to the host.
         parallel_collective_overlap_limit: collectives in flight (GPU).
@@ -74,7 +72,7 @@ class SchedulerSettings:
     """
 
     flavour: Flavour = "gpu"
-    xla_version: str = DEFAULT_XLA_VERSION
+    xla: str = ""
     parallel_collective_overlap_limit: int = 1
     parallel_async_compute_limit: int = 2
     all_gather_overlap_limit: int = 1
@@ -119,15 +117,17 @@ class SchedulerSettings:
             is_limit = name.endswith("_limit") and name != "hard_memory_limit"
             if is_limit and getattr(self, name) < 1:
                 raise ValueError(f"{_kebab(name)} must be 1 or more")
-        if self.xla_version not in XLA_VERSIONS:
-            known = ", ".join(XLA_VERSIONS)
-            raise ValueError(
-                f"there is no behaviour of XLA {self.xla_version}: {known}"
-            )
+        if self.xla:
+            xla_release(self.xla)
         if self.rerun < 0 or (self.memory_limit_bytes or 0) < 0:
             raise ValueError("rerun and memory-limit-bytes must not be negative")
         if self.max_hops_to_closest_selective_overlap < 0:
             raise ValueError("max-hops-to-closest-selective-overlap is 0 or more")
+
+    @property
+    def release(self) -> XlaRelease:
+        """What `xla` names; where it is empty, the release of the jaxlib installed."""
+        return xla_release(self.xla) if self.xla else followed_release()
 
     @classmethod
     def generic(cls, **changes: Any) -> SchedulerSettings:

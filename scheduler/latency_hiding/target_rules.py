@@ -27,9 +27,6 @@ from hlo_passes.scheduler.latency_hiding.rule import Compare, Number, Rule
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
-#: Releases whose rule E3 does not ask for the memory space.
-_WRITES_ANYWHERE: Final = ("0.10.2",)
-
 
 def _hides_open_copy(state: SchedulingState, a: int, b: int) -> int:
     memcpy = Resource.GPU_MEMCPY
@@ -71,8 +68,8 @@ def _depth(state: SchedulingState, n: int) -> float:
 def writes_slice_to_host(state: SchedulingState, n: int) -> bool:
     """Whether it starts a fusion that updates a slice.
 
-    XLA up to August 2026 does not look where to; the XLA of jax 0.12 leaves slices of
-    device memory alone (it logs kLessStall where this rule would have decided).
+    XLA 0.10.2 does not look where to; later releases leave slices of device memory
+    alone (they log kLessStall where this rule would have decided).
     """
     instruction = state.graph.instructions[n]
     if SPELLINGS[instruction.opcode] != ("start", "generic"):
@@ -80,7 +77,7 @@ def writes_slice_to_host(state: SchedulingState, n: int) -> bool:
     wrapped = wrapped_instruction(instruction)
     if wrapped.opcode not in ("fusion", "fusion-start"):
         return False
-    anywhere = state.settings.xla_version in _WRITES_ANYWHERE
+    anywhere = state.settings.release.slices_to_anywhere_are_early
     if not (anywhere or is_on_host(wrapped.shape)):
         return False
     return any(

@@ -19,7 +19,7 @@ from hlo_passes.ir.gpu_config import has_gpu_config, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import JaxRelease, set_operation_queue_id
+from hlo_passes.passes.gpu_backend_config import set_operation_queue_id
 from hlo_passes.scheduler.passes.stream_values import (
     DEFAULT_COMMUNICATION_STREAMS,
     DEFAULT_COMPUTE_STREAMS,
@@ -29,6 +29,7 @@ from hlo_passes.scheduler.passes.stream_values import (
     is_collective_annotation,
 )
 from hlo_passes.scheduler.passes.streams import StreamAssignment, assign_streams
+from hlo_passes.xla_release import XlaRelease
 
 #: What the annotations of a module say once they are written.
 Annotations = Literal["changed", "all", "none"]
@@ -63,9 +64,9 @@ class ExecutionStreamAssignment(Pass):
         annotate: where `_xla_stream_annotation` is written: `changed`, where XLA's
             runtime would choose another stream; `all` starts; `none`.
         xla_communication_streams: how many XLA's runtime itself will use.
-        jax_release: whose XLA is followed; `none`: the source named above. That of jax
-            0.10 counts groups of collectives as compute, that of 0.12 has streams for
-            copies to and from the host, which are then left alone.
+        xla: the release of XLA to follow; none: that of the run. XLA 0.10.2 counts
+            groups of collectives as compute; later ones have streams for copies to and
+            from the host, which are then left alone.
     """
 
     name: ClassVar[str] = "execution-stream-assignment"
@@ -77,7 +78,7 @@ class ExecutionStreamAssignment(Pass):
     guard_cyclic_waits: bool = True
     annotate: Annotations = "changed"
     xla_communication_streams: int = DEFAULT_COMMUNICATION_STREAMS
-    jax_release: JaxRelease | None = None
+    xla: str = ""
 
     def __post_init__(self) -> None:
         """Refuse numbers of streams and an overlap limit below 1 (U013)."""
@@ -94,22 +95,25 @@ class ExecutionStreamAssignment(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """All reachable computations together."""
         version = module.version
+        release = context.release_for(module, self.xla)
         assigned = assign_streams(
             module,
             communication_streams=self.number_of_communication_streams,
             compute_streams=self.number_of_compute_streams,
             parallel_collective_overlap_limit=self.parallel_collective_overlap_limit,
             guard=self.guard_cyclic_waits,
-            jax_release=self.jax_release,
+            release=release,
         )
         for moved in assigned.moved:
             report.remark(moved.to_text())
         for start in assigned:
-            self._write_queue(start, assigned[start], report)
-        self._annotate(module, assigned, report)
+            self._write_queue(start, assigned[start], release, report)
+        self._annotate(module, assigned, release, report)
         return module.version != version
 
-    def _write_queue(self, start: Instruction, stream: Stream, report: Report) -> None:
+    def _write_queue(
+        self, start: Instruction, stream: Stream, release: XlaRelease, report: Report
+    ) -> None:
         report.count(f"on-{str(stream).replace(' ', '-')}")
         queue = stream.queue_id(self.number_of_compute_streams)
         if queue is None or operation_queue_id(start) == queue:
@@ -119,10 +123,14 @@ class ExecutionStreamAssignment(Pass):
                 f"not written: the backend config of %{start.name} is no JSON"
             )
             return
-        set_operation_queue_id(start, self.jax_release or "0.10", queue)
+        set_operation_queue_id(start, release, queue)
 
     def _annotate(
-        self, module: Module, assigned: StreamAssignment, report: Report
+        self,
+        module: Module,
+        assigned: StreamAssignment,
+        release: XlaRelease,
+        report: Report,
     ) -> None:
         """Tell XLA's runtime what it would not do by itself.
 
@@ -144,7 +152,7 @@ class ExecutionStreamAssignment(Pass):
                 communication_streams=self.xla_communication_streams,
                 parallel_collective_overlap_limit=self.parallel_collective_overlap_limit,
                 guard=False,
-                jax_release=self.jax_release,
+                release=release,
             )
             if chosen_by_xla.scopes == assigned.scopes:
                 return

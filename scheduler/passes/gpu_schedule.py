@@ -21,8 +21,6 @@ from hlo_passes.passes.sequence import PassSequence
 _MULTI_STREAMING: Final = "enable-collective-multi-streaming"
 #: Communication streams of XLA's runtime with that flag.
 _STREAMS_OF_MULTI_STREAMING: Final = 2
-#: Spelling of releases in the scheduler's `xla-version`, where it differs.
-_XLA_VERSIONS: Final = {"0.10": "0.10.2"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,7 @@ class GpuSchedule(PassSequence):
     `execution-stream-assignment`.
 
     Every option of these passes may stand among its own, and goes to all that have it:
-    `gpu-schedule{parallel-collective-overlap-limit=4,jax-release=0.12}`. With
+    `gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}`. With
     `enable-collective-multi-streaming=true` there are two communication streams.
 
     A module that has a schedule keeps it as the order that scheduling starts from (XLA
@@ -123,13 +121,7 @@ class GpuSchedule(PassSequence):
         if name == "hlo-memory-scheduler":
             return {"keep_schedule": True}
         if name == "latency-hiding-scheduler":
-            fixed: dict[str, object] = {}
-            if self.enable_pipelined_p2p:
-                fixed["enable_pipelined_p2p"] = True
-            if "jax-release" in given:
-                release = given["jax-release"]
-                fixed["xla_version"] = _XLA_VERSIONS.get(release, release)
-            return fixed
+            return {"enable_pipelined_p2p": True} if self.enable_pipelined_p2p else {}
         if name == "scheduler-memory-fencing":
             return {
                 "scheduler_memory_fencing_threshold_bytes": (

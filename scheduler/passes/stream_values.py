@@ -17,15 +17,16 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import ParseError, PassError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.passes.gpu_backend_config import JaxRelease
 from hlo_passes.scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
+from hlo_passes.xla_release import XlaRelease
 
-#: Copies between host and device have two streams of their own in jax 0.12's XLA.
+#: Copies between host and device may have two streams of their own.
 CopyKind = Literal["memcpy-d2h", "memcpy-h2d"]
 StreamKind = Literal["default", "compute", "communication", "memcpy-d2h", "memcpy-h2d"]
 
@@ -126,15 +127,11 @@ class Stream:
 DEFAULT_STREAM: Final = Stream("default")
 
 
-def scope_kind(
-    instruction: Instruction, *, jax_release: JaxRelease | None = None
-) -> StreamKind | None:
+def scope_kind(instruction: Instruction, release: XlaRelease) -> StreamKind | None:
     """What a start occupies; None for all that starts nothing asynchronous.
 
     A send or recv that is pipelined through a loop starts nothing itself (see
-    `owner_of_transfer`). Source: as the module, and where a release differs, its log:
-    in the XLA of jax 0.10 groups of collectives are compute, in that of 0.12 copies
-    between host and device have streams of their own.
+    `owner_of_transfer`). Source: as the module, and where a release differs, its log.
     """
     opcode = instruction.opcode
     row = opcodes.facts(opcode)
@@ -143,18 +140,36 @@ def scope_kind(
     if row.spelling == "transfer":
         owns = owner_of_transfer(instruction) is instruction
         return "communication" if owns else None
-    if row.is_collective and row.spelling == "native":
-        return "communication"
-    if opcode != "copy-start" and (
-        instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-        or is_collective_annotation(instruction)
-        or (
-            jax_release != "0.10"
-            and COLLECTIVES_GROUP in instruction.frontend_attributes
-        )
+    if communicates(instruction) and (
+        release.groups_communicate or not _is_group_alone(instruction)
     ):
         return "communication"
-    return (_copy_kind(instruction) if jax_release == "0.12" else None) or "compute"
+    copies = _copy_kind(instruction) if release.copies_have_streams else None
+    return copies or "compute"
+
+
+def communicates(start: Instruction) -> bool:
+    """Whether what a start begins is communication, wherever it runs."""
+    row = opcodes.facts(start.opcode)
+    if row.half != "start" or start.opcode == "copy-start":
+        return False
+    if row.spelling == "transfer":
+        return owner_of_transfer(start) is start
+    return _is_collective(start) or COLLECTIVES_GROUP in start.frontend_attributes
+
+
+def _is_collective(start: Instruction) -> bool:
+    row = opcodes.facts(start.opcode)
+    return (
+        (row.is_collective and row.spelling == "native")
+        or start.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
+        or is_collective_annotation(start)
+    )
+
+
+def _is_group_alone(start: Instruction) -> bool:
+    """Whether it communicates as a group of collectives and as nothing else."""
+    return not _is_collective(start)
 
 
 def _copy_kind(start: Instruction) -> CopyKind | None:
@@ -207,12 +222,20 @@ def runs_synchronously(
 
 
 def stream_of(
-    instruction: Instruction, *, compute_streams: int = DEFAULT_COMPUTE_STREAMS
+    instruction: Instruction,
+    *,
+    compute_streams: int = DEFAULT_COMPUTE_STREAMS,
+    release: XlaRelease | None = None,
 ) -> Stream | None:
     """The stream written at an instruction (for a done: at its start).
 
     None where nothing is written; what XLA will choose is then a matter of the whole
     module, see `hlo_passes.scheduler.passes.streams.assign_streams`.
+
+    Args:
+        instruction: a start, a done, a send or a recv.
+        compute_streams: at least 1; XLA: 4.
+        release: of XLA; None: as `followed_release` finds it.
 
     Raises PassError E020 for a stream annotation that is no stream.
     """
@@ -220,7 +243,9 @@ def stream_of(
         start = owner_of_transfer(instruction)
     else:
         start = instruction.async_start
-    kind = scope_kind(start)
+    if release is None:
+        release = followed_release(start.computation.module)
+    kind = scope_kind(start, release)
     if kind is None:
         return None
     if runs_synchronously(start):

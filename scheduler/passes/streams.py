@@ -18,12 +18,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.gpu_backend_config import JaxRelease
 from hlo_passes.scheduler.passes.send_recv import (
     PIPELINE_ATTRIBUTE,
     is_pipelined_transfer,
@@ -41,6 +41,7 @@ from hlo_passes.scheduler.passes.stream_values import (
     scope_kind,
     stream_of,
 )
+from hlo_passes.xla_release import XlaRelease
 
 __all__ = [
     "DEFAULT_STREAM",
@@ -109,7 +110,7 @@ def assign_streams(
     compute_streams: int = DEFAULT_COMPUTE_STREAMS,
     parallel_collective_overlap_limit: int = 1,
     guard: bool = True,
-    jax_release: JaxRelease | None = None,
+    release: XlaRelease | None = None,
 ) -> StreamAssignment:
     """The streams XLA's runtime will use; nothing is written.
 
@@ -121,9 +122,9 @@ def assign_streams(
             their streams.
         guard: keep collectives that could wait for each other in a cycle on one
             stream (XLA leaves that to its scheduler).
-        jax_release: whose XLA is followed, None for the source named above; that of jax
-            0.10 counts groups of collectives as compute, that of 0.12 has streams for
-            copies to and from the host.
+        release: of XLA; None: as `followed_release` finds it. XLA 0.10.2 counts groups
+            of collectives as compute; later ones have streams for copies to and from
+            the host.
 
     Raises:
         PassError: E020, a stream annotation that is no stream.
@@ -134,7 +135,9 @@ def assign_streams(
         raise ValueError(msg)
     turns = _Turns(communication_streams, compute_streams)
     scopes: dict[Instruction, Stream] = {}
-    for start, stream in _in_xla_order(module, turns, jax_release):
+    for start, stream in _in_xla_order(
+        module, turns, release or followed_release(module)
+    ):
         scopes.setdefault(start, stream)
     moved: tuple[Moved, ...] = ()
     if guard:
@@ -179,7 +182,7 @@ class _Turns:
 
 
 def _in_xla_order(
-    module: Module, turns: _Turns, jax_release: JaxRelease | None
+    module: Module, turns: _Turns, release: XlaRelease
 ) -> Iterator[tuple[Instruction, Stream]]:
     """Breadth first from the entry; what several call is met, and counted, again."""
     waiting = deque([module.entry])
@@ -190,7 +193,7 @@ def _in_xla_order(
         visits += 1
         plan = plans.get(computation)
         if plan is None:
-            plan = plans[computation] = _Plan.of(computation, jax_release)
+            plan = plans[computation] = _Plan.of(computation, release)
         elif visits > _MOST_VISITS:
             continue
         for start, kind in plan.starts:
@@ -206,11 +209,11 @@ class _Plan:
     entered: tuple[Computation, ...]
 
     @staticmethod
-    def of(computation: Computation, jax_release: JaxRelease | None) -> _Plan:
+    def of(computation: Computation, release: XlaRelease) -> _Plan:
         starts: list[tuple[Instruction, StreamKind]] = []
         entered: list[Computation] = []
         for instruction in post_order(computation):
-            kind = scope_kind(instruction, jax_release=jax_release)
+            kind = scope_kind(instruction, release)
             if kind is not None:
                 starts.append((instruction, kind))
             elif instruction.opcode in _ENTERED:

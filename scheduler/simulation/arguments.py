@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.commands import settings_of
@@ -43,6 +44,7 @@ def rules_of(arguments: argparse.Namespace, module: Module) -> Rules:
         arguments.share_links,
         arguments.xla_statistic,
         dict(_probabilities(text, module) for text in arguments.branches),
+        release_asked_for(module, arguments.xla),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_passes.errors import UsageError
+from hlo_passes.xla_release import XlaRelease
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +30,14 @@ class Rules:
             node cost, what is called takes the node cost of its caller.
         branch_probabilities: by name of a conditional, how probable each branch is;
             without an entry the most expensive branch runs.
+        release: of XLA, whose streams are used; None: as `followed_release` finds it.
     """
 
     streams: int | None = None
     share_links: bool = False
     xla_statistic: bool = False
     branch_probabilities: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    release: XlaRelease | None = None
 
     def __post_init__(self) -> None:
         """Refuse impossible rules. Raises UsageError U220, U221."""

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
 from hlo_passes.scheduler.hardware.topology import Topology
-from hlo_passes.scheduler.latency.collective_time import DEFAULT_XLA_VERSION
 from hlo_passes.scheduler.latency.options import LatencyOptions
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
@@ -55,7 +55,7 @@ def simulate(
     branch_probabilities: Mapping[str, tuple[float, ...]] | None = None,
     extended: bool = False,
     always: bool = False,
-    xla_version: str = DEFAULT_XLA_VERSION,
+    xla: str = "",
     devices: int | None = None,
 ) -> Timeline:
     """Simulate one step of a scheduled module.
@@ -74,12 +74,16 @@ def simulate(
         branch_probabilities: see `Rules`.
         extended: give a price where XLA's model gives up.
         always: price modules that XLA leaves to the coarse estimator.
-        xla_version: the release to follow.
+        xla: the release of XLA to follow, as '0.12'; '': what the module says, else the
+            jaxlib installed.
         devices: instead of the number that the module asks for.
 
     Raises UsageError for unknown names and values out of range.
     """
-    rules = Rules(streams, share_links, xla_statistic, branch_probabilities or {})
+    release = release_asked_for(module, xla)
+    rules = Rules(
+        streams, share_links, xla_statistic, branch_probabilities or {}, release
+    )
     settings = EstimatorSettings(
         target=target,
         options=options or LatencyOptions(),
@@ -87,7 +91,7 @@ def simulate(
         profile=profile,
         extended=extended,
         always=always,
-        xla_version=xla_version,
+        release=release,
     )
     model, machine = estimator_for(
         module, estimator, settings, topology=topology, devices=devices

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
@@ -20,9 +21,15 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
 from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
 from hlo_passes.scheduler.passes.device_groups import DeviceGroups
-from hlo_passes.scheduler.passes.stream_values import Stream, scope_kind, stream_of
+from hlo_passes.scheduler.passes.stream_values import (
+    Stream,
+    communicates,
+    scope_kind,
+    stream_of,
+)
 from hlo_passes.scheduler.passes.streams import assign_streams
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.xla_release import XlaRelease
 
 #: Frontend attribute with the pairs of a send or recv.
 _TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
@@ -56,6 +63,7 @@ class Surroundings:
     unknown_trips: list[str] = field(default_factory=list)
     leaves_out: bool = False
     _streams: dict[Instruction, Stream] = field(default_factory=dict)
+    _release: XlaRelease = field(init=False)
     _groups: DeviceGroups = field(init=False)
     _is_whole: dict[Groups, bool] = field(default_factory=dict)
     _device_count: int = 0
@@ -63,12 +71,14 @@ class Surroundings:
     def __post_init__(self) -> None:
         """Read the streams of the whole module once."""
         self._groups = DeviceGroups(self.module)
-        self._streams = dict(assign_streams(self.module, guard=False).scopes)
+        self._release = self.rules.release or followed_release(self.module)
+        assigned = assign_streams(self.module, guard=False, release=self._release)
+        self._streams = dict(assigned.scopes)
         if self.rules.streams:
             self._deal(self.rules.streams)
         else:
             for start in self._streams:
-                written = stream_of(start)
+                written = stream_of(start, release=self._release)
                 if written is not None:
                     self._streams[start] = written
 
@@ -97,7 +107,7 @@ class Surroundings:
         known = self._streams.get(start)
         if known is not None and known.kind != "default":
             return known
-        kind = scope_kind(start) or "communication"
+        kind = scope_kind(start, self._release) or "communication"
         return Stream(kind, 0)
 
     def kind(self, start: Instruction) -> WorkKind:
@@ -106,7 +116,7 @@ class Surroundings:
             return "transfer"
         if start.opcode == "copy-start":
             return "copy"
-        return "collective" if scope_kind(start) == "communication" else "async"
+        return "collective" if communicates(start) else "async"
 
     def body(self, start: Instruction) -> Computation | None:
         """The computation that an asynchronous call runs; None for one operation."""
@@ -162,7 +172,7 @@ class Surroundings:
 
     def _is_local(self, instruction: Instruction) -> bool:
         is_collective = instruction.opcode in opcodes.SYNC_COLLECTIVES
-        return not is_collective and scope_kind(instruction) != "communication"
+        return not is_collective and not communicates(instruction)
 
     def trip_count(self, loop: Instruction) -> int:
         """The loop's known trip count, else 1; XLA keeps it in 64 bits."""

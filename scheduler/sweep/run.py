@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from multiprocessing import get_context
 from typing import Any, Final
 
+from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
@@ -72,25 +73,35 @@ class Sweep:
         Raises PipelineSpecError U013; UsageError U220 for a number of streams.
         """
         for choice in combinations(self.swept):
-            Pipeline.parse(pipeline_of(self.pipeline, self.swept, choice))
+            Pipeline.parse(
+                pipeline_of(self.pipeline, self.swept, choice), self._context()
+            )
             self._arguments(choice)
 
     def run(self, choice: Choice) -> SweepRow:
         """Run one combination."""
         pipeline = pipeline_of(self.pipeline, self.swept, choice)
         module = parse(self.text, filename=self.filename)
-        context = PassContext(
-            target=self.arguments.target,
-            topology=self.arguments.topology,
-            costs=self.arguments.costs,
-        )
         try:
-            Pipeline.parse(pipeline, context).run(module)
-            times = simulate_arguments(self._arguments(choice), module).times
+            built = Pipeline.parse(pipeline, self._context())
+            arguments = self._arguments(choice)
+            # The simulation follows the release that the passes follow.
+            arguments.xla = str(built.settled(module).release or arguments.xla)
+            built.run(module)
+            times = simulate_arguments(arguments, module).times
         except HloError as problem:
             first = problem.render().splitlines()[0]
             return SweepRow(choice, pipeline, None, first)
         return SweepRow(choice, pipeline, times)
+
+    def _context(self) -> PassContext:
+        xla = self.arguments.xla
+        return PassContext(
+            target=self.arguments.target,
+            topology=self.arguments.topology,
+            costs=self.arguments.costs,
+            release=release_asked_for(None, xla) if xla else None,
+        )
 
     def _arguments(self, choice: Choice) -> argparse.Namespace:
         """The simulator's arguments with the values of the choice."""

@@ -26,7 +26,6 @@ import hlo_passes
 from hlo_passes import scheduler
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.recordings import Recording, find_recordings
-from tests.scheduler.conformance.setting import xla_version
 
 PLACES = (
     CORPUS / "schedules",
@@ -115,7 +114,7 @@ def judge_costs(recording: Recording) -> CostVerdict:
         hlo_passes.parse(recording.before, filename=recording.name),
         target=recording.target,
         topology=recording.topology,
-        xla_version=xla_version(recording),
+        xla=recording.release,
     )
     rows = {row.name: row for row in report.rows}
     costs = json.loads(recording.texts["costs.json"])

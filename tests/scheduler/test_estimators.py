@@ -255,7 +255,7 @@ def test_a_start_that_wraps_a_fusion_costs_what_its_profile_says(tmp_path) -> No
     file.write_text(Profile({"start": 44.0}).to_text())
     found = costs(
         hlo_passes.parse(WRAPPED), estimator="profile", profile=str(file),
-        xla_version="0.12",
+        xla="0.12",
     )  # fmt: skip
     assert found["start"] == (44.0, 44.0, "profile")
     assert found["done"][0] == 1.0
@@ -324,7 +324,7 @@ def disagreements(folder, release: str) -> list[str]:
     found = costs(
         hlo_passes.parse(read_text(file)), target=settings["target"],
         topology=settings["topology"],
-        xla_version="0.10.2" if release.startswith("0.10") else "0.12",
+        xla=release,
     )  # fmt: skip
     latencies = {**logged["latency_us"], **(logged.get("latency_fallback") or {})}
     wrong = []

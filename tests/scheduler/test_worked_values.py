@@ -25,6 +25,7 @@ from hlo_passes.scheduler.latency.network import (
     ring_time,
 )
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.xla_release import NEWEST
 from tests.scheduler.single_ops import collective_module, fusion_module
 
 DEVICE_T = Target(
@@ -192,9 +193,7 @@ def test_annotated_all_reduce_is_a_kernel_from_0_12_on(
         num_partitions=8,
         kernel_strategy=strategy,
     )
-    model = CollectiveModel(
-        target(device), topology=Topology(1, 1, 8), xla_version="0.12"
-    )
+    model = CollectiveModel(target(device), topology=Topology(1, 1, 8), release=NEWEST)
     assert _latency(module, SolEstimator(model)).us == us
 
 

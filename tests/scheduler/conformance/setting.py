@@ -28,6 +28,7 @@ from hlo_passes.scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
     scheduler_memory_limit_bytes,
 )
+from hlo_passes.xla_release import xla_release
 from tests.scheduler.conformance.recordings import PROFILE_FILE, Recording
 
 #: Flag without its prefixes -> setting that it is.
@@ -94,7 +95,7 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
                 topology=Topology.parse(recording.topology),
                 costs=costs if name == "table" else "",
                 profile=profile if name == "profile" else "",
-                xla_version=xla_version(recording),
+                release=xla_release(recording.release),
             ),
         )
         costly = flags.pop(_COSTLY, "false") == "true"
@@ -109,14 +110,9 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
     if _PIPELINE in flags:
         changes[_PIPELINE] = flags.pop(_PIPELINE).removeprefix(f"{_PIPELINE.upper()}_")
     settings = SchedulerSettings(
-        xla_version=xla_version(recording), memory_limit_bytes=limit, **changes
+        xla=recording.release, memory_limit_bytes=limit, **changes
     )
     return Setting(module, estimator, settings, name)
-
-
-def xla_version(recording: Recording) -> str:
-    """The release of XLA's behaviour, as estimators and settings name it."""
-    return "0.12" if recording.release.startswith("0.12") else "0.10.2"
 
 
 @contextlib.contextmanager

@@ -34,7 +34,7 @@ OTHER_POLICIES: tuple[dict[str, Any], ...] = (
     {"enable_schedule_by_structure": True},
     {"depth_based_memory_pressure_reduction": True, "memory_limit_bytes": 500},
     {"force_delay_over_memory_pressure": True, "memory_limit_bytes": 500},
-    {"enable_selective_memcpy_overlap": True, "xla_version": "0.12"},
+    {"enable_selective_memcpy_overlap": True, "xla": "0.12"},
     {"resource_serializing": True, "track_sync_op_resource_usage": True},
     {"memory_limit_bytes": 1000, "rerun": 3, "estimate_fragmentation_size": True},
 )

@@ -40,13 +40,13 @@ ENTRY main {{
 MIB_ELEMENTS = 1 << 18
 
 
-def scheduled(elements: int, xla_version: str) -> tuple[list[str], set[str]]:
+def scheduled(elements: int, xla: str) -> tuple[list[str], set[str]]:
     """(order of the entry, reasons of its decisions)."""
     module = hlo_passes.parse(TEXT.format(elements=elements), filename="m.hlo")
     result = schedule_module(
         module,
         make_estimator("gpu-approximate"),
-        SchedulerSettings(xla_version=xla_version),
+        SchedulerSettings(xla=xla),
         log_decisions=True,
     )
     order = [i.name for i in module.entry.instructions]
@@ -60,8 +60,8 @@ def test_large_fill_waits_for_its_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elements", "xla_version"), [(MIB_ELEMENTS, "0.10.2"), (MIB_ELEMENTS - 1, "0.12")]
+    ("elements", "xla"), [(MIB_ELEMENTS, "0.10.2"), (MIB_ELEMENTS - 1, "0.12")]
 )
-def test_fill_like_anything_else(elements: int, xla_version: str) -> None:
-    _, reasons = scheduled(elements, xla_version)
+def test_fill_like_anything_else(elements: int, xla: str) -> None:
+    _, reasons = scheduled(elements, xla)
     assert "kForceEarly" not in reasons

@@ -91,13 +91,13 @@ def test_its_own_options_choose_passes(
 
 def test_options_go_to_every_pass_that_has_them() -> None:
     text = (
-        "gpu-schedule{jax-release=0.12,parallel-collective-overlap-limit=4,"
+        "gpu-schedule{xla=0.12,parallel-collective-overlap-limit=4,"
         "disable-async-collectives=ALLREDUCE ALLGATHER,memory-limit-bytes=1000,"
         "scheduler-memory-fencing-threshold-bytes=7,enable-pipelined-p2p=true}"
     )
     creator = member(text, AsyncCollectiveCreator)
     assert isinstance(creator, AsyncCollectiveCreator)
-    assert creator.jax_release == "0.12"
+    assert creator.xla == "0.12"
     annotator = member(text, AsyncCollectiveAnnotator)
     assert isinstance(annotator, AsyncCollectiveAnnotator)
     assert annotator.disable_async_collectives == ("ALLREDUCE", "ALLGATHER")
@@ -106,7 +106,7 @@ def test_options_go_to_every_pass_that_has_them() -> None:
     assert scheduler.parallel_collective_overlap_limit == 4
     assert scheduler.memory_limit_bytes == 1000
     assert scheduler.enable_pipelined_p2p
-    assert scheduler.xla_version == "0.12"
+    assert scheduler.xla == "0.12"
     fencing = member(text, SchedulerMemoryFencing)
     assert isinstance(fencing, SchedulerMemoryFencing)
     assert fencing.memory_limit_bytes == 1000
@@ -133,9 +133,9 @@ def test_multi_streaming_has_two_streams_unless_told_otherwise() -> None:
 @pytest.mark.parametrize(
     ("text", "code", "hint"),
     [
-        ("gpu-schedule{jax-releas=0.12}", "U012", "did you mean jax-release?"),
+        ("gpu-schedule{xl=0.12}", "U012", "did you mean xla?"),
         ("gpu-schedule{stream-annotation=perhaps}", "U013", "expected true or false"),
-        ("gpu-schedule{jax-release=0.9}", "U013", "expected 0.10 or 0.12"),
+        ("gpu-schedule{xla=0.9}", "U013", "expected 0.10.2 or 0.11 or 0.12"),
         ("gpu-schedule{parallel-collective-overlap-limit=0}", "U013", ""),
         (
             "execution-stream-assignment{parallel-collective-overlap-limit=-1}",

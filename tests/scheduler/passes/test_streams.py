@@ -22,6 +22,7 @@ from hlo_passes.scheduler.passes.streams import (
     assign_streams,
     stream_of,
 )
+from hlo_passes.xla_release import xla_release
 from tests.modules import REPOSITORY
 
 GOLDEN = REPOSITORY / "corpus" / "golden"
@@ -49,12 +50,12 @@ def golden_module(folder: str) -> hlo_passes.Module:
 
 @pytest.mark.parametrize("folder", sorted(RECORDED))
 def test_streams_are_xlas(folder: str) -> None:
-    release = "0.10" if folder.startswith("0.10") else "0.12"
+    release = xla_release(folder.partition("/")[0])
     for streams, expected in RECORDED[folder].items():
         assigned = assign_streams(
             golden_module(folder),
             communication_streams=int(streams),
-            jax_release=release,
+            release=release,
         )
         mine = {start.name: str(s) for start, s in assigned.scopes.items()}
         assert mine == expected
@@ -290,7 +291,7 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[8]) -> (f32[8], f32[8], f32[8]) {
 """)
     old = {s.name: str(v) for s, v in assign_streams(module).items()}
     assert old == {"out": "compute 0", "in": "compute 1", "on": "compute 2"}
-    assigned = assign_streams(module, jax_release="0.12")
+    assigned = assign_streams(module, release=xla_release("0.12"))
     new = {s.name: str(v) for s, v in assigned.items()}
     assert new == {"out": "memcpy-d2h", "in": "memcpy-h2d", "on": "compute 0"}
     assert next(iter(assigned.values())).queue_id() is None
@@ -298,7 +299,7 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[8]) -> (f32[8], f32[8], f32[8]) {
     assert on is not None
     assert stream_of(on) is None  # a mark that XLA writes, no stream
     result = hlo_passes.Pipeline.parse(
-        "execution-stream-assignment{jax-release=0.12,annotate=all}"
+        "execution-stream-assignment{xla=0.12,annotate=all}"
     ).run(module)
     assert result.passes[0].statistics == {
         "on-memcpy-d2h": 1, "on-memcpy-h2d": 1, "on-compute-0": 1,

@@ -1,0 +1,205 @@
+"""What XLA's releases do differently: one row per release, one column per fact.
+
+    xla_release("0.12.0.1").wraps_every_collective        True
+    xla_release("0.10").name                              '0.10.2'
+
+A release is named as the jaxlib that ships it. A row holds until the next one begins,
+so that "0.11.2" finds the row 0.11. A new release is one new row; no other module of
+this project compares releases.
+
+Source: what the GPU compilers of these jaxlibs make of the programs of `corpus`, and
+their logs; where a file of openxla/xla decides, it is named at the column's reader.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+_VERSION: Final = re.compile(r"(\d+(?:\.\d+)+)(?:[.\-+]?[a-z].*)?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XlaRelease:
+    """One release of XLA, as far as it differs from others.
+
+    Attributes:
+        name: the first version of jaxlib that behaves like this.
+        config_is_alphabetical: the backend config is printed by field name; else in
+            the order of declaration.
+        collective_fields: fields of `collective_backend_config` that are always
+            printed, with their defaults, in order of declaration.
+        wraps_every_collective: every collective becomes `async-start`; else all-gather,
+            all-reduce and collective-permute have opcodes of their own.
+        starts_collective_fusions: fusions around a collective become asynchronous too.
+        sync_pairs_are_replaced: a pair that hides nothing becomes the plain collective;
+            else its start moves to its done.
+        combiners_say_spmd: a combined collective says whether SPMD partitioning made
+            it.
+        keys_by_group: permutes of different `collective_group_key` are kept apart.
+        wraps_annotated_instructions: what carries a stream annotation and is not a call
+            is put into one.
+        annotated_on_parallel_thread: annotated calls run on the thread `parallel`.
+        groups_keep_description: the pair of a group of collectives has the metadata and
+            backend config of its call.
+        groups_communicate: a group of collectives is on a communication stream; else
+            on a compute stream.
+        copies_have_streams: copies between host and device have a stream each way.
+        slice_copies_have_a_resource: copies by dynamic slice are a resource of the
+            scheduler; else asynchronous computations.
+        repeats_hazard_edges: a hazard adds an edge beside the operand's own.
+        slices_to_anywhere_are_early: the rule for slices written to the host holds for
+            slices written to any memory.
+        fills_are_early: a large fusion without operands is placed right before its
+            user.
+        partition_from_topology: the analytical model takes the partition's size from
+            the topology; else from the number of GPUs of a node.
+        prices_kernel_strategies: collectives annotated with a kernel are priced as
+            NVLink kernels.
+        broadcasts_join: a broadcast inside a fusion belongs to its user's loop in the
+            price of the fusion.
+        keeps_donation: input-output aliases survive a callback that replaces a module.
+        calls_back_without_gpus: registered callbacks run in compilations for GPUs that
+            are not there.
+    """
+
+    name: str
+    config_is_alphabetical: bool
+    collective_fields: tuple[tuple[str, Any], ...]
+    wraps_every_collective: bool
+    starts_collective_fusions: bool
+    sync_pairs_are_replaced: bool
+    combiners_say_spmd: bool
+    keys_by_group: bool
+    wraps_annotated_instructions: bool
+    annotated_on_parallel_thread: bool
+    groups_keep_description: bool
+    groups_communicate: bool
+    copies_have_streams: bool
+    slice_copies_have_a_resource: bool
+    repeats_hazard_edges: bool
+    slices_to_anywhere_are_early: bool
+    fills_are_early: bool
+    partition_from_topology: bool
+    prices_kernel_strategies: bool
+    broadcasts_join: bool
+    keeps_donation: bool
+    calls_back_without_gpus: bool
+
+    def __str__(self) -> str:
+        """Its name."""
+        return self.name
+
+
+#: What `collective_backend_config` holds from 0.11 on.
+_COLLECTIVE_FIELDS: Final = (
+    ("backend", "DEFAULT"),
+    ("collectives_mode", "COLLECTIVES_MODE_INVALID"),
+    ("communication_domain", "COLLECTIVE_COMMUNICATION_DOMAIN_UNSPECIFIED"),
+    ("is_pipelined", False),
+    ("is_spmd_generated", False),
+    ("is_sync", False),
+    ("kernel_strategy", "KERNEL_STRATEGY_DEFAULT"),
+)
+
+_0_10_2: Final = XlaRelease(
+    name="0.10.2",
+    config_is_alphabetical=False,
+    collective_fields=(
+        ("is_sync", False),
+        ("is_pipelined", False),
+        ("backend", "DEFAULT"),
+        ("collectives_mode", "COLLECTIVES_MODE_INVALID"),
+        ("kernel_strategy", "KERNEL_STRATEGY_DEFAULT"),
+    ),
+    wraps_every_collective=False,
+    starts_collective_fusions=False,
+    sync_pairs_are_replaced=False,
+    combiners_say_spmd=False,
+    keys_by_group=False,
+    wraps_annotated_instructions=False,
+    annotated_on_parallel_thread=False,
+    groups_keep_description=False,
+    groups_communicate=False,
+    copies_have_streams=False,
+    slice_copies_have_a_resource=False,
+    repeats_hazard_edges=True,
+    slices_to_anywhere_are_early=True,
+    fills_are_early=False,
+    partition_from_topology=False,
+    prices_kernel_strategies=False,
+    broadcasts_join=True,
+    keeps_donation=False,
+    calls_back_without_gpus=False,
+)
+_0_11: Final = XlaRelease(
+    name="0.11",
+    config_is_alphabetical=True,
+    collective_fields=_COLLECTIVE_FIELDS,
+    wraps_every_collective=True,
+    starts_collective_fusions=True,
+    sync_pairs_are_replaced=True,
+    combiners_say_spmd=True,
+    keys_by_group=True,
+    wraps_annotated_instructions=True,
+    annotated_on_parallel_thread=True,
+    groups_keep_description=True,
+    groups_communicate=True,
+    copies_have_streams=True,
+    slice_copies_have_a_resource=True,
+    repeats_hazard_edges=False,
+    slices_to_anywhere_are_early=False,
+    fills_are_early=True,
+    partition_from_topology=True,
+    prices_kernel_strategies=True,
+    broadcasts_join=False,
+    keeps_donation=True,
+    calls_back_without_gpus=False,
+)
+_0_12: Final = replace(_0_11, name="0.12", calls_back_without_gpus=True)
+
+#: The table, oldest first.
+RELEASES: Final = (_0_10_2, _0_11, _0_12)
+OLDEST: Final = RELEASES[0]
+NEWEST: Final = RELEASES[-1]
+RELEASE_NAMES: Final = tuple(release.name for release in RELEASES)
+
+
+@functools.cache
+def xla_release(version: str) -> XlaRelease:
+    """The row of a version: the newest that is not newer than it.
+
+    A version of two numbers means the last of its patches, so that '0.10' finds the row
+    0.10.2. What is newer than all rows finds the newest.
+
+    Args:
+        version: of jaxlib, as '0.12', '0.12.0.1' or '0.13.0.dev20261101'.
+
+    Raises ValueError for a text that is not a version, and for one before all rows.
+    """
+    wanted = _numbers(version)
+    known = ", ".join(RELEASE_NAMES)
+    if not wanted:
+        raise ValueError(f"{version!r} is not a release of XLA: {known}")
+    # '0.10' is not before '0.10.2': the numbers that both have decide.
+    older = [
+        r
+        for r in RELEASES
+        if (own := _numbers(r.name))[: len(wanted)] <= wanted[: len(own)]
+    ]
+    if not older:
+        raise ValueError(f"XLA {version} is older than what is known: {known}")
+    return older[-1]
+
+
+def is_beyond_known(version: str) -> bool:
+    """Whether a version is newer than every row, patches of the newest aside."""
+    newest = _numbers(NEWEST.name)
+    return _numbers(version)[: len(newest)] > newest
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    found = _VERSION.fullmatch(version.strip())
+    return tuple(map(int, found[1].split("."))) if found else ()
