@@ -79,9 +79,8 @@ class Module:
         self._names: set[str] | None = None
         self._next_number: dict[str, int] = {}
         self._inline_bodies: dict[Instruction, list[Computation]] = {}
-        # What the verifier found out, by computation: see verify/verifier.py.
-        self.verified: dict[Computation, Any] = {}
-        self.verified_header: Any = None
+        # What others keep with a module between runs, by the class that holds it.
+        self.kept: dict[type, Any] = {}
         self._callers: tuple[int, dict[Computation, tuple[Instruction, ...]]] | None
         self._callers = None
 

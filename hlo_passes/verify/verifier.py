@@ -80,6 +80,14 @@ class _Checked:
     depends_on_callers: bool = False
 
 
+@dataclass(slots=True)
+class _Known:
+    """What the last run over a module found; kept with the module."""
+
+    computations: dict[Computation, _Checked] = field(default_factory=dict)
+    header: _CheckedHeader | None = None
+
+
 def findings(module: Module) -> tuple[Finding, ...]:
     """Every finding of a module, in text order."""
     return _Run(module).findings()
@@ -114,7 +122,9 @@ class _Run:
         self.order = {c: k for k, c in enumerate(module.computations)}
         self.signatures: dict[Computation, Signature | None] = {}
         self.checked_now: set[Computation] = set()
-        self.memory: dict[Computation, _Checked] = module.verified
+        known: _Known = module.kept.setdefault(_Known, _Known())
+        self.known = known
+        self.memory = known.computations
 
     def findings(self) -> tuple[Finding, ...]:
         module = self.module
@@ -130,7 +140,7 @@ class _Run:
     def _header(self) -> tuple[Finding, ...]:
         module = self.module
         entry = self.signature(module.entry) if module.entry in self.order else None
-        before: _CheckedHeader | None = module.verified_header
+        before = self.known.header
         if (
             before is None
             or before.attributes != module.attributes
@@ -140,7 +150,7 @@ class _Run:
             check_header(module, entry, report)
             found = report.findings(module)
             before = _CheckedHeader(dict(module.attributes), entry, found)
-            module.verified_header = before
+            self.known.header = before
         return before.findings
 
     def _in_text_order(self, found: list[Finding]) -> list[Finding]:
