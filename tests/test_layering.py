@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import pathlib
 import subprocess
 import sys
@@ -100,17 +101,26 @@ def _imported(
         yield from _imported(node, modules, typed or condition == "TYPE_CHECKING")
 
 
+@functools.cache
+def _imports_by_module() -> dict[str, set[tuple[str, bool]]]:
+    """`_imported` of every module."""
+    modules = _modules()
+    return {
+        name: set(_imported(ast.parse(file.read_text()), modules))
+        for name, file in modules.items()
+    }
+
+
 def test_imports_close_no_circle() -> None:
     """Those in functions and for type checkers count like all others."""
-    modules = _modules()
     imports = {
         name: {
             other
-            for other, typed in _imported(ast.parse(file.read_text()), modules)
+            for other, typed in imported
             if not (typed and {name, other} <= GRAPH)
             and not {name, other} <= OPEN_LATER
         }
-        for name, file in modules.items()
+        for name, imported in _imports_by_module().items()
     }
     try:
         TopologicalSorter(imports).prepare()
@@ -119,9 +129,9 @@ def test_imports_close_no_circle() -> None:
 
 
 def test_the_ir_imports_nothing_above_it() -> None:
-    for file in sorted((REPOSITORY / "hlo_passes/ir").rglob("*.py")):
-        for name, _ in _imported(ast.parse(file.read_text()), _modules()):
-            assert name.split(".")[1] in BELOW_THE_IR, file
+    for name, imported in _imports_by_module().items():
+        if name.startswith("hlo_passes.ir"):
+            assert {other.split(".")[1] for other, _ in imported} <= BELOW_THE_IR, name
 
 
 #: Where an instruction keeps its text. Everybody else asks `mentions`, `attributes`
@@ -153,15 +163,11 @@ def test_only_the_reader_and_the_graph_touch_raw_attribute_text() -> None:
 
 def test_only_commands_import_the_command_line() -> None:
     """What reads files, shows progress or suggests names is below it."""
-    modules = _modules()
-    for name, file in modules.items():
-        if name.startswith("hlo_passes.cli"):
-            continue
-        imported = {
-            other for other, _ in _imported(ast.parse(file.read_text()), modules)
-        }
-        if any(other.startswith("hlo_passes.cli") for other in imported):
-            assert "command" in file.stem or file.stem == "__main__", file
+    for name, imported in _imports_by_module().items():
+        doors = [other for other, _ in imported if other.startswith("hlo_passes.cli")]
+        if doors and not name.startswith("hlo_passes.cli"):
+            last = name.rpartition(".")[2]
+            assert "command" in last or last == "__main__", name
 
 
 def test_files_are_small() -> None:
