@@ -33,7 +33,7 @@ class AsyncCollectiveAnnotator(Pass):
     `xla/backends/gpu/transforms/collectives/async_collective_annotator.cc`.
 
     Attributes:
-        disable_async_collectives: kinds that shall run synchronously, separated by
+        disable_async_collectives: kinds that run synchronously, separated by
             blanks: ALLREDUCE, ALLGATHER, REDUCESCATTER, COLLECTIVEBROADCAST, ALLTOALL,
             COLLECTIVEPERMUTE, RAGGEDALLTOALL or ALLCOLLECTIVES.
         xla: the release of XLA to follow; none: that of the run.

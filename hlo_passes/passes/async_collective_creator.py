@@ -58,15 +58,15 @@ class AsyncCollectiveCreator(Pass):
     XLA wraps a copy of a fusion and leaves the fusion's own body in the module, called
     by nothing; with `xla_quirks` so does this pass.
 
-    Ensures: a second run changes nothing, save in bodies left behind like that.
+    Ensures: a second run changes nothing, except in the bodies left in the module.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/hlo/transforms/collectives/async_collective_creator.cc`;
     the defaults are those of its GPU compiler.
 
     Attributes:
-        convert_all_reduce: which kinds are converted; likewise the next six.
+        convert_all_reduce: which kinds are converted; the same for the next six.
         all_reduce_min_threshold_in_bytes: smaller results stay synchronous, 0 or less:
-            none do; likewise the next two.
+            none do; the same for the next two.
         use_generic_async_start_done: wrap every kind in a computation.
         xla: the release of XLA to follow; none: that of the run. From 0.11 on every
             kind is wrapped, and so are fusions of the kind `__triton_collective`.

@@ -37,7 +37,7 @@ class AsyncStreamAttributeWrapper(Pass):
     """Wrap every instruction with an `operation_queue_id` into start and done.
 
     Left alone: parameters, starts, updates and dones, sends and recvs, copies (whose
-    pair XLA's verifier refuses in the form that it gets here), and whatever stands in a
+    pair XLA's verifier refuses in the form that it has here), and whatever is in a
     fusion, on another thread, or in a computation that an asynchronous start runs.
 
     Ensures: a second run changes nothing.

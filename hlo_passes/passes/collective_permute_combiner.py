@@ -49,7 +49,7 @@ class PermuteKey(NamedTuple):
 class CollectivePermuteCombiner(Pass):
     """Combine independent permutes with the same source-target pairs.
 
-    Members keep the post order; the first one's channel id stands for all. In-place
+    Members keep the post order; the first one's channel id is used for all. In-place
     permutes, starts, permutes with control edges and combined ones are left alone.
 
     XLA combines a permute without channel id with one that has one, which changes what

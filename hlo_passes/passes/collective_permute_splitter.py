@@ -29,8 +29,8 @@ _INHERITED_FROM_ELEMENT = ("frontend_attributes", "metadata")
 class CollectivePermuteSplitter(Pass):
     """Give every operand of a permute a permute of its own.
 
-    The first keeps the channel id, the others get fresh ones; without a channel id
-    none gets one. An element's metadata and frontend attributes go to its permute.
+    The first keeps the channel id, the others receive fresh ones; without a channel id
+    none receives one. An element's metadata and frontend attributes go to its permute.
     Where no element has them, every part keeps the permute's own. Control edges are
     repeated at every part. In-place and asynchronous permutes are left
     alone.

@@ -4,7 +4,7 @@
              b = all-reduce-start(y)    db = all-reduce-done(b)
     After:   b = all-reduce-start(y), control-predecessors={da}
 
-Convolutions may get different scratch memory on different devices when they are tuned
+Convolutions may use different scratch memory on different devices when they are tuned
 while compiling; the programs then differ, and so may the order of collectives.
 """
 
@@ -37,14 +37,14 @@ _CONVOLUTIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CollectivesScheduleLinearizer(Pass):
-    """Put every collective behind the one before it, where nothing orders them.
+    """Put every collective after the one before it, if nothing orders them.
 
     Per computation, collectives and starts in post order: where the start depends on
     the previous collective's done, or the other way round, nothing is added. Dones,
     sends and recvs are not looked at. In a scheduled module no edge is added against
     the schedule.
 
-    XLA's GPU compiler asks for it when it tunes on a GPU that is there, and the module
+    XLA's GPU compiler runs it when it tunes on a real GPU, and the module
     has a convolution of cuDNN's: that is `autotune-level` above 0 and
     `when=convolutions` here.
 

@@ -43,9 +43,9 @@ Pair = tuple[Instruction, Instruction]
 
 @dataclass(frozen=True, slots=True)
 class ConvertAsyncCollectivesToSync(Pass):
-    """Replace start and done by the plain collective where no work stands between.
+    """Replace start and done by the plain collective if no work is between them.
 
-    Other starts and dones do not count as work. The collective stands where the done
+    Other starts and dones do not count as work. The collective is placed where the done
     stood, keeps the start's metadata, control predecessors and backend config, and the
     done's frontend attributes and control successors. Unscheduled modules stay.
 
@@ -75,13 +75,13 @@ class ConvertAsyncCollectivesToSync(Pass):
 
 @dataclass(frozen=True, slots=True)
 class GpuConvertAsyncCollectivesToSync(Pass):
-    """Mark starts `is_sync` where no work stands before their dones.
+    """Mark starts `is_sync` if no work comes before their dones.
 
     Parameters, constants, bitcasts and get-tuple-elements do not count as work. A
-    marked start moves to right before its done. From 0.11 on XLA goes on and puts
-    the plain collective, marked as well, in the done's place; so it does with a start
-    that came marked (collectives that are not to be asynchronous), whatever work stands
-    between.
+    marked start moves right before its done. From 0.11 on, XLA then also puts
+    the plain collective, marked as well, in the done's place. It does the same with a
+    start that was marked before (collectives that must not be asynchronous), whatever
+    work is between.
 
     Requires: a scheduled module, else nothing happens.
     Ensures: a second run changes nothing.

@@ -37,7 +37,7 @@ from hlo_passes.passes.replacement import take_place
 from hlo_passes.xla_release import XlaRelease
 
 #: Frontend attribute with a stream's number, or 'collective'.
-#: Source: openxla/xla `xla/side_effect_util.h`; likewise the next.
+#: Source: openxla/xla `xla/side_effect_util.h`; the same for the next.
 STREAM_ANNOTATION: Final = "_xla_stream_annotation"
 GROUP_ANNOTATION: Final = "_scheduling_group_id"
 _OF_PAIRS: Final = (STREAM_ANNOTATION, GROUP_ANNOTATION)
@@ -47,14 +47,14 @@ _MOVED: Final = "frontend_attributes"
 
 @dataclass(frozen=True, slots=True)
 class ExplicitStreamAnnotationAsyncWrapper(Pass):
-    """Make what carries `_xla_stream_annotation` an asynchronous call.
+    """Make instructions with `_xla_stream_annotation` asynchronous calls.
 
     What is not a call is put into one first (XLA 0.10.2 leaves it alone). The
     annotation and `_scheduling_group_id` stay on start and done alone. Callers come
     before callees. From 0.11 on the computations run on the thread `parallel`.
 
     Left alone: collectives and what is asynchronous already, copies to and from the
-    host, and what stands in or below a fusion, or in an asynchronous computation.
+    host, and what is in or below a fusion, or in an asynchronous computation.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

@@ -46,7 +46,7 @@ _COLLECTIVES_WITH_GROUPS = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class HloDce(Pass):
-    """Remove what is computed for nobody, and computations that nobody calls.
+    """Remove instructions without users, and computations without callers.
 
     Side effects, control edges, parameters of the entry and unknown opcodes stay.
 

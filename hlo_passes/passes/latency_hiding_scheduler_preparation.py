@@ -1,7 +1,7 @@
 """One order for sends, recvs and the collectives around them, by control edges.
 
     Before:  r = recv(k)   s = send(x, k)   rd = recv-done(r)   sd = send-done(s)
-    After:   r -> s -> rd -> sd, and every collective before r or behind sd
+    After:   r -> s -> rd -> sd, and every collective before r or after sd
 
 Devices that meet transfers and collectives in different orders wait for each other.
 """
@@ -40,7 +40,7 @@ class LatencyHidingSchedulerPreparation(Pass):
     recv, send, recv-done, send-done of a channel; of two channels that form a cycle
     recv 0, send 0, recv 1, send 1, recv-done 0, recv-done 1, send-done 0, send-done 1.
     In the body of a loop that transfers are pipelined through, all other collectives
-    come before them; elsewhere they come before or behind, as they depend on them.
+    come before them; elsewhere they come before or after, as they depend on them.
     Transfers with the host, and channels whose transfers are incomplete, are left
     alone.
 

@@ -55,13 +55,13 @@ class LegalizeSchedulingAnnotations(Pass):
     Annotations stay on starts and dones (generic ones that only copy excepted), sends,
     recvs and their dones, and on the synchronous operations that `keep-sync-annotation`
     names; elsewhere, and where they read `noop`, they go. A kept fusion takes the
-    annotation that stands inside. Groups without anything asynchronous go. What lies on
-    the single path between two members joins them.
+    annotation inside. Groups without anything asynchronous are dropped. What is on the
+    single path between two members joins them.
 
-    Errors (E022): a done whose start is not annotated alike, a fusion with two
+    Errors (E022): a done whose start is annotated differently, a fusion with two
     annotations inside, and paths that leave a group and enter it again.
 
-    Ensures: a second run changes nothing, save that it looks at fusions which the first
+    Ensures: a second run changes nothing, except in fusions that the first run
     annotated.
     Complexity: linear in instructions for every annotation.
     Source: openxla/xla `xla/service/legalize_scheduling_annotations.cc`; the defaults

@@ -94,7 +94,7 @@ class PipelineResult:
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint(Pass):
-    """Its passes, over and over, until none of them changes anything.
+    """Run its passes again and again until none of them changes anything.
 
     `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. Not settling is an error.
 

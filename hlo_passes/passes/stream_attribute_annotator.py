@@ -36,11 +36,11 @@ _SLICES: Final = ("dynamic-slice", "dynamic-update-slice")
 
 @dataclass(frozen=True, slots=True)
 class StreamAttributeAnnotator(Pass):
-    """Write `operation_queue_id` at fusions, copies and slices that run beside others.
+    """Write `operation_queue_id` at fusions, copies and slices that overlap others.
 
-    A fusion takes the queue of its root where that is no tuple and everything else
+    A fusion takes the queue of its root if that is not a tuple and everything else
     inside has the same queue or none. In a scheduled module a `copy-start` without
-    queue gets one that is new (the next free channel id), and so does a dynamic-slice
+    queue receives a new one (the next free channel id), and so does a dynamic-slice
     or dynamic-update-slice in an asynchronous computation, in a fusion of its own.
 
     Ensures: a second run changes nothing.

@@ -2,7 +2,7 @@
 
 Before:  %t = (f32[8], s32[]) tuple(%a, %b)
          %g = f32[8] get-tuple-element(%t), index=0      readers of %g
-After:   readers of %a; %t goes when nobody else reads it
+After:   readers of %a; %t is removed when nobody else reads it
 
 Before:  %g0 = f32[8] get-tuple-element(%w), index=0
          %g1 = s32[] get-tuple-element(%w), index=1

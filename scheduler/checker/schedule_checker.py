@@ -59,36 +59,36 @@ class ScheduleChecker(CheckingPass):
     """Refuse a schedule that is not legal; nothing is changed.
 
     ```
-    Refused:  %u = f32[8] negate(%d)                         reads what is not there yet
+    Refused:  %u = f32[8] negate(%d)                         its operand is made later
               %d = f32[8] all-gather-done(%s)
-              %s = (f32[4], f32[8]) all-gather-start(%p)     stands behind its done
+              %s = (f32[4], f32[8]) all-gather-start(%p)     comes after its done
     ```
 
-    Asked are, in every computation: operands and control predecessors in front; pairs;
-    how much is in flight together; what is written while somebody still reads it; and
-    in the whole module: whether all devices get through their communications in the
-    orders in which they come to them, and how much memory is in use at most. The codes
-    are C001 to C070 in docs/errors.md.
+    In every computation it checks operands and control predecessors, pairs, how much is
+    in flight together, and what is written while an older value is still read. In the
+    whole module it checks whether all devices finish their communications in the order
+    in which they reach them, and how much memory is in use at most. The codes are C001
+    to C070 in docs/errors.md.
 
-    Behind a scheduler (`opt --verify-each`) it takes the scheduler's limits, and
-    demands that nothing but the order has changed.
+    After a scheduler (`opt --verify-each`) it uses the scheduler's limits, and
+    requires that nothing but the order has changed.
 
     Attributes:
         flavour: count by the lanes of the GPU, or by kind of operation (`generic`).
         parallel_collective_overlap_limit: collectives in flight together on the GPU;
-            this limit and those below: 0 for not asked.
+            this limit and those below: 0 for no check.
         parallel_async_compute_limit: computations in flight beside the GPU's program.
-        all_gather_overlap_limit: in flight together (generic); likewise the others.
+        all_gather_overlap_limit: in flight together (generic); the same for the others.
         enable_collective_multi_streaming: collectives in flight together share one
-            device at most: those that share two could wait in a circle on two streams
-            (always asked where two streams were assigned).
-        device_order: run every device's queues, and report a circle of waits.
-        memory_limit_bytes: of buffers in use together; none: not asked.
-        hard_memory_limit: `off`: the limit was advice; `input-order`: where the order
-            is that of before, it is only asked whether it can be run.
+            device at most: those that share two could wait in a cycle on two streams
+            (always checked where two streams were assigned).
+        device_order: run every device's queues, and report a cycle of waits.
+        memory_limit_bytes: of buffers in use together; none: no check.
+        hard_memory_limit: `off`: the limit was advice; `input-order`: if the order is
+            unchanged, only check that it can run.
         alias_hazards: 'async' for what asynchronous operations write; 'all' for updates
-            in place too (a module behind copy insertion); 'off'.
-        scheduling_groups: members of a scheduling group stand together.
+            in place too (a module after copy insertion); 'off'.
+        scheduling_groups: members of a scheduling group are together.
     """
 
     name: ClassVar[str] = "schedule-checker"

@@ -44,7 +44,7 @@ _SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
 class LatencyHidingScheduler(Pass, SchedulerSettings):
     """Place starts early and dones late, as XLA's scheduler does, decision by decision.
 
-    A module that is not scheduled gets XLA's memory-minimising order first, and says
+    A module that is not scheduled gets XLA's memory-minimizing order first, and says
     is_scheduled=true afterwards. Nothing but the order changes.
 
     Ensures: dependences, control edges, overlap limits, one order of collectives.
@@ -69,7 +69,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         memory_limit_slop_factor: percent of the free memory that is the limit where
             memory-limit-bytes does not name one.
         device_memory_bytes: memory of the GPU; none: the target's.
-        rules: the rules to ask, or changes to XLA's list (docs/scheduler.md).
+        rules: the rules to use, or changes to XLA's list (docs/scheduler.md).
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"

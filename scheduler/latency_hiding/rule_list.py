@@ -6,7 +6,7 @@
     async-depth>schedule-done          put it directly behind
     force-early less-stall original-order       these and no others
 
-Words are separated by blanks and taken from left to right.
+Words are separated by spaces and taken from left to right.
 """
 
 from __future__ import annotations

@@ -37,22 +37,22 @@ class SchedulerSettings:
             is nothing special, and a slice written to any memory is one to the host.
         parallel_collective_overlap_limit: collectives in flight (GPU).
         parallel_async_compute_limit: asynchronous computations and copies in flight.
-        all_gather_overlap_limit: in flight at once, for the generic flavour; likewise
+        all_gather_overlap_limit: in flight at once, for the generic flavour; the same
             the others by kind.
         memory_limit_bytes: advisory limit of the memory rules; None for no limit.
-        hard_memory_limit: what becomes of a schedule above that limit.
+        hard_memory_limit: what to do with a schedule above that limit.
         rerun: further rounds, each with 0.9 of the limit, while the peak is above it.
         estimate_fragmentation_size: count fragmentation in the test for a rerun.
         start_delay: whether starts yield to compute (rule E2).
         collective_start_as_early_as_possible: XLA's flag for `start_delay=flag`.
         enable_collective_multi_streaming: test overlaps in flight, clashes of ranks
             included, in place of plain counting.
-        enable_selective_memcpy_overlap: copies on the GPU hide behind compute-bound
+        enable_selective_memcpy_overlap: copies on the GPU overlap compute-bound
             work only.
         max_hops_to_closest_selective_overlap: how near such a copy must be.
         enable_pipelined_p2p: receive of a pipelined loop next to its done.
         pipeline_parallelism_opt_level: ENABLE delays sends and receives whose done
-            stands in another round of the loop.
+            is in another iteration of the loop.
         aggressive_scheduling_policies: rules of depth, waste and unlocking.
         prioritize_async_depth_over_stall: kStartAtZeroDepth before kLessStall.
         enable_release_start_policy: kScheduleStart.
@@ -64,7 +64,7 @@ class SchedulerSettings:
         force_send_recv_to_use_same_resource: host receives count as host sends.
         track_sync_op_resource_usage: synchronous collectives use their resource.
         resource_serializing: kLessSerialResourceConflict; no resource is serial unless
-            a tracker of one's own says so.
+            a tracker of your own says so.
         deannotate_group_if_blocked: give up a scheduling group that blocks.
         flexible_scheduling_annotation_scheduling: the last start of a group is free.
         aggressive_flexible_annotation_scheduling: and delayed as long as possible.

@@ -30,10 +30,10 @@ class HloMemoryScheduler(Pass):
     depth-first one that visits widely used operands first, and the plain post order.
     In each, pairs marked synchronous are put together, other starts moved up and dones
     moved down. Each is simulated as one program with results that take over dying
-    operands; the one that needs the least wins. A schedule that is there is replaced.
+    operands; the one that needs the least wins. An existing schedule is replaced.
 
-    Among equals XLA's greedy order goes by lists that it holds in memory and no text
-    shows; the order of the text stands in for them, parameters by number. The other two
+    Among equals XLA's greedy order follows lists that it holds in memory and no text
+    shows; here the order of the text decides, parameters by number. The other two
     orders have no equals.
 
     Attributes:

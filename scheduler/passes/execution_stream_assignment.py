@@ -39,15 +39,15 @@ Annotations = Literal["changed", "all", "none"]
 class ExecutionStreamAssignment(Pass):
     """Write the stream of every asynchronous start into its backend config.
 
-    By turns over the streams of each kind, as XLA assigns them: from the entry on,
+    Round-robin over the streams of each kind, as XLA assigns them: from the entry on,
     breadth first, in post order. Stream annotations win. Collectives marked `is_sync`
     stay on the default stream. Two collectives that run at the same time and share two
     or more devices are kept on one stream, since they could wait for each other in a
     cycle; a remark says so.
 
-    XLA's runtime assigns by turns itself, and obeys `_xla_stream_annotation`, not the
-    queue id. `annotate=changed` writes the annotation where its own turns would come
-    out otherwise.
+    XLA's runtime assigns streams round-robin itself, and obeys
+    `_xla_stream_annotation`, not the queue id. `annotate=changed` writes the annotation
+    where the runtime would choose another stream.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and in pairs of collectives in flight together.

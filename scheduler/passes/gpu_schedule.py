@@ -37,7 +37,7 @@ class GpuSchedule(PassSequence):
     `gpu-convert-async-collectives-to-sync`, `stream-attribute-annotator` and
     `execution-stream-assignment`.
 
-    Every option of these passes may stand among its own, and goes to all that have it:
+    It accepts every option of these passes, and passes it to all that have it:
     `gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}`. With
     `enable-collective-multi-streaming=true` there are two communication streams.
 

@@ -36,13 +36,13 @@ _PART_OF_LIMIT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SchedulerMemoryFencing(Pass):
-    """Let asynchronous starts wait for the readers of buffers that are done with.
+    """Let asynchronous starts wait for the last readers of large buffers.
 
-    Looked at is every buffer of at least the threshold that is defined (not by a
+    It looks at every buffer of at least the threshold that is defined (not by a
     parameter) and read in one computation alone and is no part of its result. Of the
-    windows that close behind the last reader, in the order that the module has, the one
-    `scheduler-memory-fencing-slack-windows` further on gets the edges, where it opens
-    behind that reader.
+    windows that close after the last reader, in the order that the module has, the one
+    `scheduler-memory-fencing-slack-windows` further on receives the edges, if it opens
+    after that reader.
 
     Requires: a scheduled module (E023).
     Ensures: every edge goes forward in the schedule.
