@@ -20,7 +20,7 @@ RING = [(i, (i + 1) % 8) for i in range(8)]
 
 
 def step(a, b):
-    """Send two arrays to the right neighbour; two permutes with equal pairs."""
+    """Send two arrays to the right neighbor; two permutes with equal pairs."""
     a = jax.lax.ppermute(a, "x", RING)
     b = jax.lax.ppermute(b, "x", RING)
     return a * 2.0, b + 1

@@ -1,4 +1,4 @@
-"""A pass of one's own, in twenty lines.
+"""A pass of your own, in twenty lines.
 
 python examples/02_write_a_pass.py
 """

@@ -16,7 +16,7 @@ RING = [(i, (i + 1) % 8) for i in range(8)]
 
 
 def step(x):
-    """Two exchanges with the neighbour that could be one."""
+    """Two exchanges with the neighbor that could be one."""
     return jax.lax.ppermute(x, "d", RING) + jax.lax.ppermute(x * 2, "d", RING)
 
 

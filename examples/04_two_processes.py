@@ -1,4 +1,4 @@
-"""Passes in a job of two processes, which must arrive at the same program.
+"""Passes in a job of two processes, which must produce the same program.
 
 python examples/04_two_processes.py
 """
@@ -13,7 +13,7 @@ ADDRESS = "EXAMPLE_ADDRESS"
 
 
 def work(rank):
-    """What each process does; both hold four of the eight devices."""
+    """What each process does; both have four of the eight devices."""
     import jax
     import numpy as np
     from jax.sharding import Mesh, NamedSharding
@@ -63,7 +63,7 @@ def main():
         )
     for process in processes:
         said, _ = process.communicate()
-        # gloo says much, and not in whole lines.
+        # gloo logs much, and not in whole lines.
         print(said[said.rfind("process ") :].rstrip())
     sys.exit(max(process.returncode for process in processes))
 

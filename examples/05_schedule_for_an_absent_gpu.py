@@ -1,8 +1,8 @@
-"""A schedule for a GPU that is not there, from XLA and from us, on a laptop.
+"""Schedules from XLA and from us for a GPU that you do not have.
 
 python examples/05_schedule_for_an_absent_gpu.py
 
-Needs JAX's CUDA plug-in (the extra gpu-aot), and neither a GPU nor CUDA.
+Needs JAX's CUDA plug-in (the extra gpu-aot), but neither a GPU nor CUDA.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""The pass of the package: what is negated twice is what it was.
+"""The pass of the package: a value that is negated twice is the value itself.
 
 Before:  %n = f32[8] negate(%p)
          %m = f32[8] negate(%n)
@@ -13,7 +13,7 @@ import hlo_passes
 
 @dataclass(frozen=True, slots=True)
 class DoubleNegation(hlo_passes.ComputationPass):
-    """Replace what is negated twice by what it was.
+    """Replace a value that is negated twice by the value itself.
 
     Attributes:
         limit: replace at most so many in a computation.
