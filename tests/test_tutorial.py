@@ -22,7 +22,11 @@ TUTORIAL = REPOSITORY / "docs" / "tutorial.md"
 _BLOCK = re.compile(r"^```console\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 #: What depends on the machine: seconds, the last bits of sums, and progress.
 _MACHINE = re.compile(r"\d+\.\d+ s$|(?<=sha256 )[0-9a-f]+", re.MULTILINE)
-_PROGRESS = re.compile(r"^(?:sweep: |running |lowering ).*\n", re.MULTILINE)
+#: ... and what JAX logs where its CUDA plug-in finds no GPU.
+_PROGRESS = re.compile(
+    r"^(?:sweep: |running |lowering |WARNING: All log messages |[IWE]\d{4} ).*\n",
+    re.MULTILINE,
+)
 #: Names of instructions are those of this release of JAX.
 _RELEASE = "0.10."
 
