@@ -13,12 +13,12 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.latency_hiding.edges import connect_all
-from hlo_passes.scheduler.latency_hiding.fast_scan import FastScan, is_regular, knows
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.groups import GroupState, find_groups
 from hlo_passes.scheduler.latency_hiding.loop import run
+from hlo_passes.scheduler.latency_hiding.pairs import PairScan, Policy, Watcher
 from hlo_passes.scheduler.latency_hiding.rule import Rule
-from hlo_passes.scheduler.latency_hiding.scan import Policy, RuleScan, Watcher
+from hlo_passes.scheduler.latency_hiding.scan import policy
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
@@ -95,37 +95,39 @@ class Attempt:
         )
         if environment.preferences is not None:
             wanted = environment.preferences(computation)
-            state.preference = {graph.index[i]: v for i, v in wanted.items()}
+            state.prefer({graph.index[i]: v for i, v in wanted.items()})
         self._watcher = None if watch is None else watch(graph)
         groups = find_groups(graph)
-        if groups:
-            state.groups = GroupState(state, groups, self._watcher)
+        self._groups = GroupState(state, groups, self._watcher) if groups else None
+        state.groups = self._groups
         self.start_reasons: dict[Instruction, str] = {}
 
     def place_all(
         self,
-        policy: Policy | None = None,
+        decides: Policy | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Instruction]:
         """Place everything; the instructions in program order.
 
         Args:
-            policy: in place of the environment's rules.
+            decides: in place of the environment's rules.
             progress: called with the number placed, now and then.
         """
         graph, state = self.graph, self.state
         state.seed()
-        chosen = policy or self.policy()
+        chosen = decides or self.policy()
 
         def note_start(n: int, runner_up: int | None) -> None:
             reason = ""
             if runner_up is not None:
-                rule, _ = compare.compare(state, n, runner_up)
+                rule, _ = compare.compare(n, runner_up)
                 reason = rule.reason
             self.start_reasons[graph.instructions[n]] = reason
 
-        compare = RuleScan(self._environment.rules)
-        order = run(state, chosen, note_start=note_start, progress=progress)
+        compare = PairScan(state, self._environment.rules)
+        order = run(
+            state, chosen, self._groups, note_start=note_start, progress=progress
+        )
         return [graph.instructions[n] for n in order]
 
     @property
@@ -136,8 +138,4 @@ class Attempt:
 
     def policy(self) -> Policy:
         """What decides unless another policy is given: the environment's rules."""
-        rules, settings = self._environment.rules, self._environment.settings
-        is_watched = self._watcher is not None
-        if not is_watched and knows(rules, settings) and is_regular(self.state):
-            return FastScan(self.state)
-        return RuleScan(rules, self._watcher)
+        return policy(self.state, self._environment.rules, self._watcher)

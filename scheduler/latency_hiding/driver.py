@@ -28,14 +28,13 @@ from hlo_passes.scheduler.latency_hiding.attempt import (
     Environment,
     Preferences,
 )
-from hlo_passes.scheduler.latency_hiding.decision_log import DecisionLog
 from hlo_passes.scheduler.latency_hiding.explain import Explainer
-from hlo_passes.scheduler.latency_hiding.fragmentation import fragmentation_bytes
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.hints import is_delayed_by_hint
 from hlo_passes.scheduler.latency_hiding.result import (
     ComputationSchedule,
     Decision,
+    DecisionLog,
     ScheduleResult,
 )
 from hlo_passes.scheduler.latency_hiding.rule import Rule
@@ -47,6 +46,7 @@ from hlo_passes.scheduler.latency_hiding.statistics import (
     node_cost_us,
 )
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.memory.fragmentation import fragmentation_bytes
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 
 #: What remains of the limit in each further round.
@@ -293,7 +293,10 @@ class _Run:
             costs_us=self._costs_us(computation),
         )
         explainer = Explainer(
-            attempt.graph.index[wanted], self.environment.rules, attempt.policy()
+            attempt.graph.index[wanted],
+            attempt.state,
+            self.environment.rules,
+            attempt.policy(),
         )
         attempt.place_all(explainer)
         self.explanation = explainer.text(attempt.state)

@@ -16,9 +16,10 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.constraints import constraints_of
+from hlo_passes.scheduler.latency_hiding.pairs import PairScan, Policy
 from hlo_passes.scheduler.latency_hiding.rule import Rule
-from hlo_passes.scheduler.latency_hiding.scan import Policy, RuleScan
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Candidates listed in full; the others are counted by rule.
@@ -31,12 +32,18 @@ class Explainer:
     While the node is a candidate it scans rule by rule beside that policy.
     """
 
-    def __init__(self, node: int, rules: tuple[Rule, ...], policy: Policy) -> None:
-        """Explains `node`; `policy` decides."""
+    def __init__(
+        self,
+        node: int,
+        state: SchedulingState,
+        rules: tuple[Rule, ...],
+        policy: Policy,
+    ) -> None:
+        """Explains `node` of a state; `policy` decides."""
         self._node = node
+        self._state = state
         self._policy = policy
-        self._rules = rules
-        self._scan = RuleScan(rules, self._note)
+        self._scan = PairScan(state, rules, self._note)
         self._lost: dict[str, tuple[int, int]] = {}
         self._now: list[tuple[str, int]] = []
         self._available_us: float | None = None
@@ -47,20 +54,20 @@ class Explainer:
         if other == self._node and rule is not None:
             self._now.append((rule.reason, chosen))
 
-    def pick(self, state: SchedulingState) -> int | None:
+    def pick(self, candidates: Candidates, group: int = -1) -> int | None:
         """As the watched policy has it."""
-        node = self._node
-        slot = self._policy.pick(state)
+        node, state = self._node, self._state
+        slot = self._policy.pick(candidates, group)
         self.runner_up = self._policy.runner_up
         if state.placed[node] or state.ready_at[node] == math.inf:
             return slot
         if self._available_us is None:
             self._available_us = state.now
-        if slot is not None and state.ready[slot] == node:
+        if slot is not None and candidates[slot] == node:
             self._told = self._tell_choice(state)
             return slot
         self._now.clear()
-        self._scan.pick(state)
+        self._scan.pick(candidates, group)
         for reason, winner in self._now:
             count = self._lost.get(reason, (0, 0))[0]
             self._lost[reason] = count + 1, winner
@@ -80,7 +87,7 @@ class Explainer:
             lines = [f"  chosen at {_at(state.now, state)} over {over}"]
         width = max((len(name(n)) for n in fitting[:_LISTED]), default=0)
         for n in fitting[:_LISTED]:
-            rule, _ = self._scan.compare(state, node, n)
+            rule, _ = self._scan.compare(node, n)
             mine, other = rule.number(state, node), rule.number(state, n)
             lines.append(
                 f"    %{name(n):{width}}  {rule.reason}: {rule.prefers}: "

@@ -115,6 +115,26 @@ class GpuAsyncTracker(AsyncTracker):
             and resource is Resource.GPU_MEMCPY
         )
 
+    def writes_slice_to_host(self, instruction: Instruction) -> bool:
+        """Whether it starts a fusion that updates a slice.
+
+        XLA 0.10.2 does not look where to; later releases leave slices of device memory
+        alone (they log kLessStall where this rule would have decided).
+        """
+        if SPELLINGS[instruction.opcode] != ("start", "generic"):
+            return False
+        wrapped = wrapped_instruction(instruction)
+        if wrapped.opcode not in ("fusion", "fusion-start"):
+            return False
+        anywhere = self.settings.release.slices_to_anywhere_are_early
+        if not (anywhere or is_on_host(wrapped.shape)):
+            return False
+        return any(
+            inner.opcode == "dynamic-update-slice"
+            for body in wrapped.called_computations
+            for inner in body.instructions
+        )
+
 
 def is_stream_collective(instruction: Instruction) -> bool:
     """Whether an annotation puts a generic half on the collective stream."""

@@ -14,6 +14,7 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Final
 
 from hlo_passes.ir.computation import Computation
@@ -49,7 +50,8 @@ class ScheduleGraph:
         occupies, releases: whether any resource entry has that usage.
         operand_is_done, user_is_start: whether a neighbour is a supported half.
         is_noop: placed without comparison.
-        force_early, force_delay: hints; `delay_priority` by node, 0 where absent.
+        releases_nonextendable: whether it releases what must be released when due.
+        force_early, force_delay: hints; `delay_priority`, 0 where absent.
         not_valuable: cannot hide copies inside the GPU.
         resources, net, needs: entries by node, for those that have any.
         runs_backwards: an edge goes against the base order.
@@ -98,7 +100,8 @@ class ScheduleGraph:
         self.is_noop = bytearray(count)
         self.force_early = bytearray(count)
         self.force_delay = bytearray(count)
-        self.delay_priority: dict[int, int] = {}
+        self.releases_nonextendable = bytearray(count)
+        self.delay_priority = [0] * count
         self.not_valuable = bytearray(count)
         self.resources: dict[int, Holdings] = {}
         self.net: dict[int, Holdings] = {}
@@ -146,6 +149,10 @@ class ScheduleGraph:
             usages = [usage for _, usage in entries]
             self.occupies[n] = Usage.OCCUPY in usages
             self.releases[n] = Usage.RELEASE in usages
+            self.releases_nonextendable[n] = any(
+                usage is Usage.RELEASE and self.tracker.is_nonextendable(resource)
+                for resource, usage in entries
+            )
             self.net[n] = self.tracker.net_resources(instruction)
         self._note_needs(n, instruction)
 
@@ -153,6 +160,64 @@ class ScheduleGraph:
         needed = self.tracker.instances_needed(instruction)
         if needed:
             self.needs[n] = tuple(needed.items())
+
+    # -- facts that few rules read --------------------------------------------
+
+    @cached_property
+    def host_sends(self) -> dict[int, int]:
+        """Starts by done, of sends to the host."""
+        found: dict[int, int] = {}
+        for n, entries in self.resources.items():
+            if self.instructions[n].opcode != "send-done":
+                continue
+            start = self.start_of(n)
+            if start is not None and any(r is Resource.SEND_HOST for r, _ in entries):
+                found[n] = start
+        return found
+
+    @property
+    def starts_above(self) -> dict[int, int]:
+        """Starts by done, where the start is the first predecessor."""
+        above = (
+            (n, self.preds[n][0])
+            for n, is_done in enumerate(self.is_done)
+            if is_done and self.preds[n]
+        )
+        return {done: n for done, n in above if self.is_start[n]}
+
+    @cached_property
+    def is_delayed_done(self) -> bytearray:
+        """Whether a done's start has the hint force_delay, by node."""
+        found = bytearray(len(self))
+        for n, is_done in enumerate(self.is_done):
+            start = self.start_of(n) if is_done else None
+            if start is not None and self.force_delay[start]:
+                found[n] = 1
+        return found
+
+    @cached_property
+    def has_delayed_dones(self) -> bool:
+        """Whether any done's start has the hint force_delay."""
+        return any(self.is_delayed_done)
+
+    @cached_property
+    def has_nonextendable(self) -> bool:
+        """Whether any node releases what must be released when due."""
+        return any(self.releases_nonextendable)
+
+    @cached_property
+    def done_kind(self) -> list[int]:
+        """A number per opcode of dones, 0 for all other nodes."""
+        kinds: dict[str, int] = {}
+        return [
+            kinds.setdefault(i.opcode, len(kinds) + 1) if self.is_done[n] else 0
+            for n, i in enumerate(self.instructions)
+        ]
+
+    @cached_property
+    def writes_to_host(self) -> bytearray:
+        """Whether a node starts a fusion that updates a slice, by node."""
+        return bytearray(map(self.tracker.writes_slice_to_host, self.instructions))
 
     # -- edges ----------------------------------------------------------------
 

@@ -6,29 +6,53 @@ A group is tried before every single pick once all that reads its members is pla
 goes as soon as its need fits: first counted as if its dones all overlapped, and when
 nothing else can be placed, as if they did not.
 
-Source: openxla/xla `latency_hiding_scheduler.cc`, AnnotationTracker and
-TryScheduleOneAnnotationGroup (Aug 2026).
+Inside a group `GROUP_RULES` decide, and no other rule.
+
+Source: openxla/xla `latency_hiding_scheduler.cc`, AnnotationTracker,
+AnnotationReadySetLt and TryScheduleOneAnnotationGroup (Aug 2026).
 """
 
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hlo_passes.errors import PassError
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding import attributes as attr
 from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS, start_of
-from hlo_passes.scheduler.latency_hiding.group_rules import GROUP_RULES
+from hlo_passes.scheduler.latency_hiding.candidates import Candidates
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.pairs import Watcher
 from hlo_passes.scheduler.latency_hiding.resources import RESOURCE_NAMES, Resource
-from hlo_passes.scheduler.latency_hiding.scan import Watcher
-
-if TYPE_CHECKING:
-    from hlo_passes.ir.instruction import Instruction
-    from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
-    from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
+from hlo_passes.scheduler.latency_hiding.scan import policy
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 _LEADING_NUMBER: Final = re.compile(r"\s*(-?[0-9]+)")
 _NONE: Final = -1
+
+
+#: Rules inside a group, in XLA's order.
+GROUP_RULES: Final = (
+    by_number(
+        "group-original-order", "kOriginalSequenceOrder",
+        "the later one of the order given, where both ask for it",
+        lambda s, n: n, kind=lambda s, n: _keeps_order(s.graph, n),
+    ),
+    by_number(
+        "group-done", "kAnnotatedAsyncDone", "what occupies a resource",
+        lambda s, n: s.graph.occupies[n], by_class="all", proven=True,
+    ),
+    by_number(
+        "group-not-start", "kAnnotatedNotAsyncStart", "what releases no resource",
+        lambda s, n: s.graph.releases[n], smaller=True, by_class="all", proven=True,
+    ),
+    Rule(
+        "group-last", "kAnnotatedNoReason", "the later candidate of equals",
+        lambda s, a, b: 1, lambda s, n: None,
+    ),
+)  # fmt: skip
 
 
 def annotated_group(instruction: Instruction) -> int | None:
@@ -85,7 +109,7 @@ class GroupState:
     ) -> None:
         """All groups are whole; those that nothing reads are ready."""
         self._members = members
-        self._watcher = watcher
+        self._policy = policy(state, GROUP_RULES, watcher)
         self._group_of: dict[int, int] = {
             n: group for group, nodes in members.items() for n in nodes
         }
@@ -94,7 +118,7 @@ class GroupState:
         self._ready: list[int] = []
         self._holders: set[int] = set()
         self._ongoing = _NONE
-        self._candidates: list[int] = []
+        self._candidates = Candidates()
         for group, nodes in members.items():
             inside = set(nodes)
             outside = {s for n in nodes for s in state.below[n] if s not in inside}
@@ -123,7 +147,7 @@ class GroupState:
     def note_available(self, n: int, group: int) -> None:
         """A member of the group being placed became a candidate."""
         if group == self._ongoing:
-            self._candidates.append(n)
+            self._candidates.add(n)
 
     # -- placing a group ------------------------------------------------------
 
@@ -165,10 +189,18 @@ class GroupState:
 
     def _place_members(self, state: SchedulingState, group: int) -> None:
         settings, graph = state.settings, state.graph
-        self._candidates = [n for n in state.ready if self.group_of(n) == group]
+        self._candidates = Candidates(
+            n for n in state.ready if self.group_of(n) == group
+        )
         size, done, handed_back = len(self._members[group]), 0, 0
         while self._candidates:
-            n = self._pick(state, group)
+            slot = self._policy.pick(self._candidates, group)
+            if slot is None:
+                raise PassError(
+                    f"no member of scheduling group {group} fits the overlap limits",
+                    code="E031",
+                )
+            n = self._candidates.take(slot)
             is_last = done == size - 1
             if (
                 settings.flexible_scheduling_annotation_scheduling
@@ -178,45 +210,14 @@ class GroupState:
                 handed_back += 1
                 self._group_of.pop(n, None)
                 if settings.aggressive_flexible_annotation_scheduling:
-                    state.delay_after_target.add(n)
+                    state.hold_back(n)
                 self._holders.add(n)
                 continue
-            state.take(state.ready.index(n))
+            state.ready.take(state.ready.index(n))
             state.place(n)
             done += 1
         if done < size - handed_back:
             self._let_go(state, group)
-
-    def _pick(self, state: SchedulingState, group: int) -> int:
-        """The member to be placed next: scanned like all candidates, other rules."""
-        best_slot = -1
-        best = -1
-        watcher = self._watcher
-        for slot, n in enumerate(self._candidates):
-            if not state.fits(n):
-                continue
-            if best_slot < 0:
-                best_slot, best = slot, n
-                if watcher is not None:
-                    watcher(n, None, None)
-                continue
-            rule, verdict = next(
-                (r, v) for r in GROUP_RULES if (v := r.compare(state, n, best))
-            )
-            loser = n
-            if verdict > 0:
-                loser = best
-                best_slot, best = slot, n
-            if watcher is not None:
-                watcher(best, loser, rule)
-        if best_slot < 0:
-            raise PassError(
-                f"no member of scheduling group {group} fits the overlap limits",
-                code="E031",
-            )
-        self._candidates[best_slot] = self._candidates[-1]
-        self._candidates.pop()
-        return best
 
     def _let_go(self, state: SchedulingState, group: int) -> None:
         """Members that were not available: free, but other groups wait for them."""

@@ -39,7 +39,7 @@ class Hinted(Protocol):
     is_done: bytearray
     force_early: bytearray
     force_delay: bytearray
-    delay_priority: dict[int, int]
+    delay_priority: list[int]
     not_valuable: bytearray
 
 

@@ -9,7 +9,8 @@ from collections.abc import Callable
 from typing import Final
 
 from hlo_passes.errors import PassError
-from hlo_passes.scheduler.latency_hiding.scan import Policy
+from hlo_passes.scheduler.latency_hiding.groups import GroupState
+from hlo_passes.scheduler.latency_hiding.pairs import Policy
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Placements between two reports of progress.
@@ -21,6 +22,7 @@ _NAMED: Final = 8
 def run(
     state: SchedulingState,
     policy: Policy,
+    groups: GroupState | None = None,
     *,
     note_start: Callable[[int, int | None], None] | None = None,
     progress: Callable[[int], None] | None = None,
@@ -30,13 +32,13 @@ def run(
     Args:
         state: seeded.
         policy: what decides.
+        groups: scheduling groups, None where there are none.
         note_start: called with a start that was chosen and its last rival.
         progress: called with the number placed, now and then.
 
     Raises PassError E030 (nothing fits), E031 (a group cannot be placed), E033 (a cycle
     of edges).
     """
-    groups = state.groups
     is_start = state.graph.is_start
     reported = 0
     while state.ready or state.noops:
@@ -48,12 +50,12 @@ def run(
         if state.noops:
             state.place(state.noops.pop())
             continue
-        slot = _pick(state, policy)
+        slot = _pick(state, policy, groups)
         if slot is None:
             if groups is not None and groups.start(state, pessimistic=False):
                 continue
-            raise _blocked(state)
-        n = state.take(slot)
+            raise _blocked(state, groups)
+        n = state.ready.take(slot)
         if note_start is not None and is_start[n]:
             note_start(n, policy.runner_up)
         state.place(n)
@@ -62,23 +64,25 @@ def run(
     return state.order if state.top_down else state.order[::-1]
 
 
-def _pick(state: SchedulingState, policy: Policy) -> int | None:
+def _pick(
+    state: SchedulingState, policy: Policy, groups: GroupState | None
+) -> int | None:
     """The policy's choice; blocked groups are dissolved where that is asked for."""
-    slot = policy.pick(state)
+    slot = policy.pick(state.ready)
     while (
         slot is None
         and state.settings.deannotate_group_if_blocked
-        and state.groups is not None
-        and state.groups.give_up_smallest(state)
+        and groups is not None
+        and groups.give_up_smallest(state)
     ):
-        slot = policy.pick(state)
+        slot = policy.pick(state.ready)
     return slot
 
 
-def _blocked(state: SchedulingState) -> PassError:
+def _blocked(state: SchedulingState, groups: GroupState | None) -> PassError:
     graph = state.graph
-    if state.groups is not None:
-        told = state.groups.explain_block(state)
+    if groups is not None:
+        told = groups.explain_block(state)
         if told:
             return PassError(
                 f"%{graph.computation.name}: {told}: it exceeds the overlap limits",

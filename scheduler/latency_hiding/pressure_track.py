@@ -7,6 +7,9 @@ That begins when a comparison first asks.
 
 from __future__ import annotations
 
+from array import array
+from collections.abc import Iterable, Mapping
+
 from hlo_passes.scheduler.memory.pressure import ComputationMemory
 
 
@@ -16,24 +19,36 @@ class PressureTrack:
     Attributes:
         usage_bytes: live now.
         peak_delta_bytes: greatest growth so far over what was live at the start.
-        changed: nodes whose numbers changed, for whoever follows them; None for nobody.
     """
 
     __slots__ = (
-        "_grown", "_increase", "_initial", "_live", "_memory", "_users",
-        "changed", "peak_delta_bytes", "usage_bytes",
+        "_dones_of", "_grown", "_increase", "_increases", "_initial", "_is_asked",
+        "_live", "_memory", "_peaks", "_start_of", "_users", "peak_delta_bytes",
+        "usage_bytes",
     )  # fmt: skip
 
-    def __init__(self, memory: ComputationMemory) -> None:
-        """Nothing placed yet."""
+    def __init__(self, memory: ComputationMemory, start_of: Mapping[int, int]) -> None:
+        """Nothing placed yet.
+
+        Args:
+            memory: of the computation, in its base order.
+            start_of: by done, the start that its numbers count with.
+        """
         self._memory = memory
         self._live = set(memory.initial_live)
         self._initial = memory.initial_bytes
         self.usage_bytes = memory.initial_bytes
         self.peak_delta_bytes = 0
-        self.changed: list[int] | None = None
-        self._increase: list[int] | None = None
+        count = len(memory.allocs)
+        self._start_of = dict(start_of)
+        self._dones_of: dict[int, list[int]] = {}
+        for done, start in self._start_of.items():
+            self._dones_of.setdefault(start, []).append(done)
+        self._is_asked = False
+        self._increase: list[int] = []
         self._grown: list[int] = []
+        self._increases = array("q", [0]) * count
+        self._peaks = array("q", [0]) * count
         self._users: dict[int, list[tuple[int, int, int]]] = {}
 
     def place(self, n: int) -> None:
@@ -52,7 +67,7 @@ class PressureTrack:
                 flipped.append(b)
         if delta > self.peak_delta_bytes:
             self.peak_delta_bytes = delta
-        if self._increase is not None:
+        if self._is_asked:
             self._note(flipped, -1)
             flipped = []
         for b in memory.frees[n]:
@@ -60,27 +75,34 @@ class PressureTrack:
                 live.remove(b)
                 delta -= sizes[b]
                 flipped.append(b)
-        if self._increase is not None:
+        if self._is_asked:
             self._note(flipped, 1)
         self.usage_bytes = self._initial + delta
 
-    def query(self, n: int) -> tuple[int, int]:
-        """(increase, peak) in bytes of placing a node now.
+    @property
+    def increases(self) -> array[int]:
+        """What placing each node now adds, a done together with its start, bytes.
 
         Buffers count as often as the node's lists hold them, though `place` counts
-        each once: XLA does so.
+        each once: XLA does so. The memory of the array stays the same.
         """
-        if self._increase is None:
+        if not self._is_asked:
             self._begin()
-        assert self._increase is not None
-        grown, inner = self._grown[n], self._memory.inner_peak_bytes[n]
-        return self._increase[n], grown if grown > inner else inner
+        return self._increases
+
+    @property
+    def peaks(self) -> array[int]:
+        """How far placing each node now lifts memory on the way; the same holds."""
+        if not self._is_asked:
+            self._begin()
+        return self._peaks
 
     def _begin(self) -> None:
         """Sum every node's numbers once, and note who names which buffer."""
         memory, live = self._memory, self._live
         sizes = memory.sizes_bytes
         count = len(memory.allocs)
+        self._is_asked = True
         self._increase, self._grown = [0] * count, [0] * count
         increase, grown, users = self._increase, self._grown, self._users
         for n in range(count):
@@ -96,15 +118,31 @@ class PressureTrack:
                 else:
                     increase[n] += sizes[b] * born
                     grown[n] += sizes[b] * born
+        self._refresh(range(count))
 
     def _note(self, buffers: list[int], sign: int) -> None:
         """Buffers became live (-1) or ended (1): nodes that name them differ."""
-        increase, grown, changed = self._increase or [], self._grown, self.changed
+        increase, grown = self._increase, self._grown
         sizes = self._memory.sizes_bytes
+        changed: list[int] = []
         for b in buffers:
             size = sign * sizes[b]
             for n, born, ended in self._users.get(b, ()):
                 increase[n] += size * (born + ended)
                 grown[n] += size * born
-                if changed is not None:
-                    changed.append(n)
+                changed.append(n)
+        self._refresh(changed)
+
+    def _refresh(self, changed: Iterable[int]) -> None:
+        """Work out what nodes and the dones of starts among them add."""
+        increase, grown, starts = self._increase, self._grown, self._start_of
+        inner, dones = self._memory.inner_peak_bytes, self._dones_of
+        for n in changed:
+            for done in dones.get(n, ()):
+                self._refresh((done,))
+            added, peak = increase[n], max(grown[n], inner[n])
+            start = starts.get(n)
+            if start is not None:
+                added = min(added, increase[start])
+                peak = max(peak, grown[start], inner[start])
+            self._increases[n], self._peaks[n] = added, peak

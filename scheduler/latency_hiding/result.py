@@ -1,4 +1,12 @@
-"""What scheduling a module gives: orders, statistics, and what was decided."""
+"""What scheduling a module gives: orders, statistics, and what was decided.
+
+A log has every comparison, in the layout of XLA's:
+
+    tuple.129             <TAB>                    <TAB> first
+    loop_add_fusion.4     <TAB> loop_add_fusion.5  <TAB> kAsyncDepth
+
+Winner, loser, rule; a scan's first candidate has no loser. No-ops are not compared.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +17,9 @@ from typing import NamedTuple
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.pairs import Watcher
+from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.statistics import Statistics
 
 #: Reason of a scan's first candidate.
@@ -80,3 +91,27 @@ class ScheduleResult:
     def decisions(self) -> Iterable[Decision]:
         """All comparisons, in the order in which they were made."""
         return (d for c in self.computations for d in c.decisions)
+
+
+class DecisionLog:
+    """Collects the decisions of one computation."""
+
+    def __init__(self) -> None:
+        """Empty."""
+        self.decisions: list[Decision] = []
+
+    def watch(self, graph: ScheduleGraph) -> Watcher:
+        """What a scan of this graph reports to."""
+        decisions, name = self.decisions, graph.name
+
+        def note(chosen: int, other: int | None, rule: Rule | None) -> None:
+            loser = "" if other is None else name(other)
+            reason = FIRST if rule is None else rule.reason
+            decisions.append(Decision(name(chosen), loser, reason))
+
+        return note
+
+
+def log_text(decisions: Iterable[Decision]) -> str:
+    """The lines of a log."""
+    return "".join("\t".join(decision) + "\n" for decision in decisions)

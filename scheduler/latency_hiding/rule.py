@@ -1,24 +1,34 @@
-"""What a rule is: a name, XLA's reason, and a comparison of two candidates.
+"""What a rule is: one row that works on one candidate, and on all at once.
 
-    Rule("less-stall", "kLessStall", "the shorter stall", compare, number)
+    by_number("less-stall", "kLessStall", "the shorter stall, us",
+              lambda s, n: s.stall(n), smaller=True)
 
-`compare(state, a, b)` is positive when `a` is preferred, negative for `b`, 0 when the
-rule has no opinion. The first rule with an opinion decides. A comparison by a number
-per candidate is made with `by_number`.
+`number(s, n)` is asked in two ways. With a `SchedulingState` and one node it answers
+for that node; with `columns.Columns`, which has the same names, and an array of nodes
+it answers with an array. An index serves both: `s.graph.cost[n]`. A function that
+takes one node only is asked node by node, which is slower and never wrong.
+
+The first rule with an opinion decides. A rule without a number brings a comparison of
+two candidates of its own: `Rule(name, reason, prefers, compare, number)`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 Compare = Callable[[SchedulingState, int, int], int]
-Number = Callable[[SchedulingState, int], Any]
+#: Takes (state, node) or (columns, array of nodes).
+Number = Callable[[Any, Any], Any]
 Applies = Callable[[SchedulerSettings], bool]
+Awake = Callable[[SchedulingState], bool]
+#: What is equal for all nodes of a class (see `classes.py`): nothing, a rule's kind, or
+#: all that it asks.
+ByClass = Literal["", "kind", "all"]
 
 
 def always(settings: SchedulerSettings) -> bool:
@@ -40,10 +50,24 @@ class Rule:
         name: unique, kebab-case: how a list of rules spells it.
         reason: XLA's name for it, as its log has it; several rules may share one.
         prefers: what is placed sooner (bottom-up: later in the program), in words.
-        compare: positive for the first candidate, negative for the second.
-        number: what `--explain` shows of a candidate.
+        compare: positive for the first candidate, negative for the second, 0 for no
+            opinion.
+        number: what decides, and what `--explain` shows of a candidate.
         applies: whether settings turn it on.
         condition: that, in words; '' for always.
+        by_number: whether the comparison is that of `number`; the fields below
+            describe such rules alone.
+        smaller: whether the smaller number is preferred.
+        reversed_top_down: whether the other one is, top-down.
+        kind: two candidates are compared only if their kinds are equal and not 0; None
+            where all are.
+        winner_only: it is the winner's kind alone that must not be 0.
+        concerns: whether it has anything to say of a computation, asked once; None for
+            always.
+        awake: whether it has an opinion now; None for always.
+        by_class: what is equal for all nodes of a class.
+        proven: numbers of arrays are those of nodes and never NaN, as a law of the
+            tests holds; a rule that is not proven is tried against single nodes.
     """
 
     name: str
@@ -53,6 +77,19 @@ class Rule:
     number: Number
     applies: Applies = always
     condition: str = ""
+    by_number: bool = False
+    smaller: bool = False
+    reversed_top_down: bool = False
+    kind: Number | None = None
+    winner_only: bool = False
+    concerns: Awake | None = None
+    awake: Awake | None = None
+    by_class: ByClass = ""
+    proven: bool = False
+
+    def wants_smaller(self, top_down: bool) -> bool:
+        """Whether the smaller number wins in a direction."""
+        return self.smaller != (self.reversed_top_down and top_down)
 
 
 def by_number(
@@ -61,17 +98,53 @@ def by_number(
     prefers: str,
     number: Number,
     *,
-    smaller: bool = False,
-    reversed_top_down: bool = False,
     applies: Applies = always,
     condition: str = "",
+    smaller: bool = False,
+    reversed_top_down: bool = False,
+    kind: Number | None = None,
+    winner_only: bool = False,
+    concerns: Awake | None = None,
+    awake: Awake | None = None,
+    by_class: ByClass = "",
+    proven: bool = False,
 ) -> Rule:
-    """A rule that prefers the larger number (True before False), or the smaller."""
-    sign = -1 if smaller else 1
+    """A rule that prefers the larger number (True before False), or the smaller.
+
+    Args:
+        name: unique, kebab-case.
+        reason: as a log shows it.
+        prefers: what is placed sooner, in words.
+        number: of one node, or of an array of nodes.
+        applies: whether settings turn it on; `condition` says so in words.
+        condition: see `applies`.
+        smaller: the smaller number is preferred.
+        reversed_top_down: and the other one top-down.
+        kind: see `Rule`, as are the other arguments.
+        winner_only: only the winner's kind counts.
+        concerns: whether it has anything to say of a computation.
+        awake: whether it has an opinion now.
+        by_class: what is equal for all nodes of a class.
+        proven: whether arrays need not be tried against single nodes.
+    """
 
     def compare(state: SchedulingState, a: int, b: int) -> int:
+        if awake is not None and not awake(state):
+            return 0
         of_a, of_b = number(state, a), number(state, b)
-        direction = -sign if reversed_top_down and state.top_down else sign
-        return direction * ((of_a > of_b) - (of_a < of_b))
+        verdict = 1 if of_a > of_b else -1 if of_a < of_b else 0
+        if smaller != (reversed_top_down and state.top_down):
+            verdict = -verdict
+        if kind is None or not verdict:
+            return verdict
+        if winner_only:
+            return verdict if kind(state, a if verdict > 0 else b) else 0
+        own = kind(state, a)
+        return verdict if own and own == kind(state, b) else 0
 
-    return Rule(name, reason, prefers, compare, number, applies, condition)
+    return Rule(
+        name, reason, prefers, compare, number, applies, condition,
+        by_number=True, smaller=smaller, reversed_top_down=reversed_top_down, kind=kind,
+        winner_only=winner_only, concerns=concerns, awake=awake, by_class=by_class,
+        proven=proven,
+    )  # fmt: skip

@@ -3,153 +3,44 @@
     RULES                      all of them; settings turn some off
     active_rules(settings)     those that a run asks
 
-Comparisons are exact. The relation is not transitive (kAvoidWaste), so a scan compares
-each candidate in list order with the best so far.
+A row says what number decides; `rule.py` says how rows are asked. Comparisons are
+exact. The relation is not transitive (kAvoidWaste), so the order of candidates counts.
 
-Source: openxla/xla `latency_hiding_scheduler.cc`, ReadySetLt (Aug 2026).
+Rules of memory speak once usage is above half the limit. Above the limit, whatever adds
+least comes first; between half the limit and all of it, what would lift the peak over
+the limit is put off.
+
+The GPU has three groups of rules of its own:
+
+    E1  while a copy inside the GPU is open, work that can hide it
+    E2  start delay: starts yield to compute, so that their windows grow
+    E3  a start that writes a slice to the host goes as far up as possible
+
+E2 came with openxla pull request 26196. Without it a start is placed as soon as its
+latency is covered; with it every available start yields to all work that is ready, and
+among starts the one under the deeper chain is placed first. Where either candidate
+occupies a resource, E2 leaves the pair to the general rules, and so does E3 then.
+
+Source: openxla/xla `latency_hiding_scheduler.cc` (ReadySetLt, MemoryPressurePolicy),
+`gpu_hlo_schedule.cc`, `gpu_latency_hiding_scheduler.cc` (Aug 2026).
 """
 
 from __future__ import annotations
 
-import math
-from typing import Final
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final
 
-from hlo_passes.scheduler.latency_hiding.memory_rules import MEMORY_RULES, is_decrease
-from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
+from hlo_passes.scheduler.latency_hiding.resources import Resource
 from hlo_passes.scheduler.latency_hiding.rule import Rule, bottom_up, by_number
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
-from hlo_passes.scheduler.latency_hiding.target_rules import TARGET_RULES
+
+#: A row of XLA's list. A law holds that arrays and nodes receive the same answers.
+_row = partial(by_number, proven=True)
 
 
-def _preference(state: SchedulingState, a: int, b: int) -> int:
-    of_a, of_b = state.preference.get(a), state.preference.get(b)
-    if of_a is None or of_b is None:
-        return 0
-    return (of_a > of_b) - (of_a < of_b)
-
-
-def _occupies_now(state: SchedulingState, n: int) -> bool:
-    """Whether it occupies anything and is no host send whose done can wait."""
-    return bool(state.graph.occupies[n]) and not _is_delayed_host_send(state, n)
-
-
-def _is_delayed_host_send(state: SchedulingState, n: int) -> bool:
-    graph = state.graph
-    if graph.instructions[n].opcode != "send-done":
-        return False
-    if all(r is not Resource.SEND_HOST for r, _ in graph.resources.get(n, ())):
-        return False
-    start = graph.start_of(n)
-    if start is None:
-        return False
-    latencies = graph.succ_us[start]
-    estimated = 0.0
-    for k, s in enumerate(graph.succs[start]):
-        if state.ready_at[s] == math.inf:
-            return False
-        us = 1.0 if latencies is None else latencies[k]
-        estimated = max(estimated, state.ready_at[s] + us)
-    return estimated - state.now > graph.latency_us(start, n)
-
-
-def _starts_now(state: SchedulingState, n: int) -> bool:
-    return bool(state.graph.is_start[n] and state.graph.occupies[n])
-
-
-def _start_is_delayed(state: SchedulingState, n: int) -> bool:
-    start = state.graph.start_of(n) if state.graph.is_done[n] else None
-    return start is not None and bool(state.graph.force_delay[start])
-
-
-def _delayed_start(state: SchedulingState, a: int, b: int) -> int:
-    graph = state.graph
-    if not (graph.is_done[a] and graph.is_done[b]):
-        return 0
-    if graph.instructions[a].opcode != graph.instructions[b].opcode:
-        return 0
-    verdict = _start_is_delayed(state, b) - _start_is_delayed(state, a)
-    return -verdict if state.top_down else verdict
-
-
-def _past_due(state: SchedulingState, n: int) -> float:
-    tracker = state.graph.tracker
-    for resource, usage in state.graph.resources.get(n, ()):
-        if usage is Usage.RELEASE and tracker.is_nonextendable(resource):
-            return max(state.now - state.ready_at[n], 0.0)
-    return 0.0
-
-
-def _is_ready_permute_start(state: SchedulingState, n: int) -> bool:
-    entry = (Resource.COLLECTIVE_PERMUTE, Usage.RELEASE)
-    return state.ready_at[n] <= state.now and entry in state.graph.resources.get(n, ())
-
-
-def _release_start(state: SchedulingState, a: int, b: int) -> int:
-    of_a, of_b = _is_ready_permute_start(state, a), _is_ready_permute_start(state, b)
-    if of_a != of_b:
-        return of_a - of_b
-    if not of_a:
-        return 0
-    return (state.ready_at[a] > state.ready_at[b]) - (
-        state.ready_at[a] < state.ready_at[b]
-    )
-
-
-def _is_free_at_zero_depth(state: SchedulingState, n: int) -> bool:
-    """A start with no asynchronous work above it that nobody waits for."""
-    return (
-        bool(state.graph.releases[n])
-        and state.async_depth[n] == 0
-        and not state.is_constrained(n)
-    )
-
-
-def _stall(state: SchedulingState, n: int) -> float:
-    return max(state.ready_at[n] - state.now, 0.0)
-
-
-def _serial_conflicts(state: SchedulingState, n: int) -> int:
-    in_flight, tracker = state.in_flight, state.graph.tracker
-    if in_flight is None:
-        return 0
-    return sum(
-        in_flight.count(r)
-        for r, usage in state.graph.resources.get(n, ())
-        if usage is Usage.OCCUPY and tracker.is_serial(r)
-    )
-
-
-def _frees_backup(state: SchedulingState, n: int) -> bool:
-    return bool(state.graph.releases[n]) and state.is_constrained(n)
-
-
-def _cost_distance(state: SchedulingState, n: int) -> float:
-    """How far its cost is from the time until the next candidate becomes ready."""
-    top = state.queue.top()
-    return 0.0 if top is None else abs(top - state.now - state.graph.cost[n])
-
-
-def _avoid_waste(state: SchedulingState, a: int, b: int) -> int:
-    if state.queue.top() is None:
-        return 0
-    of_a, of_b = _cost_distance(state, a), _cost_distance(state, b)
-    releases = state.graph.releases
-    return (not releases[a] and of_a < of_b) - (not releases[b] and of_b < of_a)
-
-
-def _hides_near_copy(state: SchedulingState, n: int) -> bool:
-    """Whether it could hide a copy that is near; XLA then holds it back."""
-    if state.graph.not_valuable[n]:
-        return False
-    nearest = min((state.hops[y] for y in state.ready if y != n), default=2**63 - 1)
-    return nearest <= state.settings.max_hops_to_closest_selective_overlap
-
-
-def _hold_back(state: SchedulingState, a: int, b: int) -> int:
-    if state.selective_releasers:
-        return 0
-    return _hides_near_copy(state, b) - _hides_near_copy(state, a)
+# -- what settings turn on ----------------------------------------------------------
 
 
 def _aggressive(settings: SchedulerSettings) -> bool:
@@ -164,165 +55,310 @@ def _depth_after_stall(settings: SchedulerSettings) -> bool:
     return _aggressive(settings) and not settings.prioritize_async_depth_over_stall
 
 
-def _delays_after_target_first(settings: SchedulerSettings) -> bool:
+def _by_depth(settings: SchedulerSettings) -> bool:
+    return settings.depth_based_memory_pressure_reduction
+
+
+def _delays_after_target(settings: SchedulerSettings) -> bool:
+    return settings.aggressive_flexible_annotation_scheduling
+
+
+def _on_gpu(settings: SchedulerSettings) -> bool:
+    return settings.flavour == "gpu"
+
+
+def _selective(settings: SchedulerSettings) -> bool:
+    return _on_gpu(settings) and settings.enable_selective_memcpy_overlap
+
+
+def _aggressive_gpu(settings: SchedulerSettings) -> bool:
+    return _on_gpu(settings) and _aggressive(settings)
+
+
+def _bottom_up_gpu(settings: SchedulerSettings) -> bool:
+    return _on_gpu(settings) and bottom_up(settings)
+
+
+# -- when a rule has an opinion, of which candidates --------------------------------
+
+
+def _copy_is_open(state: SchedulingState) -> bool:
+    """A copy inside the GPU is open."""
+    memcpy = Resource.GPU_MEMCPY
+    return state.free[memcpy] != state.limits[memcpy]
+
+
+def _delays_starts(state: SchedulingState) -> bool:
+    return state.delays_starts
+
+
+def _somebody_waits(state: SchedulingState) -> bool:
+    """Candidates are left that are not ready yet."""
+    return state.queue.top() is not None
+
+
+def _occupies_nothing(s: Any, n: Any) -> Any:
+    return s.graph.occupies[n] == 0
+
+
+def _is_free_start(s: Any, n: Any) -> Any:
+    """Whether it releases a resource that nobody is waiting for."""
+    return (s.graph.releases[n] == 1) > s.is_constrained(n)
+
+
+def _is_left_to_delay(s: Any, n: Any) -> Any:
+    """A start that E2 looks at, and whose resource nobody waits for."""
+    return _is_free_start(s, n) > s.graph.occupies[n]
+
+
+def _is_left_to_host_writes(s: Any, n: Any) -> Any:
+    """Under E2, what occupies nothing; else everything."""
+    return (s.graph.occupies[n] == 0) | (not s.delays_starts)
+
+
+# -- rows that XLA's list has twice -------------------------------------------------
+
+
+def _around_memory(row: Rule) -> tuple[Rule, Rule]:
+    """A rule before the rules of memory, and the same after them: one of them is on."""
+
+    def first(settings: SchedulerSettings) -> bool:
+        return settings.force_delay_over_memory_pressure and row.applies(settings)
+
+    def later(settings: SchedulerSettings) -> bool:
+        return not settings.force_delay_over_memory_pressure and row.applies(settings)
+
     return (
-        settings.aggressive_flexible_annotation_scheduling
-        and settings.force_delay_over_memory_pressure
-    )
-
-
-def _delays_after_target_later(settings: SchedulerSettings) -> bool:
-    return (
-        settings.aggressive_flexible_annotation_scheduling
-        and not settings.force_delay_over_memory_pressure
-    )
-
-
-def _delay_after_target(name: str, first: bool) -> Rule:
-    return by_number(
-        name,
-        "kForceDelayAfterTarget",
-        "what no flexible group holds back",
-        lambda s, n: n in s.delay_after_target,
-        smaller=True,
-        reversed_top_down=True,
-        applies=_delays_after_target_first if first else _delays_after_target_later,
-        condition="aggressive-flexible-annotation-scheduling"
-        + (", force-delay-over-memory-pressure" if first else ""),
+        replace(
+            row,
+            name=f"{row.name}-over-memory",
+            applies=first,
+            condition=f"{row.condition}, force-delay-over-memory-pressure",
+        ),
+        replace(row, applies=later),
     )
 
 
 def _start_at_zero_depth(name: str, before_stall: bool) -> Rule:
-    return by_number(
+    return _row(
         name,
         "kStartAtZeroDepth",
         "anything but a start without asynchronous work above it, unless its resource "
         "is exhausted and wanted",
-        _is_free_at_zero_depth,
+        lambda s, n: (s.is_top_start[n] == 1) > s.is_constrained(n),
         smaller=True,
+        by_class="all",
         applies=_depth_before_stall if before_stall else _depth_after_stall,
         condition="aggressive-scheduling-policies"
         + (", prioritize-async-depth-over-stall" if before_stall else ""),
     )
 
 
+#: The GPU's own rules and that of flexible groups, (before, after) the rules of memory.
+_AROUND_MEMORY: Final = tuple(
+    map(
+        _around_memory,
+        (
+            _row(
+                "prefer-compute-for-copies", "kPreferComputeForD2DMemcpyOverlap",
+                "while a copy inside the GPU is open, what memory does not bound",
+                lambda s, n: s.graph.not_valuable[n] == 0,
+                awake=_copy_is_open, applies=_selective,
+                condition="enable-selective-memcpy-overlap",
+            ),
+            _row(
+                "delay-start-for-compute", "kDelayAsyncStartForCompute",
+                "anything but a start whose resource nobody waits for",
+                _is_free_start, smaller=True, by_class="all", kind=_occupies_nothing,
+                concerns=_delays_starts, applies=_aggressive_gpu,
+                condition="start-delay",
+            ),
+            _row(
+                "delay-start-for-depth", "kDelayAsyncStartForDepth",
+                "of two such starts, that under the deeper chain of work, us",
+                lambda s, n: s.depth[n], by_class="kind", kind=_is_left_to_delay,
+                concerns=_delays_starts, applies=_aggressive_gpu,
+                condition="start-delay",
+            ),
+            _row(
+                "delay-host-writes", "kDelayMoveToHostAsyncStart",
+                "anything but the start of a fusion that updates a slice",
+                lambda s, n: s.graph.writes_to_host[n] == 1, smaller=True,
+                by_class="all", kind=_is_left_to_host_writes,
+                applies=_bottom_up_gpu, condition="gpu",
+            ),
+            _row(
+                "force-delay-after-target", "kForceDelayAfterTarget",
+                "what no flexible group holds back",
+                lambda s, n: s.delay_after_target[n] == 1,
+                smaller=True, reversed_top_down=True,
+                awake=lambda s: s.delays_after_target, applies=_delays_after_target,
+                condition="aggressive-flexible-annotation-scheduling",
+            ),
+        ),
+    )
+)  # fmt: skip
+
 #: All rules in XLA's order.
 RULES: Final[tuple[Rule, ...]] = (
-    by_number(
+    _row(
         "force-early", "kForceEarly", "the hint force_early",
-        lambda s, n: s.graph.force_early[n], reversed_top_down=True,
+        lambda s, n: s.graph.force_early[n], reversed_top_down=True, by_class="all",
     ),
-    by_number(
+    _row(
         "force-delay", "kForceDelay", "what has no hint force_delay",
-        lambda s, n: s.graph.force_delay[n], smaller=True, reversed_top_down=True,
+        lambda s, n: s.graph.force_delay[n],
+        smaller=True, reversed_top_down=True, by_class="all",
     ),
-    by_number(
+    _row(
         "force-delay-priority", "kForceDelayPriority", "the smaller delay priority",
-        lambda s, n: s.graph.delay_priority.get(n, 0),
-        smaller=True, reversed_top_down=True,
+        lambda s, n: s.graph.delay_priority[n],
+        smaller=True, reversed_top_down=True, by_class="all",
     ),
-    Rule(
+    _row(
         "preference", "kPreference", "the greater preference, where both have one",
-        _preference, lambda s, n: s.preference.get(n),
+        lambda s, n: s.preference[n], kind=lambda s, n: s.is_preferred[n],
+        concerns=lambda s: s.has_preferences,
     ),
-    *(rule for rule in TARGET_RULES if rule.name.endswith("-over-memory")),
-    _delay_after_target("force-delay-after-target-over-memory", first=True),
-    *MEMORY_RULES,
-    *(rule for rule in TARGET_RULES if not rule.name.endswith("-over-memory")),
-    _delay_after_target("force-delay-after-target", first=False),
-    by_number(
+    *(before for before, _ in _AROUND_MEMORY),
+    _row(
+        "no-increase-over-limit", "kNoIncreaseMemoryOverLimit",
+        "above the limit, what adds nothing and less than the other, bytes",
+        lambda s, n: s.memory_increase(n), smaller=True,
+        kind=lambda s, n: s.memory_increase(n) <= 0, winner_only=True,
+        awake=SchedulingState.is_memory_over, applies=_by_depth,
+        condition="depth-based-memory-pressure-reduction",
+    ),
+    _row(
+        "depth-over-limit", "kDepthOverLimit", "above the limit, the deeper one",
+        lambda s, n: s.graph_depth[n], awake=SchedulingState.is_memory_over,
+        applies=_by_depth, condition="depth-based-memory-pressure-reduction",
+    ),
+    _row(
+        "decrease-memory-over-limit", "kDecreaseMemoryOverLimit",
+        "above the limit, what adds less memory, bytes",
+        lambda s, n: s.memory_increase(n), smaller=True,
+        awake=SchedulingState.is_memory_over,
+    ),
+    _row(
+        "memory-peak-over-limit", "kMemoryPeakOverLimit",
+        "above half the limit, what keeps the peak below it",
+        lambda s, n: s.keeps_peak(n), awake=SchedulingState.is_memory_tight,
+    ),
+    *(after for _, after in _AROUND_MEMORY),
+    _row(
         "delay-start-of-same-preference", "kDelayAsyncStartOfSamePreference",
-        "what is no start", lambda s, n: s.graph.is_start[n], smaller=True,
+        "what is not a start", lambda s, n: s.graph.is_start[n],
+        smaller=True, by_class="all",
         applies=lambda s: s.enable_schedule_by_structure and not s.top_down_scheduling,
         condition="enable-schedule-by-structure",
     ),
-    by_number(
+    _row(
         "delay-done-of-same-preference", "kDelayAsyncDoneOfSamePreference",
-        "what is no done", lambda s, n: s.graph.is_done[n], smaller=True,
+        "what is not a done", lambda s, n: s.graph.is_done[n],
+        smaller=True, by_class="all",
         applies=lambda s: s.enable_schedule_by_structure and s.top_down_scheduling,
         condition="enable-schedule-by-structure, top-down",
     ),
-    by_number(
+    _row(
         "schedule-done", "kScheduleDone",
-        "what occupies a resource (a done, a loop with dones), a host send that can "
-        "wait excepted",
-        _occupies_now, applies=bottom_up,
+        "what occupies a resource (a done, a loop with dones), except a host send that "
+        "can wait",
+        lambda s, n: (s.graph.occupies[n] == 1) > s.delays_host_send(n),
+        by_class="all", applies=bottom_up,
     ),
-    by_number(
+    _row(
         "schedule-start", "kScheduleAsyncStart", "a start that occupies a resource",
-        _starts_now, applies=lambda s: s.top_down_scheduling, condition="top-down",
+        lambda s, n: (s.graph.is_start[n] & s.graph.occupies[n]) == 1,
+        by_class="all",
+        applies=lambda s: s.top_down_scheduling, condition="top-down",
     ),
-    Rule(
+    _row(
         "delay-done-of-delayed-start", "kDelayDoneOfForceDelayedAsyncStart",
         "of two dones of one opcode, that whose start has no hint force_delay",
-        _delayed_start, _start_is_delayed,
+        lambda s, n: s.graph.is_delayed_done[n] == 1,
+        smaller=True, reversed_top_down=True,
+        kind=lambda s, n: s.graph.done_kind[n],
+        concerns=lambda s: s.graph.has_delayed_dones,
     ),
-    by_number(
+    _row(
         "release-nonextendable", "kReleaseNonextendable",
-        "what should have released its resource longer ago", _past_due,
+        "what should have released its resource longer ago",
+        lambda s, n: s.past_due(n), concerns=lambda s: s.graph.has_nonextendable,
     ),
-    Rule(
-        "release-start", "kScheduleStart", "the start of a permute that is ready",
-        _release_start, _is_ready_permute_start,
-        lambda s: s.enable_release_start_policy, "enable-release-start-policy",
+    _row(
+        "release-start", "kScheduleStart",
+        "the start of a permute that is ready, of two the one ready later, us",
+        lambda s, n: s.permute_ready_at(n),
+        applies=lambda s: s.enable_release_start_policy,
+        condition="enable-release-start-policy",
     ),
     _start_at_zero_depth("start-at-zero-depth-over-stall", before_stall=True),
-    by_number(
-        "less-stall", "kLessStall", "the shorter stall, us", _stall, smaller=True,
+    _row(
+        "less-stall", "kLessStall", "the shorter stall, us",
+        lambda s, n: s.stall(n), smaller=True,
     ),
-    by_number(
+    _row(
         "less-serial-conflict", "kLessSerialResourceConflict",
-        "fewer holders of its serial resources", _serial_conflicts, smaller=True,
+        "fewer holders of its serial resources",
+        lambda s, n: s.serial_conflicts(n), smaller=True,
         applies=lambda s: s.resource_serializing, condition="resource-serializing",
     ),
     _start_at_zero_depth("start-at-zero-depth", before_stall=False),
-    by_number(
+    _row(
         "free-backed-up-resource", "kFreeBackedupResource",
-        "a start whose resource is exhausted and wanted", _frees_backup,
+        "a start whose resource is exhausted and wanted",
+        lambda s, n: s.is_constrained(n) & (s.graph.releases[n] == 1), by_class="all",
     ),
-    by_number(
+    _row(
         "async-depth", "kAsyncDepth", "more asynchronous latency above it, us",
         lambda s, n: s.async_depth[n],
         applies=lambda s: _aggressive(s) and bottom_up(s),
         condition="aggressive-scheduling-policies",
     ),
-    by_number(
+    _row(
         "async-height", "kAsyncHeight", "more asynchronous latency below it, us",
         lambda s, n: s.async_height[n],
         applies=lambda s: _aggressive(s) and s.top_down_scheduling,
         condition="aggressive-scheduling-policies, top-down",
     ),
-    Rule(
+    _row(
         "avoid-waste", "kAvoidWaste",
         "while candidates wait to become ready, the cost nearest to the time until the "
         "first of them does; a start never wins by this",
-        _avoid_waste, _cost_distance, _aggressive, "aggressive-scheduling-policies",
+        lambda s, n: s.cost_distance(n), smaller=True,
+        kind=lambda s, n: s.graph.releases[n] == 0, winner_only=True,
+        awake=_somebody_waits, applies=_aggressive,
+        condition="aggressive-scheduling-policies",
     ),
-    by_number(
+    _row(
         "unlock-done", "kUnlockDone", "what reads a done",
         lambda s, n: s.graph.operand_is_done[n], applies=bottom_up,
     ),
-    by_number(
+    _row(
         "unlock-start", "kUnlockStart", "what a start reads",
         lambda s, n: s.graph.user_is_start[n],
         applies=lambda s: s.top_down_scheduling, condition="top-down",
     ),
-    Rule(
+    _row(
         "not-valuable-for-selective-overlap", "kNotValuableForSelectiveOverlap",
         "while no copy is open but one is near, what could not hide it",
-        _hold_back, _hides_near_copy, lambda s: s.enable_selective_memcpy_overlap,
-        "enable-selective-memcpy-overlap",
+        lambda s, n: s.hides_near_copy(n), smaller=True,
+        awake=lambda s: not s.selective_releasers,
+        applies=lambda s: s.enable_selective_memcpy_overlap,
+        condition="enable-selective-memcpy-overlap",
     ),
-    by_number(
+    _row(
         "creates-more-ready-nodes", "kCreatesMoreReadyNodes",
         "what makes more others available", lambda s, n: s.unlocks[n],
         applies=_aggressive, condition="aggressive-scheduling-policies",
     ),
-    by_number(
+    _row(
         "decrease-memory", "kDecreaseMemory",
-        "what shrinks memory, once usage is above half the limit", is_decrease,
+        "what shrinks memory, once usage is above half the limit",
+        lambda s, n: s.memory_increase(n) < 0, awake=SchedulingState.is_memory_tight,
     ),
-    by_number(
+    _row(
         "original-order", "kOriginalOrder", "the later one of the order given",
         lambda s, n: -n if s.top_down else n,
     ),

@@ -10,8 +10,11 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, ScheduleNode (Aug 2026).
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from array import array
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final, Protocol
 
+from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.in_flight import InFlight
 from hlo_passes.scheduler.latency_hiding.metrics import (
@@ -23,7 +26,12 @@ from hlo_passes.scheduler.latency_hiding.metrics import (
     topological_order,
 )
 from hlo_passes.scheduler.latency_hiding.pressure_track import PressureTrack
-from hlo_passes.scheduler.latency_hiding.resources import RESOURCE_NAMES, Usage, limits
+from hlo_passes.scheduler.latency_hiding.resources import (
+    RESOURCE_NAMES,
+    Resource,
+    Usage,
+    limits,
+)
 from hlo_passes.scheduler.latency_hiding.waiting_times import (
     StaleHeap,
     WaitingQueue,
@@ -31,12 +39,34 @@ from hlo_passes.scheduler.latency_hiding.waiting_times import (
 )
 
 if TYPE_CHECKING:
-    from hlo_passes.scheduler.latency_hiding.groups import GroupState
     from hlo_passes.scheduler.memory.pressure import ComputationMemory
+
+
+#: What the start of a permute does to its resource.
+_PERMUTE: Final = (Resource.COLLECTIVE_PERMUTE, Usage.RELEASE)
+
+
+class Groups(Protocol):
+    """What the state asks of scheduling groups."""
+
+    def group_of(self, n: int) -> int:
+        """The group that a node belongs to now, -1 for none."""
+        ...
+
+    def note_placed(self, state: SchedulingState, n: int) -> None:
+        """A node was placed."""
+        ...
+
+    def note_available(self, n: int, group: int) -> None:
+        """A member of a group became a candidate."""
+        ...
 
 
 class SchedulingState:
     """One attempt at one computation.
+
+    Numbers by node that change while nodes are placed are arrays whose memory NumPy
+    shares (see `columns.py`).
 
     Attributes:
         graph: what is scheduled.
@@ -49,7 +79,7 @@ class SchedulingState:
             once placed, the time it was placed.
         free: instances left, by resource; `waiting`: available nodes that want one.
         unlocks: nodes that become available when a node is placed.
-        unlocked: nodes whose number in `unlocks` grew, for whoever follows it.
+        resource_changes: how often `free` or `waiting` changed.
         queue: ready times of candidates that are not ready yet.
         memory: pressure, None where it is not tracked.
         memory_limit_bytes: of the memory rules, None for no limit.
@@ -57,8 +87,8 @@ class SchedulingState:
         in_flight: None where nobody asks for it.
         selective_releasers: available starts of copies inside the GPU.
         delays_starts: rule E2 is on.
-        preference: numbers of a search procedure, by node, or empty.
-        delay_after_target: set by flexible groups.
+        preference: numbers of a search procedure; `is_preferred` says for which nodes.
+        delay_after_target: set by flexible groups, by node.
     """
 
     def __init__(
@@ -84,21 +114,21 @@ class SchedulingState:
         self.below, self.above = below, above
         self.below_us, self.above_us = below_us, above_us
         self.now = 0.0
-        self.ready: list[int] = []
+        self.ready = Candidates()
         self.noops: list[int] = []
         self.order: list[int] = []
         self.placed = bytearray(count)
-        self.ready_at = [math.inf] * count
+        self.ready_at = array("d", [math.inf]) * count
         self._earliest = [0.0] * count
         self._left = [len(edges) for edges in below]
-        self.unlocks = [0] * count
-        self.unlocked: list[int] = []
+        self.unlocks = array("q", [0]) * count
         for edges in below:
             if len(edges) == 1:
                 self.unlocks[edges[0]] += 1
         self.limits = limits(settings)
         self.free = list(self.limits)
         self.waiting = [0] * len(self.free)
+        self.resource_changes = 0
         self.is_selective = settings.enable_selective_memcpy_overlap
         self.selective_releasers: list[int] = []
         self.queue: WaitingQueue = (
@@ -106,15 +136,22 @@ class SchedulingState:
             if self.is_selective
             else WaitingTimes(self.ready_at)
         )
-        self.memory = None if memory is None else PressureTrack(memory)
+        self.memory: PressureTrack | None = None
+        if memory is not None:
+            # Bottom-up a done is placed first, and brings its start's memory along.
+            starts = {} if self.top_down else graph.starts_above
+            self.memory = PressureTrack(memory, starts)
         self.memory_limit_bytes = memory_limit_bytes
-        self.groups: GroupState | None = None
+        self.groups: Groups | None = None
         self.in_flight: InFlight | None = None
         if settings.enable_collective_multi_streaming or settings.resource_serializing:
             self.in_flight = InFlight(graph)
         self._tests_in_flight = settings.enable_collective_multi_streaming
-        self.preference: dict[int, float] = {}
-        self.delay_after_target: set[int] = set()
+        self.has_preferences = False
+        self.preference = array("d", [0.0]) * count
+        self.is_preferred = bytearray(count)
+        self.delays_after_target = False
+        self.delay_after_target = bytearray(count)
         self._measure()
 
     def _measure(self) -> None:
@@ -131,27 +168,36 @@ class SchedulingState:
             else []
         )
         self.hops = hops(graph, way) if self.is_selective else []
+        # Starts without asynchronous work above them; all, where depths do not count.
+        self.is_top_start = bytearray(len(graph))
+        for n in graph.resources:
+            if graph.releases[n] and not (aggressive and self.async_depth[n]):
+                self.is_top_start[n] = 1
+
+    def prefer(self, numbers: Mapping[int, float]) -> None:
+        """Note what a search procedure prefers, by node."""
+        self.has_preferences = bool(numbers)
+        for n, number in numbers.items():
+            self.preference[n] = number
+            self.is_preferred[n] = 1
 
     def seed(self) -> None:
         """Make candidates of the nodes that nothing holds back, in base order."""
-        is_noop, preference = self.graph.is_noop, self.preference
+        is_noop, is_preferred = self.graph.is_noop, self.is_preferred
         for n, edges in enumerate(self.below):
             if not edges:
                 self.ready_at[n] = 0.0
-                if is_noop[n] and n not in preference:
+                if is_noop[n] and not is_preferred[n]:
                     self.noops.append(n)
                 else:
-                    self.ready.append(n)
+                    self.ready.add(n)
+
+    def hold_back(self, n: int) -> None:
+        """Note a node that a flexible group gave back, to be placed late."""
+        self.delays_after_target = True
+        self.delay_after_target[n] = 1
 
     # -- placing --------------------------------------------------------------
-
-    def take(self, slot: int) -> int:
-        """Remove the candidate in a slot; the last one takes its place."""
-        ready = self.ready
-        n = ready[slot]
-        ready[slot] = ready[-1]
-        ready.pop()
-        return n
 
     def place(self, n: int) -> None:
         """Place a node that was taken; its neighbours may become candidates."""
@@ -162,12 +208,15 @@ class SchedulingState:
             self.groups.note_placed(self, n)
         if self.is_selective:
             self._note_selective(n)
-        for resource, usage in graph.net.get(n, ()):
-            if usage is Usage.RELEASE:
-                self.free[resource] += 1
-            elif usage is Usage.OCCUPY:
-                self.free[resource] -= 1
-                self.waiting[resource] -= 1
+        net = graph.net.get(n)
+        if net is not None:
+            self.resource_changes += 1
+            for resource, usage in net:
+                if usage is Usage.RELEASE:
+                    self.free[resource] += 1
+                elif usage is Usage.OCCUPY:
+                    self.free[resource] -= 1
+                    self.waiting[resource] -= 1
         earliest = self._earliest[n]
         time = earliest if earliest > self.now else self.now
         self.ready_at[n] = time
@@ -198,7 +247,6 @@ class SchedulingState:
                 for s in self.below[p]:
                     if not placed[s]:
                         self.unlocks[s] += 1
-                        self.unlocked.append(s)
                         break
 
     def _make_available(self, p: int, later: float) -> None:
@@ -208,14 +256,15 @@ class SchedulingState:
         self.ready_at[p] = ready_at
         entries = graph.resources.get(p)
         if entries is not None:
+            self.resource_changes += 1
             for resource, usage in entries:
                 if usage is Usage.OCCUPY:
                     self.waiting[resource] += 1
         group = -1 if self.groups is None else self.groups.group_of(p)
-        if graph.is_noop[p] and group == -1 and p not in self.preference:
+        if graph.is_noop[p] and group == -1 and not self.is_preferred[p]:
             self.noops.append(p)
             return
-        self.ready.append(p)
+        self.ready.add(p)
         if group != -1 and self.groups is not None:
             self.groups.note_available(p, group)
         if ready_at > later:
@@ -270,6 +319,63 @@ class SchedulingState:
                 return True
         return False
 
+    def stall(self, n: int) -> float:
+        """How long placing a node now would stall, us."""
+        return max(self.ready_at[n] - self.now, 0.0)
+
+    def past_due(self, n: int) -> float:
+        """For how long it should have released a resource that cannot wait, us."""
+        if not self.graph.releases_nonextendable[n]:
+            return 0.0
+        return max(self.now - self.ready_at[n], 0.0)
+
+    def cost_distance(self, n: int) -> float:
+        """How far its cost is from the time until the next candidate becomes ready."""
+        top = self.queue.top()
+        return 0.0 if top is None else abs(top - self.now - self.graph.cost[n])
+
+    def permute_ready_at(self, n: int) -> float:
+        """Since when the start of a permute has been ready; -inf for all others, us."""
+        ready_at = self.ready_at[n]
+        if ready_at <= self.now and _PERMUTE in self.graph.resources.get(n, ()):
+            return ready_at
+        return -math.inf
+
+    def delays_host_send(self, n: int) -> bool:
+        """Whether it ends a send to the host that can wait."""
+        graph = self.graph
+        start = graph.host_sends.get(n)
+        if start is None:
+            return False
+        latencies = graph.succ_us[start]
+        estimated = 0.0
+        for k, s in enumerate(graph.succs[start]):
+            if self.ready_at[s] == math.inf:
+                return False
+            us = 1.0 if latencies is None else latencies[k]
+            estimated = max(estimated, self.ready_at[s] + us)
+        return estimated - self.now > graph.latency_us(start, n)
+
+    def serial_conflicts(self, n: int) -> int:
+        """How many hold the serial resources that it occupies."""
+        in_flight, tracker = self.in_flight, self.graph.tracker
+        if in_flight is None:
+            return 0
+        return sum(
+            in_flight.count(r)
+            for r, usage in self.graph.resources.get(n, ())
+            if usage is Usage.OCCUPY and tracker.is_serial(r)
+        )
+
+    def hides_near_copy(self, n: int) -> bool:
+        """Whether it could hide a copy that is near; XLA then holds it back."""
+        if self.graph.not_valuable[n]:
+            return False
+        nearest = min((self.hops[y] for y in self.ready if y != n), default=2**63 - 1)
+        return nearest <= self.settings.max_hops_to_closest_selective_overlap
+
+    # -- memory ---------------------------------------------------------------
+
     def is_memory_tight(self) -> bool:
         """Whether the memory rules have a say: usage above half the limit."""
         limit = self.memory_limit_bytes
@@ -279,14 +385,19 @@ class SchedulingState:
             and self.memory.usage_bytes > limit // 2
         )
 
-    def memory_change(self, n: int) -> tuple[int, int]:
-        """(increase, peak) of placing a node; a done is taken with its start, bytes."""
-        assert self.memory is not None
-        increase, peak = self.memory.query(n)
-        graph = self.graph
-        if graph.is_done[n] and not self.top_down:
-            above = graph.preds[n]
-            if above and graph.is_start[above[0]]:
-                start_increase, start_peak = self.memory.query(above[0])
-                return min(increase, start_increase), max(peak, start_peak)
-        return increase, peak
+    def is_memory_over(self) -> bool:
+        """Whether usage is at the limit or above it."""
+        return (
+            self.memory is not None
+            and self.is_memory_tight()
+            and self.memory.usage_bytes >= (self.memory_limit_bytes or 0)
+        )
+
+    def memory_increase(self, n: int) -> int:
+        """What placing a node adds; a done is taken with its start, bytes."""
+        return 0 if self.memory is None else self.memory.increases[n]
+
+    def keeps_peak(self, n: int) -> bool:
+        """Whether placing a node, a done with its start, keeps the peak below."""
+        memory, limit = self.memory, self.memory_limit_bytes or 0
+        return memory is not None and memory.usage_bytes + memory.peaks[n] <= limit

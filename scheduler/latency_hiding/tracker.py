@@ -223,6 +223,11 @@ class AsyncTracker:
         del resource
         return False
 
+    def writes_slice_to_host(self, instruction: Instruction) -> bool:
+        """Whether it starts a fusion that updates a slice; none here."""
+        del instruction
+        return False
+
     def is_serial(self, resource: Resource) -> bool:
         """Whether holders of a resource run one after the other; none here."""
         del resource

@@ -8,6 +8,7 @@ goes stale in the same way, step by step as C++'s push_heap and pop_heap do.
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -32,7 +33,7 @@ class WaitingTimes:
 
     __slots__ = ("_ready_at", "_times")
 
-    def __init__(self, ready_at: list[float]) -> None:
+    def __init__(self, ready_at: Sequence[float]) -> None:
         """Empty; `ready_at` holds ready times by node."""
         self._ready_at = ready_at
         self._times: list[float] = []
@@ -57,7 +58,7 @@ class StaleHeap:
 
     __slots__ = ("_nodes", "_ready_at")
 
-    def __init__(self, ready_at: list[float]) -> None:
+    def __init__(self, ready_at: Sequence[float]) -> None:
         """Empty; `ready_at` holds ready times by node, and changes."""
         self._ready_at = ready_at
         self._nodes: list[int] = []

@@ -1,34 +1,34 @@
-"""What a heap loses between the buffers of a scheduled module.
+"""Memory that a heap loses between buffers, for the test whether to run once more.
 
-Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, EstimateFragmentationSize
-(Aug 2026): arrays in device memory, placed byte by byte, entry parameters included.
+Source: openxla/xla `latency_hiding_scheduler.cc`, EstimateFragmentationSize (Aug 2026).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.memory.buffer_sizes import memory_space, parts_of
+from hlo_passes.scheduler.memory.buffer_table import ordered_blocks
+from hlo_passes.scheduler.memory.buffers import Buffers
 from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
-from hlo_passes.scheduler.memory.value_sizes import ValueSizes
-
-if TYPE_CHECKING:
-    from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.memory.value_sizes import scheduled_bytes
 
 
-def fragmentation_bytes(memory: ModuleMemory) -> int:
-    """Bytes that a best-fit heap needs beyond what lives at the worst moment.
+def fragmentation_bytes(module: Module, buffers: Buffers) -> int:
+    """What a best-fit heap needs for the present orders beyond what lives, bytes.
 
-    Every buffer is held against every other: a second or two for ten thousand.
+    Arrays in the default memory space count, tables of tuples do not.
     """
-    flow = memory.buffers.flow
-    sizes = ValueSizes(flow)
-    counted: list[int] = []
+    flow = buffers.flow
+    sizes: list[int] = []
     for instruction in flow.reached.instructions:
-        for shape in parts_of(instruction.shape).shapes:
-            in_device = shape.is_array and memory_space(shape) == 0
-            counted.append(sizes.by_value[len(counted)] if in_device else 0)
-    simulation = HeapSimulation(
-        memory.buffers, memory.blocks, counted.__getitem__, packs=True
-    )
-    return simulation.fragmentation_bytes
+        parts = parts_of(instruction.shape)
+        sizes += [
+            scheduled_bytes(shape, size)
+            if not shape.is_tuple and memory_space(shape) == 0
+            else 0
+            for shape, size in zip(parts.shapes, parts.sizes_bytes, strict=True)
+        ]
+    orders = {c: c.instructions for c in module.computations}
+    blocks = ordered_blocks(flow.reached, orders)
+    simulated = HeapSimulation(buffers, blocks, sizes.__getitem__, packs=True)
+    return max(simulated.fragmentation_bytes, 0)

@@ -26,9 +26,16 @@ class RandomScene:
 
 @st.composite
 def random_scenes(
-    draw: st.DrawFn, largest: int = 40, hints: bool = False
+    draw: st.DrawFn, largest: int = 40, hints: bool = False, grouped: bool = False
 ) -> RandomScene:
-    """A graph of compute and pairs, with table costs."""
+    """A graph of compute and pairs, with table costs.
+
+    Args:
+        draw: of hypothesis.
+        largest: most values besides the parameters.
+        hints: some pairs have hints, some send to the host.
+        grouped: some values belong to scheduling groups.
+    """
     scene = Scene(partitions=4)
     costs: dict[str, float] = {}
     latencies: dict[str, float] = {}
@@ -38,9 +45,8 @@ def random_scenes(
     read: set[str] = set()
     for k in range(draw(st.integers(2, largest))):
         operand = draw(st.sampled_from(values[-12:]))
-        kind = draw(
-            st.sampled_from(("loop", "loop", "one", "reduce", "permute", "add"))
-        )
+        kinds = ["loop", "loop", "one", "reduce", "permute", "add"]
+        kind = draw(st.sampled_from([*kinds, "send"] if hints else kinds))
         read.add(operand)
         name = f"v{k}"
         costs[name] = draw(st.sampled_from(COSTS))
@@ -53,6 +59,10 @@ def random_scenes(
             other = draw(st.sampled_from(others))
             read.add(other)
             scene.add(name, scene.shape(operand), f"add(%{operand}, %{other})")
+        elif kind == "send":
+            latencies[f"start{k}"] = draw(st.sampled_from(LATENCIES))
+            _send_to_host(scene, k, operand)
+            continue
         else:
             start = f"start{k}"
             latencies[start] = draw(st.sampled_from(LATENCIES))
@@ -68,7 +78,27 @@ def random_scenes(
                     scene.annotate(
                         half, f', frontend_attributes={{scheduler_hint="{hint}"}}'
                     )
+            if grouped and draw(st.booleans()):
+                number = draw(st.integers(1, 3))
+                for half in (start, name):
+                    scene.annotate(
+                        half,
+                        f', frontend_attributes={{_scheduling_group_id="{number}"}}',
+                    )
         values.append(name)
     ends = [v for v in values if v not in read and not v.startswith("p")]
     scene.root(*(ends or values[-1:]))
     return RandomScene(scene, TableEstimator(costs, latencies))
+
+
+def _send_to_host(scene: Scene, k: int, operand: str) -> None:
+    """A pair that sends a value to the host."""
+    shape = scene.shape(operand)
+    more = f", channel_id={k + 1}, is_host_transfer=true"
+    scene.add(f"token{k}", "token[]", "after-all()")
+    scene.add(
+        f"start{k}",
+        f"({shape}, u32[], token[])",
+        f"send(%{operand}, %token{k}){more}",
+    )
+    scene.add(f"sent{k}", "token[]", f"send-done(%start{k}){more}")

@@ -1,29 +1,28 @@
-"""Laws: filters choose as the scan does, orders are legal, nothing depends on hashes."""
+"""Laws: the scan chooses as pairs do, orders are legal, nothing depends on hashes."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 from typing import Any
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hlo_passes
+from hlo_passes.errors import PassError
 from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.latency_hiding import scan
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
+from hlo_passes.scheduler.latency_hiding.rules import RULES
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
 from tests.scheduler.latency_hiding.scenes import names
 
-SETTINGS = st.fixed_dictionaries(
-    {
-        "parallel_collective_overlap_limit": st.integers(1, 4),
-        "collective_start_as_early_as_possible": st.booleans(),
-        "memory_limit_bytes": st.sampled_from((None, 0, 100, 500, 1000, 5000, 20000)),
-    }
-)
 OTHER_POLICIES: tuple[dict[str, Any], ...] = (
     {"enable_collective_multi_streaming": True, "parallel_collective_overlap_limit": 3},
     {"top_down_scheduling": True, "flavour": "generic"},
@@ -40,11 +39,31 @@ OTHER_POLICIES: tuple[dict[str, Any], ...] = (
 )
 
 
-def order_of(made: RandomScene, *, watched: bool, **changes: Any) -> str:
-    """The new order; a log makes the scheduler compare pair by pair."""
+def outcome(
+    made: RandomScene,
+    rules: tuple[Rule, ...],
+    preferred: dict[str, float],
+    *,
+    watched: bool,
+    settings: dict[str, Any],
+) -> str:
+    """The new order or the error; a log makes the scheduler compare pair by pair."""
     module = hlo_passes.parse(made.scene.text())
-    settings = SchedulerSettings(**changes)
-    schedule_module(module, made.costs, settings, log_decisions=watched)
+    try:
+        schedule_module(
+            module,
+            made.costs,
+            SchedulerSettings(**settings),
+            rules=rules,
+            preferences=lambda computation: {
+                i: preferred[i.name]
+                for i in computation.instructions
+                if i.name in preferred
+            },
+            log_decisions=watched,
+        )
+    except PassError as problem:
+        return str(problem)
     return names(module)
 
 
@@ -58,20 +77,118 @@ def assert_legal(module: Module) -> None:
             seen.add(instruction)
 
 
-@given(random_scenes(), SETTINGS)
-def test_filters_choose_as_the_scan_does(
-    made: RandomScene, settings: dict[str, Any]
-) -> None:
-    fast = order_of(made, watched=False, **settings)
-    assert fast == order_of(made, watched=True, **settings)
+LIMITS = st.sampled_from((None, 0, 100, 500, 1000, 5000, 20000))
+FLAGS = (
+    "collective_start_as_early_as_possible enable_collective_multi_streaming "
+    "enable_selective_memcpy_overlap prioritize_async_depth_over_stall "
+    "enable_release_start_policy enable_schedule_by_structure "
+    "depth_based_memory_pressure_reduction force_delay_over_memory_pressure "
+    "track_sync_op_resource_usage resource_serializing deannotate_group_if_blocked "
+    "flexible_scheduling_annotation_scheduling "
+    "aggressive_flexible_annotation_scheduling"
+).split()
 
 
-@given(random_scenes(hints=True), SETTINGS)
-def test_filters_choose_as_the_scan_does_with_hints(
-    made: RandomScene, settings: dict[str, Any]
+@st.composite
+def any_settings(draw: st.DrawFn) -> dict[str, Any]:
+    """Any settings: overlap limits, memory, start delay, direction, policies."""
+    settings: dict[str, Any] = dict.fromkeys(
+        draw(st.sets(st.sampled_from(FLAGS))), True
+    )
+    settings |= {
+        "memory_limit_bytes": draw(LIMITS),
+        "start_delay": draw(st.sampled_from(("flag", "on", "off"))),
+        "parallel_collective_overlap_limit": draw(st.integers(1, 4)),
+        "parallel_async_compute_limit": draw(st.integers(1, 3)),
+        "aggressive_scheduling_policies": draw(st.sampled_from((True, True, False))),
+    }
+    if draw(st.booleans()):
+        settings |= {
+            "flavour": "generic",
+            "all_reduce_overlap_limit": draw(st.integers(1, 3)),
+            "collective_permute_overlap_limit": draw(st.integers(1, 3)),
+            "send_recv_host_overlap_limit": draw(st.integers(1, 3)),
+            "top_down_scheduling": draw(st.booleans()),
+        }
+    return settings
+
+
+def later_name(state: Any, a: int, b: int) -> int:
+    """A comparison that has no number, and no opinion on neighbours."""
+    of_a, of_b = state.graph.name(a), state.graph.name(b)
+    return 0 if abs(a - b) < 2 else (of_a > of_b) - (of_a < of_b)
+
+
+def sum_of_all(s: Any, n: Any) -> Any:
+    """Not what it is for one node: an array has a sum."""
+    return s.graph.cost[n] - np.min(s.graph.cost[n])
+
+
+#: Rules as users write them: for arrays too, for one node only, wrong for arrays.
+OWN = (
+    by_number("cost", "own", "dear", lambda s, n: s.graph.cost[n]),
+    by_number("cheap", "own", "cheap", lambda s, n: s.graph.cost[n], smaller=True),
+    by_number("wait", "own", "late", lambda s, n: s.ready_at[n] - s.now),
+    by_number("third", "own", "every third", lambda s, n: n % 3 == 0),
+    by_number("one", "own", "many", lambda s, n: len(s.graph.preds[n])),
+    by_number("max", "own", "late", lambda s, n: max(s.ready_at[n], s.now)),
+    by_number("if", "own", "done", lambda s, n: 2 if s.graph.is_done[n] else 1),
+    by_number("name", "own", "name", lambda s, n: s.graph.name(n), smaller=True),
+    by_number("wrong", "own", "none", sum_of_all),
+    by_number("text", "own", "digits", lambda s, n: str(n)),
+    by_number("bytes", "own", "less", lambda s, n: s.graph.is_start[n] - s.graph.is_done[n]),
+    by_number(
+        "kind", "own", "cost among thirds", lambda s, n: s.graph.cost[n],
+        kind=lambda s, n: n % 3,
+    ),
+    by_number(
+        "never-wins", "own", "cost", lambda s, n: s.graph.cost[n],
+        kind=lambda s, n: n % 2, winner_only=True, smaller=True,
+    ),
+    Rule("pair", "own", "later name", later_name, lambda s, n: s.graph.name(n)),
+)  # fmt: skip
+
+
+@st.composite
+def any_rules(draw: st.DrawFn) -> tuple[Rule, ...]:
+    """XLA's list, one with rules dropped, moved and added, or one of its own."""
+    kind = draw(st.sampled_from(("xla", "edits", "edits", "own")))
+    if kind == "xla":
+        return RULES
+    if kind == "own":
+        return tuple(draw(st.lists(st.sampled_from((*RULES, *OWN)), max_size=12)))
+    rules = list(RULES)
+    for _ in range(draw(st.integers(0, 6))):
+        rules.pop(draw(st.integers(0, len(rules) - 1)))
+    for _ in range(draw(st.integers(0, 4))):
+        moved = rules.pop(draw(st.integers(0, len(rules) - 1)))
+        rules.insert(draw(st.integers(0, len(rules))), moved)
+    for own in draw(st.lists(st.sampled_from(OWN), max_size=3)):
+        rules.insert(draw(st.integers(0, len(rules))), own)
+    return tuple(rules)
+
+
+@given(
+    made=random_scenes(hints=True) | random_scenes(grouped=True),
+    settings=any_settings(),
+    rules=any_rules(),
+    preferred=st.dictionaries(
+        st.sampled_from([f"v{k}" for k in range(8)]),
+        st.sampled_from((0.0, 1.0, 2.0)),
+        max_size=4,
+    ),
+    few=st.sampled_from((1, 3, 8)),
+)
+def test_the_scan_chooses_as_pairs_do_for_every_list_and_setting(
+    made: RandomScene,
+    settings: dict[str, Any],
+    rules: tuple[Rule, ...],
+    preferred: dict[str, float],
+    few: int,
 ) -> None:
-    fast = order_of(made, watched=False, **settings)
-    assert fast == order_of(made, watched=True, **settings)
+    with mock.patch.object(scan, "_FEW", few):
+        fast = outcome(made, rules, preferred, watched=False, settings=settings)
+    assert fast == outcome(made, rules, preferred, watched=True, settings=settings)
 
 
 @given(random_scenes(25), st.sampled_from(OTHER_POLICIES))

@@ -14,8 +14,8 @@ from hlo_passes.errors import PassError, PipelineSpecError, UsageError
 from hlo_passes.passes.base import PassContext, Report
 from hlo_passes.passes.pipeline import PipelineResult
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
-from hlo_passes.scheduler.latency_hiding.decision_log import log_text
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.result import log_text
 from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules

@@ -1,0 +1,67 @@
+"""The list of candidates, which NumPy sees as an array too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+#: Nodes, or numbers by node.
+Array = npt.NDArray[np.int64]
+
+
+class Candidates(list[int]):
+    """Nodes in the order in which a scan meets them; that order decides between equals.
+
+    Only `add` and `take` change it, so that `nodes` always says the same.
+    """
+
+    __slots__ = ("_class_of", "_classes", "_nodes")
+
+    def __init__(self, nodes: Iterable[int] = ()) -> None:
+        """These, in this order."""
+        super().__init__(nodes)
+        self._nodes = np.zeros(max(64, 2 * len(self)), np.int64)
+        self._nodes[: len(self)] = self
+        self._class_of: Sequence[int] | None = None
+        self._classes = self._nodes
+
+    @property
+    def nodes(self) -> Array:
+        """The nodes, as a view that later changes invalidate."""
+        return self._nodes[: len(self)]
+
+    def classes(self, of: Sequence[int]) -> Array:
+        """Classes of the nodes, as such a view; kept up to date once asked for.
+
+        Args:
+            of: class by node, always the same sequence.
+        """
+        if of is not self._class_of:
+            self._class_of = of
+            self._classes = np.zeros_like(self._nodes)
+            self._classes[: len(self)] = [of[n] for n in self]
+        return self._classes[: len(self)]
+
+    def add(self, n: int) -> None:
+        """Append a candidate."""
+        slot = len(self)
+        if slot == len(self._nodes):
+            more = np.zeros_like(self._nodes)
+            self._nodes = np.concatenate((self._nodes, more))
+            self._classes = np.concatenate((self._classes, more))
+        self._nodes[slot] = n
+        if self._class_of is not None:
+            self._classes[slot] = self._class_of[n]
+        self.append(n)
+
+    def take(self, slot: int) -> int:
+        """Remove the candidate in a slot; the last one takes its place."""
+        n = self[slot]
+        last = self.pop()
+        if slot < len(self):
+            self[slot] = self._nodes[slot] = last
+            if self._class_of is not None:
+                self._classes[slot] = self._class_of[last]
+        return n
