@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.estimators.base import Estimator, done_of, is_start
+from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.estimate import Estimate

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import start_of
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -56,9 +57,10 @@ def has_side_effect(
     """
     if acts_itself(instruction):
         return True
-    if opcodes.facts(instruction.opcode).half in ("update", "done"):
-        instruction = instruction.async_start
-        if acts_itself(instruction):
+    start = start_of(instruction)
+    if start is not instruction:
+        instruction = start
+        if acts_itself(start):
             return True
     known = {} if known is None else known
     return any(_acts(c, known) for c in called_computations(instruction))

@@ -15,10 +15,10 @@ from bisect import bisect_left
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from hlo_passes.ir.async_form import half, is_collective, work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import facts
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +212,8 @@ def _identity(instruction: Instruction, renaming: dict[str, str]) -> object:
 
 def _kind(instruction: Instruction) -> str | None:
     """The collective that an instruction performs, None for anything else."""
-    row = facts(instruction.opcode)
-    if row.is_collective and not row.half:
-        return row.work
-    if instruction.is_async_collective_start:
-        return instruction.async_wrapped_opcode
+    if half(instruction) in ("", "start") and is_collective(instruction):
+        return work_of(instruction)
     return None
 
 

@@ -18,7 +18,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hlo_passes.errors import ParseError
-from hlo_passes.ir import opcodes
 from hlo_passes.ir.attribute_text import split_attributes
 from hlo_passes.ir.attribute_values import in_print_order, one_spelling
 from hlo_passes.ir.metadata import (
@@ -338,47 +337,6 @@ class Instruction:
     @backend_config.setter
     def backend_config(self, value: BackendConfig | None) -> None:
         self.set_attribute("backend_config", value and value.to_text())
-
-    # -- asynchronous forms -------------------------------------------------
-
-    @property
-    def async_role(self) -> str | None:
-        """'start', 'update' or 'done' of an asynchronous opcode, else None."""
-        row = opcodes.facts(self.opcode)
-        return (row.half or None) if row.spelling != "transfer" else None
-
-    @property
-    def async_start(self) -> Instruction:
-        """The start that this update or done belongs to (a start: itself)."""
-        node = self
-        while node.async_role in ("update", "done"):
-            node = node.operands[0]
-        return node
-
-    @property
-    def async_wrapped_opcode(self) -> str | None:
-        """What an asynchronous op does: 'all-gather' for all-gather-start and -done.
-
-        For `async-start` with a computation: the opcode of its root. None for what is
-        not asynchronous.
-        """
-        role = self.async_role
-        if role is None:
-            return None
-        if not self.opcode.startswith("async-"):
-            return self.opcode[: -len(role) - 1]
-        start = self.async_start
-        for callee in start.called_computations:
-            return callee.root.opcode
-        return None
-
-    @property
-    def is_async_collective_start(self) -> bool:
-        """A native or generic start of a collective (send/recv excluded)."""
-        return (
-            self.async_role == "start"
-            and self.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-        )
 
     # -- place --------------------------------------------------------------
 

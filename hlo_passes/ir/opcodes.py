@@ -180,8 +180,9 @@ class Opcode:
         half: which part of an asynchronous operation it is.
         spelling: how it spells that part.
         work: what it does, as an opcode: 'all-gather' for all-gather, all-gather-start
-            and all-gather-done, 'send' for send and send-done. '' for `async-start`,
-            `async-update` and `async-done`, whose computation says it.
+            and all-gather-done, 'send' for send and send-done, the word itself for an
+            unknown one. '' for `async-start`, `async-update` and `async-done`, whose
+            computation says it.
         calls: how it uses the computations that it calls.
         is_collective: whether its work is communication of a group of devices; send
             and recv are not.
@@ -258,8 +259,6 @@ CALLEE_ATTRIBUTES: Final = (
 #: How many opcodes `facts` remembers; a text may hold any words.
 _REMEMBERED: Final = 1024
 
-_UNKNOWN: Final = Opcode(is_known=False)
-
 
 @lru_cache(maxsize=_REMEMBERED)
 def facts(opcode: str) -> Opcode:
@@ -270,7 +269,7 @@ def facts(opcode: str) -> Opcode:
     inner, _, end = opcode.rpartition("-")
     wrapped = ROWS.get(inner)
     if wrapped is None or end not in ("start", "update", "done"):
-        return _UNKNOWN
+        return Opcode(work=opcode, is_known=False)
     return Opcode(
         half=end,
         spelling="generic",

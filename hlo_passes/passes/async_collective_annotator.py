@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.errors import PipelineSpecError
+from hlo_passes.ir.async_form import is_collective, is_start, work_of
 from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
@@ -67,7 +68,7 @@ class AsyncCollectiveAnnotator(Pass):
         }
         for computation in computations_post_order(module, fusions=False):
             for instruction in computation.instructions:
-                if not instruction.is_async_collective_start:
+                if not (is_start(instruction) and is_collective(instruction)):
                     continue
                 if not has_gpu_config(instruction):
                     report.remark(
@@ -75,7 +76,7 @@ class AsyncCollectiveAnnotator(Pass):
                         "is no JSON"
                     )
                     continue
-                is_sync = instruction.async_wrapped_opcode in synchronous
+                is_sync = work_of(instruction) in synchronous
                 set_collective_fields(instruction, release, is_sync=is_sync)
                 report.count("starts-annotated")
         return module.version != version

@@ -18,6 +18,7 @@ from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.reachability import reaches
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_collective, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import is_convolution_fusion
 from hlo_passes.ir.instruction import Instruction
@@ -115,7 +116,9 @@ def _halves(instruction: Instruction) -> tuple[Instruction, Instruction] | None:
     """What begins and what ends a collective; None for anything else."""
     if instruction.opcode in opcodes.SYNC_COLLECTIVES:
         return instruction, instruction
-    if not instruction.is_async_collective_start or len(instruction.users) != 1:
+    if not (is_start(instruction) and is_collective(instruction)):
+        return None
+    if len(instruction.users) != 1:
         return None
     return instruction, instruction.users[0]
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
-from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import half, is_collective, work_of
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import has_gpu_config, is_marked_sync
@@ -151,15 +151,12 @@ def unoverlapped_pairs(
     overlapped: dict[Instruction, Instruction] = {}
     pairs: list[Pair] = []
     for instruction in computation.instructions:
-        role = instruction.async_role
-        is_collective = (
-            role in ("start", "done")
-            and instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-        )
-        if is_collective and role == "start":
+        role = half(instruction)
+        concerned = role in ("start", "done") and is_collective(instruction)
+        if concerned and role == "start":
             is_marked = marked_too and is_marked_sync(instruction)
             (marked if is_marked else flying)[instruction] = None
-        elif is_collective:
+        elif concerned:
             start = instruction.operands[0]
             if start in flying or start in marked:
                 flying.pop(start, None)
@@ -214,9 +211,7 @@ def replace_by_sync(
     Control edges of the start's successors and the done's predecessors go with them.
     """
     computation = done.computation
-    opcode = start.async_wrapped_opcode
-    if opcode is None:
-        raise AssertionError
+    opcode = work_of(start)
     if start.opcode == "async-start":
         (body,) = start.called_computations
         described = body.root

@@ -22,6 +22,7 @@ from hlo_passes.analysis.scheduling_annotations import (
     set_annotation,
 )
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import start_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import fusion_kind
 from hlo_passes.ir.instruction import Instruction
@@ -305,16 +306,14 @@ def _only_copies(half: Instruction) -> bool:
     """Whether a generic pair only copies, however deeply it is wrapped."""
     stack = [half]
     while stack:
-        current = stack.pop().async_start
+        current = start_of(stack.pop())
         callees = current.called_computations
         if not callees:
             return False  # sugar: something else than a copy
         body = callees[0]
         inner = body.root.called_computations
         for instruction in (inner[0] if inner else body).instructions:
-            if instruction.async_role in ("start", "done") and instruction.opcode in (
-                _GENERIC
-            ):
+            if instruction.opcode in _GENERIC:
                 stack.append(instruction)
             elif instruction.opcode not in ("copy", "parameter"):
                 return False

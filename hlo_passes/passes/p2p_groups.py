@@ -15,6 +15,7 @@ from typing import Final, Literal
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.errors import PassError
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_collective, is_done, is_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 
@@ -32,7 +33,7 @@ _TRANSFERS_OF_A_CHANNEL: Final = 4
 def is_device_transfer(instruction: Instruction) -> bool:
     """send, recv or one of their dones, between devices."""
     return (
-        opcodes.facts(instruction.opcode).spelling == "transfer"
+        is_transfer(instruction)
         and instruction.attributes.get("is_host_transfer") != "true"
     )
 
@@ -202,7 +203,9 @@ class TransferGroups:
         opcode = instruction.opcode
         if opcode == "custom-call" or opcode in opcodes.SYNC_COLLECTIVES:
             return True
-        if opcode in ("send-done", "recv-done") or is_collective_done(instruction):
+        if is_done(instruction) and (
+            is_transfer(instruction) or is_collective(instruction)
+        ):
             return True
         return any(
             self.communicates.get(callee, False)
@@ -251,11 +254,7 @@ class TransferGroups:
 
 def is_collective_done(instruction: Instruction) -> bool:
     """Native or generic done of a collective."""
-    return (
-        instruction.opcode.endswith("-done")
-        and instruction.async_role == "done"
-        and instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-    )
+    return is_done(instruction) and is_collective(instruction)
 
 
 def _unexpected(instruction: Instruction, what: str) -> PassError:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.ir.async_form import start_of
 from hlo_passes.ir.opcodes import ROWS, Half, facts
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape, tuple_shape
@@ -161,10 +162,6 @@ def _check_generic_user(instruction: Instruction, report: Report) -> None:
         )  # fmt: skip
 
 
-def _stem(opcode: str) -> str:
-    return opcode.rpartition("-")[0]
-
-
 def _check_generic_operand(
     instruction: Instruction, attributes: Mapping[str, str], report: Report
 ) -> None:
@@ -190,11 +187,11 @@ def _check_generic_operand(
             "V502",
             f"{opcode} takes one operand, but it has {len(operands)}",
         )
-    start = start_of(previous)
+    start = generic_start_of(previous)
     if start is None:
         return
-    mine, other = _stem(opcode), wrapped_kind(start)
-    if mine != "async" and other is not None and mine != other:
+    mine, other = facts(opcode).work, wrapped_kind(start)
+    if mine and other is not None and mine != other:
         report.add(instruction, "V502", f"{opcode} ends an asynchronous {other}")
     _check_inherited(instruction, attributes, start, report)
 
@@ -202,7 +199,7 @@ def _check_generic_operand(
 def wrapped_kind(start: Instruction) -> str | None:
     """The opcode that a generic start wraps; None if it cannot be determined."""
     if start.opcode != "async-start":
-        return _stem(start.opcode)
+        return facts(start.opcode).work
     name = start.attributes.get("calls", "").removeprefix("%")
     computation = start.computation.module.computation(name)
     return computation.root.opcode if computation is not None else None
@@ -227,13 +224,10 @@ def _check_inherited(
             )  # fmt: skip
 
 
-def start_of(instruction: Instruction) -> Instruction | None:
+def generic_start_of(instruction: Instruction) -> Instruction | None:
     """The generic start of an update or done (a start: itself); None where none is."""
-    while generic_half(instruction.opcode) in ("update", "done"):
-        if not instruction.operands:
-            return None
-        instruction = instruction.operands[0]
-    return instruction if generic_half(instruction.opcode) == "start" else None
+    start = start_of(instruction)
+    return start if generic_half(start.opcode) == "start" else None
 
 
 def sugar_signature(start: Instruction) -> Signature | None:

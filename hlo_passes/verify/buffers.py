@@ -16,8 +16,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.ir.async_form import half, is_transfer
 from hlo_passes.ir.header_values import parse_output_aliasing
-from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shape_inference import compatible
 from hlo_passes.ir.shapes import Shape
 
@@ -53,7 +53,7 @@ def check_buffers(
         result = instruction.shape.elements[1:2]
         if result:
             _check_aliased(instruction, operands, result[0], attributes, report)
-    if _is_asynchronous(opcode) or (
+    if _is_asynchronous(instruction) or (
         opcode == "call" and _STREAM_MARK in attributes.get("frontend_attributes", "")
     ):
         return
@@ -164,10 +164,9 @@ def _check_writers(instruction: Instruction, report: Report) -> None:
             )  # fmt: skip
 
 
-def _is_asynchronous(opcode: str) -> bool:
+def _is_asynchronous(instruction: Instruction) -> bool:
     """Whether it is half of anything asynchronous, send and recv excluded."""
-    row = facts(opcode)
-    return row.half != "" and row.spelling != "transfer"
+    return bool(half(instruction)) and not is_transfer(instruction)
 
 
 def _writers(instruction: Instruction, path: Path) -> Iterator[Instruction]:
@@ -176,7 +175,7 @@ def _writers(instruction: Instruction, path: Path) -> Iterator[Instruction]:
     while work:
         value, part = work.pop()
         for user in value.users:
-            if user.opcode in _WRITERS or _is_asynchronous(user.opcode):
+            if user.opcode in _WRITERS or _is_asynchronous(user):
                 yield user
             elif user.opcode == "get-tuple-element":
                 if part and user.tuple_index == part[0]:

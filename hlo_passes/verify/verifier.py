@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import ParseError, VerificationError
+from hlo_passes.ir.async_form import half, is_transfer
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, facts
 from hlo_passes.ir.shape_inference import Signature, signature_of
 from hlo_passes.ir.shapes import tuple_shape
@@ -286,7 +287,9 @@ class _Run:
     ) -> list[Finding]:
         """Report computations that an async-start wraps and something else calls."""
         instruction = call.instruction
-        if instruction.async_role or instruction.opcode == "fusion":
+        if instruction.opcode == "fusion" or (
+            half(instruction) and not is_transfer(instruction)
+        ):
             return []  # refused in `_call` already
         report = Report(instruction.computation)
         for callee in call.callees:
@@ -490,14 +493,14 @@ class _ComputationCheck:
             and attributes.get("is_host_transfer") == "true"
         ):
             self.checked.transfers.append(instruction)
-        half = async_pairs.generic_half(opcode)
-        if not half:
+        generic = async_pairs.generic_half(opcode)
+        if not generic:
             return
         signature = self._wrapped_signature(instruction, callees)
         if signature is None:
             return
         async_pairs.check_generic_shape(instruction, signature, report)
-        if half == "start":
+        if generic == "start":
             self._wrapped_operation(instruction, attributes, callees, signature)
 
     def _wrapped_operation(
@@ -537,7 +540,7 @@ class _ComputationCheck:
         self, instruction: Instruction, callees: tuple[Computation, ...]
     ) -> Signature | None:
         """The signature of what a generic start calls, or what its sugar spells."""
-        start = async_pairs.start_of(instruction)
+        start = async_pairs.generic_start_of(instruction)
         if start is None:
             return None
         if start.opcode != "async-start":

@@ -17,18 +17,21 @@ from __future__ import annotations
 from typing import Final
 
 from hlo_passes.errors import PassError
+from hlo_passes.ir.async_form import (
+    half,
+    is_collective,
+    is_done,
+    is_transfer,
+    start_of,
+)
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.passes.base import Report
 from hlo_passes.passes.convert_async_collectives_to_sync import (
     has_sync_form,
     replace_by_sync,
 )
-
-#: What asynchronous opcodes end in.
-_ENDS: Final = ("-start", "-update", "-done")
 
 #: Collectives that the CPU back end does not know in any form.
 _UNKNOWN: Final = frozenset(["collective-broadcast", "ragged-all-to-all"])
@@ -52,13 +55,13 @@ def bring_to_cpu(module: Module) -> None:
         for instruction in computation.instructions:
             if instruction.opcode in _UNKNOWN:
                 raise _refused(instruction, "XLA's CPU back end does not know it")
-            if instruction.opcode.endswith(_ENDS) and instruction.async_role:
+            if half(instruction) and not is_transfer(instruction):
                 asynchronous.append(instruction)
     wrapped: dict[Computation, None] = {}
     for instruction in asynchronous:
-        if instruction.async_role == "done":
-            start = instruction.async_start
-            if start.async_wrapped_opcode in SYNC_COLLECTIVES:
+        if is_done(instruction):
+            start = start_of(instruction)
+            if is_collective(start):
                 wrapped |= dict.fromkeys(start.called_computations)
                 _make_synchronous(start, instruction)
     for instruction in asynchronous:

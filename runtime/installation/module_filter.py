@@ -17,7 +17,7 @@ from typing import Final
 
 from hlo_passes import proto_wire as wire
 from hlo_passes.errors import PassError, UsageError
-from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
+from hlo_passes.ir.opcodes import ROWS
 from hlo_passes.proto_messages import (
     COMPUTATIONS,
     INPUT_OUTPUT_ALIAS,
@@ -30,20 +30,14 @@ from hlo_passes.proto_messages import (
 #: key, length, name.
 _OPCODES: Final = tuple(
     wire.bytes_field(OPCODE, opcode.encode())
-    for opcode in (
-        *(
-            f"{base}{end}"
-            for base in sorted(SYNC_COLLECTIVES)
-            for end in ("", "-start")
-        ),
-        *("async-start", "copy-start", "send", "recv"),
-    )
+    for opcode, row in ROWS.items()
+    if row.half == "start" or (row.is_collective and not row.half)
 )
 
 #: Pieces of which every one of them has one: most modules have none.
 _PIECES: Final = (
     *(b"all-", b"collective-", b"reduce-scatter", b"-start"),
-    *_OPCODES[-2:],
+    *(wire.bytes_field(OPCODE, opcode) for opcode in (b"send", b"recv")),
 )
 
 

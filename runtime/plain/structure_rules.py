@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from hlo_passes.ir.async_form import work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import BITS, Shape, array_shape, tuple_shape
 from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
@@ -182,7 +183,7 @@ def _done(builder: Builder, op: Operation) -> Value:
         return pending.operands[0]
     if start.opcode == "async-start":
         return builder.inline(start.called_computations[0], pending.operands)
-    opcode = start.async_wrapped_opcode or start.opcode
+    opcode = work_of(start)
     return builder.write(
         Operation(start, opcode, op.shape, pending.operands, start.attributes)
     )

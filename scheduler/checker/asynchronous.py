@@ -1,53 +1,19 @@
-"""Who begins and who ends: the halves of asynchronous operations.
+"""Flights: which part of an order each asynchronous operation spans.
 
     all-gather-start(...) -> all-gather-done(...)         native and copy pairs
     async-start -> async-update ... -> async-done         generic, and its sugar
     send -> send-done, recv -> recv-done                  by operand, or through a loop
 
-Source: openxla/xla `xla/hlo/ir/hlo_opcode.h`.
+The checker takes what a half is from the IR, and nothing from the scheduler.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_done, is_start, start_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-
-
-def begins(instruction: Instruction) -> bool:
-    """Whether an asynchronous operation begins here."""
-    return opcodes.facts(instruction.opcode).half == "start"
-
-
-def goes_on(instruction: Instruction) -> bool:
-    """Whether this is an update of an asynchronous operation."""
-    return opcodes.facts(instruction.opcode).half == "update"
-
-
-def ends(instruction: Instruction) -> bool:
-    """Whether an asynchronous operation ends here."""
-    return opcodes.facts(instruction.opcode).half == "done"
-
-
-def beginning_of(half: Instruction) -> Instruction | None:
-    """The start of an update or done; None where another computation holds it."""
-    while goes_on(half) or ends(half):
-        if not half.operands:
-            return None
-        half = half.operands[0]
-    return half if begins(half) else None
-
-
-def work_of(half: Instruction) -> str:
-    """The opcode of what is done asynchronously: 'all-gather', 'send', 'fusion'."""
-    work = opcodes.facts(half.opcode).work
-    if work:
-        return work
-    start = beginning_of(half)
-    callees = start.called_computations if start is not None else ()
-    return callees[0].root.opcode if callees else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +47,16 @@ def flights(computation: Computation) -> list[Flight]:
     found: list[Flight] = []
     closed: set[Instruction] = set()
     for position, instruction in enumerate(instructions):
-        if begins(instruction):
+        if is_start(instruction):
             opened[instruction] = position
-        elif ends(instruction):
-            start = beginning_of(instruction)
-            closed.add(start) if start is not None else None
+        elif is_done(instruction):
+            start = start_of(instruction)
+            if not is_start(start):
+                found.append(Flight(None, instruction, -1, position))
+                continue
+            closed.add(start)
             # A done in front of its start has no extent: that is a finding of its own.
-            begin = opened.get(start, position) if start is not None else -1
+            begin = opened.get(start, position)
             found.append(Flight(start, instruction, begin, position))
     found += [
         Flight(start, None, begin, _leaves(start, instructions, begin))

@@ -22,16 +22,11 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir.async_form import half, is_done, is_start, is_update, start_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.scheduler.checker.asynchronous import (
-    beginning_of,
-    begins,
-    ends,
-    goes_on,
-)
 from hlo_passes.scheduler.checker.in_place import Path, in_place_pairs
 
 _FORWARDS_OPERAND: Final = frozenset(
@@ -174,7 +169,7 @@ class Buffers:
             (callee, *_) = called_computations(instruction)
             self._bind(callee, operands)
             self._forward(instruction, (), callee.root, ())
-        elif begins(instruction) or goes_on(instruction) or ends(instruction):
+        elif half(instruction):
             self._read_half(instruction)
         if opcode == "async-start":
             return  # what it writes in place may come with a later step
@@ -230,24 +225,24 @@ class Buffers:
     def _read_generic(self, instruction: Instruction) -> None:
         """async-start, -update, -done, and sugar, whose callee is but an adder."""
         operands = instruction.operands
-        start = beginning_of(instruction)
+        start = start_of(instruction)
         bound = 0
-        if not begins(instruction):
-            whole: Path = () if goes_on(instruction) else (1,)
+        if not is_start(instruction):
+            whole: Path = () if is_update(instruction) else (1,)
             self._forward_arrays(instruction, (), operands[0], whole)
             bound = _operands_kept(operands[0].shape)
             operands = operands[1:]
-        if not ends(instruction):
+        if not is_done(instruction):
             for k, operand in enumerate(operands):
                 self._forward_arrays(instruction, (0, bound + k), operand, ())
-        if start is None or start.opcode != "async-start":
+        if start.opcode != "async-start":
             return
         for number, source, target in in_place_pairs(start):
             if bound <= number < bound + len(operands):
                 self._share(start, target, operands[number - bound], source)
         if self._owns_callees(start):
             (callee, *_) = called_computations(start)
-            result: Path = () if ends(instruction) else (1,)
+            result: Path = () if is_done(instruction) else (1,)
             self._forward_arrays(instruction, result, callee.root, ())
             self._bind(callee, operands, bound)
 

@@ -23,9 +23,9 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hlo_passes.ir.async_form import is_done
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.checker.asynchronous import ends
 from hlo_passes.scheduler.checker.participants import Devices, Machine
 from hlo_passes.scheduler.checker.programs import Meeting, ProgramReader, Step
 
@@ -153,7 +153,7 @@ class _Run:
                 # What ended in an earlier trip, or was begun by nobody, holds nobody.
                 pending = [o for o in device.open.get(side, ()) if not o.over]
                 device.open[side] = pending
-                if not ends(step.meeting.instruction):
+                if not is_done(step.meeting.instruction):
                     # Of those that share a channel, what its own start began.
                     pending = [o for o in pending if o.meeting is step.meeting]
                 if pending:

@@ -20,14 +20,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.ir.async_form import is_done, start_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.checker.asynchronous import (
-    beginning_of,
-    ends,
-    flights,
-)
+from hlo_passes.scheduler.checker.asynchronous import flights
 from hlo_passes.scheduler.checker.buffers import Buffers
 from hlo_passes.verify.finding import Report
 
@@ -126,7 +123,7 @@ def _replay(contents: _Contents, report: Report) -> None:
         if mine is None:
             continue
         # Whoever overwrites a value may read it while doing so, from start to done.
-        own = (None, use.user, beginning_of(use.user) if ends(use.user) else None)
+        own = (None, use.user, start_of(use.user) if is_done(use.user) else None)
         for at, writer, value in writes:
             if writer in own or value == use.value:
                 continue

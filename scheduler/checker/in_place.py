@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir.async_form import is_start
 from hlo_passes.ir.header_values import parse_output_aliasing
 from hlo_passes.ir.instruction import Instruction
 
@@ -66,7 +67,7 @@ def _permuted(permute: Instruction) -> Iterator[Pair]:
         return
     if "slice_sizes" not in permute.attributes:
         return
-    written: Path = (1,) if permute.opcode.endswith("-start") else ()
+    written: Path = (1,) if is_start(permute) else ()
     yield 1, (), written
     for k in range(len(permute.operands[1].shape.elements)):
         yield 1, (k,), (*written, k)

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
+from hlo_passes.ir.async_form import half, is_done, is_start, is_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.checker.asynchronous import begins, ends, goes_on
 from hlo_passes.verify.finding import Report
 
 #: What may stand inside a scheduling group without belonging to it: no work.
@@ -41,7 +41,7 @@ def check_order(computation: Computation, report: Report) -> None:
                     instruction, "C011",
                     f"its control predecessor %{predecessor.name} stands behind it",
                 )  # fmt: skip
-        if begins(instruction):
+        if is_start(instruction):
             _check_pair(instruction, report)
 
 
@@ -61,23 +61,23 @@ def _note_late_operand(
 def _follows(instruction: Instruction, earlier: Instruction) -> bool:
     """Whether one continues or ends the asynchronous operation of the other."""
     return (
-        (goes_on(instruction) or ends(instruction))
+        half(instruction) in ("update", "done")
         and instruction.operands[:1] == (earlier,)
-        and (begins(earlier) or goes_on(earlier))
+        and half(earlier) in ("start", "update")
     )
 
 
 def _check_pair(start: Instruction, report: Report) -> None:
     """Follow a start through its updates to its one done."""
-    half = start
+    step = start
     while True:
-        following = [u for u in half.users if _follows(u, half)]
+        following = [u for u in step.users if _follows(u, step)]
         if len(following) != 1:
             break
-        half = following[0]
-        if ends(half):
+        step = following[0]
+        if is_done(step):
             return
-    if start.opcode in ("send", "recv") and half.users and not following:
+    if is_transfer(start) and step.users and not following:
         return  # its done is in a loop, or in the next trip
     report.add(
         start, "C021",

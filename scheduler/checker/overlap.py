@@ -20,16 +20,11 @@ from typing import Final
 
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_done, is_start, start_of, work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import gpu_config, is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.checker.asynchronous import (
-    beginning_of,
-    begins,
-    ends,
-    flights,
-    work_of,
-)
+from hlo_passes.scheduler.checker.asynchronous import flights
 from hlo_passes.scheduler.checker.participants import (
     Machine,
     Participants,
@@ -90,7 +85,7 @@ class Limits:
 
 def lane_of(half: Instruction) -> str:
     """The lane of a start or done on the GPU."""
-    start = beginning_of(half) or half
+    start = start_of(half)
     text = start.attributes.get("frontend_attributes", "")
     frontend: Mapping[str, str] = start.frontend_attributes if text else {}
     work = work_of(half)
@@ -116,9 +111,9 @@ def _counts_in_callers(half: Instruction) -> bool:
 
     Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, IsGpuAsyncDone.
     """
-    start = beginning_of(half)
+    start = start_of(half)
     work = work_of(half)
-    if start is None or start.opcode == "copy-start" or work in _COMMUNICATIONS:
+    if not is_start(start) or start.opcode == "copy-start" or work in _COMMUNICATIONS:
         return True
     attributes = start.attributes
     if "_collectives_group" in attributes.get("frontend_attributes", ""):
@@ -207,7 +202,11 @@ class OverlapCheck:
         return _Changes(beginning, ending)
 
     def _nested(self, instruction: Instruction) -> dict[str, int]:
-        if begins(instruction) or ends(instruction) or instruction.opcode == "fusion":
+        if (
+            is_start(instruction)
+            or is_done(instruction)
+            or instruction.opcode == "fusion"
+        ):
             return {}
         found: dict[str, int] = {}
         for callee in called_computations(instruction):

@@ -114,10 +114,8 @@ def collectives_in(start: Instruction) -> tuple[Instruction, ...]:
 
 def kind_of(instruction: Instruction) -> str:
     """The synchronous opcode of a collective or its start (native, sugar), or ''."""
-    opcode = instruction.opcode
-    if opcode.endswith("-start"):
-        opcode = opcode[: -len("-start")]
-    return opcode if opcode in opcodes.SYNC_COLLECTIVES else ""
+    row = opcodes.facts(instruction.opcode)
+    return row.work if row.is_collective and row.half in ("", "start") else ""
 
 
 def participants_of(collective: Instruction, machine: Machine) -> Participants:

@@ -18,16 +18,11 @@ from typing import Final
 
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_done, is_start, is_transfer, start_of, work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.checker.asynchronous import (
-    beginning_of,
-    begins,
-    ends,
-    work_of,
-)
 from hlo_passes.scheduler.checker.overlap import lane_of
 from hlo_passes.scheduler.checker.participants import (
     Machine,
@@ -99,14 +94,13 @@ class ProgramReader:
     def _computation(self, computation: Computation, frame: Frame) -> Iterator[Step]:
         for instruction in computation.instructions:
             opcode = instruction.opcode
-            if begins(instruction):
+            if is_start(instruction):
                 for meeting in self.meetings(instruction):
                     yield Step(meeting, waits=False)
                     if meeting.lane == _PROGRAM:
                         yield Step(meeting, waits=True)
-            elif ends(instruction):
-                start = beginning_of(instruction)
-                for meeting in self.meetings(start or instruction):
+            elif is_done(instruction):
+                for meeting in self.meetings(start_of(instruction)):
                     yield Step(meeting, waits=True)
             elif opcode in opcodes.SYNC_COLLECTIVES:
                 (meeting,) = self.meetings(instruction)
@@ -141,7 +135,7 @@ class ProgramReader:
         known = self._communicates.get(computation)
         if known is None:
             known = any(
-                begins(i) or ends(i) or kind_of(i) != ""
+                is_start(i) or is_done(i) or kind_of(i) != ""
                 or (i.opcode in ("while", "conditional", "call")
                     and any(map(self.communicates, called_computations(i))))
                 for i in computation.instructions
@@ -158,15 +152,15 @@ class ProgramReader:
         return found
 
     def _read(self, instruction: Instruction) -> Iterator[Meeting]:
-        work = work_of(instruction) if begins(instruction) or ends(instruction) else ""
-        if work in ("send", "recv"):
+        if is_transfer(instruction):
             pairs = transfer_pairs(instruction, self.machine)
             key = f"transfer on channel {instruction.attributes.get('channel_id')}"
             lane = lane_of(instruction)
-            yield Meeting(key, instruction, lane, pairs, _data(instruction), role=work)
+            data, role = _data(instruction), work_of(instruction)
+            yield Meeting(key, instruction, lane, pairs, data, role=role)
             return
         lane = _PROGRAM
-        if begins(instruction) and not is_marked_sync(instruction):
+        if is_start(instruction) and not is_marked_sync(instruction):
             lane = lane_of(instruction)
             stream = operation_queue_id(instruction)
             lane = f"{lane} on stream {stream}" if stream else lane
@@ -184,7 +178,7 @@ class ProgramReader:
 
 def _data(transfer: Instruction) -> tuple[str, ...]:
     """Type and number of the elements that a send or recv hands over."""
-    if ends(transfer):
+    if is_done(transfer):
         return ()
     is_send = transfer.opcode == "send"
     shape = transfer.operands[0].shape if is_send else transfer.shape.elements[0]

@@ -12,12 +12,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.ir.async_form import is_pair, work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import (
     HIGH,
     LOW,
     MEDIUM,
-    is_async_pair,
     is_nop,
     latency_of_metadata,
 )
@@ -54,7 +54,7 @@ class ApproximateEstimator:
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate:
         """5000 for an asynchronous pair, else 1."""
-        return Estimate(HIGH if is_async_pair(start, user) else LOW, self.name)
+        return Estimate(HIGH if is_pair(start, user) else LOW, self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class GpuApproximateEstimator:
         return Estimate(self._latency(start, user), self.name)
 
     def _latency(self, start: Instruction, user: Instruction) -> float:
-        if not is_async_pair(start, user):
+        if not is_pair(start, user):
             return LOW
         if _is_on_p2p_stream(start):
             return _p2p_latency(start)
@@ -102,7 +102,7 @@ def _is_on_p2p_stream(start: Instruction) -> bool:
 
 
 def _p2p_latency(start: Instruction) -> float:
-    kind = start.async_wrapped_opcode or start.opcode
+    kind = work_of(start)
     if kind == "send":
         return _P2P_SEND * HIGH
     if kind == "collective-permute":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
-from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import half, is_collective, is_transfer, start_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.fusions.fused_graph import transpose_is_bitcast
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
@@ -54,54 +54,16 @@ def is_nop(instruction: Instruction) -> bool:
     return opcode == "transpose" and transpose_is_bitcast(instruction)
 
 
-def is_send_or_recv(instruction: Instruction) -> bool:
-    """send, recv; their dones excluded."""
-    return instruction.opcode in ("send", "recv")
-
-
 def is_async_collective(instruction: Instruction) -> bool:
     """Start or done of a collective, or a point-to-point op."""
-    opcode = instruction.opcode
-    if opcodes.facts(opcode).spelling == "transfer":
+    role = half(instruction)
+    if role not in ("start", "done"):
+        return False
+    if is_transfer(instruction) or is_collective(instruction):
         return True
-    if not opcode.endswith(("-start", "-done")):
-        return False
-    if instruction.async_role not in ("start", "done"):
-        return False
-    if opcode in ("async-start", "async-done"):
-        return wrapped_collective(instruction.async_start) is not None
-    return instruction.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-
-
-def is_start(instruction: Instruction) -> bool:
-    """Start of anything asynchronous, send and recv included."""
-    return is_send_or_recv(instruction) or (
-        instruction.opcode.endswith("-start") and instruction.async_role == "start"
-    )
-
-
-def is_async_pair(start: Instruction, user: Instruction) -> bool:
-    """Whether `user` is the done of `start`."""
-    if start.opcode in ("send", "recv"):
-        return user.opcode == f"{start.opcode}-done"
-    return (
-        user.opcode.endswith("-done")
-        and start.opcode.endswith("-start")
-        and user.async_role == "done"
-        and start.async_role == "start"
-        and user.async_wrapped_opcode == start.async_wrapped_opcode
-    )
-
-
-def done_of(start: Instruction) -> Instruction | None:
-    """The done that a start leads to, through updates; None when there is none."""
-    work = list(start.users)
-    for user in work:
-        if user.async_role == "done" or is_async_pair(start, user):
-            return user
-        if user.async_role == "update":
-            work.extend(user.users)
-    return None
+    # From XLA 0.12 on a wrapped fusion may be a collective, too.
+    start = start_of(instruction)
+    return start.opcode == "async-start" and wrapped_collective(start) is not None
 
 
 def latency_of_metadata(instruction: Instruction) -> float | None:

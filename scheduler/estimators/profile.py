@@ -25,17 +25,11 @@ from hlo_passes import proto_wire as wire
 from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.files import read_file
+from hlo_passes.ir.async_form import done_of, is_pair, is_start, start_of, work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.estimators.base import (
-    LOW,
-    Estimator,
-    done_of,
-    is_async_collective,
-    is_async_pair,
-    is_start,
-)
+from hlo_passes.scheduler.estimators.base import LOW, Estimator, is_async_collective
 from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     parse_text_proto,
@@ -104,7 +98,7 @@ class ProfileEstimator:
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
         """The measured latency, else for a pair the cost of its start."""
-        pair = is_async_pair(start, user)
+        pair = is_pair(start, user)
         for name in _names(start):
             for target in _names(user):
                 known = self.profile.latencies.get((name, target))
@@ -119,7 +113,7 @@ class ProfileEstimator:
 def _is_fusion(instruction: Instruction) -> bool:
     return (
         instruction.opcode in ("async-start", "async-done")
-        and instruction.async_wrapped_opcode == "fusion"
+        and work_of(instruction) == "fusion"
     )
 
 
@@ -127,7 +121,7 @@ def _names(instruction: Instruction) -> Iterator[str]:
     """Under which an instruction may stand: its own, that of what it wraps."""
     yield instruction.name
     if instruction.opcode in ("async-start", "async-done"):
-        for callee in instruction.async_start.called_computations:
+        for callee in start_of(instruction).called_computations:
             yield callee.root.name
 
 

@@ -18,9 +18,10 @@ from typing import Final
 
 import numpy as np
 
+from hlo_passes.ir.async_form import is_pair
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
-from hlo_passes.scheduler.estimators.base import LOW, is_async_collective, is_async_pair
+from hlo_passes.scheduler.estimators.base import LOW, is_async_collective
 from hlo_passes.scheduler.estimators.fingerprint import Fingerprints
 from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
 from hlo_passes.scheduler.fusions.launch_dimensions import LaunchDimensions
@@ -77,7 +78,7 @@ class RingEstimator:
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate:
         """Time of a pair; the coarse answer for any other edge."""
-        if not is_async_pair(start, user):
+        if not is_pair(start, user):
             return self._coarse.latency(start, user)
         key = ("latency", self._prints.key(start))
         known = self._known.get(key)

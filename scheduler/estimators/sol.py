@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_pair
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -24,7 +25,6 @@ from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import (
     LOW,
     is_async_collective,
-    is_async_pair,
     is_nop,
     latency_of_metadata,
 )
@@ -49,13 +49,19 @@ _HOST: Final = "DEVICE_TYPE_HOST"
 _FREE: Final = frozenset("get-tuple-element bitcast parameter tuple constant".split())
 
 
+def _begun_collective(opcode: str) -> str:
+    """The kind of a collective or of the start of one, sugar included; else ''."""
+    row = opcodes.facts(opcode)
+    return row.work if row.is_collective and row.half in ("", "start") else ""
+
+
 def unsupported_reason(module: Module) -> str:
     """Why XLA keeps its model off for a module; '' when nothing speaks against it."""
     for computation in module.computations:
         for instruction in computation.instructions:
             opcode = instruction.opcode
-            kind = opcode.removesuffix("-start")
-            if kind in opcodes.SYNC_COLLECTIVES and kind not in _SUPPORTED:
+            kind = _begun_collective(opcode)
+            if kind and kind not in _SUPPORTED:
                 return f"%{instruction.name} is a {kind}, which the model does not know"
             if (
                 instruction.mentions(_HOST)
@@ -164,8 +170,8 @@ class SolEstimator:
         if reason:
             coarse = self._coarse.latency(start, user)
             return Estimate(coarse.us, coarse.model, reason)
-        pair = is_async_pair(start, user)
-        if not pair and start.opcode.removesuffix("-start") not in _SUPPORTED:
+        pair = is_pair(start, user)
+        if not pair and _begun_collective(start.opcode) not in _SUPPORTED:
             return self._coarse.latency(start, user)
         key = (pair, self._prints.key(start))
         known = self._latencies.get(key)

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.files import read_file
+from hlo_passes.ir.async_form import is_start, is_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
-from hlo_passes.scheduler.estimators.base import LOW, is_send_or_recv, is_start
+from hlo_passes.scheduler.estimators.base import LOW
 from hlo_passes.scheduler.latency.estimate import Estimate
 
 _GZIP: Final = b"\x1f\x8b"
@@ -57,7 +58,7 @@ class TableEstimator:
         """The latency of a start; of any other edge 1, of an absent start 0."""
         known = self.latencies.get(start.name)
         if known is None:
-            if self.transfers_as_xla and is_send_or_recv(start):
+            if self.transfers_as_xla and is_transfer(start):
                 return _COARSE.latency(start, user)
             known = 0.0 if is_start(start) else LOW
         return Estimate(known, self.name)

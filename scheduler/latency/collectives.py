@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_start
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
@@ -255,8 +256,7 @@ def _kernel_strategy(instruction: Instruction) -> str:
 def _result_shape(collective: Instruction, kind: str) -> Shape:
     """A start's shape is (operands, results, ...), but for all-reduce-start."""
     shape = collective.shape
-    is_start = collective.opcode.endswith("-start")
-    if is_start and kind != "all-reduce" and shape.is_tuple:
+    if is_start(collective) and kind != "all-reduce" and shape.is_tuple:
         return shape.elements[1]
     return shape
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
+from hlo_passes.ir.async_form import half, is_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.groups import find_groups
@@ -63,7 +64,9 @@ def _barriers(
         seen[current] = None
         if current.opcode == _BARRIER:
             yield current
-        elif current.opcode in _HANDED_ON or current.async_role is not None:
+        elif current.opcode in _HANDED_ON or (
+            half(current) and not is_transfer(current)
+        ):
             stack += near(current)
 
 

@@ -21,8 +21,8 @@ from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
 from hlo_passes.scheduler.latency_hiding.attempt import (
     Attempt,
     Environment,
@@ -104,7 +104,7 @@ def computations_to_schedule(
 
 
 def _is_worth_it(tracker: AsyncTracker, instruction: Instruction) -> bool:
-    half = SPELLINGS[instruction.opcode][0]
+    half = facts(instruction.opcode).half
     if half == "start" and tracker.is_supported_start(instruction):
         return True
     if half == "done" and tracker.is_supported_done(instruction):

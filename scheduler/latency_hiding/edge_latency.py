@@ -13,6 +13,7 @@ from typing import Final
 
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,
@@ -23,7 +24,6 @@ from hlo_passes.scheduler.estimators.ring import RingEstimator
 from hlo_passes.scheduler.estimators.sol import SolEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
 
 #: Latency of an edge that nobody estimates.
 PLAIN_LATENCY_US: Final = LOW
@@ -57,7 +57,7 @@ def delays(estimator: Estimator) -> Callable[[Instruction], bool]:
     def is_delaying(instruction: Instruction) -> bool:
         opcode = instruction.opcode
         return (
-            SPELLINGS[opcode][0] == "start"
+            facts(opcode).half == "start"
             or opcode in opcodes.SYNC_COLLECTIVES
             or instruction.name in names
         )

@@ -13,17 +13,20 @@ from __future__ import annotations
 
 from typing import Final
 
-from hlo_passes.ir import opcodes
-from hlo_passes.ir.gpu_config import is_marked_sync
-from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.shapes import Shape
-from hlo_passes.scheduler.latency_hiding import attributes as attr
-from hlo_passes.scheduler.latency_hiding.async_form import (
-    SPELLINGS,
-    inner_opcode,
+from hlo_passes.ir.async_form import (
+    is_collective,
+    is_done,
     is_generic,
+    is_start,
+    is_transfer,
+    work_of,
     wrapped_instruction,
 )
+from hlo_passes.ir.gpu_config import is_marked_sync
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.shapes import Shape
+from hlo_passes.scheduler.latency_hiding import attributes as attr
 from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.slice_copies import is_slice_copy
@@ -47,26 +50,22 @@ class GpuAsyncTracker(AsyncTracker):
 
     def _find_supported(self, instruction: Instruction) -> bool:
         """Whether the GPU overlaps a half."""
-        spelling = SPELLINGS[instruction.opcode][1]
-        kind = inner_opcode(instruction)
         if (
-            spelling == "transfer"
-            or opcodes.facts(kind).is_collective
+            is_transfer(instruction)
+            or is_collective(instruction)
             or is_collectives_group(instruction)
         ):
-            start = instruction
-            if SPELLINGS[instruction.opcode][0] == "done":
-                start = instruction.operands[0]
+            start = instruction.operands[0] if is_done(instruction) else instruction
             return not is_marked_sync(start)
-        if kind == "copy" and spelling == "native":
-            return True
+        if facts(instruction.opcode).spelling == "native":
+            return True  # a copy
         if runs_on_another_thread(instruction):
             return True
         return _is_slicing_copy(wrapped_instruction(instruction))
 
     def _find_resources(self, instruction: Instruction) -> Holdings:
-        half = SPELLINGS[instruction.opcode][0]
-        if not half:
+        half = facts(instruction.opcode).half
+        if half not in ("start", "done"):
             return super()._find_resources(instruction)
         usage = Usage.RELEASE if half == "start" else Usage.OCCUPY
         if (
@@ -78,11 +77,11 @@ class GpuAsyncTracker(AsyncTracker):
         start = instruction if half == "start" else instruction.operands[0]
         if attr.frontend(start, attr.P2P_STREAM) == "p2p":
             return ((Resource.GPU_COLLECTIVES_P2P, usage),)
-        kind = inner_opcode(instruction)
-        if kind in ("send", "recv"):
+        if is_transfer(instruction):
+            kind = work_of(instruction)
             return ((_transfer_stream(instruction, kind), usage),)
         if (
-            opcodes.facts(kind).is_collective
+            is_collective(instruction)
             or is_stream_collective(instruction)
             or is_collectives_group(instruction)
         ):
@@ -121,7 +120,7 @@ class GpuAsyncTracker(AsyncTracker):
         XLA 0.10.2 does not look where to; later releases leave slices of device memory
         alone (they log kLessStall where this rule would have decided).
         """
-        if SPELLINGS[instruction.opcode] != ("start", "generic"):
+        if not (is_start(instruction) and is_generic(instruction)):
             return False
         wrapped = wrapped_instruction(instruction)
         if wrapped.opcode not in ("fusion", "fusion-start"):
@@ -147,7 +146,8 @@ def is_stream_collective(instruction: Instruction) -> bool:
 def is_group_start(instruction: Instruction) -> bool:
     """Whether it starts an explicit group of collectives."""
     return (
-        SPELLINGS[instruction.opcode] == ("start", "generic")
+        is_start(instruction)
+        and is_generic(instruction)
         and attr.frontend(instruction, attr.COLLECTIVES_GROUP) is not None
     )
 
@@ -156,7 +156,7 @@ def is_collectives_group(instruction: Instruction) -> bool:
     """Whether it is a half of an explicit group of collectives."""
     if not is_generic(instruction):
         return False
-    if SPELLINGS[instruction.opcode][0] == "done":
+    if is_done(instruction):
         return is_group_start(instruction.operands[0])
     return is_group_start(instruction)
 

@@ -19,10 +19,10 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.fusions.fused_graph import transpose_is_bitcast
 from hlo_passes.scheduler.latency_hiding import hints
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
 from hlo_passes.scheduler.latency_hiding.edge_latency import PLAIN_LATENCY_US
 from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
 from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
@@ -122,10 +122,10 @@ class ScheduleGraph:
             opcode = instruction.opcode
             if opcode in _NO_OPS or _is_other_noop(instruction, opcode):
                 self.is_noop[n] = 1
-            half = SPELLINGS[opcode][0]
-            if half:
+            is_half = facts(opcode).half in ("start", "done")
+            if is_half:
                 self._note_half(n, instruction)
-            if half or opcode == "while" or opcode == "after-all" or tracks_sync:
+            if is_half or opcode == "while" or opcode == "after-all" or tracks_sync:
                 self._note_resources(n, instruction)
             elif may_run_async(instruction):
                 self._note_needs(n, instruction)

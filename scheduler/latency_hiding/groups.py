@@ -18,9 +18,9 @@ import re
 from typing import Final
 
 from hlo_passes.errors import PassError
+from hlo_passes.ir.async_form import is_done, is_generic, start_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding import attributes as attr
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS, start_of
 from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.pairs import Watcher
@@ -85,14 +85,13 @@ def _top_down_groups(
     annotated = {n for members in groups.values() for n in members}
     found: dict[int, list[int]] = {}
     for group, members in groups.items():
-        spellings = [SPELLINGS[graph.instructions[n].opcode] for n in members]
-        if all(spelling == "generic" for _, spelling in spellings):
+        if all(is_generic(graph.instructions[n]) for n in members):
             continue
         moved: list[int] = []
-        for n, spelling in zip(members, spellings, strict=True):
-            start = n
-            if spelling == ("done", "generic"):
-                start = graph.index[start_of(graph.instructions[n])]
+        for n in members:
+            start, instruction = n, graph.instructions[n]
+            if is_generic(instruction) and is_done(instruction):
+                start = graph.index[start_of(instruction)]
             moved.append(n if start in annotated else start)
         found[group] = sorted(dict.fromkeys(moved))
     return found
@@ -178,9 +177,11 @@ class GroupState:
         need: dict[Resource, int] = {}
         for n in members:
             start = graph.start_of(n)
-            spelling = SPELLINGS[graph.instructions[n].opcode]
-            adds_up = spelling == ("done", "generic") and (
-                pessimistic or start not in inside
+            member = graph.instructions[n]
+            adds_up = (
+                is_generic(member)
+                and is_done(member)
+                and (pessimistic or start not in inside)
             )
             for resource, count in graph.needs.get(n, ()):
                 known = need.get(resource, 0)

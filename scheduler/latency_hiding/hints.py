@@ -15,15 +15,19 @@ from __future__ import annotations
 from typing import Final, Protocol
 
 from hlo_passes.errors import PassError
+from hlo_passes.ir.async_form import (
+    done_of,
+    is_generic,
+    is_start,
+    is_transfer,
+    start_of,
+)
 from hlo_passes.ir.gpu_config import gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding import attributes as attr
-from hlo_passes.scheduler.latency_hiding.async_form import is_generic
 from hlo_passes.scheduler.latency_hiding.memory_bound import is_memory_bound
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
-_TRANSFERS: Final = ("send", "recv")
-_TRANSFER_DONES: Final = ("send-done", "recv-done")
 _EARLIEST: Final = "force_earliest_schedule"
 #: What a fusion without operands must give, tuples added up, to count as a large fill.
 #: Source: found by trial with the XLA of jax 0.12.0.1: 1,048,576 bytes count, 1,048,572
@@ -112,9 +116,10 @@ def _priority(instruction: Instruction) -> int:
 
 def _note_half_pipelined(graph: Hinted, n: int, instruction: Instruction) -> None:
     """A transfer whose other half stands in another round of the loop."""
-    opcode = instruction.opcode
-    if opcode in _TRANSFERS and instruction.user_count == 1:
-        if instruction.users[0].opcode not in _TRANSFER_DONES:
+    if not is_transfer(instruction):
+        return
+    if is_start(instruction):
+        if instruction.user_count == 1 and done_of(instruction) is None:
             graph.force_delay[n] = 1
-    elif opcode in _TRANSFER_DONES and instruction.operands[0].opcode not in _TRANSFERS:
+    elif start_of(instruction) is instruction:
         graph.force_early[n] = 1

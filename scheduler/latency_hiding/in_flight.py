@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlo_passes.ir import opcodes
-from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.latency_hiding.async_form import (
-    SPELLINGS,
+from hlo_passes.ir.async_form import (
+    is_transfer,
     wrapped_computation,
     wrapped_instruction,
 )
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import (
     is_group_start,
     is_stream_collective,
@@ -118,13 +118,13 @@ def groups_of(start: Instruction) -> Groups | None:
 
 def _own_groups(start: Instruction) -> Groups | None:
     collective = start
-    if SPELLINGS[start.opcode][1] == "generic":
+    if facts(start.opcode).spelling == "generic":
         collective = wrapped_instruction(start)
     pairs = collective.source_target_pairs
     if pairs is not None:
         return tuple(pairs)
-    kind = collective.opcode.removesuffix("-start")
-    if kind not in opcodes.SYNC_COLLECTIVES:
+    row = facts(collective.opcode)
+    if not row.is_collective or row.half not in ("", "start"):
         return None
     groups = collective.replica_groups
     return () if groups is None else groups.groups
@@ -134,7 +134,7 @@ def _groups_of_body(body: Computation) -> Groups | None:
     """Groups of all collectives inside an explicit group."""
     found: list[tuple[int, ...]] | None = None
     for instruction in body.instructions:
-        half = SPELLINGS[instruction.opcode][0]
+        half = facts(instruction.opcode).half
         if not _is_collective(instruction.opcode) and not (
             half == "start" and _is_collective_start(instruction)
         ):
@@ -148,14 +148,14 @@ def _groups_of_body(body: Computation) -> Groups | None:
 
 def _is_collective(opcode: str) -> bool:
     """Whether it is a collective or the native start of one."""
-    row = opcodes.facts(opcode)
+    row = facts(opcode)
     return row.is_collective and not row.is_sugar and row.half in ("", "start")
 
 
 def _is_collective_start(start: Instruction) -> bool:
-    if SPELLINGS[start.opcode][1] == "generic":
+    if facts(start.opcode).spelling == "generic":
         return _is_collective(wrapped_instruction(start).opcode)
-    return start.opcode in ("send", "recv")
+    return is_transfer(start)
 
 
 def most_shared_ranks(groups: Groups, others: Groups) -> int:

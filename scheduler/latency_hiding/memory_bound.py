@@ -10,8 +10,8 @@ from typing import Final
 
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.base import is_nop
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
 _STRUCTURE: Final = ("while", "conditional", "call")
@@ -30,7 +30,7 @@ def is_memory_bound(instruction: Instruction, tracker: AsyncTracker) -> bool:
     opcode = instruction.opcode
     if is_nop(instruction) or opcode in _STRUCTURE or opcode in _MATMULS:
         return False
-    if SPELLINGS[opcode][0] and (
+    if facts(opcode).half and (
         tracker.is_supported_start(instruction)
         or tracker.is_supported_done(instruction)
     ):

@@ -15,10 +15,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.ir.async_form import work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS, inner_opcode
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
 #: Kinds that XLA counts, in the order in which it prints them, by what is wrapped.
@@ -118,7 +119,7 @@ def lhs_statistics(
             now += node_cost_us(estimator, instruction)
         else:
             now += costs_us[instruction]
-        half = SPELLINGS[instruction.opcode][0]
+        half = facts(instruction.opcode).half
         if not half:
             continue
         if tracker.is_supported_start(instruction):
@@ -133,7 +134,7 @@ def lhs_statistics(
                 known[instruction] = latency
             gap = max(0.0, latency - (now - begun[start]))
             now += gap
-            kind = WASTE_KINDS.get(inner_opcode(start))
+            kind = WASTE_KINDS.get(work_of(start))
             if kind is not None:
                 wasted[kind] += gap
             if gap > 0:

@@ -14,11 +14,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from hlo_passes.ir import opcodes
+from hlo_passes.ir import async_form, opcodes
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.latency_hiding import async_form
-from hlo_passes.scheduler.latency_hiding.async_form import SPELLINGS
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.latency_hiding.resources import (
     RESOURCE_OF_KIND,
     Holdings,
@@ -51,13 +50,13 @@ class AsyncTracker:
 
     def is_supported_start(self, instruction: Instruction) -> bool:
         """Whether it starts something that the scheduler overlaps."""
-        return SPELLINGS[instruction.opcode][0] == "start" and self._is_supported(
+        return facts(instruction.opcode).half == "start" and self._is_supported(
             instruction
         )
 
     def is_supported_done(self, instruction: Instruction) -> bool:
         """Whether it ends something that the scheduler overlaps."""
-        return SPELLINGS[instruction.opcode][0] == "done" and self._is_supported(
+        return facts(instruction.opcode).half == "done" and self._is_supported(
             instruction
         )
 
@@ -69,12 +68,12 @@ class AsyncTracker:
 
     def _find_supported(self, instruction: Instruction) -> bool:
         """Of a half, whether the scheduler overlaps it."""
-        spelling = SPELLINGS[instruction.opcode][1]
+        spelling = facts(instruction.opcode).spelling
         if spelling == "transfer":
             return self.settings.schedule_send_recvs
         if spelling == "generic" and runs_on_another_thread(instruction):
             return True
-        return async_form.inner_opcode(instruction) in _SUPPORTED_KINDS
+        return async_form.work_of(instruction) in _SUPPORTED_KINDS
 
     # -- who holds what -------------------------------------------------------
 
@@ -87,11 +86,11 @@ class AsyncTracker:
 
     def _find_resources(self, instruction: Instruction) -> Holdings:
         opcode = instruction.opcode
-        half, spelling = SPELLINGS[opcode]
-        if spelling == "transfer":
+        half = facts(opcode).half
+        if async_form.is_transfer(instruction):
             return ((self._transfer_resource(instruction), self._usage(half)),)
-        if half:
-            kind = RESOURCE_OF_KIND.get(async_form.inner_opcode(instruction))
+        if half in ("start", "done"):
+            kind = RESOURCE_OF_KIND.get(async_form.work_of(instruction))
             return () if kind is None else ((kind, self._usage(half)),)
         if opcode == "after-all":
             return ((Resource.SEND_HOST, Usage.NONE),)
@@ -106,12 +105,9 @@ class AsyncTracker:
         return self._start_usage if half == "start" else self._done_usage
 
     def _transfer_resource(self, instruction: Instruction) -> Resource:
-        start = instruction
-        if instruction.opcode.endswith("-done"):
-            start = instruction.operands[0]
-        if not is_host_transfer(start):
+        if not is_host_transfer(async_form.start_of(instruction)):
             return Resource.SEND_RECV
-        if instruction.opcode.startswith("send"):
+        if async_form.work_of(instruction) == "send":
             return Resource.SEND_HOST
         if self.settings.force_send_recv_to_use_same_resource:
             return Resource.SEND_HOST

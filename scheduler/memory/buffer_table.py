@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.ir.async_form import start_of
 from hlo_passes.scheduler.memory.buffers import Buffers
 from hlo_passes.scheduler.memory.reached import Reached
 
@@ -329,7 +330,7 @@ def _wrapped_last_users(reached: Reached, instruction: Instruction) -> list[int]
     if instruction.opcode not in ("async-start", "async-done"):
         return []
     found = []
-    for callee in instruction.async_start.called_computations:
+    for callee in start_of(instruction).called_computations:
         root = callee.root
         if root.opcode == "call":
             root = root.called_computations[0].root

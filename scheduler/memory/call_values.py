@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from hlo_passes.ir.async_form import half, wrapped_computation
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 from hlo_passes.scheduler.memory.value_table import ValueTable
 
@@ -113,8 +114,8 @@ def async_start_values(
     found = list(range(base, base + parts_of(instruction.shape).count))
     _pass_operands(table, instruction, found, _bound_operands(instruction))
     _bind_parameters(table, instruction, instruction.operands, 0)
-    wrapped = instruction.called_computations if _is_generic(instruction) else ()
-    for callee in wrapped:
+    callee = wrapped_computation(instruction)
+    if callee is not None:
         if callee.root.opcode == "dynamic-update-slice":
             # Taken for in place: the result is the operand's own memory.
             _place(table, instruction, found, (1,), instruction.operands[0], ())
@@ -135,7 +136,7 @@ def async_update_values(
             _place(table, instruction, found, (k,), chain, (k,))
     operands = _bound_operands(instruction)
     late = instruction.operands[1:]
-    _bind_parameters(table, instruction.async_start, late, len(operands) - len(late))
+    _bind_parameters(table, instruction, late, len(operands) - len(late))
     _pass_operands(table, instruction, found, operands)
     return found
 
@@ -145,18 +146,12 @@ def async_done_values(
 ) -> list[int]:
     """Values of a done: tables its own, arrays those of the wrapped computation."""
     found = list(range(base, base + parts_of(instruction.shape).count))
-    start = instruction.async_start
-    wrapped = start.called_computations if _is_generic(start) else ()
-    if wrapped:
-        _place(table, instruction, found, (), wrapped[0].root, ())
+    wrapped = wrapped_computation(instruction)
+    if wrapped is not None:
+        _place(table, instruction, found, (), wrapped.root, ())
     else:
         _place(table, instruction, found, (), instruction.operands[0], (1,))
     return found
-
-
-def _is_generic(start: Instruction) -> bool:
-    """Whether its computation is the wrapped one (sugar names an adder instead)."""
-    return start.opcode == "async-start"
 
 
 def _first_of_parameter(table: ValueTable, computation: Computation) -> int:
@@ -166,7 +161,7 @@ def _first_of_parameter(table: ValueTable, computation: Computation) -> int:
 def _bound_operands(instruction: Instruction) -> list[Instruction]:
     """Operands bound from the start of the chain up to this step."""
     steps = [instruction]
-    while steps[-1].async_role in ("update", "done"):
+    while half(steps[-1]) in ("update", "done"):
         steps.append(steps[-1].operands[0])
     bound = list(steps.pop().operands)
     for step in reversed(steps):
@@ -176,17 +171,16 @@ def _bound_operands(instruction: Instruction) -> list[Instruction]:
 
 def _bind_parameters(
     table: ValueTable,
-    start: Instruction,
+    step: Instruction,
     operands: Sequence[Instruction],
     first_number: int,
 ) -> None:
     """Bind parameters of the wrapped computation to what one step brings for them."""
-    wrapped = start.called_computations if _is_generic(start) else ()
-    for callee in wrapped:
-        for parameter in callee.parameters:
-            at = parameter.parameter_number - first_number
-            if 0 <= at < len(operands):
-                table.bind(parameter, table.of(operands[at]))
+    callee = wrapped_computation(step)
+    for parameter in () if callee is None else callee.parameters:
+        at = parameter.parameter_number - first_number
+        if 0 <= at < len(operands):
+            table.bind(parameter, table.of(operands[at]))
 
 
 def _pass_operands(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from hlo_passes.ir.async_form import half, start_of
 from hlo_passes.ir.header_values import parse_output_aliasing
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
@@ -98,8 +99,8 @@ def _permute_pairs(instruction: Instruction) -> list[InPlacePair]:
 
 def _async_pairs(instruction: Instruction) -> list[InPlacePair]:
     """The annotated pairs of a start, for the operands that this step binds."""
-    role = instruction.async_role
-    annotated = _annotated(instruction.async_start)
+    role = half(instruction)
+    annotated = _annotated(start_of(instruction))
     offsets = parts_of(instruction.shape).offsets
     if role == "start":
         count = len(instruction.operands)
@@ -113,7 +114,7 @@ def _async_pairs(instruction: Instruction) -> list[InPlacePair]:
         ]
     bound_before = 0
     step = instruction.operands[0]
-    while step.async_role == "update":
+    while half(step) == "update":
         bound_before += len(step.operands) - 1
         step = step.operands[0]
     bound_before += len(step.operands)

@@ -16,12 +16,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.ir.async_form import done_of
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
-    from hlo_passes.ir.instruction import Instruction
 
 _NEVER: Final = -1
 #: They read only the top of their operand; they read nothing of it.
@@ -94,23 +94,13 @@ class _Clock:
             for callee in callees:
                 self.flatten(callee, done)
         elif instruction.opcode == "async-start":
-            own_done = self.reached.number[_done_of(instruction)]
+            own_done = self.reached.number[done_of(instruction) or instruction]
             for callee in callees:
                 self.flatten(callee, own_done)
         elif instruction.opcode == "while":
             body, condition = callees
             self.flatten(condition, done)
             self.flatten(body, done)
-
-
-def _done_of(start: Instruction) -> Instruction:
-    """The last step of an asynchronous chain."""
-    step = start
-    while True:
-        following = [u for u in step._users if u.async_role in ("update", "done")]
-        if not following:
-            return step
-        step = following[0]
 
 
 def _definitions(

@@ -9,15 +9,14 @@ Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from hlo_passes.ir.async_form import is_collective, is_done, is_start, is_transfer
 from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.opcodes import facts
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
-
-_TRANSFER_OF: Final = {"send-done": "send", "recv-done": "recv"}
 
 
 def adjusted(order: Sequence[Instruction]) -> list[Instruction]:
@@ -101,15 +100,10 @@ def _synchronous_together(order: Iterable[Instruction]) -> list[Instruction]:
 
 
 def _is_collective_start(instruction: Instruction) -> bool:
-    return (
-        instruction.opcode in ("send", "recv") or instruction.is_async_collective_start
+    return is_start(instruction) and (
+        is_transfer(instruction) or is_collective(instruction)
     )
 
 
 def _is_collective_done(instruction: Instruction) -> bool:
-    opcode = instruction.opcode
-    if opcode in _TRANSFER_OF:
-        return instruction.operands[0].opcode == _TRANSFER_OF[opcode]
-    return instruction.async_role == "done" and _is_collective_start(
-        instruction.operands[0]
-    )
+    return is_done(instruction) and _is_collective_start(instruction.operands[0])

@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 
 from hlo_passes.analysis.reachability import ancestors
 from hlo_passes.errors import PassError
+from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -29,7 +30,6 @@ from hlo_passes.scheduler.memory.memory_limit import (
     scheduler_memory_limit_bytes,
 )
 
-_TRANSFERS: Final = {"send": "send-done", "recv": "recv-done"}
 #: The smallest buffer that is fenced, as a part of the memory limit.
 _PART_OF_LIMIT: Final = 100
 
@@ -123,26 +123,11 @@ def windows_of(computation: Computation) -> tuple[Window, ...]:
     place = {i: k for k, i in enumerate(computation.instructions)}
     found: list[Window] = []
     for start, opens in place.items():
-        done = _done_of(start)
-        if start.opcode in _TRANSFERS or start.async_role == "start":
+        if is_start(start):
+            done = done_of(start)
             closes = opens if done is None else place.get(done, opens)
             found.append(Window(start, opens, closes))
     return tuple(found)
-
-
-def _done_of(start: Instruction) -> Instruction | None:
-    if start.opcode in _TRANSFERS:
-        wanted = _TRANSFERS.values()
-        return next((u for u in start.users if u.opcode in wanted), None)
-    if start.async_role != "start":
-        return None
-    work = list(start.users)
-    for user in work:
-        if user.async_role == "done":
-            return user
-        if user.async_role == "update":
-            work.extend(user.users)
-    return None
 
 
 def _large_buffers(

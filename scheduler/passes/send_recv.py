@@ -12,13 +12,12 @@ from __future__ import annotations
 
 from typing import Final
 
+from hlo_passes.ir.async_form import is_start, is_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 
 #: Frontend attribute of pipelined transfers between devices: '0' or '1'.
 PIPELINE_ATTRIBUTE: Final = "_xla_send_recv_pipeline"
-_TRANSFERS: Final = ("send", "recv")
-_DONES: Final = ("send-done", "recv-done")
 
 
 def owner_of_transfer(instruction: Instruction) -> Instruction:
@@ -34,7 +33,7 @@ def owner_of_transfer(instruction: Instruction) -> Instruction:
         return instruction
     slot = (
         _slot_of_start(instruction)
-        if instruction.opcode in _TRANSFERS
+        if is_start(instruction)
         else _slot_of_done(instruction)
     )
     if isinstance(slot, Instruction):
@@ -46,16 +45,20 @@ def owner_of_transfer(instruction: Instruction) -> Instruction:
     if initial.opcode != "tuple" or index >= len(initial.operands):
         return instruction
     owner = initial.operands[index]
-    return owner if owner.opcode in _TRANSFERS else instruction
+    return owner if _begins_transfer(owner) else instruction
 
 
 def is_pipelined_transfer(instruction: Instruction) -> bool:
     """A send, recv or done between devices that is pipelined through a loop."""
     return (
-        instruction.opcode in (*_TRANSFERS, *_DONES)
+        is_transfer(instruction)
         and instruction.attributes.get("is_host_transfer") != "true"
         and PIPELINE_ATTRIBUTE in instruction.frontend_attributes
     )
+
+
+def _begins_transfer(instruction: Instruction) -> bool:
+    return is_transfer(instruction) and is_start(instruction)
 
 
 _Slot = tuple[Instruction, int]
@@ -75,7 +78,7 @@ def _slot_of_start(start: Instruction) -> _Slot | Instruction | None:
 
 def _slot_of_done(done: Instruction) -> _Slot | Instruction | None:
     operand = done.operands[0]
-    if operand.opcode in _TRANSFERS:
+    if _begins_transfer(operand):
         return operand
     if operand.opcode != "get-tuple-element":
         return None

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.async_form import is_done, is_transfer, start_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -25,7 +26,6 @@ from hlo_passes.scheduler.passes.device_groups import DeviceGroups
 from hlo_passes.scheduler.passes.stream_values import Stream, annotated_number
 
 _ENTERED = ("call", "conditional", "while")
-_TRANSFERS = ("send", "recv")
 
 Pair = tuple[Instruction, Instruction]
 
@@ -71,7 +71,7 @@ def moves_against_cyclic_waits(
     eligible = {
         start: stream
         for start, stream in streams.items()
-        if stream.kind == "communication" and start.opcode not in _TRANSFERS
+        if stream.kind == "communication" and not is_transfer(start)
     }
     if len(set(eligible.values())) < 2:
         return ()
@@ -191,8 +191,8 @@ def _overlapping(
         if instruction in starts:
             yield from ((other, instruction) for other in flying)
             flying[instruction] = None
-        elif instruction.async_role == "done":
-            flying.pop(instruction.async_start, None)
+        elif is_done(instruction):
+            flying.pop(start_of(instruction), None)
         elif flying:
             for below in inside.of(instruction):
                 yield from ((other, below) for other in flying)
@@ -220,6 +220,6 @@ def _independent(
             bit_of[instruction] = bit
             if instruction not in starts:
                 done |= bit
-        elif instruction.async_role == "done":
-            done |= bit_of.get(instruction.async_start, 0)
+        elif is_done(instruction):
+            done |= bit_of.get(start_of(instruction), 0)
         finished[instruction] = done

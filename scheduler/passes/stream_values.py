@@ -19,7 +19,7 @@ from typing import Final, Literal
 
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import ParseError, PassError
-from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_collective, is_start, is_transfer, start_of
 from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
@@ -127,17 +127,22 @@ class Stream:
 DEFAULT_STREAM: Final = Stream("default")
 
 
+def scope_start(instruction: Instruction) -> Instruction:
+    """The start whose stream a half is on; anything else itself."""
+    if is_transfer(instruction):
+        return owner_of_transfer(instruction)
+    return start_of(instruction)
+
+
 def scope_kind(instruction: Instruction, release: XlaRelease) -> StreamKind | None:
     """What a start occupies; None for all that starts nothing asynchronous.
 
     A send or recv that is pipelined through a loop starts nothing itself (see
     `owner_of_transfer`). Source: as the module, and where a release differs, its log.
     """
-    opcode = instruction.opcode
-    row = opcodes.facts(opcode)
-    if row.half != "start":
+    if not is_start(instruction):
         return None
-    if row.spelling == "transfer":
+    if is_transfer(instruction):
         owns = owner_of_transfer(instruction) is instruction
         return "communication" if owns else None
     if communicates(instruction) and (
@@ -150,21 +155,15 @@ def scope_kind(instruction: Instruction, release: XlaRelease) -> StreamKind | No
 
 def communicates(start: Instruction) -> bool:
     """Whether what a start begins is communication, wherever it runs."""
-    row = opcodes.facts(start.opcode)
-    if row.half != "start" or start.opcode == "copy-start":
+    if not is_start(start) or start.opcode == "copy-start":
         return False
-    if row.spelling == "transfer":
+    if is_transfer(start):
         return owner_of_transfer(start) is start
     return _is_collective(start) or COLLECTIVES_GROUP in start.frontend_attributes
 
 
 def _is_collective(start: Instruction) -> bool:
-    row = opcodes.facts(start.opcode)
-    return (
-        (row.is_collective and row.spelling == "native")
-        or start.async_wrapped_opcode in opcodes.SYNC_COLLECTIVES
-        or is_collective_annotation(start)
-    )
+    return is_collective(start) or is_collective_annotation(start)
 
 
 def _is_group_alone(start: Instruction) -> bool:
@@ -239,10 +238,7 @@ def stream_of(
 
     Raises PassError E020 for a stream annotation that is no stream.
     """
-    if instruction.opcode in ("send", "recv", "send-done", "recv-done"):
-        start = owner_of_transfer(instruction)
-    else:
-        start = instruction.async_start
+    start = scope_start(instruction)
     if release is None:
         release = followed_release(start.computation.module)
     kind = scope_kind(start, release)

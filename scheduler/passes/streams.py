@@ -27,7 +27,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.passes.send_recv import (
     PIPELINE_ATTRIBUTE,
     is_pipelined_transfer,
-    owner_of_transfer,
 )
 from hlo_passes.scheduler.passes.stream_guard import Moved, moves_against_cyclic_waits
 from hlo_passes.scheduler.passes.stream_values import (
@@ -39,6 +38,7 @@ from hlo_passes.scheduler.passes.stream_values import (
     annotated_number,
     runs_synchronously,
     scope_kind,
+    scope_start,
     stream_of,
 )
 from hlo_passes.xla_release import XlaRelease
@@ -80,10 +80,7 @@ class StreamAssignment(Mapping[Instruction, Stream]):
         Starts, their updates and dones: the start's stream. What stands in the
         computation of an asynchronous start: that start's. All else: the default one.
         """
-        if instruction.opcode in ("send", "recv", "send-done", "recv-done"):
-            start = owner_of_transfer(instruction)
-        else:
-            start = instruction.async_start
+        start = scope_start(instruction)
         if start not in self.scopes:
             outer = self.bodies.get(instruction.computation)
             return DEFAULT_STREAM if outer is None else self.of(outer)

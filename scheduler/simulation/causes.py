@@ -20,6 +20,7 @@ from typing import Final
 
 import numpy as np
 
+from hlo_passes.ir.async_form import half
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.simulation.engine import Run
 from hlo_passes.scheduler.simulation.placement import Placement
@@ -243,11 +244,7 @@ def _needed_by(instruction: Instruction) -> tuple[Instruction, ...]:
 
 
 def _why_synchronous(work: Work, wait: float) -> str:
-    how = (
-        "has no start and done"
-        if work.instruction.async_role is None
-        else "is marked is_sync"
-    )
+    how = "has no start and done" if not half(work.instruction) else "is marked is_sync"
     return f"synchronous: it {how}, so the compute stream runs it for {_us(wait)}"
 
 

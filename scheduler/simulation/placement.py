@@ -9,6 +9,7 @@ from __future__ import annotations
 from itertools import accumulate
 from typing import Final
 
+from hlo_passes.ir.async_form import is_done
 from hlo_passes.scheduler.simulation.engine import Run
 from hlo_passes.scheduler.simulation.program import (
     Call,
@@ -93,8 +94,8 @@ class Placement:
 
     def takes_time(self, k: int) -> bool:
         """Whether it takes time on the compute lane, or is a done."""
-        opcode = self.run.program.order[k].opcode
-        return self.ends_us[k] > self.starts_us[k] or opcode.endswith("-done")
+        instruction = self.run.program.order[k]
+        return self.ends_us[k] > self.starts_us[k] or is_done(instruction)
 
     def hands_over(self, k: int) -> bool:
         """Whether it starts something asynchronous."""

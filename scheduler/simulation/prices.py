@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.ir.async_form import work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
@@ -110,7 +111,7 @@ class Prices:
 
 def _fusion_of(start: Instruction) -> Instruction | None:
     """The fusion that a start wraps; None for anything else, and fused collectives."""
-    if start.async_wrapped_opcode != "fusion" or wrapped_collective(start) is not None:
+    if work_of(start) != "fusion" or wrapped_collective(start) is not None:
         return None
     if start.opcode == "async-start":
         return start.called_computations[0].root

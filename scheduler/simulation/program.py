@@ -17,9 +17,14 @@ from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import (
+    done_of,
+    is_transfer,
+    start_of,
+    work_of,
+)
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.estimators.base import done_of, is_start
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -30,8 +35,6 @@ from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings, WorkKind
 
-_TRANSFERS: Final = ("send", "recv")
-_TRANSFER_DONES: Final = ("send-done", "recv-done")
 #: Opcodes that run other computations in place: the items of those take the time.
 CALLS: Final = ("while", "conditional", "call")
 
@@ -214,16 +217,15 @@ class ProgramBuilder:
         opcode = instruction.opcode
         if opcode in CALLS:
             return None if self.rules.xla_statistic else self._call(k, instruction)
-        if opcode in opcodes.SYNC_COLLECTIVES:
-            if self.rules.xla_statistic:
-                return None
-            return self._synchronous(k, instruction, works)
-        if opcode in _TRANSFERS or opcode.endswith("-start"):
-            if not is_start(instruction):
-                return None
+        row = opcodes.facts(opcode)
+        if row.half == "start":
             return self._start(k, instruction, works)
-        if opcode.endswith(("-done", "-update")):
+        if row.half == "update":
+            return _SILENT
+        if row.half == "done":
             return self._done(k, instruction, works)
+        if row.is_collective and not self.rules.xla_statistic:
+            return self._synchronous(k, instruction, works)
         return None
 
     def _call(self, k: int, instruction: Instruction) -> Call:
@@ -250,7 +252,7 @@ class ProgramBuilder:
             instruction=instruction,
             done=None,
             kind="collective",
-            opcode=instruction.async_wrapped_opcode or instruction.opcode,
+            opcode=work_of(instruction),
             stream=None,
             price=self.prices.synchronous(instruction),
             body=None,
@@ -281,14 +283,14 @@ class ProgramBuilder:
             instruction=instruction,
             done=done,
             kind=kind,
-            opcode=instruction.async_wrapped_opcode or instruction.opcode,
+            opcode=work_of(instruction),
             stream=stream,
             price=self.prices.latency(instruction, done or instruction),
             body=None if self.rules.xla_statistic else body,
             groups=self.surroundings.groups(instruction) if is_network else None,
             link=self.surroundings.link(instruction),
             owner=owner_of_transfer(instruction)
-            if instruction.opcode in _TRANSFERS
+            if is_transfer(instruction)
             else instruction,
         )
         works[instruction] = work
@@ -296,13 +298,10 @@ class ProgramBuilder:
 
     def _done(
         self, k: int, instruction: Instruction, works: Mapping[Instruction, Work]
-    ) -> Item | _Silent | None:
-        if instruction.opcode in _TRANSFER_DONES:
-            start, owner = instruction.operands[0], owner_of_transfer(instruction)
-        elif instruction.async_role == "done":
-            start = owner = instruction.async_start
-        else:
-            return _SILENT if instruction.async_role == "update" else None
+    ) -> Item | _Silent:
+        start = owner = start_of(instruction)
+        if is_transfer(instruction):
+            owner = owner_of_transfer(instruction)
         work = works.get(start)
         if work is not None:
             return Done(work, k) if work.stream is not None else _SILENT

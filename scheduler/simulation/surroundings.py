@@ -14,6 +14,7 @@ from typing import Final, Literal
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_transfer, work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -112,7 +113,7 @@ class Surroundings:
 
     def kind(self, start: Instruction) -> WorkKind:
         """What kind of work a start begins."""
-        if start.opcode in ("send", "recv"):
+        if is_transfer(start):
             return "transfer"
         if start.opcode == "copy-start":
             return "copy"
@@ -120,7 +121,7 @@ class Surroundings:
 
     def body(self, start: Instruction) -> Computation | None:
         """The computation that an asynchronous call runs; None for one operation."""
-        if start.async_wrapped_opcode != "call":
+        if work_of(start) != "call":
             return None
         return start.called_computations[0]
 
@@ -148,7 +149,7 @@ class Surroundings:
         return None if whole or self.rules.share_links else found
 
     def _written_groups(self, instruction: Instruction) -> Groups | None:
-        if instruction.opcode in ("send", "recv"):
+        if is_transfer(instruction):
             return _transfer_groups(instruction)
         if instruction.opcode in opcodes.SYNC_COLLECTIVES:
             return self._groups.of(instruction, instruction.opcode)

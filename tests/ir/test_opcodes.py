@@ -69,7 +69,7 @@ def test_sugar_is_derived_from_what_it_wraps() -> None:
     "word", ["", "-start", "frobnicate", "frobnicate-start", "add-"]
 )
 def test_an_unknown_word_has_no_facts(word: str) -> None:
-    assert facts(word) == Opcode(is_known=False)
+    assert facts(word) == Opcode(work=word, is_known=False)
 
 
 def test_the_collectives() -> None:

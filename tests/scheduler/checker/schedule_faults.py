@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 
+from hlo_passes.ir.async_form import work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -225,7 +226,7 @@ def _wrapped(computation: Computation) -> set[str]:
     found = set()
     for i in computation.instructions:
         if i.opcode in ("async-start", "async-done") and (
-            i.async_wrapped_opcode in ("reduce-scatter", "all-to-all")
+            work_of(i) in ("reduce-scatter", "all-to-all")
         ):
             found.add(i.name)
     return found

@@ -11,6 +11,7 @@ import random
 from typing import Final
 
 import hlo_passes
+from hlo_passes.ir.async_form import is_done, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -108,7 +109,7 @@ def _add_control_edge(draw: random.Random, computation: Computation) -> None:
     if len(places) < 2:
         return
     first, then = (places[k] for k in sorted(draw.sample(range(len(places)), 2)))
-    if first.async_role != "start" and then.async_role != "done":
+    if not is_start(first) and not is_done(then):
         computation.add_control_edge(first, then)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hlo_passes.ir.async_form import start_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.header_values import parse_input_output_alias, parse_output_aliasing
 from hlo_passes.ir.instruction import Instruction
@@ -100,7 +101,7 @@ class Reference:
                 return [(operands[p[1]], p[2:])]
             return [(i.called_computations[0].root, p[1:])]
         if opcode == "async-done" and not is_tuple:
-            return [(i.async_start.called_computations[0].root, p)]
+            return [(start_of(i).called_computations[0].root, p)]
         if opcode == "copy-start" and p == (1,):
             return [(operands[0], ())]
         if opcode == "copy-done":
@@ -291,7 +292,7 @@ class Reference:
         ]
         users = [i]
         if i.opcode in ("async-start", "async-done"):
-            users.append(i.async_start.called_computations[0].root)
+            users.append(start_of(i).called_computations[0].root)
         ended = [
             buffer
             for operand in i.operands
