@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.attribute_tables import filled_attributes
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, ROWS, facts
 
 if TYPE_CHECKING:
@@ -57,9 +58,12 @@ class Structure:
     def meaning(self, instruction: Instruction) -> Meaning:
         """The attributes that count, sorted by name; hashable."""
         attributes = instruction.attributes
-        if not attributes:
+        filled = filled_attributes(instruction.opcode)
+        if not attributes and not filled:
             return ()
-        found: list[tuple[str, object]] = []
+        found: list[tuple[str, object]] = [
+            (name, text) for name, text in filled.items() if name not in attributes
+        ]
         for name, text in attributes.items():
             if name in _DESCRIPTIVE or name in CALLEE_ATTRIBUTES:
                 continue
@@ -67,7 +71,9 @@ class Structure:
                 groups = instruction.replica_groups
                 found.append((name, groups and groups.groups))
             elif not (name == "async_execution_thread" and text == '"main"'):
-                found.append((name, text))
+                spelling = instruction.spelling_of(name)
+                if spelling is not None:
+                    found.append((name, spelling))
         if "frontend_attributes" in attributes:
             frontend = instruction.frontend_attributes
             if facts(instruction.opcode).spelling == "transfer":
@@ -79,7 +85,7 @@ class Structure:
 
     def shardings_agree(self, one: Instruction, other: Instruction) -> bool:
         """Whether the shardings do not clash."""
-        a, b = one.attributes.get("sharding"), other.attributes.get("sharding")
+        a, b = one.spelling_of("sharding"), other.spelling_of("sharding")
         return a is None or b is None or a == b
 
     def callees_agree(self, one: Instruction, other: Instruction) -> bool:

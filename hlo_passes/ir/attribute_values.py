@@ -192,37 +192,69 @@ def canonical_attributes(
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)
-def one_spelling(text: str, opcode: str, without: frozenset[str]) -> str:
+def one_spelling(
+    text: str, opcode: str, without: frozenset[str], sharded: Shape | None = None
+) -> str:
     """`, name=value` of an opcode's attributes in the order and spelling of XLA.
 
     Equal attributes give equal text however they are spelled. A value that cannot be
-    read keeps its text. Names in `without` are left out.
+    read keeps its text. Names in `without` are left out. `sharded` is the tuple shape
+    that a `sharding` is about.
     """
     if without:
         # Most texts differ in metadata alone. What is plainly to be left out is cut
         # before the rest is split, so that few texts are.
         text = _plain_attributes(without).sub("", text)
-    return _one_spelling_of_rest(text, opcode, without) if text else ""
+    return _one_spelling_of_rest(text, opcode, without, sharded)
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)
-def _one_spelling_of_rest(text: str, opcode: str, without: frozenset[str]) -> str:
+def _one_spelling_of_rest(
+    text: str, opcode: str, without: frozenset[str], sharded: Shape | None
+) -> str:
     try:
         attributes = split_attributes(text)
     except ParseError:
         return text
-    found: dict[str, str] = {}
+    filled = filled_attributes(opcode)
+    found = {
+        name: value
+        for name, value in filled.items()
+        if name not in attributes and name not in without
+    }
     for name, value in attributes.items():
-        if name not in without:
-            try:
-                written = canonical_text(name, value, opcode)
-                if written is not None and name == "backend_config":
-                    written = _json_spelling(written)
-            except ParseError:
-                written = value
-            if written is not None:
-                found[name] = written
+        if name in without:
+            continue
+        written = value_spelling(name, value, opcode, sharded)
+        if written is None:
+            continue
+        if opcode == "custom-call" and name == "to_apply":
+            found["called_computations"] = f"{{{written}}}"
+        else:
+            found[name] = written
     return "".join([f", {n}={v}" for n, v in in_print_order(found, opcode).items()])
+
+
+@lru_cache(maxsize=_REMEMBERED_TEXTS)
+def value_spelling(
+    name: str, text: str, opcode: str, sharded: Shape | None = None
+) -> str | None:
+    """The spelling that equal values share; None for what XLA does not print.
+
+    That is `canonical_text`, except that JSON has neither blanks nor an order, and that
+    a value that cannot be read keeps its text.
+    """
+    try:
+        written = canonical_text(name, text, opcode)
+        if written is not None and name == "backend_config":
+            written = _json_spelling(written)
+        if sharded is not None and name == "sharding":
+            written = shardings.for_shape(
+                shardings.parse_sharding(text), sharded
+            ).to_text()
+    except ParseError:
+        return text
+    return written
 
 
 def _json_spelling(text: str) -> str:
@@ -314,5 +346,6 @@ __all__ = [
     "opcode_attributes",
     "parse_header_value",
     "parse_value",
+    "value_spelling",
     "value_text",
 ]

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.attribute_text import split_attributes
-from hlo_passes.ir.attribute_values import in_print_order, one_spelling
+from hlo_passes.ir.attribute_values import in_print_order, one_spelling, value_spelling
 from hlo_passes.ir.metadata import (
     BackendConfig,
     FrontendAttributes,
@@ -231,7 +231,21 @@ class Instruction:
         be read keeps its text. Names in `without` are left out.
         """
         tail = self._written_tail() if self._tail is None else self._tail
-        return one_spelling(tail, self.opcode, without) if tail else ""
+        return one_spelling(tail, self.opcode, without, self._sharded(tail))
+
+    def _sharded(self, text: str) -> Shape | None:
+        """The shape on which the spelling of a sharding depends, None for most."""
+        return self.shape if self.shape.is_tuple and "sharding=" in text else None
+
+    def spelling_of(self, name: str) -> str | None:
+        """The text of one attribute in the spelling that equal values share, or None.
+
+        Compare these, and not the texts of `attributes`, which may differ in blanks.
+        """
+        text = self.attributes.get(name)
+        if text is None:
+            return None
+        return value_spelling(name, text, self.opcode, self._sharded(f"{name}="))
 
     def _written_tail(self) -> str:
         """`, name=value` of all attributes as somebody spelled them."""

@@ -74,9 +74,11 @@ def _write(
             written[name] = outer.pop(name, default)
         else:
             written |= {n: v for n, v in outer.items() if n not in _OUTER}
-    instruction.backend_config = BackendConfig.of_json(
-        _in_print_order(written, release)
-    )
+    # The same values in another spelling are no change.
+    if written != gpu_config(instruction):
+        instruction.backend_config = BackendConfig.of_json(
+            _in_print_order(written, release)
+        )
 
 
 def _in_print_order(

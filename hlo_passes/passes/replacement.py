@@ -38,7 +38,7 @@ def replace_relaying_control(old: Instruction, new: Instruction) -> bool:
     False, and nothing done, when the shardings of the two clash or the edges would
     close a cycle.
     """
-    sharding, other = old.attributes.get("sharding"), new.attributes.get("sharding")
+    sharding, other = old.spelling_of("sharding"), new.spelling_of("sharding")
     if sharding is not None and other is not None and sharding != other:
         return False
     computation = old.computation

@@ -96,7 +96,7 @@ def _replace_rebuilt_tuple(rebuilt: Instruction, report: Report) -> None:
             f"not simplified: %{rebuilt.name} has not all elements of %{original.name}"
         )
         return
-    sharding, other = (i.attributes.get("sharding") for i in (original, rebuilt))
+    sharding, other = (i.spelling_of("sharding") for i in (original, rebuilt))
     if sharding is not None and other not in (None, sharding):
         report.remark(
             f"not simplified: %{rebuilt.name} and %{original.name} differ in sharding"

@@ -13,12 +13,12 @@ from typing import Final
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 
 #: What does not change the work: where it comes from, names of callees (their bodies
 #: count), which slice of an operand is taken (its size counts), identities.
 _NO_WORK: Final = frozenset(
-    """metadata to_apply calls body condition select scatter slice channel_id
-    control-predecessors""".split()
+    {*CALLEE_ATTRIBUTES, "metadata", "slice", "channel_id", "control-predecessors"}
 )
 
 

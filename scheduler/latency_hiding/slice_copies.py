@@ -16,6 +16,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import fusion_config, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.ir.windows import parse_slice
 from hlo_passes.scheduler.fusions.fused_graph import minor_to_major
 from hlo_passes.scheduler.latency.collectives import array_bytes
 
@@ -108,9 +109,8 @@ def _is_contiguous(whole: Shape, part: Instruction) -> bool:
 
 def _strides(part: Instruction) -> list[int]:
     """Steps of `slice={[0:4:2], [1:3]}`, 1 where none is written."""
-    ranges = part.attributes.get("slice", "{}").strip("{}").split(",")
-    steps = [text.strip(" []").split(":")[2:] for text in ranges]
-    return [int(step[0]) if step else 1 for step in steps]
+    ranges = parse_slice(part.attributes.get("slice", "{}")).dimensions
+    return [stride for _, _, stride in ranges]
 
 
 def _comes_from_parameter(copied: Instruction) -> bool:

@@ -129,11 +129,11 @@ def _sent_bytes(start: Instruction) -> int:
 
 
 def _groups_text(start: Instruction) -> str:
-    """Groups or pairs as written, on the start or on what it wraps."""
+    """Groups or pairs in XLA's spelling, of the start or of what it wraps."""
     wrapped = wrapped_collective(start) if start.opcode == "async-start" else None
     for holder in (start, wrapped):
         for name in _GROUPS:
-            text = holder.attributes.get(name) if holder is not None else None
+            text = holder.spelling_of(name) if holder is not None else None
             if text is not None:
                 return text
     return ""

@@ -87,6 +87,6 @@ def test_text_for_keys_has_one_spelling() -> None:
          "dimensions": "{ 0 }", "replica_groups": "{ {0, 1} }", "channel_id": "1"}
     )  # fmt: skip
     assert key({"metadata": '{op_name="{"}', "channel_id": "1"}, "metadata") == (
-        ", channel_id=1"
+        ", channel_id=1, replica_groups={}"
     )
-    assert key({"dimensions": "not a list"}) == ", dimensions=not a list"
+    assert "dimensions=not a list" in key({"dimensions": "not a list"})
