@@ -190,6 +190,17 @@ def test_no_page_names_what_a_reader_does_not_have() -> None:
     assert [page.name for page in pages if "../shared" in page.read_text("utf-8")] == []
 
 
+def test_the_files_to_touch_exist() -> None:
+    text = (REPOSITORY / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = [
+        path
+        for path in re.findall(r"`([\w.-]+/[\w./*-]+)`", text)
+        if "NAME" not in path and "RELEASE" not in path
+    ]
+    assert len(paths) > 20
+    assert [path for path in paths if not any(REPOSITORY.glob(path))] == []
+
+
 # -- blocks of code -------------------------------------------------------------
 
 #: The tutorial works in a folder of its own: tests/test_tutorial.py.
