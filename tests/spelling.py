@@ -137,7 +137,9 @@ def _shape(shape: Shape, how: Spelling) -> str:
 def _attribute(name: str, text: str, how: Spelling) -> str:
     if not how.percent and _CALLEES.fullmatch(name):
         text = _CALLEE_NAME.sub("", text)
-    if how.lines and text.startswith("{") and '"' not in text:
+    # The blanks of a backend config belong to its value.
+    is_list = text.startswith("{") and '"' not in text and name != "backend_config"
+    if how.lines and is_list:
         text = text.replace("{", "{ ").replace(",", ",\n        ").replace("}", " }")
     if how.lines and name in ("metadata", "frontend_attributes"):
         text = "{ /* what it is */ " + text[1:-1] + "\n      }"
