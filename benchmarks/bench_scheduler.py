@@ -27,9 +27,10 @@ from collections.abc import Callable, Iterator
 import hlo_passes
 from benchmarks.modules import REPOSITORY, SHARED, read_text
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -145,7 +146,7 @@ def real_modules() -> Iterator[tuple[str, Module, Estimator, SchedulerSettings]]
         yield (
             file.parent.parent.name,
             module,
-            make_estimator("table", EstimatorSettings(costs=costs)),
+            make_estimator("table", Pricing(costs=costs)),
             SchedulerSettings(memory_limit_bytes=limit),
         )
 

@@ -27,7 +27,8 @@ from record_schedules import TOPOLOGIES, inputs
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.estimators.profile import (
     BINARY_SUFFIX,
     TEXT_SUFFIX,
@@ -35,8 +36,6 @@ from hlo_passes.scheduler.estimators.profile import (
     profile_of,
     read_profile,
 )
-from hlo_passes.scheduler.hardware.topology import Topology
-from hlo_passes.xla_release import xla_release
 from tests.scheduler.conformance import recordings
 from tests.scheduler.conformance.judge import Verdict, judge
 
@@ -102,12 +101,8 @@ HEAD = (
 
 def our_profile(module: Module, target: str, topology: str) -> Profile:
     """Our costs of a module, as XLA's scheduler is to have them."""
-    settings = EstimatorSettings(
-        target=target,
-        topology=Topology.parse(topology),
-        release=xla_release(jax.__version__),
-    )
-    return profile_of(module, make_estimator("sol", settings))
+    on = Pricing(target=target, topology=topology, xla=jax.__version__)
+    return profile_of(module, make_estimator("sol", on))
 
 
 def round_trips(name: str, job: Job) -> list[RoundTrip]:

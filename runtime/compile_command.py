@@ -17,9 +17,9 @@ import hlo_passes.files as files
 from hlo_passes.cli.command import Command, positive
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
-from hlo_passes.scheduler.commands import (
-    add_estimator_arguments,
-    check_estimator_arguments,
+from hlo_passes.scheduler.command_arguments import (
+    add_pricing_arguments,
+    check_pricing_arguments,
 )
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
@@ -51,7 +51,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--stage", choices=("pre-scheduler", "post-scheduler"),
         default="post-scheduler", help="where in XLA's compilation the passes run",
     )  # fmt: skip
-    add_estimator_arguments(parser)
+    add_pricing_arguments(parser)
     add_rules_arguments(parser)
     parser.set_defaults(topology="1x1x8")
     parser.add_argument("-o", "--output", metavar="OUT", help="the module with passes")
@@ -65,7 +65,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
-    check_estimator_arguments(arguments)
+    check_pricing_arguments(arguments)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     check_form(arguments.output)
     alone = compile_alone(

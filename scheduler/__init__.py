@@ -12,7 +12,7 @@ from hlo_passes.scheduler.checker.schedule_checker import (
     check_schedule,
 )
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.estimators.profile import Profile, profile_of, read_profile
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import read_costs
@@ -44,7 +44,6 @@ __all__ = [
     "EstimateReport",
     "EstimateRow",
     "Estimator",
-    "EstimatorSettings",
     "EstimatorStack",
     "IllegalScheduleError",
     "LatencyHidingScheduler",

@@ -10,18 +10,17 @@ loops, branches, called computations; not the bodies of fusions and reductions.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hlo_passes.analysis.call_graph import scheduled_computations
-from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
-from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.estimators.choice import estimator_for
 from hlo_passes.scheduler.latency.estimate import Estimate
-from hlo_passes.scheduler.latency.options import LatencyOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,52 +78,21 @@ class EstimateReport:
 
 
 def estimate(
-    module: Module,
-    *,
-    target: str = "h100_sxm",
-    topology: str | Topology = "",
-    estimator: str | Estimator = "",
-    options: LatencyOptions | None = None,
-    costs: str = "",
-    profile: str = "",
-    extended: bool = False,
-    always: bool = False,
-    xla: str = "",
-    devices: int | None = None,
+    module: Module, on: Pricing | None = None, **priced_on: Any
 ) -> EstimateReport:
     """Price a module.
 
     Args:
         module: any HLO module, scheduled or not.
-        target: name of a GPU, or a description file.
-        topology: `PxHxG`; if empty, one host with the module's devices.
-        estimator: names joined by '+', or an estimator object.
-        options: of the analytical model.
-        costs: file of the table estimator.
-        profile: file of the profile estimator.
-        extended: give a price where XLA's model gives up.
-        always: price modules that XLA leaves to the coarse estimator.
-        xla: the release of XLA to follow, as '0.12'; '': what the module says, else the
-            jaxlib installed.
-        devices: instead of the number that the module asks for.
+        on: the machine and the source of costs.
+        priced_on: fields of `Pricing`, instead of those of `on`.
 
     Raises UsageError for unknown names and values out of range.
     """
-    release = release_asked_for(module, xla)
-    settings = EstimatorSettings(
-        target=target,
-        options=options or LatencyOptions(),
-        costs=costs,
-        profile=profile,
-        extended=extended,
-        always=always,
-        release=release,
-    )
-    model, machine = estimator_for(
-        module, estimator, settings, topology=topology, devices=devices
-    )
+    on = replace(on or Pricing(), **priced_on)
+    model, machine = estimator_for(module, on)
     rows = tuple(_rows(module, model))
-    return EstimateReport(target, machine.to_text(), model.name, rows)
+    return EstimateReport(on.target, machine.to_text(), model.name, rows)
 
 
 _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.commands import add_estimator_arguments
+from hlo_passes.scheduler.command_arguments import add_pricing_arguments
 from hlo_passes.scheduler.schedule_moves import (
     SAME_US,
     TAKES_NO_TIME,
@@ -102,7 +102,7 @@ class _View:
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Add the arguments that say what instructions cost."""
-        add_estimator_arguments(parser)
+        add_pricing_arguments(parser)
         add_rules_arguments(parser)
         parser.add_argument(
             "--rows", type=int, default=_DEFAULT_ROWS, help="moves to list"

@@ -19,7 +19,7 @@ NAMES = {
     "hlo_passes": """
         parse parse_shape verify
         Module Computation Instruction Shape Layout array_shape tuple_shape
-        Pass ComputationPass PassContext Report Pipeline PipelineResult
+        Pass ComputationPass PassContext Pricing Report Pipeline PipelineResult
         HloError ParseError UsageError PipelineSpecError VerificationError
         UnsupportedHloError PassError
     """,

@@ -4,33 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 
-from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.xla_option import add_xla_argument, asked_release
+from hlo_passes.cli.command import Command
+from hlo_passes.cli.pricing import (
+    add_machine_arguments,
+    check_machine_arguments,
+    pricing_of,
+)
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.exit_codes import ExitCode
-from hlo_passes.files import check_outputs, read_module, require_file, write_texts
+from hlo_passes.files import check_outputs, read_module, write_texts
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline, PipelineResult
 from hlo_passes.progress import show_progress, tell
 
-_TOPOLOGY = re.compile(r"[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*")
-
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="HLO; '-' for stdin")
     parser.add_argument("-o", "--output", metavar="OUT", help="default: stdout")
     parser.add_argument("--passes", required=True, metavar="PIPELINE")
-    parser.add_argument("--target", default="h100_sxm", help="GPU description")
-    parser.add_argument("--topology", default="", metavar="PxHxG")
-    parser.add_argument(
-        "--devices", type=positive, help="number of devices, instead of the module's"
-    )
-    parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
-    add_xla_argument(parser)
+    add_machine_arguments(parser)
     parser.add_argument(
         "--report", metavar="FILE", help="write what each pass did, as JSON"
     )
@@ -64,18 +59,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     check_outputs(arguments.output, arguments.report or "")
     check_form(arguments.output)
-    if arguments.costs:
-        require_file(arguments.costs)
-    if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
-        raise UsageError(
-            f"--topology={arguments.topology} is not of the form PxHxG", code="U202"
-        )
+    check_machine_arguments(arguments)
     context = PassContext(
-        target=arguments.target,
-        topology=arguments.topology,
-        costs=arguments.costs,
-        devices=arguments.devices,
-        release=asked_release(arguments),
+        pricing_of(arguments),
         xla_quirks=not arguments.no_xla_quirks,
         explain=arguments.explain.removeprefix("%"),
         progress=show_progress,

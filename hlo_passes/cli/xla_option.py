@@ -5,9 +5,8 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.passes.spec import warn_of_old_name
-from hlo_passes.xla_release import RELEASE_NAMES, XlaRelease
+from hlo_passes.xla_release import RELEASE_NAMES
 
 _NAME = "--xla"
 _OLD_NAME = "--xla-version"
@@ -20,11 +19,6 @@ def add_xla_argument(parser: argparse.ArgumentParser) -> None:
         help=f"the release of XLA to follow: {', '.join(RELEASE_NAMES)}, or a version "
         "after one of them; default: what the module says, else the jaxlib installed",
     )  # fmt: skip
-
-
-def asked_release(arguments: argparse.Namespace) -> XlaRelease | None:
-    """What `--xla` names, None where it is not given. Raises UsageError U207."""
-    return release_asked_for(None, arguments.xla) if arguments.xla else None
 
 
 class _Release(argparse.Action):

@@ -19,12 +19,14 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
-from hlo_passes.analysis.followed_release import followed_release
+from hlo_passes.analysis.followed_release import followed_release, release_asked_for
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from hlo_passes.xla_release import XlaRelease
+from hlo_passes.pricing import Pricing
+from hlo_passes.xla_release import XlaRelease, xla_release
 
 #: More remarks of one pass than this are counted, not kept.
 MAXIMUM_REMARKS = 1000
@@ -64,18 +66,13 @@ class Report:
         self.explanations.append(text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class PassContext:
     """What all passes of a pipeline share.
 
     Attributes:
-        target: name or file of the GPU description.
-        topology: partitions x hosts per partition x GPUs per host.
-        costs: file of measured costs, '' for none.
-        devices: in place of the number that the module asks for, where no topology is
-            given.
-        release: the release of XLA that all passes follow; None: what the module says,
-            else the jaxlib installed (`analysis.followed_release`).
+        pricing: the machine and the source of costs; its fields may be given one by
+            one, as in `PassContext(target="b200")`.
         xla_quirks: do what XLA does where that is surprising (passes.md section 13);
             off, the safe thing is done instead.
         explain: an instruction whose place passes shall explain (`Report.explain`),
@@ -83,14 +80,44 @@ class PassContext:
         progress: takes one line now and then from what takes more than a second.
     """
 
-    target: str = "h100_sxm"
-    topology: str = ""
-    costs: str = ""
-    devices: int | None = None
-    release: XlaRelease | None = None
-    xla_quirks: bool = True
-    explain: str = ""
-    progress: Callable[[str], None] | None = None
+    pricing: Pricing
+    xla_quirks: bool
+    explain: str
+    progress: Callable[[str], None] | None
+
+    def __init__(
+        self,
+        pricing: Pricing | None = None,
+        *,
+        release: XlaRelease | None = None,
+        xla_quirks: bool = True,
+        explain: str = "",
+        progress: Callable[[str], None] | None = None,
+        **priced_on: Any,
+    ) -> None:
+        """`priced_on` are fields of `Pricing`, instead of those of `pricing`.
+
+        Raises UsageError U207 for `xla` where it names no release.
+        """
+        if release is not None:
+            priced_on["xla"] = release.name
+        on = dataclasses.replace(pricing or Pricing(), **priced_on)
+        if on.xla:
+            release_asked_for(None, on.xla)
+        assign = partial(object.__setattr__, self)
+        assign("pricing", on)
+        assign("xla_quirks", xla_quirks)
+        assign("explain", explain)
+        assign("progress", progress)
+
+    @property
+    def release(self) -> XlaRelease | None:
+        """The release of XLA that all passes follow.
+
+        None: what the module says, else the jaxlib installed
+        (`analysis.followed_release`).
+        """
+        return xla_release(self.pricing.xla) if self.pricing.xla else None
 
     def release_for(self, module: Module, xla: str = "") -> XlaRelease:
         """The release of XLA that a pass follows.

@@ -13,12 +13,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hlo_passes.cli.command import Command, positive
-from hlo_passes.cli.xla_option import add_xla_argument, asked_release
+from hlo_passes.cli.pricing import (
+    add_machine_arguments,
+    check_machine_arguments,
+    pricing_of,
+)
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import (
     check_outputs,
     read_module,
-    require_file,
     write_text,
 )
 from hlo_passes.module_form import check_form, module_contents
@@ -47,13 +50,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="OUT", help="default: stdout")
     parser.add_argument("--seed", type=int, default=0, help="of made-up inputs")
-    parser.add_argument("--target", default="h100_sxm", help="GPU description")
-    parser.add_argument("--topology", default="", metavar="PxHxG")
-    parser.add_argument(
-        "--devices", type=positive, help="in place of the module's count"
-    )
-    parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
-    add_xla_argument(parser)
+    add_machine_arguments(parser)
     parser.add_argument(
         "--timeout-seconds", type=positive, default=_TIMEOUT_SECONDS,
         help="for one run of two modules, or of the script",
@@ -71,15 +68,9 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         check_outputs(arguments.output)
     check_form(arguments.output)
-    if arguments.costs:
-        require_file(arguments.costs)
-    context = PassContext(
-        target=arguments.target,
-        topology=arguments.topology,
-        costs=arguments.costs,
-        devices=arguments.devices,
-        release=asked_release(arguments),
-    )
+    check_machine_arguments(arguments)
+    context = PassContext(pricing_of(arguments))
+    pipeline = Pipeline.parse(arguments.passes, context)
     module = read_module(arguments.input)
     pipeline = Pipeline.parse(arguments.passes, context)
     # The parts of the pipeline follow the release that the whole of it follows.

@@ -34,9 +34,11 @@ from hlo_passes.runtime.installation.for_gpu import require_for_gpu
 from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFilter
 from hlo_passes.runtime.installation.report import ModuleReport
 from hlo_passes.runtime.many_hosts import Agreement
+from hlo_passes.scheduler.estimators.profile import read_profile
 from hlo_passes.scheduler.estimators.table import read_costs
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.options import LatencyOptions
 
 STAGES: Final = ("pre-scheduler", "post-scheduler")
 ON_ERROR: Final = ("fail", "pass-through")
@@ -416,18 +418,21 @@ def prepare(
     )
 
 
-#: What reads a field of the context, for its errors' sake.
+#: What reads a field of `Pricing`, for its errors' sake.
 _READERS: Final[dict[str, Callable[[str], object]]] = {
     "target": target,
     "topology": Topology.parse,
     "costs": read_costs,
+    "profile": read_profile,
+    "options": LatencyOptions.parse,
 }
 
 
 def _require_resolved(context: PassContext) -> None:
     """Refuse now what the passes would fail on in the middle of a compilation."""
     for name, read in _READERS.items():
-        if value := getattr(context, name):
+        value = getattr(context.pricing, name)
+        if value and isinstance(value, str):
             try:
                 read(value)
             except HloError as problem:

@@ -1,14 +1,20 @@
-"""From names to estimators: `--estimator=sol`, `--estimator=profile+sol`."""
+"""From a `Pricing` to its estimators: `--estimator=sol`, `--estimator=profile+sol`.
+
+A new estimator is a row of `_ESTIMATORS`. One that reads a file also has a field in
+`hlo_passes.pricing.Pricing` and a flag in `command_arguments.py`, both named as in
+`reads`; every command, `simulate`, `estimate`, sweeps and passes then have it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Final, cast
 
-from hlo_passes.analysis.followed_release import followed_release
+from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,
@@ -19,122 +25,107 @@ from hlo_passes.scheduler.estimators.ring import RingEstimator
 from hlo_passes.scheduler.estimators.sol import SolEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import read_costs
-from hlo_passes.scheduler.hardware.target import DEFAULT_TARGET, target
-from hlo_passes.scheduler.hardware.topology import Topology, topology_for
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.topology import Topology, machine_named, machine_of
 from hlo_passes.scheduler.latency.collective_time import (
     CollectiveModel,
-    CollectiveTimes,
-    GemmTimes,
 )
-from hlo_passes.scheduler.latency.options import LatencyOptions
-from hlo_passes.xla_release import XlaRelease
+from hlo_passes.scheduler.latency.options import latency_options
+from hlo_passes.scheduler.latency.perf_tables import (
+    read_collective_table,
+    read_matmul_table,
+)
 
 DEFAULT_ESTIMATOR: Final = "sol"
 
 
-@dataclass(frozen=True, slots=True)
-class EstimatorSettings:
-    """What the estimators need to be made.
-
-    Attributes:
-        target: name or file of the GPU.
-        topology: of the machine, None where it does not matter.
-        options: of the analytical model.
-        costs: file of the table estimator.
-        profile: file of the profile estimator.
-        extended: answer where XLA's model gives up.
-        always: price modules that XLA leaves to the coarse estimator.
-        release: of XLA, as of `CollectiveModel`.
-        collective_table: measured collectives in place of the built-in table.
-        matmul_table: measured GEMMs in place of the built-in table.
-    """
-
-    target: str = DEFAULT_TARGET
-    topology: Topology | None = None
-    options: LatencyOptions = field(default_factory=LatencyOptions)
-    costs: str = ""
-    profile: str = ""
-    extended: bool = False
-    always: bool = False
-    release: XlaRelease = field(default_factory=followed_release)
-    collective_table: CollectiveTimes | None = None
-    matmul_table: GemmTimes | None = None
+def _sol(on: Pricing) -> Estimator:
+    return SolEstimator(collective_model(on), always=on.always)
 
 
-def _sol(settings: EstimatorSettings) -> Estimator:
-    return SolEstimator(collective_model(settings), always=settings.always)
-
-
-def collective_model(settings: EstimatorSettings) -> CollectiveModel:
-    """The analytical model of collectives and GEMMs that the settings describe."""
+def collective_model(on: Pricing) -> CollectiveModel:
+    """The analytical model of collectives and GEMMs that a pricing describes."""
+    part = target(on.target)
+    collectives, matmuls = on.collective_perf_table, on.matmul_perf_table
     return CollectiveModel(
-        target(settings.target),
-        settings.options,
-        settings.topology,
-        settings.release,
-        settings.extended,
-        collective_table=settings.collective_table,
-        matmul_table=settings.matmul_table,
+        part,
+        latency_options(on),
+        machine_named(on),
+        release_asked_for(None, on.xla),
+        on.extended,
+        collective_table=read_collective_table(collectives, part)
+        if collectives
+        else None,
+        matmul_table=read_matmul_table(matmuls, part) if matmuls else None,
     )
 
 
-def _profile(settings: EstimatorSettings) -> Estimator:
-    if not settings.profile:
+def _profile(on: Pricing) -> Estimator:
+    if not on.profile:
         raise UsageError(
             "the estimator profile needs a profile",
             code="U208",
             hint="--profile=FILE",
         )
-    return ProfileEstimator(read_profile(settings.profile))
+    return ProfileEstimator(read_profile(on.profile))
 
 
-def _table(settings: EstimatorSettings) -> Estimator:
-    if not settings.costs:
+def _table(on: Pricing) -> Estimator:
+    if not on.costs:
         raise UsageError(
             "the estimator table needs costs", code="U208", hint="--costs=costs.json"
         )
-    return read_costs(settings.costs)
+    return read_costs(on.costs)
 
 
-_MAKERS: Final[dict[str, Callable[[EstimatorSettings], Estimator]]] = {
-    "approximate": lambda _: ApproximateEstimator(),
-    "gpu-approximate": lambda _: GpuApproximateEstimator(),
-    "ring": lambda settings: RingEstimator(target(settings.target)),
-    "sol": _sol,
-    "profile": _profile,
-    "table": _table,
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """How an estimator is made, and the field of `Pricing` that names its file."""
+
+    make: Callable[[Pricing], Estimator]
+    reads: str = ""
+
+
+_ESTIMATORS: Final[dict[str, _Row]] = {
+    "approximate": _Row(lambda _: ApproximateEstimator()),
+    "gpu-approximate": _Row(lambda _: GpuApproximateEstimator()),
+    "ring": _Row(lambda on: RingEstimator(target(on.target))),
+    "sol": _Row(_sol),
+    "profile": _Row(_profile, reads="profile"),
+    "table": _Row(_table, reads="costs"),
 }
-ESTIMATOR_NAMES: Final = tuple(_MAKERS)
-#: Option that names a file -> the estimator that reads it.
-_READERS: Final = {"costs": "table", "profile": "profile"}
+ESTIMATOR_NAMES: Final = tuple(_ESTIMATORS)
+#: Field that names a file -> the estimator that reads it. Where files are given and no
+#: estimator is named, the first one's reader answers.
+_READERS: Final[Mapping[str, str]] = {
+    row.reads: name for name, row in reversed(_ESTIMATORS.items()) if row.reads
+}
 
 
-def estimator_names(
-    names: str, *, costs: str = "", profile: str = ""
-) -> tuple[str, ...]:
-    """The list that `names` spells: one name or several joined by '+'.
+def estimator_names(on: Pricing) -> tuple[str, ...]:
+    """The list that `on.estimator` spells: one name or several joined by '+'.
 
-    A profile leaves gaps, so `sol` (as in XLA) stands behind one that ends the list. An
+    A profile leaves gaps, so `sol` (as in XLA) follows one that ends the list. An
     empty text is `table` where costs are given, else `profile` where a profile is, else
     `sol`.
 
     Raises UsageError U209, and U219 for a file that no estimator of the list reads.
     """
+    given = {name: file for name in _READERS if (file := getattr(on, name))}
+    names = on.estimator if isinstance(on.estimator, str) else on.estimator.name
     if not names:
-        names = "profile" if profile else DEFAULT_ESTIMATOR
-        names = "table" if costs else names
+        names = next((_READERS[field] for field in given), DEFAULT_ESTIMATOR)
     wanted = [part.strip() for part in names.split("+")]
     for name in wanted:
-        if name not in _MAKERS:
+        if name not in _ESTIMATORS:
             raise UsageError(
                 f"there is no estimator {name}",
                 code="U209",
-                hint=nearest(name, _MAKERS) or f"one of {', '.join(_MAKERS)}",
+                hint=nearest(name, _ESTIMATORS) or f"one of {', '.join(_ESTIMATORS)}",
             )
-    given = {"costs": costs, "profile": profile}
-    for option, reader in _READERS.items():
-        if given[option] and reader not in wanted:
-            raise _unread(option, given[option], names)
+    for field, file in given.items():
+        if _READERS[field] not in wanted:
+            raise _unread(field, file, names)
     if wanted[-1] == "profile":
         wanted.append(DEFAULT_ESTIMATOR)
     return tuple(wanted)
@@ -152,42 +143,55 @@ def _unread(option: str, file: str, names: str) -> UsageError:
     )
 
 
-def make_estimator(
-    names: str, settings: EstimatorSettings | None = None
-) -> EstimatorStack:
-    """The stack that `names` spells, as `estimator_names` reads them.
+def make_estimator(names: str = "", on: Pricing | None = None) -> EstimatorStack:
+    """The stack that `names` spells, or `on.estimator` where there are none.
 
-    Raises UsageError U208, U209, U219 and those of the files.
+    Raises UsageError U207, U208, U209, U219 and those of the files.
     """
-    settings = settings or EstimatorSettings()
-    wanted = estimator_names(names, costs=settings.costs, profile=settings.profile)
-    return EstimatorStack(tuple(_MAKERS[name](settings) for name in wanted))
+    on = on or Pricing()
+    if names:
+        on = replace(on, estimator=names)
+    return EstimatorStack(
+        tuple(_ESTIMATORS[name].make(on) for name in estimator_names(on))
+    )
 
 
-def estimator_for(
-    module: Module,
-    estimator: str | Estimator,
-    settings: EstimatorSettings,
-    *,
-    topology: str | Topology = "",
-    devices: int | None = None,
-) -> tuple[Estimator, Topology]:
+def settled(module: Module, on: Pricing) -> Pricing:
+    """A pricing whose machine and release are those of a module, if `on` names none.
+
+    Raises UsageError U202, U207, U218.
+    """
+    release = release_asked_for(module, on.xla)
+    return replace(on, topology=machine_of(module, on), xla=release.name)
+
+
+def estimator_for(module: Module, on: Pricing) -> tuple[Estimator, Topology]:
     """The estimator that prices a module, and the machine it prices it for.
 
-    Args:
-        module: to price.
-        estimator: names joined by '+', or an estimator made elsewhere.
-        settings: of estimators made here; their topology is the one found.
-        topology: `PxHxG` or the machine; one host with the module's devices when empty.
-        devices: in place of the number the module asks for.
-
-    Raises UsageError as `make_estimator` and `topology_for` do.
+    Raises UsageError as `make_estimator` and `machine_of` do.
     """
-    machine = topology_for(module, topology, devices)
-    if isinstance(estimator, str):
-        estimator = make_estimator(estimator, replace(settings, topology=machine))
-    elif settings.costs or settings.profile:
-        option = "costs" if settings.costs else "profile"
-        file = settings.costs or settings.profile
-        raise _unread(option, file, estimator.name)
-    return estimator, machine
+    machine = machine_of(module, on)
+    if isinstance(on.estimator, str):
+        return make_estimator(on=settled(module, on)), machine
+    for field in _READERS:
+        if file := getattr(on, field):
+            raise _unread(field, file, on.estimator.name)
+    return cast(Estimator, on.estimator), machine
+
+
+def priced_by(on: Pricing, own: Pricing) -> Pricing:
+    """`on` with the estimator and the files of `own` in place of its own.
+
+    Where `own` has any of them, files of `on` that its estimators do not read are left
+    out; where it has none, `on` stays as it is.
+
+    Raises UsageError as `estimator_names` does.
+    """
+    if not own.estimator and not any(getattr(own, field) for field in _READERS):
+        return on
+    wanted = estimator_names(own)
+    files = {
+        field: getattr(own, field) or (getattr(on, field) if reader in wanted else "")
+        for field, reader in _READERS.items()
+    }
+    return replace(on, estimator=own.estimator, **files)

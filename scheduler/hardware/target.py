@@ -24,6 +24,7 @@ from typing import Final
 
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.files import read_text
+from hlo_passes.pricing import DEFAULT_TARGET
 from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     integer,
@@ -34,7 +35,6 @@ from hlo_passes.scheduler.hardware.text_proto import (
     submessages,
 )
 
-DEFAULT_TARGET: Final = "h100_sxm"
 _SUFFIX: Final = ".txtpb"
 
 NETWORK_COMMENT: Final = "# latency-options:"

@@ -26,6 +26,7 @@ from hlo_passes.ir.replica_groups import (
     parse_replica_groups,
     parse_source_target_pairs,
 )
+from hlo_passes.pricing import Pricing
 
 _FORM: Final = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})")
 _ID_ATTRIBUTES: Final = ("replica_groups", "source_target_pairs")
@@ -130,6 +131,25 @@ def topology_for(
             hint=f"--topology=1x1x{needed}, or --devices if the module says too many",
         )
     return topology
+
+
+def machine_of(module: Module, on: Pricing) -> Topology:
+    """The machine that a module is priced for. Raises UsageError U202, U218."""
+    return topology_for(module, machine_named(on) or "", on.devices)
+
+
+def machine_named(on: Pricing) -> Topology | None:
+    """The machine that a user named, whatever the module; None where nobody did.
+
+    Raises UsageError U202 for a text that is not a topology.
+    """
+    wanted = on.topology
+    if isinstance(wanted, str):
+        return Topology.parse(wanted) if wanted else None
+    if not isinstance(wanted, Topology):
+        msg = f"topology is a text or a Topology, not {type(wanted).__name__}"
+        raise TypeError(msg)
+    return wanted
 
 
 def topology_of_devices(devices: Sequence[Any]) -> Topology:

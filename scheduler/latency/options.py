@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from hlo_passes.errors import UsageError, nearest
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.latency.durations import ticks_of_us
@@ -75,6 +76,17 @@ class LatencyOptions:
         """`key=value,...` of what is set."""
         values = ((name, getattr(self, name)) for name in OPTION_NAMES)
         return ",".join(f"{n}={v:g}" for n, v in values if v is not None)
+
+
+def latency_options(on: Pricing) -> LatencyOptions:
+    """The options that a user set. Raises UsageError U203, U204."""
+    given = on.options or ""
+    if isinstance(given, str):
+        return LatencyOptions.parse(given)
+    if not isinstance(given, LatencyOptions):
+        msg = f"options are a text or LatencyOptions, not {type(given).__name__}"
+        raise TypeError(msg)
+    return given
 
 
 def _range(name: str) -> str:

@@ -14,18 +14,17 @@ from typing import Any, ClassVar, Final
 
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import (
-    EstimatorSettings,
+    estimator_for,
     estimator_names,
-    make_estimator,
+    priced_by,
 )
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.hardware.target import target
-from hlo_passes.scheduler.hardware.topology import topology_for
-from hlo_passes.scheduler.latency.options import LatencyOptions
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.report import fill_report
 from hlo_passes.scheduler.latency_hiding.rule import Rule
@@ -53,8 +52,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     Attributes:
         estimator: approximate, gpu-approximate, sol, ring, profile, table; several
             joined by '+'. None: table where costs are given, profile where a profile
-            is, else sol, as in XLA. Costs and a profile that none of them reads are
-            refused.
+            is, else what the pipeline was given, else sol, as in XLA. Costs and a
+            profile that none of them reads are refused.
         costs: file of costs by name; none: what the pipeline was given. What it leaves
             out costs 0; sends and recvs it leaves out have XLA's coarse latency.
         profile: file of measured costs.
@@ -89,7 +88,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     def __post_init__(self) -> None:
         """Refuse what is out of range (U013), and files that nothing reads (U219)."""
         SchedulerSettings.__post_init__(self)
-        estimator_names(self.estimator, costs=self.costs, profile=self.profile)
+        estimator_names(self._own_costs())
         if self.memory_limit_slop_factor < 0:
             raise ValueError("memory-limit-slop-factor is a percentage, 0 or more")
         if self.device_memory_bytes is not None and self.device_memory_bytes < 0:
@@ -129,7 +128,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         if self.memory_limit_bytes is None:
             memory_bytes = self.device_memory_bytes
             if memory_bytes is None:
-                memory_bytes = target(self.target or context.target).memory_bytes
+                memory_bytes = target(self.pricing(context).target).memory_bytes
             values["memory_limit_bytes"] = scheduler_memory_limit_bytes(
                 module,
                 memory_bytes,
@@ -137,26 +136,30 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             )
         return SchedulerSettings(**values)
 
+    def pricing(self, context: PassContext) -> Pricing:
+        """What the pass prices on: its own options, else what the pipeline was given.
+
+        The pipeline's costs are for the passes that do not name their estimator.
+        """
+        on = priced_by(context.pricing, self._own_costs())
+        return dataclasses.replace(
+            on,
+            target=self.target or on.target,
+            topology=self.topology or on.topology,
+            options=self.latency_options or on.options,
+            xla=self.xla or on.xla,
+        )
+
+    def _own_costs(self) -> Pricing:
+        return Pricing(estimator=self.estimator, costs=self.costs, profile=self.profile)
+
     def make_estimator(self, module: Module, context: PassContext) -> EstimatorStack:
         """The estimator that the options ask for."""
-        topology = self.topology or context.topology
-        # The pipeline's costs are for the passes that do not say what they price with.
-        names = self.estimator or ("profile" if self.profile else "")
-        is_table = not names or "table" in estimator_names(names)
-        costs = self.costs or (context.costs if is_table else "")
-        stack = make_estimator(
-            names,
-            EstimatorSettings(
-                target=self.target or context.target,
-                topology=topology_for(module, topology, context.devices),
-                options=LatencyOptions.parse(self.latency_options),
-                costs=costs,
-                profile=self.profile,
-                release=context.release_for(module, self.xla),
-            ),
-        )
+        estimator, _ = estimator_for(module, self.pricing(context))
+        if not isinstance(estimator, EstimatorStack):
+            estimator = EstimatorStack((estimator,))
         return as_scheduled_by_xla(
-            stack, costly_collectives=self.enable_approx_costly_collectives
+            estimator, costly_collectives=self.enable_approx_costly_collectives
         )
 
 

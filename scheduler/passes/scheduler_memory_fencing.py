@@ -103,7 +103,7 @@ class SchedulerMemoryFencing(Pass):
         if limit is None:
             limit = scheduler_memory_limit_bytes(
                 module,
-                target(context.target).memory_bytes,
+                target(context.pricing.target).memory_bytes,
                 slop_percent=self.memory_limit_slop_factor,
             )
         return min(wanted or limit // _PART_OF_LIMIT, limit)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import argparse
 
-from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.commands import settings_of
-from hlo_passes.scheduler.estimators.choice import make_estimator
-from hlo_passes.scheduler.hardware.topology import topology_for
+from hlo_passes.scheduler.command_arguments import checked_pricing
 from hlo_passes.scheduler.simulation.rules import Rules
-from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.timeline import Timeline
 
 
@@ -44,7 +41,6 @@ def rules_of(arguments: argparse.Namespace, module: Module) -> Rules:
         arguments.share_links,
         arguments.xla_statistic,
         dict(_probabilities(text, module) for text in arguments.branches),
-        release_asked_for(module, arguments.xla),
     )
 
 
@@ -75,11 +71,5 @@ def _probabilities(text: str, module: Module) -> tuple[str, tuple[float, ...]]:
 
 def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timeline:
     """The timeline that a command line asks for."""
-    settings = settings_of(arguments, module)
-    return simulate_with(
-        module,
-        settings.target,
-        settings.topology or topology_for(module),
-        make_estimator(arguments.estimator, settings),
-        rules_of(arguments, module),
-    )
+    on = checked_pricing(arguments)
+    return simulate_on(module, on, rules_of(arguments, module))

@@ -19,9 +19,9 @@ from hlo_passes.cli.command import Command, positive
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
-from hlo_passes.scheduler.commands import (
-    add_estimator_arguments,
-    check_estimator_arguments,
+from hlo_passes.scheduler.command_arguments import (
+    add_pricing_arguments,
+    check_pricing_arguments,
 )
 from hlo_passes.scheduler.page.comparison import compare_command
 from hlo_passes.scheduler.schedule_moves import Simulated
@@ -44,7 +44,7 @@ _NARROWEST: Final = 60
 
 def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="scheduled HLO; '-' for stdin")
-    add_estimator_arguments(parser)
+    add_pricing_arguments(parser)
     add_rules_arguments(parser)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
@@ -71,7 +71,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     check_sweep_arguments(arguments)
-    check_estimator_arguments(arguments)
+    check_pricing_arguments(arguments)
     shown = (arguments.trace, arguments.html, arguments.plot)
     check_outputs(None, *(path or "" for path in shown))
     with garbage_collection_paused():

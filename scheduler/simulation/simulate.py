@@ -2,6 +2,7 @@
 
     timeline = simulate(module, target="h100_sxm", topology="1x2x8")
     timeline = simulate(module, costs="costs.json.gz", streams=2)
+    timeline = simulate(module, Pricing(costs="costs.json.gz"), streams=2)
 
 The order of the text is the schedule.
 """
@@ -9,16 +10,17 @@ The order of the text is the schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings, estimator_for
+from hlo_passes.scheduler.estimators.choice import estimator_for
 from hlo_passes.scheduler.hardware.topology import Topology
-from hlo_passes.scheduler.latency.options import LatencyOptions
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
 from hlo_passes.scheduler.simulation.engine import Engine, Run
@@ -42,61 +44,36 @@ from hlo_passes.scheduler.simulation.timeline_data import (
 
 def simulate(
     module: Module,
+    on: Pricing | None = None,
     *,
-    target: str = "h100_sxm",
-    topology: str | Topology = "",
-    estimator: str | Estimator = "",
-    options: LatencyOptions | None = None,
-    costs: str = "",
-    profile: str = "",
     streams: int | None = None,
     share_links: bool = False,
     xla_statistic: bool = False,
     branch_probabilities: Mapping[str, tuple[float, ...]] | None = None,
-    extended: bool = False,
-    always: bool = False,
-    xla: str = "",
-    devices: int | None = None,
+    **priced_on: Any,
 ) -> Timeline:
     """Simulate one step of a scheduled module.
 
     Args:
         module: its text order is the schedule.
-        target: name of a GPU or a description file.
-        topology: `PxHxG`; if empty, one host with the module's devices.
-        estimator: names joined by '+', or an estimator object.
-        options: of the analytical model.
-        costs: file of the table estimator.
-        profile: file of the profile estimator.
+        on: the machine and the source of costs.
         streams: see `Rules`, also for the next three.
         share_links: see `Rules`.
         xla_statistic: see `Rules`.
         branch_probabilities: see `Rules`.
-        extended: give a price where XLA's model gives up.
-        always: price modules that XLA leaves to the coarse estimator.
-        xla: the release of XLA to follow, as '0.12'; '': what the module says, else the
-            jaxlib installed.
-        devices: instead of the number that the module asks for.
+        priced_on: fields of `Pricing`, instead of those of `on`.
 
     Raises UsageError for unknown names and values out of range.
     """
-    release = release_asked_for(module, xla)
-    rules = Rules(
-        streams, share_links, xla_statistic, branch_probabilities or {}, release
-    )
-    settings = EstimatorSettings(
-        target=target,
-        options=options or LatencyOptions(),
-        costs=costs,
-        profile=profile,
-        extended=extended,
-        always=always,
-        release=release,
-    )
-    model, machine = estimator_for(
-        module, estimator, settings, topology=topology, devices=devices
-    )
-    return simulate_with(module, target, machine, model, rules)
+    rules = Rules(streams, share_links, xla_statistic, branch_probabilities or {})
+    return simulate_on(module, replace(on or Pricing(), **priced_on), rules)
+
+
+def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
+    """Simulate by rules that are one value, with the release that `on` names."""
+    estimator, machine = estimator_for(module, on)
+    rules = replace(rules, release=release_asked_for(module, on.xla))
+    return simulate_with(module, on.target, machine, estimator, rules)
 
 
 def simulate_with(

@@ -16,8 +16,10 @@ from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import write_bytes
 from hlo_passes.ir.module import Module
 from hlo_passes.progress import with_progress
+from hlo_passes.scheduler.command_arguments import checked_pricing
 from hlo_passes.scheduler.plots import plot_format
-from hlo_passes.scheduler.simulation.arguments import simulate_arguments
+from hlo_passes.scheduler.simulation.arguments import rules_of
+from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.sweep.options import count_of, parse_sweep
 from hlo_passes.scheduler.sweep.plot import plot_sweep
 from hlo_passes.scheduler.sweep.report import SweepReport
@@ -79,9 +81,10 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     drawn = plot_format(arguments.plot) if arguments.plot else ""
     swept = parse_sweep(arguments.sweep, arguments.passes)
     filename = module.source.filename if module.source else arguments.input
-    sweep = Sweep(module.to_text(), filename, arguments.passes, swept, arguments)
+    on, rules = checked_pricing(arguments), rules_of(arguments, module)
+    sweep = Sweep(module.to_text(), filename, arguments.passes, swept, on, rules)
     sweep.check()
-    given = simulate_arguments(arguments, module).times if module.is_scheduled else None
+    given = simulate_on(module, on, rules).times if module.is_scheduled else None
     rows = run_sweep(sweep, processes=arguments.processes)
     report = SweepReport(
         swept,

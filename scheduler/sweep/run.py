@@ -6,19 +6,19 @@ again, so that a result does not depend on what ran before in the process.
 
 from __future__ import annotations
 
-import argparse
 import os
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from typing import Any, Final
 
-from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
-from hlo_passes.scheduler.simulation.arguments import simulate_arguments
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.sweep.options import (
     Choice,
@@ -59,13 +59,17 @@ class SweepRow:
 
 @dataclass(frozen=True, slots=True)
 class Sweep:
-    """What to run: a module's text, a pipeline, what varies, and how to simulate."""
+    """What to run: a module's text, a pipeline, what varies, and how to simulate.
+
+    Passes and simulation use one pricing.
+    """
 
     text: str
     filename: str
     pipeline: str
     swept: tuple[SweptOption, ...]
-    arguments: argparse.Namespace
+    on: Pricing
+    rules: Rules
 
     def check(self) -> None:
         """Refuse values that no pass accepts, before anything runs.
@@ -73,50 +77,39 @@ class Sweep:
         Raises PipelineSpecError U013; UsageError U220 for a number of streams.
         """
         for choice in combinations(self.swept):
-            Pipeline.parse(
-                pipeline_of(self.pipeline, self.swept, choice), self._context()
-            )
-            self._arguments(choice)
+            pipeline = pipeline_of(self.pipeline, self.swept, choice)
+            Pipeline.parse(pipeline, PassContext(self.on))
+            self._streams(choice)
 
     def run(self, choice: Choice) -> SweepRow:
         """Run one combination."""
         pipeline = pipeline_of(self.pipeline, self.swept, choice)
         module = parse(self.text, filename=self.filename)
         try:
-            built = Pipeline.parse(pipeline, self._context())
-            arguments = self._arguments(choice)
+            built = Pipeline.parse(pipeline, PassContext(self.on))
             # The simulation follows the release that the passes follow.
-            arguments.xla = str(built.settled(module).release or arguments.xla)
+            on = built.settled(module).pricing
             built.run(module)
-            times = simulate_arguments(arguments, module).times
+            rules = replace(self.rules, streams=self._streams(choice))
+            times = simulate_on(module, on, rules).times
         except HloError as problem:
             first = problem.render().splitlines()[0]
             return SweepRow(choice, pipeline, None, first)
         return SweepRow(choice, pipeline, times)
 
-    def _context(self) -> PassContext:
-        xla = self.arguments.xla
-        return PassContext(
-            target=self.arguments.target,
-            topology=self.arguments.topology,
-            costs=self.arguments.costs,
-            release=release_asked_for(None, xla) if xla else None,
-        )
-
-    def _arguments(self, choice: Choice) -> argparse.Namespace:
-        """The simulator's arguments with the values of the choice."""
-        arguments = argparse.Namespace(**vars(self.arguments))
+    def _streams(self, choice: Choice) -> int | None:
+        """Communication streams: as the choice says, else as the rules do."""
         streams = simulator_options(self.swept, choice).get("streams")
-        if streams is not None:
-            if not (streams.isdecimal() and len(streams) <= _MOST_DIGITS):
-                raise UsageError(
-                    f"--sweep: simulate.streams={streams[:_MOST_SHOWN]} is not a "
-                    "number of streams",
-                    code="U220",
-                    hint="1, 2, ... or 0 for no queueing",
-                )
-            arguments.streams = int(streams)
-        return arguments
+        if streams is None:
+            return self.rules.streams
+        if not (streams.isdecimal() and len(streams) <= _MOST_DIGITS):
+            raise UsageError(
+                f"--sweep: simulate.streams={streams[:_MOST_SHOWN]} is not a "
+                "number of streams",
+                code="U220",
+                hint="1, 2, ... or 0 for no queueing",
+            )
+        return int(streams)
 
 
 _sweep: Sweep | None = None

@@ -54,7 +54,7 @@ def test_a_file(
     with first, second:
         jax.jit(over_devices(host_devices(8)))(rows())
     assert (first.changed, second.stage) == (1, "post-scheduler")
-    assert second.pipeline.context.topology == "1x1x8"
+    assert second.pipeline.context.pricing.topology == "1x1x8"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import json
 import pytest
 
 import hlo_passes
-from hlo_passes import HloError, Module, UsageError
+from hlo_passes import HloError, Module, Pricing, UsageError
 from hlo_passes.scheduler import (
     Profile,
     estimate,
@@ -16,7 +16,6 @@ from hlo_passes.scheduler import (
     profile_of,
     read_profile,
 )
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.estimate import Estimate
@@ -153,12 +152,12 @@ def test_a_bad_costs_file_is_refused(text, tmp_path) -> None:
     file = tmp_path / "costs.json"
     file.write_text(text)
     with pytest.raises(UsageError) as refused:
-        make_estimator("table", EstimatorSettings(costs=str(file)))
+        make_estimator("table", Pricing(costs=str(file)))
     assert refused.value.code == "U206"
 
 
 def test_a_profile_that_is_given_is_read(tmp_path) -> None:
-    absent = EstimatorSettings(profile=str(tmp_path / "absent.pbtxt"))
+    absent = Pricing(profile=str(tmp_path / "absent.pbtxt"))
     with pytest.raises(UsageError, match="absent"):
         make_estimator("", absent)
 
@@ -183,7 +182,7 @@ def test_estimators_that_cannot_be_made(names, code) -> None:
 )
 def test_a_file_that_nothing_would_read_is_refused(names, given, told) -> None:
     with pytest.raises(UsageError, match=told) as refused:
-        make_estimator(names, EstimatorSettings(**given))
+        make_estimator(names, Pricing(**given))
     assert refused.value.code == "U219"
     module = hlo_passes.parse("ENTRY %e {\n  ROOT %p = f32[4] parameter(0)\n}\n")
     with pytest.raises(UsageError, match="does not read it"):
@@ -195,7 +194,7 @@ def test_costs_stand_behind_a_profile(tmp_path) -> None:
     file.write_text('{"node_cost_us": {"f": 7}}')
     measured = tmp_path / "p.pbtxt"
     measured.write_text(Profile({"g": 3.0}).to_text())
-    settings = EstimatorSettings(costs=str(file), profile=str(measured))
+    settings = Pricing(costs=str(file), profile=str(measured))
     assert make_estimator("profile + table", settings).name == "profile+table"
 
 

@@ -12,12 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import hlo_passes
-from hlo_passes.scheduler import (
-    EstimatorSettings,
-    EstimatorStack,
-    Topology,
-    make_estimator,
-)
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler import EstimatorStack, make_estimator
 from hlo_passes.scheduler import target as read_target
 from hlo_passes.scheduler.hardware.target import target_text
 from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
@@ -90,12 +86,12 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
     with _files(recording) as (target, costs, profile):
         estimator = make_estimator(
             name,
-            EstimatorSettings(
+            Pricing(
                 target=target,
-                topology=Topology.parse(recording.topology),
+                topology=recording.topology,
                 costs=costs if name == "table" else "",
                 profile=profile if name == "profile" else "",
-                release=xla_release(recording.release),
+                xla=xla_release(recording.release).name,
             ),
         )
         costly = flags.pop(_COSTLY, "false") == "true"

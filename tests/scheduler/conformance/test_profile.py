@@ -12,9 +12,9 @@ import sys
 from types import ModuleType
 
 import hlo_passes
-from hlo_passes.scheduler.estimators.choice import EstimatorSettings, make_estimator
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.estimators.profile import Profile, profile_of, read_profile
-from hlo_passes.scheduler.hardware.topology import Topology
 from tests.modules import CORPUS
 from tests.scheduler.conformance.judge import judge
 from tests.scheduler.conformance.recordings import (
@@ -46,11 +46,9 @@ def recording(name: str = "moe", setting: str = "1x1x8.sol") -> Recording:
 
 
 def own_profile(recorded: Recording) -> Profile:
-    settings = EstimatorSettings(
-        target=recorded.target, topology=Topology.parse(recorded.topology)
-    )
+    on = Pricing(target=recorded.target, topology=recorded.topology)
     module = hlo_passes.parse(recorded.before)
-    return profile_of(module, make_estimator("sol", settings))
+    return profile_of(module, make_estimator("sol", on))
 
 
 def estimator_log() -> ModuleType:

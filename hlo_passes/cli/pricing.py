@@ -1,0 +1,57 @@
+"""Command lines that say what a module is priced on: their arguments, the value.
+
+--target=h100_sxm --topology=2x1x8 --costs=costs.json  ->  Pricing(...)
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import re
+from typing import Final
+
+from hlo_passes.cli.command import positive
+from hlo_passes.cli.xla_option import add_xla_argument
+from hlo_passes.errors import UsageError
+from hlo_passes.files import require_file
+from hlo_passes.pricing import DEFAULT_TARGET, Pricing
+
+_TOPOLOGY: Final = re.compile(r"[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*")
+_FIELDS: Final = tuple(f.name for f in dataclasses.fields(Pricing))
+
+
+def add_machine_arguments(
+    parser: argparse.ArgumentParser, targets: str = "a name"
+) -> None:
+    """Add the arguments of every command whose passes or prices need the machine."""
+    parser.add_argument(
+        "--target", default=DEFAULT_TARGET, help=f"the GPU: {targets}, or a .txtpb file"
+    )
+    parser.add_argument(
+        "--topology", default="", metavar="PxHxG",
+        help="partitions x hosts per partition x GPUs per host; default: one host",
+    )  # fmt: skip
+    parser.add_argument(
+        "--devices", type=positive, help="number of devices, instead of the module's"
+    )
+    parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
+    add_xla_argument(parser)
+
+
+def check_machine_arguments(arguments: argparse.Namespace) -> None:
+    """Refuse, before any work, what no pass can read. Raises UsageError U001, U202.
+
+    The scheduler's own commands ask `scheduler.command_arguments` instead.
+    """
+    if arguments.costs:
+        require_file(arguments.costs)
+    if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
+        raise UsageError(
+            f"--topology={arguments.topology} is not of the form PxHxG", code="U202"
+        )
+
+
+def pricing_of(arguments: argparse.Namespace) -> Pricing:
+    """All of a command line that has the name of a field of `Pricing`."""
+    given = vars(arguments)
+    return Pricing(**{name: given[name] for name in _FIELDS if name in given})

@@ -1,0 +1,67 @@
+"""What a module is priced on: the machine, and the source of its costs.
+
+    Pricing(target="h100_sxm", topology="2x1x8", costs="costs.json")
+
+It is one value, as a user spells it. The command line makes it, passes find it in their
+context, and `hlo_passes.scheduler` reads it. This package only hands it on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+DEFAULT_TARGET: Final = "h100_sxm"
+
+
+class Spelled(Protocol):
+    """A value that was parsed already and that a text can spell."""
+
+    def to_text(self) -> str:
+        """The text."""
+        ...
+
+
+class Named(Protocol):
+    """An estimator object."""
+
+    @property
+    def name(self) -> str:
+        """As `--estimator` spells it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Pricing:
+    """What a module is priced on.
+
+    Attributes:
+        target: name of a GPU, or a description file.
+        topology: `PxHxG` (partitions x hosts per partition x GPUs per host) or a
+            `scheduler.Topology`; if empty, one host with the module's devices.
+        devices: instead of the number that the module asks for.
+        estimator: names joined by '+', or an estimator object; if empty, `table` where
+            costs are given, `profile` where a profile is given, else `sol`.
+        costs: file of the table estimator.
+        profile: file of the profile estimator.
+        options: of the analytical model, `key=value,...` or `scheduler.LatencyOptions`.
+        extended: give a price where XLA's model gives up.
+        always: price modules that XLA leaves to the coarse estimator.
+        xla: the release of XLA to follow, as '0.12'; if empty, what the module says,
+            else the jaxlib installed.
+        collective_perf_table: file of measured collectives, instead of XLA's table.
+        matmul_perf_table: file of measured GEMMs, instead of XLA's table.
+    """
+
+    target: str = DEFAULT_TARGET
+    topology: str | Spelled = ""
+    devices: int | None = None
+    estimator: str | Named = ""
+    costs: str = ""
+    profile: str = ""
+    options: str | Spelled | None = None
+    extended: bool = False
+    always: bool = False
+    xla: str = ""
+    collective_perf_table: str = ""
+    matmul_perf_table: str = ""
