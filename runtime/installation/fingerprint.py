@@ -4,8 +4,9 @@
 
 JAX keeps compiled programs on disk under a key that knows nothing of passes. The
 fingerprint goes into that key, and so covers everything that decides what the passes
-do: their options, and their code, since a pass that is being written changes from one
-run to the next under the same name. Where code cannot be read (typed in at a prompt)
+do: their options and the contents of files that an option or the context names, and
+their code, since a pass that is being written changes from one run to the next under
+the same name. Where code cannot be read (typed in at a prompt)
 a random word stands for it, so that no other process finds what it compiled.
 """
 
@@ -25,8 +26,9 @@ from typing import Any, Final
 import jax
 
 import hlo_passes
-from hlo_passes.passes.base import Pass
+from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.pricing import Pricing
 
 #: Kept by the interpreter, changed by every run.
 _NOT_SOURCE: Final = "__pycache__"
@@ -50,13 +52,7 @@ def _parts(pipeline: Pipeline, settings: Iterable[Any]) -> Iterable[str]:
     yield own_sources()
     for each in pipeline.passes:
         yield from _pass_parts(each)
-    context = pipeline.context
-    for field in dataclasses.fields(context):
-        value = getattr(context, field.name)
-        yield f"{field.name}={value!r}"
-        # Targets and costs may be files, whose contents decide.
-        if isinstance(value, str) and value and pathlib.Path(value).is_file():
-            yield hashlib.sha256(pathlib.Path(value).read_bytes()).hexdigest()
+    yield from _field_parts(pipeline.context)
     for setting in settings:
         yield code_of(setting) if callable(setting) else repr(setting)
 
@@ -65,11 +61,31 @@ def _pass_parts(each: Pass) -> Iterable[str]:
     for kind in type(each).__mro__[:-1]:
         yield code_of(kind)
     for name, value in each.describe_options().items():
-        if isinstance(value, tuple) and any(isinstance(v, Pass) for v in value):
-            for inner in value:
-                yield from _pass_parts(inner)
-        else:
-            yield f"{name}={value!r}"
+        yield from _value_parts(name, value)
+
+
+def _field_parts(value: PassContext | Pricing) -> Iterable[str]:
+    for field in dataclasses.fields(value):
+        yield from _value_parts(field.name, getattr(value, field.name))
+
+
+def _value_parts(name: str, value: object) -> Iterable[str]:
+    """A value, with what decides in its place: passes, and contents of files."""
+    if isinstance(value, Pass):
+        yield from _pass_parts(value)
+    elif isinstance(value, Pricing):
+        yield from _field_parts(value)
+    elif isinstance(value, tuple):
+        yield f"{name}: {len(value)} values"
+        for inner in value:
+            yield from _value_parts(name, inner)
+    else:
+        yield f"{name}={value!r}"
+        if isinstance(value, str) and os.path.isfile(value):
+            yield hashlib.sha256(pathlib.Path(value).read_bytes()).hexdigest()
+        elif type(value).__repr__ is object.__repr__:
+            # Its text is an address, which says nothing to another process.
+            yield _word_of_this_process()
 
 
 def code_of(thing: type | Callable[..., Any]) -> str:

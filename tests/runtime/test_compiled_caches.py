@@ -269,6 +269,41 @@ def test_fingerprints() -> None:
     assert fingerprint(fixed[0]) != fingerprint(fixed[1])
 
 
+@pytest.mark.parametrize("name", ["costs", "profile", "target"])
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        "latency-hiding-scheduler{%s=%s}",
+        "gpu-schedule{%s=%s}",
+        "fixed-point(hlo-dce,latency-hiding-scheduler{%s=%s})",
+    ],
+)
+def test_a_file_counts_by_its_contents(
+    tmp_path: pathlib.Path, name: str, pipeline: str
+) -> None:
+    file = tmp_path / "file.txtpb"
+    found = []
+    for content in ("one", "two", "one"):
+        file.write_text(content)
+        in_a_pass = Pipeline.parse(pipeline % (name, file))
+        in_the_context = Pipeline.parse("hlo-dce", PassContext(**{name: str(file)}))
+        found.append((fingerprint(in_a_pass), fingerprint(in_the_context)))
+    one, two, again = found
+    assert one == again
+    assert one[0] != two[0]
+    assert one[1] != two[1]
+
+
+def test_a_value_known_by_its_address_is_nobody_elses() -> None:
+    class Mine:
+        name = "mine"
+
+    context = PassContext(estimator=Mine())
+    mine = fingerprint(Pipeline((Idle(),), context))
+    assert mine == fingerprint(Pipeline((Idle(),), context))
+    assert mine != fingerprint(Pipeline((Idle(),), PassContext(estimator=Mine())))
+
+
 def test_the_source_of_a_pass_is_part_of_the_fingerprint(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
