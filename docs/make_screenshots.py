@@ -1,8 +1,9 @@
-"""Make the pictures of the pages that docs/page.md shows, with a headless chromium.
+"""Make the pictures of README.md and docs/page.md with a headless chromium.
 
-    python docs/make_screenshots.py ../shared/golden
+    python docs/make_screenshots.py                 all but side_by_side.png
+    python docs/make_screenshots.py DUMPS           all; a folder of XLA's own dumps
 
-Needs the extra `test`, chromium, and the folder of XLA's own dumps beside the checkout.
+Needs the extra `test` and chromium.
 """
 
 from __future__ import annotations
@@ -67,24 +68,31 @@ def shoot(browser: Any, page: str, image: str, theme: str, act: str, high: int) 
         view.close()
 
 
-def main(golden: pathlib.Path) -> None:
-    """Make all of them."""
+def recorded_side() -> Side:
+    """XLA's own schedule of the tutorial's function, which README.md simulates."""
+    file = IMAGES.parent / "tutorial" / "step.h100_sxm.hlo"
+    module = read_module(str(file))
+    return Side(scheduler.simulate(module), "step", file.name, module)
+
+
+def main(dumps: pathlib.Path | None) -> None:
+    """Make all of them that can be made."""
     IMAGES.mkdir(exist_ok=True)
-    large = golden / "llama31_8b_bf16_1x8" / "sol"
-    loops = golden / "llama31_70b_bf16_16x8" / "sol"
     with sync_playwright() as driver:
         chromium = shutil.which("chromium")
         browser = driver.chromium.launch(
             executable_path=chromium, args=["--no-sandbox"]
         )
-        row = "#collectives td .link >> nth=1"
-        page = render_page(side(large, "after", "1x1x8"))
+        row = "#collectives td .link >> nth=0"
+        page = render_page(recorded_side())
         shoot(browser, page, "page.png", "light", row, 1180)
-        moved = "#moves td .link >> nth=1"
-        both = render_page(
-            side(loops, "after", "1x16x8"), side(loops, "before", "1x16x8")
-        )
-        shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
+        if dumps:
+            loops = dumps / "llama31_70b_bf16_16x8" / "sol"
+            moved = "#moves td .link >> nth=1"
+            both = render_page(
+                side(loops, "after", "1x16x8"), side(loops, "before", "1x16x8")
+            )
+            shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
         first, second = tutorial_sides()
         gather = "#moves td .link >> text=all-gather-start.1"
         shoot(
@@ -94,4 +102,4 @@ def main(golden: pathlib.Path) -> None:
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]))
+    main(pathlib.Path(sys.argv[1]) if sys.argv[1:] else None)
