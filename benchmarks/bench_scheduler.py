@@ -6,7 +6,8 @@
 the module): XLA compiles llama31_8b there, and its seconds are the time between its
 dumps before and after the pass, the writing of the second one included. Made-up
 modules: `layers` has few candidates at a time, `wide` thousands (as many chains side by
-side as `--chains` says), `tight` the same under a memory limit. Seconds are of the pass
+side as `--chains` says), `tight` the same under a memory limit. Changed lists of rules
+are held against XLA's list. Seconds are of the pass
 alone: no reading, no verifying.
 """
 
@@ -33,6 +34,7 @@ from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
 
@@ -42,6 +44,15 @@ _SHAPE = "f32[128]{0}"
 _BYTES = 512
 _SCHEDULED = "latency-hiding-scheduler.before.hlo.gz"
 _COMPARED = "llama31_8b_bf16_1x8"
+#: Lists of rules, as a pipeline spells them; the first one is XLA's.
+_LISTS = (
+    "",
+    "-async-depth",
+    "-kStartAtZeroDepth",
+    "-avoid-waste -creates-more-ready-nodes",
+    "async-depth<less-stall",
+    "schedule-done less-stall original-order",
+)
 _SIZES = (10_000, 30_000, 100_000, 300_000, 1_000_000)
 
 
@@ -86,7 +97,11 @@ def chains_text(instructions: int, chains: int) -> str:
 
 
 def seconds_of(
-    module: Module, estimator: Estimator, settings: SchedulerSettings, repeat: int
+    module: Module,
+    estimator: Estimator,
+    settings: SchedulerSettings,
+    repeat: int,
+    rules: str = "",
 ) -> tuple[float, float]:
     """Median seconds of scheduling the present order: by the clock, of the CPU."""
     base = {c: c.instructions for c in module.computations}
@@ -96,7 +111,7 @@ def seconds_of(
             computation.set_order(order)
         gc.collect()
         started, used = time.perf_counter(), time.process_time()
-        schedule_module(module, estimator, settings)
+        schedule_module(module, estimator, settings, rules=parse_rules(rules))
         clock.append(time.perf_counter() - started)
         processor.append(time.process_time() - used)
     return statistics.median(clock), statistics.median(processor)
@@ -181,8 +196,24 @@ def _measure_growth(chains: int, largest: int, repeat: int, out: Callable) -> No
             out(f"{processor / count * 1e6:7.1f}\n")
 
 
+def _measure_lists(chains: int, repeat: int, out: Callable) -> None:
+    """Changed lists of rules, as multiples of the time with XLA's list."""
+    count = 10_000
+    out(f"\n{'rules':40} {'chains':>7} {'CPU s':>8} of XLA's list\n")
+    for width in (4, chains // 4, chains):
+        module = hlo_passes.parse(chains_text(count, width))
+        own = 0.0
+        for rules in _LISTS:
+            _, processor = seconds_of(
+                module, GpuApproximateEstimator(), SchedulerSettings(), repeat, rules
+            )
+            own = own or processor
+            out(f"{rules or 'those of XLA':40} {width:7,} {processor:8.2f} ")
+            out(f"{processor / own:6.2f}\n")
+
+
 def main() -> None:
-    """Print both tables."""
+    """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--largest", type=int, default=1_000_000)
     parser.add_argument("--chains", type=int, default=2_000)
@@ -194,6 +225,7 @@ def main() -> None:
         of_xla = xla_seconds(arguments.oracle, arguments.repeat)
         sys.stdout.write(f"XLA's pass on {_COMPARED}: {of_xla:.3f} s\n\n")
     _measure_real(arguments.repeat, of_xla, sys.stdout.write)
+    _measure_lists(arguments.chains, arguments.repeat, sys.stdout.write)
     _measure_growth(
         arguments.chains, arguments.largest, arguments.repeat, sys.stdout.write
     )

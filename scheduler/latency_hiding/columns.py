@@ -104,7 +104,9 @@ class Columns:
 
     def stall(self, nodes: Array) -> Floats:
         """How long placing each now would stall, us."""
-        return np.maximum(self.ready_at[nodes] - self.now, 0.0)
+        stalls = self.ready_at.take(nodes)
+        stalls -= self.now
+        return np.maximum(stalls, 0.0, out=stalls)
 
     def past_due(self, nodes: Array) -> Floats:
         """For how long each should have released what cannot wait, us."""

@@ -175,7 +175,13 @@ class Plan:
         steps = self._after.get(silent)
         if steps is None:
             steps = self._after[silent] = tuple(
-                step for step in self._after[frozenset()] if step.asks not in silent
+                step
+                for step in self._after[frozenset()]
+                if not silent.issuperset(
+                    step.asks.rules
+                    if isinstance(step.asks, ClassRules)
+                    else (step.asks,)
+                )
             )
         return steps
 
@@ -194,7 +200,7 @@ class Plan:
                 end += 1
             end = max(end, k + 1)
             asks = rules[k]
-            if end > k + 1:
+            if self._is_plain(asks):
                 asks = ClassRules(self._state, self._classes, rules[k:end])
             steps.append(Step(asks, rules[k:], rules[k] in self._tail))
             k = end

@@ -185,6 +185,7 @@ _AROUND_MEMORY: Final = tuple(
                 "anything but the start of a fusion that updates a slice",
                 lambda s, n: s.graph.writes_to_host[n] == 1, smaller=True,
                 by_class="all", kind=_is_left_to_host_writes,
+                concerns=lambda s: 1 in s.graph.writes_to_host,
                 applies=_bottom_up_gpu, condition="gpu",
             ),
             _row(

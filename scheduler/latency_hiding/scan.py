@@ -212,7 +212,8 @@ class Scan:
         head = plan.head.ranking(fitting=True)
         columns, of = self._columns, self._classes.of_array
         columns.now = self._state.now
-        numbers: npt.NDArray[Any] = (head or self._unranked()).array[classes]
+        ranks = (head or self._unranked()).array
+        numbers: npt.NDArray[Any] = ranks.take(classes)
         best = numbers[numbers.argmax()]
         if best == UNFIT:
             return None

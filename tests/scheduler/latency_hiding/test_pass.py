@@ -6,6 +6,7 @@ import pathlib
 import re
 from typing import Any
 
+import numpy as np
 import pytest
 
 import hlo_passes
@@ -14,9 +15,10 @@ from hlo_passes.errors import PassError, PipelineSpecError, UsageError
 from hlo_passes.passes.base import PassContext, Report
 from hlo_passes.passes.pipeline import PipelineResult
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.result import log_text
-from hlo_passes.scheduler.latency_hiding.rule import Rule
+from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
 from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -178,6 +180,37 @@ def test_a_rule_of_ones_own() -> None:
     compute = [n for n in order if n in ("zeta", "alpha", "mu")]
     assert compute == ["alpha", "mu", "zeta"]
     assert any(d.reason == "mine" for d in result.decisions)
+
+
+@pytest.mark.parametrize(
+    ("number", "takes_arrays"),
+    [
+        (lambda s, n: s.graph.cost[n], True),
+        (lambda s, n: s.graph.cost[n] if s.graph.cost[n] else 0.0, False),
+        (lambda s, n: max(s.graph.cost[n], 0.0), False),
+        # An array of costs has one mean; a single cost is its own mean.
+        (lambda s, n: s.graph.cost[n] - np.mean(s.graph.cost[n]), False),
+    ],
+)
+def test_a_rule_written_for_one_node_is_asked_node_by_node(
+    number: Any, takes_arrays: bool
+) -> None:
+    arrays = 0
+
+    def counted(s: Any, n: Any) -> Any:
+        nonlocal arrays
+        arrays += isinstance(n, np.ndarray)
+        return number(s, n)
+
+    own = by_number("own", "mine", "the more expensive one", counted)
+    costs = TableEstimator({f"f{k}": k % 7 + 1.0 for k in range(15)}, {"s": 10.0})
+    orders = []
+    for watched in (False, True):
+        module = hlo_passes.parse(one_gather(15).text())
+        schedule_module(module, costs, rules=(own, *RULES), log_decisions=watched)
+        orders.append(names(module))
+    assert arrays > 1 if takes_arrays else arrays == 1
+    assert orders[0] == orders[1]
 
 
 def test_preferences_come_before_most_rules() -> None:
