@@ -1,1 +1,1 @@
-"""The schedule checker: proves an order legal, sharing no code with the scheduler."""
+"""The schedule checker: proves that an order is legal, without the scheduler's code."""

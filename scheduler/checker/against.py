@@ -1,9 +1,9 @@
 """Is it the same program in another order?
 
-    C002 an instruction or computation went, or is new       C003 one was changed
+    C002 an instruction or computation is missing or new     C003 one was changed
 
-Everything is compared but the order: opcode, shape, operands and control predecessors
-by name, attributes, root.
+It compares everything except the order: opcode, shape, operands and control
+predecessors by name, attributes, root.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hlo_passes.verify.finding import Finding, Report
 
 
 def compare_with(before: Module, module: Module) -> list[Finding]:
-    """What is not only another order."""
+    """Report every difference that is more than another order."""
     found: list[Finding] = []
     report = Report()
     for old in before.computations:
@@ -43,7 +43,7 @@ def _compare(old: Computation, computation: Computation, report: Report) -> None
     for instruction in computation.instructions:
         other = earlier.get(instruction.name)
         if other is None:
-            report.add(instruction, "C002", "was not there before scheduling")
+            report.add(instruction, "C002", "did not exist before scheduling")
             continue
         differs = _difference(other, instruction)
         if differs:
@@ -58,7 +58,7 @@ def _compare(old: Computation, computation: Computation, report: Report) -> None
 
 
 def _difference(one: Instruction, other: Instruction) -> str:
-    """What of an instruction is another, '' when nothing is."""
+    """What differs in an instruction; '' if nothing does."""
     if one.is_spelled_like(other):
         return ""
     if one.opcode != other.opcode:

@@ -21,8 +21,8 @@ class Flight:
     """One asynchronous operation in the order of one computation.
 
     Attributes:
-        start: None where it began in another computation or trip.
-        done: None where it ends in another one.
+        start: None if it began in another computation or trip.
+        done: None if it ends in another one.
         begin: position of the start, -1 without one.
         end: position of the done, the number of instructions without one.
     """
@@ -34,7 +34,7 @@ class Flight:
 
     @property
     def half(self) -> Instruction:
-        """The start, or the done where there is no start."""
+        """The start, or the done if there is no start."""
         found = self.start or self.done
         assert found is not None
         return found
@@ -69,7 +69,7 @@ def flights(computation: Computation) -> list[Flight]:
 def _leaves(
     start: Instruction, instructions: tuple[Instruction, ...], begin: int
 ) -> int:
-    """Where an operation that does not end here passes into a loop, or the end."""
+    """Where an operation that does not end here enters a loop, or the end."""
     carriers = {start}
     for position in range(begin + 1, len(instructions)):
         instruction = instructions[position]

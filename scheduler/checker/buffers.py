@@ -1,14 +1,14 @@
-"""Which parts of which results are one value, and which values share one buffer.
+"""Which parts of results are one value, and which values share one buffer.
 
     %t = (f32[8], f32[8]) tuple(%a, %b)          {0} is the value of %a
     %w = while(%t), body=%body                   its elements share the initial
                                                  values' buffers, and the body's
-    %u = f32[8] dynamic-update-slice(%a, ...)    a value of its own in %a's buffer
+    %u = f32[8] dynamic-update-slice(%a, ...)    a new value in %a's buffer
 
-A place is one node of one instruction's shape, and a number here. Two forests of
-numbers: places joined in the first hold one value (it is forwarded from one to the
-other), those joined in the second as well lie in one buffer (loops, branches, what is
-updated in place, parameters given for results).
+A place is one node of one instruction's shape; here it is a number. There are two
+forests of numbers: places joined in the first hold one value (it is forwarded from one
+to the other), and places joined in the second also share one buffer (loops, branches,
+updates in place, parameters returned as results).
 
 It doubles `memory/buffers.py` on purpose: a judge that shares code with what it judges
 shares its mistakes.
@@ -34,14 +34,14 @@ _FORWARDS_OPERAND: Final = frozenset(
 )
 _POINTER_BYTES: Final = 8
 _DYNAMIC_DIMENSION_BYTES: Final = 4
-#: Callers that hand their operands to their callees.
+#: Callers that pass their operands to their callees.
 _CONTROL_FLOW: Final = frozenset({"while", "conditional", "call"})
-#: All whose callees count; a fusion's body is its own affair.
+#: All opcodes whose callees count; a fusion's body does not.
 CALLERS: Final = _CONTROL_FLOW | frozenset(
     "async-start all-reduce all-reduce-start reduce-scatter reduce-scatter-start "
     "reduce reduce-window scatter sort select-and-scatter map scan custom-call".split()
 )
-#: Threads whose computations run on the device; host code has memory of its own.
+#: Threads whose computations run on the device; host code has its own memory.
 _DEVICE_THREADS: Final = frozenset({"main", "parallel"})
 
 
@@ -57,7 +57,7 @@ def device_callees(caller: Instruction) -> list[Computation]:
 
 
 def nodes(shape: Shape) -> list[Shape]:
-    """All nodes of a shape, a tuple in front of its elements."""
+    """All nodes of a shape; a tuple comes before its elements."""
     if not shape.is_tuple:
         return [shape]
     found = [shape]
@@ -74,7 +74,7 @@ def node_count(shape: Shape) -> int:
 
 
 def node_at(shape: Shape, path: Path) -> int:
-    """Where the node at an index path stands among all nodes."""
+    """The number of the node at an index path among all nodes."""
     at = 0
     for k in path:
         at += 1 + sum(map(node_count, shape.elements[:k]))
@@ -83,7 +83,7 @@ def node_at(shape: Shape, path: Path) -> int:
 
 
 class _Forest:
-    """Disjoint sets of numbers; the smallest number stands for its set."""
+    """Disjoint sets of numbers; the smallest number represents its set."""
 
     def __init__(self, parents: list[int]) -> None:
         self.parents = parents
@@ -136,7 +136,7 @@ class Buffers:
         return range(first, first + node_count(instruction.shape))
 
     def size_bytes(self, buffer: int) -> int:
-        """Bytes of a buffer: of its first place; 0 outside the default memory space."""
+        """Bytes of a buffer, those of its first place; 0 in other memory spaces."""
         known = self._sizes.get(buffer)
         if known is None:
             known = self._sizes[buffer] = _bytes(self._shapes[buffer])
@@ -158,7 +158,7 @@ class Buffers:
             for k in range(len(instruction.shape.elements)):
                 self._forward(instruction, (k,), operands[0], (k,))
         elif opcode in _CONTROL_FLOW and not self._owns_callees(instruction):
-            pass  # a body of several callers has memory of its own
+            pass  # a body with several callers has its own memory
         elif opcode == "while":
             self._read_loop(instruction)
         elif opcode == "conditional":
@@ -172,12 +172,12 @@ class Buffers:
         elif half(instruction):
             self._read_half(instruction)
         if opcode == "async-start":
-            return  # what it writes in place may come with a later step
+            return  # a later step may name what it writes in place
         for operand, source, target in in_place_pairs(instruction):
             self._share(instruction, target, operands[operand], source)
 
     def _read_loop(self, loop: Instruction) -> None:
-        """The carried value is one of its own unless the body hands it on unchanged."""
+        """Let the carried value be new, unless the body passes it on unchanged."""
         body, condition = called_computations(loop)
         at, start = self.first[loop], self.first[loop.operands[0]]
         carried, root = self.first[body.parameters[0]], self.first[body.root]
@@ -188,7 +188,7 @@ class Buffers:
             self._carried.append((at + k, start + k, root + k))
 
     def _settle_loops(self) -> None:
-        """Let a carried value be its initial one where the body changes nothing."""
+        """Let a carried value be its initial one if the body changes nothing."""
         find = self._values.find
         for carried, start, root in reversed(self._carried):
             if find(root) == find(carried):
@@ -223,7 +223,7 @@ class Buffers:
             self._read_generic(instruction)
 
     def _read_generic(self, instruction: Instruction) -> None:
-        """async-start, -update, -done, and sugar, whose callee is but an adder."""
+        """Read async-start, -update, -done, and sugar, whose callee is an adder."""
         operands = instruction.operands
         start = start_of(instruction)
         bound = 0
@@ -259,7 +259,7 @@ class Buffers:
     def _pairs(
         self, one: Instruction, path: Path, other: Instruction, other_path: Path
     ) -> Iterator[tuple[int, int]]:
-        """Numbers of the places under two paths, side by side."""
+        """Pairs of places under two paths."""
         if not _fits(one.shape, path) or not _fits(other.shape, other_path):
             return
         a = self.first[one] + node_at(one.shape, path)
@@ -284,7 +284,7 @@ class Buffers:
     def _forward_arrays(
         self, one: Instruction, path: Path, other: Instruction, other_path: Path
     ) -> None:
-        """Forward all that is no tuple: a start or done has tables of its own."""
+        """Forward everything except tuples: a start or done has its own tables."""
         if not _fits(one.shape, path) or not _fits(other.shape, other_path):
             return
         part = other.shape.at(other_path)
@@ -295,7 +295,7 @@ class Buffers:
     def _bind(
         self, callee: Computation, operands: Sequence[Instruction], first: int = 0
     ) -> None:
-        """Hand operands to the parameters of a callee from a number on."""
+        """Pass operands to the parameters of a callee, beginning at a number."""
         for parameter, operand in zip(
             callee.parameters[first:], operands, strict=False
         ):
@@ -309,7 +309,7 @@ class Buffers:
 
 
 def _reachable(module: Module) -> Iterator[Computation]:
-    """The entry and what runs in its memory, callers in front of callees."""
+    """The entry and what runs in its memory, callers before callees."""
     seen = {module.entry}
     work = [module.entry]
     for computation in work:
@@ -323,7 +323,7 @@ def _reachable(module: Module) -> Iterator[Computation]:
 
 
 def _fits(shape: Shape, path: Path, part: Shape | None = None) -> bool:
-    """Whether there is a node at a path, of the same form as `part`."""
+    """Whether there is a node at a path, with the same form as `part`."""
     for k in path:
         if not shape.is_tuple or k >= len(shape.elements):
             return False
@@ -332,7 +332,7 @@ def _fits(shape: Shape, path: Path, part: Shape | None = None) -> bool:
 
 
 def _operands_kept(shape: Shape) -> int:
-    """How many operands a native start keeps in element 0 of its shape."""
+    """The number of operands that a native start keeps in element 0 of its shape."""
     if not shape.is_tuple or not shape.elements:
         return 0
     first = shape.elements[0]

@@ -1,20 +1,21 @@
-"""Do all devices come to their communications in orders that let every one end?
+"""Do all devices reach their communications in orders that let each of them end?
 
     device 0: all-reduce A, all-reduce B        C040: device 0 waits for 1 in A,
     device 1: all-reduce B, all-reduce A              device 1 waits for 0 in B
 
 Every device has its program and one queue per lane. A program begins a communication by
-putting it into its lane's queue and goes on; the head of a queue has arrived, and is
-over once everybody whom it waits for has arrived. A done holds the program until its
-communication is over; one without asynchronous halves runs in the program. When
-nothing moves any more and somebody has not ended, the orders are at fault: the devices
-that wait for one another are followed round (C040), or to one that never comes (C041).
-Devices that meet must do the same there (C042): data of one shape for one purpose.
+putting it into its lane's queue, and continues. The head of a queue has arrived; it
+ends when every device that it waits for has arrived. A done holds the program until its
+communication has ended; one without asynchronous halves runs in the program. If nothing
+moves any more and a device has not ended, the orders are at fault: following the
+devices that wait for one another leads to a circle (C040), or to a device that never
+arrives (C041). Devices that meet must do the same there (C042): exchange data of one
+shape for one purpose.
 
-Several communications may share a channel: XLA gives channel 1 to all that it makes of
-permutes. Who meets is counted as at run time: the nth one of a channel in a group, and
-the nth one of a channel from one device to another in permutes and transfers. A send
-waits for its receive and the reverse (as NCCL does beyond small messages).
+Several communications may share a channel: XLA gives channel 1 to all that it makes
+from permutes. Meetings are counted as at run time: the nth one of a channel in a group,
+and the nth one of a channel from one device to another in permutes and transfers. A
+send waits for its receive and the reverse (as NCCL does beyond small messages).
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hlo_passes.scheduler.checker.programs import Meeting, ProgramReader, Step
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """A device that stands in a communication for another one."""
+    """A device that waits in a communication for another one."""
 
     device: int
     other: int
@@ -48,12 +49,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Why a run cannot end, or ends with wrong data.
+    """The reason why a run cannot end, or ends with wrong data.
 
     Attributes:
         code: C040, C041 or C042.
-        message: who waits for whom, where.
-        instruction: the first place of those.
+        message: which device waits for which, and where.
+        instruction: the first of these places.
     """
 
     code: str
@@ -71,10 +72,10 @@ def _circle(waits: Sequence[Wait]) -> Fault:
 
 
 def _absence(wait: Wait) -> Fault:
-    return Fault("C041", f"{wait}; it never comes there", wait.instruction)
+    return Fault("C041", f"{wait}; which never arrives there", wait.instruction)
 
 
-#: Where devices meet: the meeting's key, a group or (source, target), the how manieth.
+#: Where devices meet: the meeting's key, a group or (source, target), and a count.
 _Place = tuple[str, Devices, int]
 #: One side of a device in one meeting: (place, role, device).
 _Side = tuple[_Place, str, int]
@@ -82,12 +83,12 @@ _Side = tuple[_Place, str, int]
 
 @dataclass(slots=True, eq=False)
 class _Occurrence:
-    """A device's coming to a meeting: its group, or every device it exchanges with.
+    """A device's arrival at a meeting: its group, or all devices it exchanges with.
 
     Attributes:
-        own: where the device stands in it.
-        awaited: who must have come, one for each of `own`; a group's members are
-            those of its place.
+        own: the places of the device in it.
+        awaited: the devices that must have arrived, for each of `own`; for a group, the
+            members of that place.
     """
 
     device: int
@@ -108,10 +109,11 @@ class _Device:
 
 
 def run_devices(modules: Sequence[Module], machine: Machine) -> Fault | None:
-    """Run one module per device; None when all end and met in the same things.
+    """Run one module per device; None if all devices end and met correctly.
 
-    Several devices may share a module. Where they do not, those that meet must come
-    from instructions of one name; in one module from equal ones (in two branches).
+    Several devices may share a module. With different modules, those that meet must
+    come from instructions with one name; in one module, from equal instructions (as in
+    two branches).
     """
     by_name = any(module is not modules[0] for module in modules)
     readers: dict[Module, ProgramReader] = {}
@@ -140,17 +142,17 @@ class _Run:
         stuck = [n for n, d in enumerate(self.devices) if self._stands_in(d)]
         return self._explain(stuck) if stuck else None
 
-    # -- going on ---------------------------------------------------------------
+    # -- advancing ---------------------------------------------------------------
 
     def _advance(self, number: int) -> None:
-        """Let a device go on until it waits or ends."""
+        """Advance a device until it waits or ends."""
         device = self.devices[number]
         device.waits_for = None
         while device.at < len(device.steps):
             step = device.steps[device.at]
             side = (step.meeting.key, step.meeting.role)
             if step.waits:
-                # What ended in an earlier trip, or was begun by nobody, holds nobody.
+                # A done of an earlier trip, or of an unknown start, holds no device.
                 pending = [o for o in device.open.get(side, ()) if not o.over]
                 device.open[side] = pending
                 if not is_done(step.meeting.instruction):
@@ -176,7 +178,7 @@ class _Run:
             self._arrive(occurrence)
 
     def _arrive(self, first: _Occurrence) -> None:
-        """The head of a queue has come; end what can end, and what follows from it."""
+        """Let the head of a queue arrive; end what can end, and whatever follows."""
         coming = [first]
         while coming:
             occurrence = coming.pop()
@@ -221,38 +223,39 @@ class _Run:
         return [side[-1] for side in awaited if side not in self.sides]
 
     def _compare(self, one: _Occurrence, other: _Occurrence | None) -> None:
-        """Note that two devices meet in things that are not the same."""
+        """Report that two devices meet in different operations."""
         if other is None or one.meeting.content == other.meeting.content:
             return
         mine, theirs = one.meeting.instruction, other.meeting.instruction
         self.mismatch = self.mismatch or Fault(
             "C042",
             f"device {one.device} in %{mine.name} meets device {other.device} in "
-            f"%{theirs.name}: not the same communication",
+            f"%{theirs.name}: these are different communications",
             mine,
         )
 
-    # -- standing still ---------------------------------------------------------
+    # -- nothing moves any more
+    # ---------------------------------------------------------
 
     def _stands_in(self, device: _Device) -> _Occurrence | None:
-        """The arrived communication in which a device stands; None when it is done."""
+        """The arrived communication that a device waits in; None if it has ended."""
         if device.waits_for is not None:
             return device.queues[device.waits_for.meeting.lane][0]
         return next((queue[0] for queue in device.queues.values() if queue), None)
 
     def _explain(self, stuck: list[int]) -> Fault:
-        """Follow who waits for whom from the first device that stands still."""
+        """Follow the waiting devices, beginning with the first that waits."""
         chain: list[Wait] = []
         seen: dict[int, int] = {}
         number = stuck[0]
         while number not in seen:
             seen[number] = len(chain)
             occurrence = self._stands_in(self.devices[number])
-            if occurrence is None:  # it came to its end without coming here
+            if occurrence is None:  # it ended without arriving here
                 return _absence(chain[-1])
             missing = self._missing(occurrence)
             beyond = [m for m in missing if m >= len(self.devices)]
-            if beyond:  # a group of replicas or partitions that nobody runs
+            if beyond:  # no device runs these replicas or partitions
                 wait = Wait(number, beyond[0], occurrence.meeting.instruction)
                 there_are = f"the module is for {len(self.devices)} devices"
                 return Fault("C041", f"{wait}; {there_are}", wait.instruction)
@@ -264,7 +267,7 @@ class _Run:
 
 
 def _come(number: int, device: _Device, meeting: Meeting) -> _Occurrence | None:
-    """The next coming of a device to a meeting; None where it takes no part."""
+    """The next arrival of a device at a meeting; None if it takes no part."""
 
     def place(who: Devices, role: str) -> _Place:
         counted = (meeting.key, who, role)

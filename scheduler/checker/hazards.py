@@ -1,4 +1,4 @@
-"""Is a buffer written again before its last reader has read it?
+"""Is a buffer overwritten before its last reader has read it?
 
     %s = collective-permute-start(%x)     writes into the buffer of %g from here on
     %r = add(%g, %g)                      C060: reads what may be overwritten
@@ -7,9 +7,9 @@
     %u = dynamic-update-slice(%v, ...)    writes into the buffer of %v
     %r = add(%v, %v)                      C061: reads the updated value
 
-C060 is asked of asynchronous operations alone, which write from start to done: that is
-what a scheduler must see to. C061 replays every buffer over symbolic values and demands
-that whoever reads a value still finds it; it holds behind copy insertion only.
+C060 is checked for asynchronous operations, which write from start to done: a scheduler
+must keep readers out of there. C061 replays every buffer with symbolic values and
+checks that each reader still finds its value; this holds only after copy insertion.
 
 Source: openxla/xla `latency_hiding_scheduler.cc` (alias hazards of dones).
 """
@@ -28,14 +28,14 @@ from hlo_passes.scheduler.checker.asynchronous import flights
 from hlo_passes.scheduler.checker.buffers import Buffers
 from hlo_passes.verify.finding import Report
 
-#: They read no array: a tuple only notes where its elements are.
+#: They read no array: a tuple only records where its elements are.
 _NO_READ: Final = frozenset({"tuple", "domain", "parameter"})
 _TOP_LEVEL_ONLY: Final = frozenset({"get-tuple-element", "copy"})
 
 
 @dataclass(frozen=True, slots=True)
 class _Use:
-    """A place read: by whom, where, which value."""
+    """One read of a place: the reader, its position, and the value."""
 
     position: int
     user: Instruction
@@ -46,7 +46,7 @@ class _Use:
 class _Contents:
     """What happens to one buffer in one computation.
 
-    `written`: (position, writer, value), the writer None for what comes in.
+    `written`: (position, writer, value); the writer is None for an input.
     """
 
     written: list[tuple[int, Instruction | None, int]] = field(default_factory=list)
@@ -56,7 +56,7 @@ class _Contents:
 def check_hazards(
     computation: Computation, buffers: Buffers, report: Report, *, in_place: bool
 ) -> None:
-    """Note readers that may find another value than theirs."""
+    """Report readers that may find another value than theirs."""
     if computation not in buffers.computations:
         return
     found = _contents(computation, buffers)
@@ -68,9 +68,9 @@ def check_hazards(
 
 
 def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents]:
-    """What happens to the buffers that hold more than one value."""
+    """The events of the buffers that hold more than one value."""
     instructions = computation.instructions
-    # A done's result is written from its start on.
+    # The result of a done is written from its start on.
     begun = {
         f.done: f.begin
         for f in flights(computation)
@@ -101,7 +101,7 @@ def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents
 def _reads(
     computation: Computation, buffers: Buffers
 ) -> Iterator[tuple[int, Instruction, int]]:
-    """(position, user, place) of everything read; the root's result is, at the end."""
+    """(position, user, place) of all reads; the root's result is read at the end."""
     for position, user in enumerate(computation.instructions):
         opcode = user.opcode
         if opcode in _NO_READ:
@@ -116,7 +116,7 @@ def _reads(
 
 
 def _replay(contents: _Contents, report: Report) -> None:
-    """Walk the writes and reads of one buffer in order: each read finds its value."""
+    """Walk one buffer's writes and reads in order: each read must find its value."""
     writes = sorted(contents.written, key=lambda w: w[0])
     for use in sorted(contents.uses, key=lambda u: u.position):
         mine = next((w for w in writes if w[2] == use.value), None)
@@ -130,7 +130,7 @@ def _replay(contents: _Contents, report: Report) -> None:
             if writer is not None and mine[0] < at < use.position:
                 report.add(
                     use.user, "C061",
-                    f"reads what %{writer.name} has overwritten by then: both values "
+                    f"reads what %{writer.name} has already overwritten: both values "
                     "share a buffer",
                 )  # fmt: skip
                 break
@@ -142,11 +142,11 @@ def _check_flights(
     buffers: Buffers,
     report: Report,
 ) -> None:
-    """Readers of what a start overwrites stand in front of it.
+    """Readers of what a start overwrites must come before it.
 
-    In a module that has yet to get its copies such demands contradict one another:
-    dependences and demands lead round in circles, which no order can follow. A broken
-    demand is excused where it lies on one.
+    In a module before copy insertion these demands contradict one another: together
+    with the dependences they form circles, which no order can follow. A broken demand
+    is excused if it is part of such a circle.
     """
     position = {i: k for k, i in enumerate(computation.instructions)}
     demands: dict[Instruction, list[Instruction]] = {}
@@ -166,7 +166,7 @@ def _check_flights(
             if user not in behind:
                 report.add(
                     user, "C060",
-                    f"reads a buffer into which %{start.name} writes from its start on",
+                    f"reads a buffer that %{start.name} overwrites from its start on",
                 )  # fmt: skip
 
 
@@ -176,7 +176,7 @@ def _readers_of_others(
     found: dict[int, _Contents],
     buffers: Buffers,
 ) -> list[Instruction]:
-    """Who reads another value of the buffer that a done hands out."""
+    """Instructions that read another value in the buffer that a done returns."""
     place = buffers.first[done]
     contents = found.get(buffers.buffer_of[place])
     if contents is None:
@@ -189,7 +189,7 @@ def _readers_of_others(
 def _reachable_from(
     source: Instruction, further: Mapping[Instruction, Sequence[Instruction]]
 ) -> set[Instruction]:
-    """What comes behind by operands, control edges and `further` edges."""
+    """What follows through operands, control edges and `further` edges."""
     seen = {source}
     work = [source]
     while work:

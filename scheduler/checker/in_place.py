@@ -35,7 +35,7 @@ _THROUGH: Final = frozenset({"bitcast", "reshape", "get-tuple-element"})
 
 
 def in_place_pairs(instruction: Instruction) -> tuple[Pair, ...]:
-    """Parts of operands and results that are one buffer by what the opcode does."""
+    """Parts of operands and results that the opcode makes one buffer."""
     opcode = instruction.opcode
     if opcode in _FIRST_OPERAND:
         return ((0, (), ()),)
@@ -62,7 +62,7 @@ def _each(count: int) -> tuple[Pair, ...]:
 
 
 def _permuted(permute: Instruction) -> Iterator[Pair]:
-    """A permute of slices writes into operand 1, a whole or arrays of a tuple."""
+    """Pairs of a permute of slices, which writes into operand 1, array or tuple."""
     if len(permute.operands) != _IN_PLACE_OPERANDS:
         return
     if "slice_sizes" not in permute.attributes:

@@ -1,14 +1,14 @@
-"""Peak memory of an order: every buffer counted from where it is made to its last use.
+"""Peak memory of an order: every buffer counts from its creation to its last use.
 
     %a = f32[1024] fusion(...)     4096 bytes from here
     %b = f32[1024] add(%a, %c)     to here
 
 A computation is walked once per set of buffers that are in use around its caller; what
-its body needs beyond those is on top of what is in use behind the caller. A buffer
-begins where the program first makes it: to the second of two branches that make the
-same result it is there from the top. Parameters
-of the entry are free (a limit already leaves them out), a result that nobody uses takes
-nothing, and nothing fragments: what XLA's scheduler calls the memory pressure peak.
+its body needs beyond those is added to what is in use after the caller. A buffer
+begins where the program first makes it: for the second of two branches that make the
+same result, it exists from the top. Parameters of the entry are free (a limit already
+leaves them out), a result that nobody uses takes nothing, and nothing fragments: this
+is what XLA's scheduler calls the memory pressure peak.
 
 It doubles `memory/pressure.py` on purpose: a judge that shares code with what it judges
 shares its mistakes.
@@ -36,7 +36,7 @@ class Peak:
 
     Attributes:
         size_bytes: of the buffers in use.
-        instruction: of the same computation, the first with that much.
+        instruction: in the same computation, the first with that much.
     """
 
     size_bytes: int
@@ -53,7 +53,7 @@ def peak_memory(module: Module, buffers: Buffers | None = None) -> Peak:
 class _Extents:
     """First and last position of every buffer that a computation touches.
 
-    `made` is -1 for what comes in through parameters, `read` -1 for what is not used.
+    `made` is -1 for inputs through parameters, `read` is -1 for what is not used.
     """
 
     made: dict[int, int]
@@ -83,9 +83,9 @@ class _Replay:
         calls: tuple[Instruction, ...],
         walked: set[Computation],
     ) -> None:
-        """Who makes each buffer first, callees in front of their callers' results.
+        """The instruction that makes each buffer first; callees come before callers.
 
-        That is an instruction and all calls that lead to it.
+        The result holds that instruction and all calls that lead to it.
         """
         if computation in walked:
             return
@@ -99,7 +99,7 @@ class _Replay:
                     self.makers[buffer] = frozenset((*calls, instruction))
 
     def peak(self, computation: Computation, around: frozenset[int]) -> Peak:
-        """Bytes beyond `around`, the buffers in use outside during all of it."""
+        """Bytes beyond `around`, the buffers that are in use outside all the time."""
         extents = self._of(computation)
         known = self._peaks.get((computation, around))
         if known is not None:
@@ -130,7 +130,7 @@ class _Replay:
         return found
 
     def _inside(self, callees: list[Computation], live: set[int]) -> int:
-        """The most that a callee needs beyond what is in use behind its caller."""
+        """The most that a callee needs beyond what is in use after its caller."""
         most = 0
         for callee in callees:
             touched = self._of(callee).made
@@ -141,10 +141,10 @@ class _Replay:
     def _changes(
         self, computation: Computation, extents: _Extents, around: frozenset[int]
     ) -> tuple[dict[int, list[int]], dict[int, list[int]], int]:
-        """Buffers by where they begin and end, and bytes in use at first.
+        """Buffers by where they begin and end, and the bytes in use at first.
 
-        A buffer in use around the computation is in use from where it is made, so the
-        bytes before that are fewer than those around.
+        A buffer that is in use around the computation counts from where it is made, so
+        fewer bytes are in use before that than around.
         """
         beginning: dict[int, list[int]] = {}
         ending: dict[int, list[int]] = {}

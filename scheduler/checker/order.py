@@ -1,7 +1,7 @@
 """Order within a computation: operands, control edges, pairs, scheduling groups.
 
-C010 an operand behind its user          C020 a done in front of its start
-C011 a control predecessor behind        C021 a start without its one done
+C010 an operand after its user           C020 a done before its start
+C011 a control predecessor after it       C021 a start without its one done
                                          C070 a scheduling group in pieces
 """
 
@@ -14,7 +14,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.verify.finding import Report
 
-#: What may stand inside a scheduling group without belonging to it: no work.
+#: Opcodes that may be inside a scheduling group without belonging to it: no work.
 _WEIGHTLESS: Final = frozenset(
     "get-tuple-element bitcast constant parameter broadcast iota tuple".split()
 )
@@ -23,7 +23,7 @@ _NO_GROUP: Final = "noop"
 
 
 def check_order(computation: Computation, report: Report) -> None:
-    """Note what stands in front of something that it needs."""
+    """Report instructions that come before something that they need."""
     position = {i: k for k, i in enumerate(computation.instructions)}
     for here, instruction in enumerate(computation.instructions):
         for operand in dict.fromkeys(instruction.operands):
@@ -39,7 +39,7 @@ def check_order(computation: Computation, report: Report) -> None:
             if position.get(predecessor, here) >= here:
                 report.add(
                     instruction, "C011",
-                    f"its control predecessor %{predecessor.name} stands behind it",
+                    f"its control predecessor %{predecessor.name} comes after it",
                 )  # fmt: skip
         if is_start(instruction):
             _check_pair(instruction, report)
@@ -51,11 +51,11 @@ def _note_late_operand(
     if _follows(instruction, operand):
         report.add(
             instruction, "C020",
-            f"{instruction.opcode} stands in front of its {operand.opcode} "
+            f"{instruction.opcode} comes before its {operand.opcode} "
             f"%{operand.name}",
         )  # fmt: skip
     else:
-        report.add(instruction, "C010", f"its operand %{operand.name} stands behind it")
+        report.add(instruction, "C010", f"its operand %{operand.name} comes after it")
 
 
 def _follows(instruction: Instruction, earlier: Instruction) -> bool:
@@ -81,14 +81,14 @@ def _check_pair(start: Instruction, report: Report) -> None:
         return  # its done is in a loop, or in the next trip
     report.add(
         start, "C021",
-        f"{start.opcode} has {len(following) or 'no'} ends; it must have one",
+        f"{start.opcode} has {len(following) or 'no'} ends, but needs exactly one",
     )  # fmt: skip
 
 
 def check_groups(computation: Computation, report: Report) -> None:
-    """Note scheduling groups whose members do not stand together.
+    """Report scheduling groups whose members are not together.
 
-    Not asked of fusion bodies: what stands there became one instruction.
+    Fusion bodies are not checked: their instructions become one.
     """
     instructions = computation.instructions
     members: dict[str, list[int]] = {}
@@ -105,7 +105,7 @@ def check_groups(computation: Computation, report: Report) -> None:
             if position not in inside and stranger.opcode not in _WEIGHTLESS:
                 report.add(
                     stranger, "C070",
-                    f"stands inside scheduling group {group}, to which it does not "
+                    f"is inside scheduling group {group}, to which it does not "
                     "belong",
                 )  # fmt: skip
                 break

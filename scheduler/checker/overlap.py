@@ -5,10 +5,11 @@
     d1 = all-gather-done(s1)     C031: both bring devices 0 and 1 together
     d2 = all-gather-done(s2)
 
-A lane is a kind of asynchronous resource of the GPU. What is marked synchronous runs in
-place of its start and is not counted. At a loop or call, what its body has in flight at
-most comes on top, but for what XLA's GPU scheduler does not overlap there: a fusion
-on the caller's own thread. Source: openxla/xla `gpu_latency_hiding_scheduler.h`.
+A lane is a kind of asynchronous resource of the GPU. Operations that are marked
+synchronous run in place of their start and do not count. At a loop or call, the most
+that its body has in flight is added, except for what XLA's GPU scheduler does not
+overlap there: a fusion on the caller's own thread. Source: openxla/xla
+`gpu_latency_hiding_scheduler.h`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from hlo_passes.verify.finding import Report
 
 COLLECTIVES: Final = "collectives"
 COMPUTE: Final = "asynchronous compute"
-#: In flight together on each lane of point-to-point transfers.
+#: The most in flight together on each lane of point-to-point transfers.
 #: Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, GetNumAvailableResources.
 _POINT_TO_POINT_LIMIT: Final = 4
 _COMMUNICATIONS: Final = opcodes.SYNC_COLLECTIVES | {"send", "recv"}
@@ -50,10 +51,10 @@ _TRANSFER_LANES: Final = tuple(f"{t} {n}" for t in ("send", "recv") for n in (0,
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How many may be in flight on a lane; a lane without a limit is not counted.
+    """The most operations in flight on a lane; a lane without a limit does not count.
 
     Attributes:
-        by_lane: lanes of the GPU, or kinds of work where `by_kind`.
+        by_lane: lanes of the GPU, or kinds of work with `by_kind`.
         by_kind: one lane per kind of work, as in XLA's generic tracker.
     """
 
@@ -62,7 +63,7 @@ class Limits:
 
     @staticmethod
     def of_gpu(collectives: int, compute: int) -> Limits:
-        """Limits of the GPU's lanes; 0 for one that is not asked."""
+        """Limits of the GPU's lanes; 0 means not checked."""
         point_to_point = _POINT_TO_POINT_LIMIT if collectives else 0
         return Limits(
             {
@@ -107,7 +108,7 @@ def lane_of(half: Instruction) -> str:
 
 
 def _counts_in_callers(half: Instruction) -> bool:
-    """Whether a caller of its computation counts it on top of its own.
+    """Whether a caller of its computation adds it to its own.
 
     Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, IsGpuAsyncDone.
     """
@@ -161,14 +162,14 @@ class OverlapCheck:
     """Counts over one module; computations are asked callees first."""
 
     def __init__(self, machine: Machine, limits: Limits, *, rank_overlap: bool) -> None:
-        """`rank_overlap`: ask C031 always, not of two streams alone."""
+        """`rank_overlap`: always check C031, not only for two streams."""
         self.machine = machine
         self.limits = limits
         self.rank_overlap = rank_overlap
         self._peaks: dict[Computation, dict[str, int]] = {}
 
     def check(self, computation: Computation, report: Report) -> None:
-        """Note what is too much at once in a computation."""
+        """Report what is in flight together beyond the limits."""
         changes = self._changes(computation)
         flying: dict[str, dict[Instruction, None]] = {}
         peaks: dict[str, int] = {}
@@ -227,7 +228,7 @@ class OverlapCheck:
         limit = self.limits.by_lane.get(lane)
         together = len(flying) + nested
         if limit is None or together <= limit or (nested and not flying):
-            return  # what a body does alone was found in the body
+            return  # the body itself reports what it does alone
         names = ", ".join(f"%{i.name}" for i in flying)
         inside = f" and {nested} inside %{instruction.name}" if nested else ""
         report.add(
@@ -239,16 +240,16 @@ class OverlapCheck:
     def _compare(
         self, start: Instruction, others: Mapping[Instruction, None], report: Report
     ) -> None:
-        """Two collectives that share more than one device could wait in a cycle.
+        """Report two collectives that share devices and could wait in a circle.
 
-        Unless one stream keeps their order.
+        They cannot if one stream keeps their order.
         """
         for other in others:
             if not self.rank_overlap and not _on_two_streams(other, start):
                 continue
             shared = self._shared(other, start)
             if shared is None:
-                what = "the devices of one of them are not known"
+                what = "the devices of one of them are unknown"
             elif shared:
                 listed = ", ".join(map(str, shared))
                 what = f"both bring devices {listed} together"
@@ -261,7 +262,7 @@ class OverlapCheck:
     def _shared(self, one: Instruction, other: Instruction) -> tuple[int, ...] | None:
         """Devices of the first two groups with more than one in common; None: unknown.
 
-        What a stream annotation placed there is nobody's collective.
+        Collectives that a stream annotation placed there do not count.
         """
         if any(
             "_xla_stream_annotation" in i.attributes.get("frontend_attributes", "")

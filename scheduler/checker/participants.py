@@ -1,11 +1,11 @@
-"""Which devices a communication brings together.
+"""The devices that a communication brings together.
 
     replica_groups={{0,1},{2,3}}          device 0 meets 1, 2 meets 3
     source_target_pairs={{0,1},{1,2}}     0 meets 1, 1 meets 0 and 2
     send, recv                            the pairs in its frontend attributes
 
-A device is replica x partitions + partition. What the ids of groups are depends on
-channel and flag. Source: openxla/xla `xla/service/collective_ops_utils.cc`.
+A device is replica x partitions + partition. The channel and the flag decide what the
+ids in groups mean. Source: openxla/xla `xla/service/collective_ops_utils.cc`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hlo_passes.ir.replica_groups import (
 
 Devices = tuple[int, ...]
 
-#: Their groups may be over flattened ids, or over replicas of all partitions.
+#: Their groups may hold flattened ids, or replicas of all partitions.
 _OVER_BOTH: Final = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
 _PAIRS_OF_TRANSFER: Final = "_xla_send_recv_source_target_pairs"
 _REMEMBERED: Final = 4096
@@ -32,7 +32,7 @@ _REMEMBERED: Final = 4096
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """How many devices run the module."""
+    """The number of devices that run the module."""
 
     replicas: int
     partitions: int
@@ -45,11 +45,11 @@ class Machine:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Participants:
-    """Who meets in one communication; equal texts are one object.
+    """The devices that meet in one communication; equal texts are one object.
 
     Attributes:
-        groups: devices that wait for one another; each device in one group at most.
-        pairs: (source, target) where only those two wait for each other.
+        groups: devices that wait for one another; each device is in at most one group.
+        pairs: (source, target), if only those two wait for each other.
     """
 
     groups: tuple[Devices, ...] = ()
@@ -63,7 +63,7 @@ class Participants:
 
     @property
     def met_in_group(self) -> dict[int, Devices]:
-        """Its whole group, itself included, by device; each member once."""
+        """By device, its whole group with itself; each member appears once."""
         return self._remembered("group", lambda: {
             device: tuple(dict.fromkeys(group))
             for group in self.groups for device in group
@@ -71,12 +71,12 @@ class Participants:
 
     @property
     def targets(self) -> dict[int, Devices]:
-        """To whom a device sends."""
+        """The devices to which a device sends."""
         return self._remembered("targets", lambda: _collected(self.pairs))
 
     @property
     def sources(self) -> dict[int, Devices]:
-        """From whom a device receives."""
+        """To the devices from which a device receives."""
         return self._remembered(
             "sources", lambda: _collected((b, a) for a, b in self.pairs)
         )
@@ -119,7 +119,7 @@ def kind_of(instruction: Instruction) -> str:
 
 
 def participants_of(collective: Instruction, machine: Machine) -> Participants:
-    """Who meets in a collective (synchronous, native start or sugar)."""
+    """The devices that meet in a collective (synchronous, native start or sugar)."""
     attributes = collective.attributes
     has_channel = "channel_id" in attributes
     kind = kind_of(collective)
@@ -137,7 +137,7 @@ def participants_of(collective: Instruction, machine: Machine) -> Participants:
 
 
 def transfer_pairs(transfer: Instruction, machine: Machine) -> Participants:
-    """Who sends to whom in a send or recv; nobody for a host transfer."""
+    """Senders and receivers of a send or recv; none for a host transfer."""
     attributes = transfer.attributes
     if attributes.get("is_host_transfer") == "true":
         return Participants()

@@ -1,13 +1,13 @@
-"""What each device does, in order: communications begun and waited for.
+"""What each device does, in order: communications that begin and are waited for.
 
     %s = all-gather-start(...)      begin on the lane of collectives
     %d = all-gather-done(%s)        wait
     %r = all-reduce(...)            begin on the program's own lane, and wait
     while(...)                      condition and body twice: a trip meets the next
-    conditional(...)                the device's branch; if it is not known, every
+    conditional(...)                the device's branch; if it is unknown, every
                                     branch in turn, as all devices take the same
 
-A loop is taken to make equally many trips on all devices.
+A loop is assumed to make equally many trips on all devices.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from hlo_passes.scheduler.checker.rank_values import Frame
 #: Trips of a loop that are followed: what one trip leaves open meets the next.
 _TRIPS: Final = 2
 _PROGRAM: Final = "program"
-#: Attributes of collectives that all of a group must have alike.
+#: Attributes of collectives that must be equal on all devices of a group.
 _AGREED: Final = (
     "replica_groups", "source_target_pairs", "dimensions", "split_dimension",
 )  # fmt: skip
@@ -48,12 +48,12 @@ class Meeting:
     """One communication in the text.
 
     Attributes:
-        key: equal on the devices that meet: kind and channel, or kind and name.
+        key: equal on all devices that meet: kind and channel, or kind and name.
             Several may share a key.
         instruction: where it begins.
         lane: the queue in which it runs.
-        participants: who meets.
-        content: equal on the devices that meet: what is handed over.
+        participants: the devices that meet.
+        content: equal on all devices that meet: what they exchange.
         role: 'all', or 'send' or 'recv' for one side of a transfer.
     """
 
@@ -77,7 +77,7 @@ class Step:
 class ProgramReader:
     """Reads the steps of devices from one module.
 
-    `by_name`: those that meet must be of one name (devices run different modules).
+    `by_name`: those that meet must have one name (devices run different modules).
     """
 
     module: Module
@@ -87,7 +87,7 @@ class ProgramReader:
     _communicates: dict[Computation, bool] = field(default_factory=dict)
 
     def steps(self, device: int) -> list[Step]:
-        """What a device does."""
+        """The steps of a device."""
         frame = Frame(*divmod(device, self.machine.partitions))
         return list(self._computation(self.module.entry, frame))
 
@@ -120,7 +120,7 @@ class ProgramReader:
         elif instruction.opcode == "while":
             body, condition = callees
             for _ in range(_TRIPS):
-                # What the loop carries is not known.
+                # The values that the loop carries are unknown.
                 yield from self._computation(condition, frame.inside({}))
                 yield from self._computation(body, frame.inside({}))
         else:
@@ -144,7 +144,7 @@ class ProgramReader:
         return known
 
     def meetings(self, instruction: Instruction) -> tuple[Meeting, ...]:
-        """What begins (or, for a done without its start, ends) at an instruction."""
+        """The meetings that begin at an instruction, or end at a done without start."""
         found = self._meetings.get(instruction)
         if found is None:
             found = tuple(self._read(instruction))
@@ -186,7 +186,7 @@ def _data(transfer: Instruction) -> tuple[str, ...]:
 
 
 def _content(collective: Instruction) -> tuple[str, ...]:
-    """What devices that meet in a collective must agree on."""
+    """The facts that devices must agree on when they meet in a collective."""
     attributes = collective.attributes
     reduction = collective.called_computations[:1]
     return (
@@ -199,7 +199,7 @@ def _content(collective: Instruction) -> tuple[str, ...]:
 def _branch(
     instruction: Instruction, callees: tuple[Computation, ...], frame: Frame
 ) -> int | None:
-    """The branch that the device takes; None where that is not known."""
+    """The branch that the device takes; None if that is unknown."""
     index = frame.scalar(instruction.operands[0])
     if index is None:
         return None

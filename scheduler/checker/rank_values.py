@@ -1,11 +1,11 @@
-"""Scalars that a device can know by itself: what partition-id and replica-id lead to.
+"""Scalars that a device can compute by itself from partition-id and replica-id.
 
     %id = u32[] partition-id()
     %even = pred[] compare(%and, %zero), direction=EQ     true on 0, 2, ...
     conditional(%even, ...)                               branches differ by device
 
 Only what follows from the ids and from constants has a value; everything else is
-unknown, which callers take to be equal on all devices.
+unknown, and callers take it to be equal on all devices.
 """
 
 from __future__ import annotations
@@ -50,12 +50,12 @@ _INTEGERS: Final = ("s", "u", "p")
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Whose call a computation runs in, for one device.
+    """The call that a computation runs in, for one device.
 
     Attributes:
         replica: of the device.
         partition: of the device.
-        given: the callers' operands by parameter number; absent ones are unknown.
+        given: the callers' operands by parameter number; missing ones are unknown.
         outer: the frame of those operands.
         known: values found so far.
     """
@@ -67,16 +67,16 @@ class Frame:
     known: dict[Instruction, tuple[int, ...] | None] = field(default_factory=dict)
 
     def inside(self, given: Mapping[int, Instruction]) -> Frame:
-        """The frame of a computation called with those operands."""
+        """The frame of a computation that is called with those operands."""
         return Frame(self.replica, self.partition, given, self)
 
     def scalar(self, instruction: Instruction) -> int | None:
-        """The value of an integer or predicate of one element; None: unknown."""
+        """The value of an integer or predicate of one element; None if unknown."""
         values = self.values(instruction)
         return values[0] if values is not None and len(values) == 1 else None
 
     def values(self, instruction: Instruction) -> tuple[int, ...] | None:
-        """The elements of a small array in order, one for a scalar; None: unknown."""
+        """The elements of a small array in order, one for a scalar; None if unknown."""
         pending = [instruction]
         while pending:
             current = pending[-1]
@@ -134,7 +134,7 @@ class Frame:
 
 
 def _may_be_known(instruction: Instruction) -> bool:
-    """Whether it is of a kind, type and size that is followed."""
+    """Whether its kind, type and size are followed."""
     shape = instruction.shape
     if not shape.is_array or shape.element_type[0] not in _INTEGERS:
         return False

@@ -1,6 +1,6 @@
-"""Prove the order of a scheduled module legal, without knowing how it was made.
+"""Proves the order of a scheduled module legal, without knowing how it was made.
 
-%d = all-gather-done(%s)       error[C020]: all-gather-done stands in front of its
+%d = all-gather-done(%s)       error[C020]: all-gather-done comes before its
 %s = all-gather-start(%p)                   all-gather-start %s
 """
 
@@ -37,12 +37,12 @@ Hazards = Literal["off", "async", "all"]
 
 
 class IllegalScheduleError(PassError):
-    """An order that the checker refuses; `findings` holds everything it found."""
+    """An order that the checker refuses; `findings` holds all its findings."""
 
     default_code = "C000"
 
     def __init__(self, findings: tuple[Finding, ...]) -> None:
-        """`findings`: at least one."""
+        """`findings` has at least one element."""
         self.findings = findings
         first = findings[0]
         super().__init__(
@@ -145,10 +145,10 @@ class ScheduleChecker(CheckingPass):
             return [*report.findings(module), *found]
         ordered = self._order(module)
         if ordered:
-            return [*found, *ordered]  # nothing else means much
+            return [*found, *ordered]  # other findings would mean little
         found += self._device_order(module)
         if self.hard_memory_limit == "input-order" and _same_order(before, module):
-            return found  # nobody made that order to any limits
+            return found  # nobody made that order for any limits
         return [*found, *self._flights(module), *self._memory(module)]
 
     def _order(self, module: Module) -> list[Finding]:
@@ -218,23 +218,23 @@ class ScheduleChecker(CheckingPass):
         report = Report(module.entry)
         report.add(
             peak.instruction, "C050",
-            f"{peak.size_bytes} bytes are in use together, the limit is {limit}",
+            f"{peak.size_bytes} bytes are in use together, but the limit is {limit}",
         )  # fmt: skip
         return list(report.findings(module))
 
 
 def check_device_order(modules: Sequence[Module]) -> list[Finding]:
-    """Whether devices that run different modules get through their communications.
+    """Check whether devices that run different modules complete their communications.
 
     Args:
         modules: one per device, as each host compiled it; several devices may share
-            one. All ask for that many devices.
+            one. All modules must ask for that number of devices.
 
     Returns:
         One finding (C040 to C042), or none. Collectives meet by name.
 
     Raises:
-        UsageError: U230 where the modules ask for another number of devices.
+        UsageError: U230 if the modules ask for another number of devices.
     """
     machine = machine_of(modules[0])
     if any(machine_of(module) != machine for module in modules) or (
@@ -258,7 +258,7 @@ def _of_fault(fault: Fault | None) -> list[Finding]:
 
 
 def _same_order(before: Module | None, module: Module) -> bool:
-    """Whether every computation is in the order that it had, as far as can be told."""
+    """Whether every computation kept its order, as far as can be known."""
     if before is None or not before.is_scheduled:
         return before is not None
     return all(
@@ -285,14 +285,14 @@ def machine_of(module: Module) -> Machine:
 def check_schedule(
     module: Module, before: Module | None = None, **options: object
 ) -> list[Finding]:
-    """Everything that is wrong with the order of a scheduled module; [] for nothing.
+    """All findings about the order of a scheduled module; [] if there are none.
 
     Args:
         module: with `is_scheduled=true`.
         before: the module before scheduling; only the order may differ.
         options: those of `ScheduleChecker`.
 
-    Raises TypeError for an option that there is not.
+    Raises TypeError for an unknown option.
     """
     checker = dataclasses.replace(ScheduleChecker(), **options)
     return checker.findings(module, before)

@@ -1,1 +1,1 @@
-"""Latency estimators, each by its XLA counterpart, and the stack that joins them."""
+"""Latency estimators, named after their XLA counterparts, and stacks of them."""

@@ -1,7 +1,7 @@
-"""XLA's two coarse estimators: a few sizes, as with T-shirts.
+"""XLA's two coarse estimators: they know a few sizes only.
 
-`approximate` is the one of every back end, `gpu-approximate` adds what the GPU knows:
-free instructions, custom calls, the point-to-point stream.
+Every back end has `approximate`; `gpu-approximate` adds what the GPU knows: free
+instructions, custom calls, the point-to-point stream.
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, ApproximateLatencyEstimator, and
 `gpu_latency_hiding_scheduler.cc`, GpuLatencyEstimator (Aug 2026).
@@ -24,7 +24,7 @@ from hlo_passes.scheduler.estimators.base import (
 from hlo_passes.scheduler.latency.collectives import leaf_bytes
 from hlo_passes.scheduler.latency.estimate import Estimate
 
-#: All-reduces above this size take longer, where that is asked for.
+#: All-reduces above this size take longer, if that is asked for.
 _COSTLY_ALL_REDUCE_BYTES: Final = 30 * 1024 * 1024
 _COSTLY_ALL_REDUCE: Final = 4
 _P2P_SEND: Final = 1024
@@ -49,7 +49,7 @@ class ApproximateEstimator:
     name: str = "approximate"
 
     def node_cost(self, instruction: Instruction) -> Estimate:
-        """Loop fusions 1000, output fusions and convolutions 5000, all else 1."""
+        """1000 for loop fusions, 5000 for output fusions and convolutions, else 1."""
         return Estimate(_node_cost(instruction), self.name)
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate:
@@ -69,7 +69,7 @@ class GpuApproximateEstimator:
     costly_collectives: bool = False
 
     def node_cost(self, instruction: Instruction) -> Estimate:
-        """What generates no code 0, custom calls 1000, else as `approximate`."""
+        """0 if it generates no code, 1000 for custom calls, else as `approximate`."""
         if is_nop(instruction):
             return Estimate(0.0, self.name)
         if instruction.opcode == "custom-call":

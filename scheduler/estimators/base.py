@@ -1,9 +1,9 @@
-"""What an estimator answers, and what all of them ask of an instruction.
+"""The interface of estimators, and what all of them ask about an instruction.
 
     node_cost(instruction)    how long it holds its resource, us
     latency(start, user)      from a start to its done (or to any user), us
 
-An estimator that does not know answers None, and the next one of a stack is asked.
+An estimator that has no price returns None, and the next one of a stack is asked.
 Source: openxla/xla `latency_hiding_scheduler.h`, LatencyEstimator.
 """
 
@@ -17,7 +17,7 @@ from hlo_passes.scheduler.fusions.fused_graph import transpose_is_bitcast
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 
-#: XLA's abstract costs and latencies; they are compared with microseconds as they are.
+#: XLA's abstract costs and latencies; they are compared with microseconds unchanged.
 LOW: Final = 1.0
 MEDIUM: Final = 1000.0
 HIGH: Final = 5000.0
@@ -34,15 +34,15 @@ class Estimator(Protocol):
 
     @property
     def name(self) -> str:
-        """As `--estimator` spells it."""
+        """The name that `--estimator` takes."""
         ...
 
     def node_cost(self, instruction: Instruction) -> Estimate | None:
-        """Cost of an instruction; None when this estimator does not know."""
+        """Cost of an instruction; None if this estimator does not know it."""
         ...
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
-        """Latency of the edge between two instructions; None when unknown."""
+        """Latency of the edge between two instructions; None if unknown."""
         ...
 
 
@@ -67,7 +67,7 @@ def is_async_collective(instruction: Instruction) -> bool:
 
 
 def latency_of_metadata(instruction: Instruction) -> float | None:
-    """Microseconds that the frontend attribute `latency_metadata` (ns) names."""
+    """Microseconds from the frontend attribute `latency_metadata`, which holds ns."""
     if "latency_metadata" not in instruction.attributes.get("frontend_attributes", ""):
         return None
     text = instruction.frontend_attributes.get("latency_metadata", "")

@@ -119,7 +119,7 @@ def estimator_names(on: Pricing) -> tuple[str, ...]:
     for name in wanted:
         if name not in _ESTIMATORS:
             raise UsageError(
-                f"there is no estimator {name}",
+                f"unknown estimator {name}",
                 code="U209",
                 hint=nearest(name, _ESTIMATORS) or f"one of {', '.join(_ESTIMATORS)}",
             )
@@ -136,7 +136,7 @@ def _unread(option: str, file: str, names: str) -> UsageError:
     both = f"profile+{names}" if option == "profile" else f"{names}+table"
     one_by_one = "profile" in (option, names)
     return UsageError(
-        f"{option}={file} is given, and the estimator {names} does not read it",
+        f"{option}={file} is given, but the estimator {names} does not read it",
         code="U219",
         hint=f"the estimator {reader} does"
         + (f"; {both} asks one after the other" if one_by_one else ""),

@@ -2,7 +2,7 @@
 
     %fusion.7 = ... fusion(...), calls=%body.7    same key as    %fusion.9 ... %body.9
 
-when the bodies are the same but for names. Metadata never counts.
+if the bodies are equal except for names. Metadata never counts.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 
-#: What does not change the work: where it comes from, names of callees (their bodies
-#: count), which slice of an operand is taken (its size counts), identities.
+#: Attributes that do not change the work: where it comes from, names of callees (their
+#: bodies count), which slice of an operand is taken (its size counts), identities.
 _NO_WORK: Final = frozenset(
     {*CALLEE_ATTRIBUTES, "metadata", "slice", "channel_id", "control-predecessors"}
 )
 
 
 class Fingerprints:
-    """Keys of the instructions of one module, as long as the module is unchanged."""
+    """Keys of the instructions of one module, while the module is unchanged."""
 
     def __init__(self) -> None:
-        """No module seen yet."""
+        """Start without a module."""
         self._module: Module | None = None
         self._version = -1
         self._bodies: dict[Computation, int] = {}
@@ -50,7 +50,7 @@ class Fingerprints:
             instruction.opcode,
             instruction.shape.text,
             *(o.shape.text for o in instruction.operands),
-            # The same value twice is read once from memory.
+            # A value that is used twice is read once from memory.
             _repetition(instruction),
             instruction.mentions("channel_id")
             and "channel_id" in instruction.attributes,

@@ -4,10 +4,11 @@
     costs { name: "all-gather-start" cost_us: 310.0 }
     latencies { source: "cp-start" target: "cp-done" latency_us: 80.0 }
 
-The text and the binary form of XLA's ProfiledInstructionsProto. Written with our own
-costs, a profile steers XLA's scheduler (`xla_gpu_pgle_profile_file_or_directory_path`);
-read, XLA's or a measured one steers ours. XLA itself drops `latencies` when it filters
-a profile by fingerprint, so a pair's time is written as the cost of its start.
+It handles the text and the binary form of XLA's ProfiledInstructionsProto. A profile
+with our own costs steers XLA's scheduler
+(`xla_gpu_pgle_profile_file_or_directory_path`); a profile from XLA or from a
+measurement steers ours. XLA drops `latencies` when it filters a profile by fingerprint,
+so a pair's time is written as the cost of its start.
 
 Source: openxla/xla `profile_guided_latency_estimator.cc`, `gpu_hlo_schedule.cc`, and
 the profiler's `profiled_instructions.proto`.
@@ -39,7 +40,7 @@ from hlo_passes.scheduler.hardware.text_proto import (
 )
 from hlo_passes.scheduler.latency.estimate import Estimate
 
-#: Of files that XLA reads; it ignores a profile of any other name.
+#: Suffixes of files that XLA reads; it ignores a profile with any other name.
 TEXT_SUFFIX: Final = ".pbtxt"
 BINARY_SUFFIX: Final = ".pb"
 _REMAT: Final = re.compile(r"\.remat\d*$")
@@ -80,7 +81,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class ProfileEstimator:
-    """Answers what a profile holds, None for the rest."""
+    """Returns what a profile holds, None for the rest."""
 
     profile: Profile
     name: str = "profile"
@@ -88,8 +89,8 @@ class ProfileEstimator:
     def node_cost(self, instruction: Instruction) -> Estimate | None:
         """The measured cost; 1 for starts and dones of collectives.
 
-        What jax 0.12 wraps in a fusion is no collective to XLA here: its start costs
-        what the profile says, besides the latency.
+        For XLA a fusion around a collective, as jax 0.12 makes it, is not a collective
+        here: its start costs what the profile says, in addition to the latency.
         """
         if is_async_collective(instruction) and not _is_fusion(instruction):
             return Estimate(LOW, self.name)
@@ -118,7 +119,7 @@ def _is_fusion(instruction: Instruction) -> bool:
 
 
 def _names(instruction: Instruction) -> Iterator[str]:
-    """Under which an instruction may stand: its own, that of what it wraps."""
+    """The possible names of an instruction: its own, and that of what it wraps."""
     yield instruction.name
     if instruction.opcode in ("async-start", "async-done"):
         for callee in start_of(instruction).called_computations:
@@ -128,9 +129,9 @@ def _names(instruction: Instruction) -> Iterator[str]:
 def profile_of(module: Module, estimator: Estimator) -> Profile:
     """An estimator's costs of a module, as a profile for XLA.
 
-    Of every instruction that XLA looks up: those of computations that hold an async
-    operation, for the scheduler, and where there is one those of the entry and of
-    loops, which XLA's check of a profile counts. Starts carry their latency, dones
+    It has every instruction that XLA looks up: for the scheduler, those of computations
+    with an async operation; and if there are any, those of the entry and of loops,
+    which XLA's check of a profile counts. Starts carry their latency, dones carry
     nothing.
     """
     costs: dict[str, float] = {}
@@ -163,12 +164,12 @@ def _looked_up(module: Module) -> list[Computation]:
 
 
 def check_profile_name(path: str) -> None:
-    """Raises UsageError U217 for a file name with which XLA ignores a profile."""
+    """Raise UsageError U217 for a file name with which XLA ignores a profile."""
     if not path.endswith((TEXT_SUFFIX, BINARY_SUFFIX)):
         raise UsageError(
-            f"XLA ignores a profile of the name {path}",
+            f"XLA ignores a profile with the name {path}",
             code="U217",
-            hint=f"a name that ends in {TEXT_SUFFIX} or {BINARY_SUFFIX} (binary)",
+            hint=f"use a name that ends in {TEXT_SUFFIX} or {BINARY_SUFFIX} (binary)",
         )
 
 
@@ -178,11 +179,11 @@ def check_profile_name(path: str) -> None:
 def read_profile(path: str, fingerprint: str = "") -> Profile:
     """Read a profile, text or binary.
 
-    Costs named `fingerprint::name` count only for that fingerprint. Rematerialised
+    Costs named `fingerprint::name` count only for that fingerprint. Rematerialized
     clones (`name.remat2`) are averaged with the original, as XLA does.
 
     Raises:
-        UsageError: U001 (no such file), U205 (no profile, or not microseconds).
+        UsageError: U001 (no such file), U205 (not a profile, or not microseconds).
         ParseError: P400, broken text.
     """
     data = read_file(path)
@@ -204,9 +205,9 @@ def read_profile(path: str, fingerprint: str = "") -> Profile:
 
 def _refuse(path: str, what: str = "") -> UsageError:
     return UsageError(
-        f"{path}: {what}" if what else f"{path} is no profile",
+        f"{path}: {what}" if what else f"{path} is not a profile",
         code="U205",
-        hint="a ProfiledInstructionsProto, in text or binary form",
+        hint="give a ProfiledInstructionsProto, in text or binary form",
     )
 
 
@@ -254,7 +255,7 @@ def _merge_clones(profile: Profile) -> Profile:
 
 
 def _from_binary(data: bytes) -> Profile | None:
-    """The profile in a serialised message; None when the bytes are none."""
+    """The profile in a serialized message; None if the bytes are not a profile."""
     costs: dict[str, float] = {}
     latencies: dict[tuple[str, str], float] = {}
     try:

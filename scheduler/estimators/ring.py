@@ -2,12 +2,12 @@
 
     t = 5 us + reduction / channels + bytes accessed / (bus bandwidth * ratio)
 
-It knows no hosts: groups across hosts are priced as if inside one. Every other node is
-priced by the roofline with the part's own cycle profile.
+It knows no hosts: groups across hosts are priced as if inside one. Every other
+instruction is priced by the roofline with the part's own cycle profile.
 
 Source: openxla/xla `analytical_latency_estimator.cc`,
 `gpu_collective_performance_model.cc` (Aug 2026). NCCL's environment variables, which
-XLA reads there, are not looked at: the same module must cost the same everywhere.
+XLA reads there, are ignored: the same module must cost the same everywhere.
 """
 
 from __future__ import annotations

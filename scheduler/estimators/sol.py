@@ -5,7 +5,7 @@
     dot, Triton GEMM             measured GEMM table             sol/gemm-table
     loop or input fusion         roofline                        sol/roofline
     all else                     0.01 of the coarse estimator    sol/constant
-    what the model refuses       the coarse estimator            gpu-approximate
+    what it does not know        the coarse estimator            gpu-approximate
 
 Source: openxla/xla `sol_latency_estimator.cc` (Aug 2026).
 """
@@ -38,10 +38,10 @@ from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency.gemm import gemm_of
 from hlo_passes.scheduler.latency.network import NotEstimated
 
-#: Share of the coarse cost that an instruction without a model is given.
+#: Share of the coarse cost for an instruction without a model.
 _FALLBACK_SHARE: Final = 0.01
 _ROOFLINE_KINDS: Final = ("kLoop", "kInput")
-#: Collectives that the model knows; one of another kind turns it off for the module.
+#: Collectives that the model knows; any other kind turns it off for the module.
 _SUPPORTED: Final = frozenset(
     "all-reduce all-gather reduce-scatter all-to-all collective-permute".split()
 )
@@ -56,7 +56,7 @@ def _begun_collective(opcode: str) -> str:
 
 
 def unsupported_reason(module: Module) -> str:
-    """Why XLA keeps its model off for a module; '' when nothing speaks against it."""
+    """Why XLA does not use its model for a module; '' if it does."""
     for computation in module.computations:
         for instruction in computation.instructions:
             opcode = instruction.opcode
@@ -77,7 +77,7 @@ class SolEstimator:
 
     Attributes:
         model: of collectives and GEMMs.
-        always: price modules that XLA leaves to the coarse estimator too
+        always: also price modules that XLA leaves to the coarse estimator
             (`exec_time_optimization_effort` of 0.2 and more does that).
     """
 
@@ -91,7 +91,7 @@ class SolEstimator:
     _checked: tuple[Module, int, str] | None = None
 
     def off_reason(self, module: Module) -> str:
-        """Why the coarse estimator answers for the whole module; '' if it does not."""
+        """Why the coarse estimator prices the whole module; '' if it does not."""
         if self._checked is None or self._checked[:2] != (module, module.version):
             reason = self.model.off_reason
             if not reason and not self.always and not self.model.extended:
@@ -153,7 +153,7 @@ class SolEstimator:
         return Estimate(_FALLBACK_SHARE * coarse, "sol/constant", reason)
 
     def _kernel_cost(self, instruction: Instruction) -> Estimate | None:
-        """Time of a collective kernel that blocks the compute stream, on its start."""
+        """Time of a collective kernel that blocks the compute stream, for its start."""
         try:
             collective = describe(instruction)
             if collective is None or not (
@@ -192,10 +192,10 @@ class SolEstimator:
             return Estimate(coarse.us, coarse.model, str(problem))
 
     def _transfer(self, start: Instruction) -> Estimate:
-        """A send or recv priced as a permute, where that is asked for."""
+        """A send or recv priced as a permute, if that is asked for."""
         transfer = describe_transfer(start) if self.model.extended else None
         if transfer is None:
-            raise NotEstimated("the model knows no such operation")
+            raise NotEstimated("the model does not know this operation")
         found = self.model.estimate(transfer)
         return replace(found, model=f"extended/{found.model.partition('/')[2]}")
 

@@ -1,4 +1,4 @@
-"""Estimators one upon another: the first that knows answers.
+"""A stack of estimators: the first one that has a price is used.
 
 profile, then sol, then gpu-approximate
 """
@@ -14,7 +14,7 @@ from hlo_passes.scheduler.latency.estimate import Estimate
 
 @dataclass(frozen=True, slots=True)
 class EstimatorStack:
-    """Several estimators as one; the last one of a useful stack always answers."""
+    """Several estimators as one; the last one of a useful stack always has a price."""
 
     estimators: tuple[Estimator, ...]
 
@@ -24,7 +24,7 @@ class EstimatorStack:
         return "+".join(e.name for e in self.estimators)
 
     def node_cost(self, instruction: Instruction) -> Estimate | None:
-        """The first answer."""
+        """The first cost."""
         for estimator in self.estimators:
             found = estimator.node_cost(instruction)
             if found is not None:
@@ -32,7 +32,7 @@ class EstimatorStack:
         return None
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
-        """The first answer."""
+        """The first latency."""
         for estimator in self.estimators:
             found = estimator.latency(start, user)
             if found is not None:

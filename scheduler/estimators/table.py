@@ -1,11 +1,11 @@
-"""`table`: costs by instruction name, from a file, in place of any model.
+"""`table`: costs by instruction name from a file, instead of any model.
 
     {"node_cost_us": {"fusion.1": 12.5}, "latency_us": {"all-gather-start": 310.0},
      "latency_fallback": {"all-reduce-start": 5000.0}}
 
-A name that is absent costs 0: XLA prices only computations with async operations. So
-this estimator always answers. XLA's log never lists a send or recv, though, whose
-latency its scheduler takes from the coarse estimator: `transfers_as_xla` does so too.
+A missing name costs 0: XLA prices only computations with async operations. So this
+estimator always answers. However, XLA's log never lists a send or recv, whose latency
+its scheduler takes from the coarse estimator; `transfers_as_xla` does the same.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _GZIP: Final = b"\x1f\x8b"
 _LATENCIES: Final = ("latency_us", "latency_fallback")
 _KEYS: Final = ("node_cost_us", *_LATENCIES)
 _COARSE: Final = GpuApproximateEstimator()
-#: Thirty years: what is above is a slip, and sums of it would leave float's range.
+#: Thirty years: anything above is a mistake, and sums of it would overflow a float.
 _MOST_US: Final = 1e15
-#: Of a value that is refused.
+#: Characters that are shown of a value that is refused.
 _SHOWN_LETTERS: Final = 40
 
 
@@ -42,7 +42,7 @@ class TableEstimator:
     Attributes:
         node_costs: by instruction.
         latencies: by start.
-        transfers_as_xla: absent sends and recvs have XLA's coarse latency, not 0.
+        transfers_as_xla: missing sends and recvs have XLA's coarse latency, not 0.
     """
 
     node_costs: Mapping[str, float] = field(default_factory=dict)
@@ -51,11 +51,11 @@ class TableEstimator:
     transfers_as_xla: bool = False
 
     def node_cost(self, instruction: Instruction) -> Estimate:
-        """The cost of that name, 0 when there is none."""
+        """The cost of that name, 0 if there is none."""
         return Estimate(self.node_costs.get(instruction.name, 0.0), self.name)
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate:
-        """The latency of a start; of any other edge 1, of an absent start 0."""
+        """The latency of a start, 0 if it is missing; 1 for any other edge."""
         known = self.latencies.get(start.name)
         if known is None:
             if self.transfers_as_xla and is_transfer(start):
@@ -65,9 +65,9 @@ class TableEstimator:
 
 
 def read_costs(path: str) -> TableEstimator:
-    """Read a costs file, `.gz` too.
+    """Read a costs file, possibly `.gz`.
 
-    Raises UsageError U001 (no such file), U206 (not such a file).
+    Raises UsageError U001 (no such file), U206 (not a costs file).
     """
     data = read_file(path)
     try:
@@ -76,7 +76,7 @@ def read_costs(path: str) -> TableEstimator:
     except (OSError, ValueError, EOFError, zlib.error, RecursionError) as problem:
         raise _refuse(path, f"not JSON: {problem}") from problem
     if not isinstance(view, dict) or not any(key in view for key in _KEYS):
-        raise _refuse(path, f"none of the keys {', '.join(_KEYS)}")
+        raise _refuse(path, f"it has none of the keys {', '.join(_KEYS)}")
     tables = {key: _numbers(path, key, view.get(key) or {}) for key in _KEYS}
     latencies = {n: us for key in _LATENCIES for n, us in tables[key].items()}
     return TableEstimator(tables["node_cost_us"], latencies)
@@ -84,7 +84,7 @@ def read_costs(path: str) -> TableEstimator:
 
 def _numbers(path: str, key: str, table: Any) -> dict[str, float]:
     if not isinstance(table, dict):
-        raise _refuse(path, f"{key} is no table of names")
+        raise _refuse(path, f"{key} is not a table of names")
     for name, us in table.items():
         is_number = isinstance(us, int | float) and not isinstance(us, bool)
         if not is_number or not 0 <= us <= _MOST_US:

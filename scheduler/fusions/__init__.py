@@ -1,1 +1,1 @@
-"""What a loop or input fusion costs: cost analysis, kernel shape, roofline."""
+"""The cost of a loop or input fusion: cost analysis, kernel shape, roofline."""

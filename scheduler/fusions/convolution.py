@@ -1,4 +1,4 @@
-"""Multiply-adds of a convolution that touch no padding.
+"""Multiply-adds of a convolution that do not touch padding.
 
 Source: openxla/xla `hlo_cost_analysis.cc`, GetConvolutionFlops (Aug 2026).
 """
@@ -58,7 +58,7 @@ def _valid_positions(
                 0 <= p < dilated and p % dimension.base_dilation == 0 for p in positions
             )
             continue
-        # Of an undilated input the positions that meet it are neighbours.
+        # For an undilated input, the positions that meet it are neighbors.
         first = max(0, -(offset // dimension.stride))
         last = min(outputs - 1, (inputs - 1 - offset) // dimension.stride)
         total += max(0, last - first + 1)

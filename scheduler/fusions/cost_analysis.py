@@ -1,9 +1,9 @@
 """Flops and bytes of a fusion, as XLA:GPU's cost analysis counts them.
 
     util(x)    how many times the fusion computes x, 1 for a result
-    bytes(p)   size of parameter p times util(p): above its size when it is read again
+    bytes(p)   size of parameter p times util(p): more than its size if it is read again
 
-Every property is a 32-bit float in XLA; the sums here are rounded in the same places.
+Every property is a 32-bit float in XLA; the sums here are rounded at the same places.
 Source: openxla/xla `hlo_cost_analysis.cc`, `gpu_hlo_cost_analysis.cc` (Aug 2026).
 """
 
@@ -46,7 +46,7 @@ OpCycles = Mapping[tuple[str, str], int]
 
 @dataclass(frozen=True, slots=True)
 class FusionCost:
-    """What a fusion does.
+    """The work of a fusion.
 
     Attributes:
         flops: cycles of all operations together.
@@ -62,7 +62,7 @@ class FusionCost:
 def analyze_fusion(graph: FusedGraph, cycles: OpCycles) -> FusionCost:
     """Flops and bytes of a fused computation."""
     order = list(reversed(graph.instructions))
-    # The elementwise roots whose elements an instruction takes part in.
+    # The elementwise roots to whose elements an instruction contributes.
     uses: dict[Instruction, dict[Instruction, None]] = {i: {} for i in order}
     root_utilization: dict[Instruction, np.float32] = {i: _F32(0) for i in order}
     utilization: dict[Instruction, np.float32] = {}
@@ -211,7 +211,7 @@ def _reduce_window_counts(instruction: Instruction) -> tuple[int, int]:
 def _whole_dimension(
     window: Window, result: Shape, instruction: Instruction
 ) -> int | None:
-    """The dimension that a window reduces whole and broadcasts back, if there is."""
+    """The dimension that a window reduces whole and broadcasts back, if any."""
     sized = [d for d in window.dimensions if d.size != 1]
     padded = [d for d in window.dimensions if d.padding_low or d.padding_high]
     if len(sized) != 1 or len(padded) != 1 or instruction.shape.is_tuple:

@@ -1,6 +1,6 @@
-"""A fused computation as the cost model walks it.
+"""A fused computation in the form that the cost model walks.
 
-    parameters -> ... -> roots; a root tuple is no instruction of its own
+    parameters -> ... -> roots; a root tuple does not count as an instruction
 
 A single instruction that is priced like a fusion (the reduction of an all-reduce) is a
 graph of one node.
@@ -17,7 +17,7 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import BITS, Shape
 
-#: Width that stands for "no array at all".
+#: The width that means "no array at all".
 NO_WIDTH = (1 << 31) - 1
 
 
@@ -26,7 +26,7 @@ class FusedGraph:
     """The body of a fusion.
 
     Attributes:
-        root: of the computation; a tuple when there are several results.
+        root: of the computation; a tuple if there are several results.
         roots: the results.
         parameters: by number.
         instructions: operands before users.
@@ -64,7 +64,7 @@ class FusedGraph:
         return _smallest(r.shape for r in self.roots)
 
     def contains(self, instruction: Instruction) -> bool:
-        """Whether it is computed inside: everything but parameters."""
+        """Whether it is computed inside: true for everything except parameters."""
         return instruction.opcode != "parameter"
 
     def users(self, instruction: Instruction) -> tuple[Instruction, ...]:
@@ -99,7 +99,7 @@ def _smallest(shapes) -> int:
 
 
 def is_elementwise(instruction: Instruction) -> bool:
-    """XLA's IsElementwise: one element of the result from one of each operand."""
+    """XLA's IsElementwise: one result element comes from one element per operand."""
     opcode = instruction.opcode
     if opcode == "bitcast-convert":
         return bit_width(instruction.shape.element_type) == bit_width(
@@ -131,10 +131,10 @@ def minor_to_major(shape: Shape) -> tuple[int, ...]:
 def normalized_transpose(
     transpose: Instruction,
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """(result dimensions, permutation) in memory order, without what stays together.
+    """(result dimensions, permutation) in memory order, with joined dimensions merged.
 
     Result dimension j is operand dimension permutation[j]. Dimensions of size one are
-    dropped and neighbours that stay neighbours are merged.
+    dropped, and neighbors that stay neighbors are merged.
     """
     operand, result = transpose.operands[0].shape, transpose.shape
     dimensions = dimensions_of(transpose)
@@ -180,7 +180,7 @@ def reshape_is_bitcast(reshape: Instruction) -> bool:
 
 
 def _positions(shape: Shape, other: Shape) -> list[int]:
-    """Memory order of the blocks into which two shapes' dimensions fall."""
+    """Memory order of the blocks that the dimensions of two shapes form."""
     blocks = _blocks(shape.dimensions, other.dimensions)
     block_of = {d: k for k, block in enumerate(blocks) for d in block}
     seen: list[int] = []

@@ -1,7 +1,7 @@
 """The instruction that decides which kernel a fusion becomes.
 
     root = f32[64,128] convert(%t)
-    %t   = bf16[64,128] transpose(%p)     the hero: what is below is elementwise
+    %t   = bf16[64,128] transpose(%p)     the hero: everything below is elementwise
 
 Source: openxla/xla `codegen/ir_emission_utils.cc`, `gpu/ir_emission_utils.cc`.
 """
@@ -23,7 +23,7 @@ _MOST_OPERANDS = 3
 
 
 def find_hero(root: Instruction, graph: FusedGraph) -> Instruction:
-    """The hero of a result; the result itself when nothing stands out."""
+    """The hero of a result; the result itself if there is none."""
     hero = root
     while is_intermediate(hero, most_operands=1) and graph.contains(hero.operands[0]):
         hero = hero.operands[0]
@@ -35,7 +35,7 @@ def find_hero(root: Instruction, graph: FusedGraph) -> Instruction:
 
 
 def is_intermediate(instruction: Instruction, most_operands: int) -> bool:
-    """Whether it works element by element in place: no change of order in memory."""
+    """Whether it works element by element in place, without a new order in memory."""
     if not 1 <= len(instruction.operands) <= most_operands:
         return False
     opcode = instruction.opcode

@@ -1,7 +1,7 @@
 """The roofline of any instruction, fused or not.
 
-Outside of the scheduler's analytical estimator XLA prices plain instructions as loop
-kernels of their own; the legacy estimator does.
+The scheduler's analytical estimator does not do this. Elsewhere, XLA prices plain
+instructions as loop kernels of their own, and so does the legacy estimator.
 
 Source: openxla/xla `gpu_performance_model.cc`, EstimateRunTimeForInstruction.
 """
@@ -21,7 +21,7 @@ from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
 from hlo_passes.scheduler.latency.durations import float32_integer, memory_ticks
 
-#: No code, or none that reads and writes.
+#: Opcodes without code, or whose code does not read and write.
 _FREE = frozenset(
     "parameter constant get-tuple-element bitcast tuple after-all domain "
     "add-dependency opt-barrier partition-id replica-id".split()

@@ -1,4 +1,4 @@
-"""Which kernel a fusion becomes, and its grid.
+"""The kernel that a fusion becomes, and its grid.
 
     reduction, transpose, loop (several results), scatter, concatenate, loop
 
@@ -70,7 +70,7 @@ def triton_kernel(fusion: Instruction, graph: FusedGraph) -> Kernel | None:
         blocks = max(1, ceil_div(elements, _MEMCPY_THREADS))
         return Kernel("triton", LaunchDimensions(blocks, _MEMCPY_THREADS))
     sizes, warps = tiles
-    # A result of higher rank than its tile counts its leading dimensions alone.
+    # A result of higher rank than its tile counts only its leading dimensions.
     dimensions = graph.roots[0].shape.dimensions
     blocks = math.prod(
         ceil_div(dimension, size)
@@ -85,7 +85,7 @@ def kernel_of(
 ) -> Kernel:
     """The kernel that XLA emits for a fused computation.
 
-    `broadcasts_join` is False from jax 0.12 on; `reduction_groups` tells what it is.
+    `broadcasts_join` is False from jax 0.12 on; `reduction_groups` explains it.
     """
     heroes = [find_hero(root, graph) for root in graph.roots]
     real = [
@@ -132,7 +132,7 @@ def reduction_hero(graph: FusedGraph) -> Instruction | None:
 def _fit_together(
     graph: FusedGraph, heroes: list[Instruction], real: list[bool]
 ) -> bool:
-    """Whether all results can come out of one reduction kernel."""
+    """Whether one reduction kernel can produce all results."""
     first = heroes[real.index(True)]
     wanted = reduction_dimensions(first)
     elements = first.operands[0].shape.element_count
@@ -150,7 +150,7 @@ def _fit_together(
 def _consistent_transposes(
     graph: FusedGraph, heroes: list[Instruction]
 ) -> list[TiledTranspose]:
-    """The tiled transposes of all results; [] when they do not go together."""
+    """The tiled transposes of all results; [] if they do not fit together."""
     found: list[TiledTranspose] = []
     others: list[Instruction] = []
     operand: Instruction | None = None
@@ -206,7 +206,7 @@ def _is_plain_copy(root: Instruction) -> bool:
 
 
 def _updated(root: Instruction) -> Instruction | None:
-    """The dynamic-update-slice that a result is, perhaps through one bitcast."""
+    """The dynamic-update-slice that a result is, possibly through one bitcast."""
     if root.opcode == "bitcast":
         root = root.operands[0]
     return root if root.opcode == "dynamic-update-slice" else None
@@ -251,7 +251,7 @@ def _reads_in_step(user: Instruction, update: Instruction, elements: int) -> boo
 
 
 def is_coalesced(graph: FusedGraph, emitter: str) -> bool:
-    """Whether neighbouring threads read neighbouring elements."""
+    """Whether neighboring threads read neighboring elements."""
     if emitter == "transpose":
         return True
     return not any(

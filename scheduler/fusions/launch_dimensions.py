@@ -1,6 +1,6 @@
-"""Blocks and threads of a kernel; the loop kernel's rules.
+"""Blocks and threads of a kernel, with the rules for the loop kernel.
 
-    f32[16777216]    four elements a thread, 128 threads a block: 32768 blocks
+    f32[16777216]    four elements per thread, 128 threads per block: 32768 blocks
 
 Source: openxla/xla `launch_dimensions.cc`, `gpu_fusible.cc` (Aug 2026).
 """
@@ -79,7 +79,7 @@ def _suffers(instruction: Instruction) -> bool:
 
 
 def _most_unroll(graph: FusedGraph, target: Target) -> int:
-    """Four; up to 32 for narrow single results on Blackwell."""
+    """Four, or up to 32 for narrow single results on Blackwell."""
     vector_bits = (
         _WIDE_VECTOR_BITS
         if target.toolkit_version >= _WIDE_VECTOR_TOOLKIT

@@ -36,7 +36,7 @@ _RACE_FREE_COLUMN: Final = _WARP * 128
 
 @dataclass(frozen=True, slots=True)
 class ReductionDimensions:
-    """A reduction with neighbouring dimensions merged.
+    """A reduction with neighboring dimensions merged.
 
     Rows: [reduced batch, kept, reduced]; columns: [kept, reduced, kept].
     """
@@ -46,7 +46,7 @@ class ReductionDimensions:
 
 
 def reduction_dimensions(reduce: Instruction) -> ReductionDimensions:
-    """How a reduce looks in memory. Requires `_is_contiguous`."""
+    """The form of a reduce in memory. Requires `_is_contiguous`."""
     shape = reduce.operands[0].shape
     reduced = dimensions_of(reduce)
     kept = tuple(d for d in range(shape.rank) if d not in reduced)
@@ -71,7 +71,7 @@ def _consecutive(shape: Shape, dims: tuple[int, ...]) -> bool:
 
 
 def _around(shape: Shape, middle: tuple[int, ...]) -> tuple[int, int, int]:
-    """(slower than, size of, faster than) dimensions that are neighbours."""
+    """(slower than, size of, faster than) dimensions that are neighbors."""
     order = minor_to_major(shape)
     places = [k for k, d in enumerate(order) if d in middle]
     if not places:
@@ -98,7 +98,7 @@ def _beats_loop(reduction: ReductionDimensions) -> bool:
     _, major, minor = reduction.sizes
     if reduction.is_row:
         return minor >= _WARP or (minor > 0 and _WARP % minor == 0)
-    # Small columns that the loop kernel does better.
+    # Small columns are faster in the loop kernel.
     return not (
         major < _WARP
         or (major < 2 * _WARP and minor < _WARP)

@@ -1,12 +1,12 @@
-"""Which results of a reduction kernel share work, and which are blocks of their own.
+"""Which results of a reduction kernel share work, and which have their own blocks.
 
     a, p    ->  reduce(a * broadcast(p))
     b, p    ->  reduce(b * broadcast(p))     jax 0.10.2: one group; jax 0.12: two
     a       ->  reduce(a), reduce(sin(a))    one group
 
-Results that nothing joins are computed side by side: the kernel has its blocks once for
-each group. A constant or scalar never joins two reductions. In jax 0.12 neither does
-the broadcast of a parameter, nor the parameter by way of it.
+Results that nothing joins are computed side by side: the kernel has its blocks once per
+group. A constant or scalar never joins two reductions. In jax 0.12 the broadcast of a
+parameter does not join them either, nor does the parameter through it.
 
 Source: openxla/xla `backends/gpu/codegen/emitters/reduction_base.cc` (Aug 2026); what
 jax 0.12 does was found from the grids that its estimator logs.
@@ -44,7 +44,7 @@ def disjoint_groups(
         for k in results[1:]:
             parent[find(k)] = find(results[0])
 
-    # A result that is no reduction may overwrite what another one reads.
+    # A result that is not a reduction may overwrite what another result reads.
     join([k for k, is_real in enumerate(is_reduction) if not is_real])
     for instruction, results in _reached(graph, broadcasts_join).items():
         if _is_broadcast_scalar(instruction) or (
@@ -73,7 +73,7 @@ def _reached(graph: FusedGraph, broadcasts_join: bool) -> dict[Instruction, list
 
 
 def _with_one_reduction(results: list[int], is_reduction: list[bool]) -> list[int]:
-    """All results but the reductions behind the first."""
+    """All results except the reductions after the first."""
 
     def kept() -> Iterator[int]:
         has_reduction = False
@@ -86,7 +86,7 @@ def _with_one_reduction(results: list[int], is_reduction: list[bool]) -> list[in
 
 
 def _is_broadcast_scalar(instruction: Instruction) -> bool:
-    """A constant or scalar, perhaps broadcast."""
+    """A constant or scalar, possibly broadcast."""
     if instruction.shape.is_scalar or instruction.opcode == "constant":
         return True
     return instruction.opcode == "broadcast" and (
@@ -96,7 +96,7 @@ def _is_broadcast_scalar(instruction: Instruction) -> bool:
 
 
 def _is_broadcast_parameter(instruction: Instruction) -> bool:
-    """A broadcast of a parameter, perhaps seen in another shape."""
+    """A broadcast of a parameter, possibly seen in another shape."""
     if instruction.opcode != "broadcast":
         return False
     source = instruction.operands[0]

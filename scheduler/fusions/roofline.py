@@ -1,10 +1,10 @@
-"""Time of a fusion: compute and memory, overlapped by 95%.
+"""Time of a fusion: compute and memory, which overlap by 95%.
 
     compute = flops / (2 * clock * busy SMs * busy lanes)
     memory  = first reads from HBM + re-reads from cache + writes
     time    = compute + memory - 0.95 * min(compute, memory)
 
-Few blocks cannot saturate HBM: a block moves 32 bytes per clock at most.
+Few blocks cannot saturate HBM: a block moves at most 32 bytes per clock.
 Source: openxla/xla `gpu_performance_model.cc`, `gpu_performance_model_base.cc`.
 """
 
@@ -53,7 +53,7 @@ _TUPLE_ELEMENT_BYTES: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class FusionTime:
-    """Time of a fusion and what it is made of; durations in ticks (0.25 ns)."""
+    """Time of a fusion and its parts; durations in ticks (0.25 ns)."""
 
     ticks: int
     compute_ticks: int
@@ -90,7 +90,7 @@ def fusion_time(
     read = 0
     priced: dict[Instruction, int] = {}
     for index, operand in enumerate(fusion.operands):
-        # The same value read twice is priced by its first place, twice, as XLA does.
+        # A value that is read twice counts its first place twice, as in XLA.
         total = priced.setdefault(operand, cost.operand_bytes[index])
         read += read_ticks(
             operand, total, kernel.launch.blocks, coalesced=coalesced, target=target
@@ -101,7 +101,7 @@ def fusion_time(
 
 
 def exec_ticks(compute: int, memory: int) -> int:
-    """Compute and memory overlap but for a twentieth of the shorter."""
+    """Compute and memory; they overlap except for a twentieth of the shorter."""
     return compute + memory - scaled(min(compute, memory), _OVERLAP)
 
 

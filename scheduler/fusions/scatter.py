@@ -4,8 +4,8 @@
     f32[4096,256] scatter of f32[50000,256]        one thread per element of the updates
     s32[262145] scatter, 8 indices                 a whole warp: 32 threads, not 8
 
-Many sorted indices that may repeat are summed up warp by warp before they are written.
-Either way a block is made of whole warps, so few updates still occupy 32 lanes.
+Many sorted indices that may repeat are summed warp by warp before they are written. In
+both cases a block consists of whole warps, so few updates still occupy 32 lanes.
 Source: openxla/xla `codegen/emitters/scatter.cc` (Aug 2026).
 """
 
@@ -35,7 +35,7 @@ def scatter_launch(
 ) -> LaunchDimensions:
     """Grid of a fusion whose root is a scatter in XLA's simplified form.
 
-    Operands, then indices [slices, index length], then updates [slices, slice ...].
+    Its operands come first, then indices [slices, length], then updates [slices, ...].
     """
     arrays = len(scatter.operands) // 2
     indices = scatter.operands[arrays].shape
@@ -52,7 +52,7 @@ def scatter_launch(
 
 
 def _accumulates(scatter: Instruction) -> bool:
-    """Whether equal indices stand next to one another."""
+    """Whether equal indices are next to one another."""
     attributes = scatter.attributes
     return (
         attributes.get("indices_are_sorted") == "true"

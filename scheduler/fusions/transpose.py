@@ -1,4 +1,4 @@
-"""Grid of the transpose kernels: tiles that pass through shared memory.
+"""Grid of the transpose kernels: tiles that go through shared memory.
 
     f32[4096,4096] -> {0,1}    tiles of 32 x 32    16384 blocks of 128 threads
 
@@ -22,7 +22,7 @@ _THREADS: Final = 128
 _BANK_BITS: Final = 32
 _MOST_VECTOR_BYTES: Final = 4
 _SHARED_MEMORY_BYTES: Final = 48 * 1024
-#: Fewest rows and columns of a packed tile, in vectors.
+#: The fewest rows and columns of a packed tile, in vectors.
 _FEWEST_PACKED_VECTORS: Final = 10
 _SMALLEST_SIDE: Final = 16
 _SMALLEST_SIDE_OF_LARGE: Final = 8
@@ -40,7 +40,7 @@ class TiledTranspose:
         result: dimensions in memory order, merged.
         permutation: result dimension j is operand dimension permutation[j].
         bits: of an element.
-        packed_blocks: blocks of the packed kernel, 0 where it does not apply.
+        packed_blocks: blocks of the packed kernel, 0 if it does not apply.
     """
 
     result: tuple[int, ...]
@@ -68,7 +68,7 @@ def is_tiled_transpose(instruction: Instruction) -> bool:
 
 
 def tiled_transpose(instruction: Instruction) -> TiledTranspose | None:
-    """How a tiled kernel does a transpose; None where none can."""
+    """How a tiled kernel does a transpose; None if no tiled kernel can."""
     if instruction.opcode != "transpose":
         return None
     result, permutation = normalized_transpose(instruction)

@@ -1,1 +1,1 @@
-"""What a module runs on: the GPU and how many of them are joined how."""
+"""The machine that a module runs on: the GPU, and how many of them are joined how."""

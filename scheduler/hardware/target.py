@@ -1,11 +1,11 @@
 """A GPU as the latency model sees it, by name or from a description file.
 
     target("h100_sxm").memory_bandwidth_bytes_per_s     3352320000000
-    target("my_gpu.txtpb")                              a file of the user's own
+    target("my_gpu.txtpb")                              a file of the user
 
 A description is XLA's `GpuTargetConfigProto` in text form, the file that
-`--xla_gpu_target_config_filename` takes. Network constants that a calibration found
-stand in a comment, which XLA passes over:
+`--xla_gpu_target_config_filename` takes. Network constants from a calibration are in a
+comment, which XLA ignores:
 
     # latency-options: nccl_op_launch_us=47.5,nic_speed_gbps=24.1
 
@@ -59,18 +59,18 @@ class Target:
 
     Attributes:
         spec: the short name ('h100_sxm') or the file it was read from.
-        name: as the driver calls it ('NVIDIA H100 80GB HBM3').
-        capability: major and minor compute capability; (0, 0) for no NVIDIA part.
+        name: the name that the driver reports ('NVIDIA H100 80GB HBM3').
+        capability: major and minor compute capability; (0, 0) if it is not from NVIDIA.
         sm_count: streaming multiprocessors.
-        fpus_per_sm: f32 lanes of one.
-        threads_per_sm: most resident threads of one.
+        fpus_per_sm: f32 lanes of one multiprocessor.
+        threads_per_sm: most resident threads of one multiprocessor.
         clock_ghz: boost clock.
         memory_bandwidth_bytes_per_s: of HBM.
         l2_cache_bytes: of the L2 cache.
         memory_bytes: of HBM.
-        nvlink_links: active links; 0 where the description has none.
-        pcie_bandwidth_bytes_per_s: 0 where unknown.
-        toolkit_version: (major, minor) of CUDA, (0, 0) where unknown.
+        nvlink_links: active links; 0 if the description does not say.
+        pcie_bandwidth_bytes_per_s: 0 if unknown.
+        toolkit_version: (major, minor) of CUDA, (0, 0) if unknown.
         peak_ops_per_s: dense matrix rate by XLA's number of the element type.
         network: calibrated network constants by option name, see `calibration`.
     """
@@ -98,7 +98,7 @@ class Target:
 
     @property
     def nvlink_gb_per_s(self) -> float:
-        """One direction of one link, 1e9 bytes/s; 0 for no NVIDIA part."""
+        """One direction of one link, 1e9 bytes/s; 0 if it is not from NVIDIA."""
         if not self.capability[0]:
             return 0.0
         return _NVLINK_GB_PER_S.get(self.capability[0], _NVLINK_GB_PER_S_NEWEST)
@@ -117,7 +117,7 @@ class Target:
 
     @property
     def has_analytical_model(self) -> bool:
-        """Whether XLA turns its analytical model on: Hopper and data-centre Blackwell.
+        """Whether XLA turns its analytical model on: Hopper and data-center Blackwell.
 
         Source: openxla/xla `sol_latency_estimator.cc`, IsSupportedForModule.
         """
@@ -132,11 +132,11 @@ def target_text(name: str) -> str:
     if not pathlib.Path(name).is_file():
         names = target_names()
         raise UsageError(
-            f"there is no target {name}",
+            f"unknown target {name}",
             code="U200",
             hint=_beginning_with(name, names)
             or nearest(name, names)
-            or f"one of {', '.join(names)}, or a .txtpb file",
+            or f"use one of {', '.join(names)}, or a .txtpb file",
         )
     return read_text(name)
 
@@ -165,7 +165,8 @@ def target(name: str = DEFAULT_TARGET) -> Target:
 
     Raises:
         UsageError: U200, no such target and no such file.
-        ParseError: P400, the file is no text proto; UsageError U201, figures missing.
+        ParseError: P400, the file is not a text proto; UsageError U201, figures are
+        missing.
     """
     text = target_text(name)
     filename = name + _SUFFIX if name in target_names() else name
@@ -218,9 +219,9 @@ def _network(text: str, filename: str) -> dict[str, float]:
             number = -1.0
         if not 0 <= number < _LARGEST_CONSTANT:
             raise UsageError(
-                f"{filename}: {NETWORK_COMMENT} {item.strip()} is no constant",
+                f"{filename}: {NETWORK_COMMENT} {item.strip()} is not a constant",
                 code="U201",
-                hint="name=value, as in nic_speed_gbps=25.0",
+                hint="write name=value, as in nic_speed_gbps=25.0",
             )
         found[name] = number
     return found
@@ -232,7 +233,7 @@ def _version(text: str) -> tuple[int, int]:
 
 
 def _matrix_rates(device: Message) -> dict[int, float]:
-    """Two operations per fused multiply-add."""
+    """Rates of the element types; a fused multiply-add counts as two operations."""
     sms = integer(device, "core_count")
     rates = {}
     for row in submessages(submessage(device, "matrix_unit_description"), "rate_infos"):

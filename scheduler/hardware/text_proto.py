@@ -4,8 +4,8 @@
     caps { major: 10 }        "caps": [{"major": [10]}]}
 
 Every field becomes a list, since any may be repeated. No schema is needed: an
-identifier stays a string. Covers what GPU target descriptions, performance tables and
-PGLE profiles use: scalars, strings, `{...}` and `<...>` messages, `[a, b]` lists,
+identifier stays a string. It covers what GPU target descriptions, performance tables
+and PGLE profiles use: scalars, strings, `{...}` and `<...>` messages, `[a, b]` lists,
 comments.
 
 Source of the grammar: protobuf's text format language specification.
@@ -78,7 +78,7 @@ class _Reader:
 
     def message(self, closing: str, depth: int) -> Message:
         if depth > _DEEPEST:
-            raise self.error(f"more than {_DEEPEST} messages inside one another")
+            raise self.error(f"more than {_DEEPEST} nested messages")
         found: Message = {}
         while not (self.kind == "mark" and self.token == closing):
             if self.kind == "end":
@@ -154,7 +154,7 @@ def _unescape(text: str) -> str:
 
 
 def submessage(message: Message, name: str) -> Message:
-    """The last message of that name; {} where there is none."""
+    """The last message of that name; {} if there is none."""
     values = [v for v in message.get(name, ()) if isinstance(v, dict)]
     return values[-1] if values else {}
 
@@ -165,7 +165,7 @@ def submessages(message: Message, name: str) -> list[Message]:
 
 
 def scalar(message: Message, name: str, default: Scalar) -> Scalar:
-    """The last scalar of that name, `default` where there is none."""
+    """The last scalar of that name, `default` if there is none."""
     values = [v for v in message.get(name, ()) if not isinstance(v, dict)]
     return values[-1] if values else default
 

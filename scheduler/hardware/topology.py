@@ -4,8 +4,8 @@
     Nx1x8      N hosts of eight, joined by InfiniBand
     8x18x4     eight NVL72 racks: 18 trays of four GPUs each
 
-A partition is what a fast fabric joins: an HGX host, an NVL72 rack. Ids of devices in
-one partition are contiguous.
+A partition is what a fast fabric joins: an HGX host, an NVL72 rack. Devices of one
+partition have contiguous ids.
 
 Source: openxla/xla `xla/pjrt/distributed/topology_util.cc`, `gpu_topology.cc`.
 """
@@ -37,7 +37,7 @@ _NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
 class Topology:
     """Partitions x hosts per partition x devices per host.
 
-    A mixed machine (partitions of different size) has -1 for the last two, as XLA has.
+    A mixed machine (partitions of different size) has -1 for the last two, as in XLA.
     """
 
     partitions: int
@@ -52,13 +52,14 @@ class Topology:
             raise UsageError(
                 f"--topology={text} is not PxHxG",
                 code="U202",
-                hint="partitions x hosts per partition x GPUs per host, as in 1x2x8",
+                hint="use partitions x hosts per partition x GPUs per host, as in "
+                "1x2x8",
             )
         return Topology(*(int(part) for part in match.groups()))
 
     @property
     def is_regular(self) -> bool:
-        """Whether all partitions are of one size."""
+        """Whether all partitions have the same size."""
         return self.hosts_per_partition > 0
 
     @property
@@ -68,7 +69,7 @@ class Topology:
 
     @property
     def partition_size(self) -> int:
-        """Devices of one partition; 1 for a mixed machine, as XLA has it."""
+        """Devices of one partition; 1 for a mixed machine, as in XLA."""
         return self.hosts_per_partition * self.devices_per_host
 
     def to_text(self) -> str:
@@ -77,10 +78,10 @@ class Topology:
 
 
 def device_count_of(module: Module) -> int:
-    """Devices that a module asks for.
+    """The number of devices that a module asks for.
 
-    replica_count x num_partitions; where both are 1, the largest id in its groups and
-    pairs + 1.
+    It is replica_count x num_partitions; if both are 1, the largest id in its groups
+    and pairs + 1.
     """
     declared = module.replica_count * module.num_partitions
     if declared > 1:
@@ -112,11 +113,11 @@ def topology_for(
     """The machine that a module runs on.
 
     Args:
-        module: whose devices are counted.
-        wanted: the machine or its text; one host with all devices when empty.
-        devices: in place of the number the module asks for.
+        module: its devices are counted.
+        wanted: the machine or its text; if empty, one host with all devices.
+        devices: instead of the number that the module asks for.
 
-    Raises UsageError U202 for a text that is no topology, U218 for a machine with
+    Raises UsageError U202 for a text that is not a topology, U218 for a machine with
     fewer devices than the module needs.
     """
     needed = devices or device_count_of(module)
@@ -126,9 +127,10 @@ def topology_for(
     if topology.is_regular and topology.device_count < needed:
         raise UsageError(
             f"--topology={topology.to_text()} has {topology.device_count} devices, "
-            f"the module runs on {needed}",
+            f"but the module runs on {needed}",
             code="U218",
-            hint=f"--topology=1x1x{needed}, or --devices if the module says too many",
+            hint=f"use --topology=1x1x{needed}, or --devices if the module names too "
+            "many",
         )
     return topology
 
@@ -155,9 +157,9 @@ def machine_named(on: Pricing) -> Topology | None:
 def topology_of_devices(devices: Sequence[Any]) -> Topology:
     """Group devices (as `jax.devices()` gives them) by host and by fabric.
 
-    Reads `process_index`, and where a device has them `partition_index`, `slice_index`
-    and `fabric_uuid`. An explicit index decides; else the fabric, when every device
-    has one; else the host is the partition.
+    It reads `process_index`, and on devices that have them `partition_index`,
+    `slice_index` and `fabric_uuid`. An explicit index decides; otherwise the fabric, if
+    every device has one; otherwise the host is the partition.
     """
     indices = partition_indices(devices)
     hosts: dict[int, dict[int, int]] = {}
@@ -180,7 +182,7 @@ def topology_of_devices(devices: Sequence[Any]) -> Topology:
 def partition_indices(devices: Iterable[Any]) -> list[int]:
     """Per device, the number of its partition, in order of first appearance.
 
-    An index that is the same everywhere says nothing: devices of ahead-of-time
+    An index that is the same everywhere does not count: devices of ahead-of-time
     compilation all carry 0, whatever their topology.
     """
     listed = list(devices)

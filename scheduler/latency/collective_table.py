@@ -2,9 +2,9 @@
 
     size 3 MiB, 6 devices -> row of 4 MiB and 8 devices -> time = 3 MiB / throughput
 
-No averaging: the nearest power of two wins, upwards when halfway, clamped to 1 KiB ..
-1 GiB and 2 .. 8 devices. So time jumps at 1.5 * 2^k bytes, and below 1 KiB it falls
-with the size.
+There is no averaging: the nearest power of two is used, the higher one when halfway,
+clamped to 1 KiB .. 1 GiB and 2 .. 8 devices. So time jumps at 1.5 * 2^k bytes, and
+below 1 KiB it falls with the size.
 
 Rows: `data/collective_perf_*.csv`, bytes per second of f32 operations.
 Source: openxla/xla `collective_interpolator.cc`, `interpolator.h` (Aug 2026).
@@ -38,7 +38,7 @@ _SMALLEST_BYTES: Final = 1 << 10
 _LARGEST_BYTES: Final = 1 << 30
 _FEWEST_DEVICES: Final = 2
 _MOST_DEVICES: Final = 8
-#: Groups of a permute's row: the devices of its pattern.
+#: Groups in a permute's row: the devices of its pattern.
 _PATTERN_DEVICES: Final = "world="
 _REDUCING: Final = frozenset(("all-reduce", "reduce-scatter"))
 
@@ -59,10 +59,10 @@ class TableRow:
     Attributes:
         kind: synchronous opcode.
         element_type: of the measured operation.
-        groups: replica groups; of a permute the devices of the pattern, as one group.
-        pattern: of a permute, else ''.
+        groups: replica groups; for a permute, the devices of the pattern as one group.
+        pattern: of a permute, otherwise ''.
         size_bytes: transfer size.
-        bytes_per_s: throughput; 0 where it was not measured.
+        bytes_per_s: throughput; 0 if it was not measured.
     """
 
     kind: str
@@ -74,7 +74,7 @@ class TableRow:
 
 
 def _pairs_of(pattern: str, devices: int) -> tuple[tuple[int, int], ...]:
-    """The pairs that a permute was measured with."""
+    """The pairs with which a permute was measured."""
     half = devices // 2
     if pattern == "one_way":
         return tuple((i, i + half) for i in range(half))
@@ -85,7 +85,7 @@ def _pairs_of(pattern: str, devices: int) -> tuple[tuple[int, int], ...]:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTable:
-    """Rows of one device, keyed as XLA keys them.
+    """Rows of one device, with XLA's keys.
 
     Attributes:
         exact: (kind, groups, element type if it reduces) -> size -> bytes per second.
@@ -101,7 +101,7 @@ class CollectiveTable:
 
     @staticmethod
     def of(table_rows: Iterable[TableRow], gpus_per_node: int) -> CollectiveTable:
-        """Build the maps. NotEstimated when a row does not fit gpus_per_node."""
+        """Build the maps. NotEstimated if a row does not fit gpus_per_node."""
         table = CollectiveTable()
         for row in table_rows:
             size, speed = row.size_bytes, row.bytes_per_s
@@ -124,7 +124,7 @@ class CollectiveTable:
         sent = collective.transferred_bytes
         size = min(max(nearest_power_of_two(sent), _SMALLEST_BYTES), _LARGEST_BYTES)
         if collective.kind == "collective-permute":
-            # The class of the key is taken with the number of partitions of the module.
+            # The class in the key uses the number of partitions of the module.
             key = permute_type(collective.pairs, max(1, collective.num_partitions))
             if key not in self.permutes:
                 raise NotEstimated(f"no measured permute of class {key.value}")
@@ -165,7 +165,7 @@ def _exact_key(collective: Collective) -> tuple[str, Groups, str]:
 
 @functools.cache
 def table_rows(table_key: str) -> tuple[TableRow, ...]:
-    """The package's rows of a device; () where it has none."""
+    """The package's rows of a device; () if it has none."""
     stem = COLLECTIVE_TABLES.get(table_key)
     return tuple(
         TableRow(
@@ -188,7 +188,7 @@ def _row_groups(text: str) -> ReplicaGroups:
 
 @functools.lru_cache(maxsize=64)
 def builtin_table(table_key: str, gpus_per_node: int) -> CollectiveTable:
-    """XLA's table of a device. NotEstimated where it has none, or none that fits."""
+    """XLA's table of a device. NotEstimated if there is none, or none that fits."""
     found = table_rows(table_key)
     if not found:
         raise NotEstimated(f"no collective table for {table_key}")

@@ -91,11 +91,11 @@ class CollectiveModel:
             topology's, and annotated collectives are priced as NVLink kernels.
         extended: answer where XLA's model gives up, see `extended`.
         op_profile: cycles of the reduction.
-        collective_table: measured collectives in place of the built-in table.
-        matmul_table: measured GEMMs in place of the built-in table.
+        collective_table: measured collectives instead of the built-in table.
+        matmul_table: measured GEMMs instead of the built-in table.
         config: constants of the target with the user's options.
         partition_size: devices of one partition.
-        off_reason: why XLA's model cannot be made for the target; '' when it can.
+        off_reason: why XLA's model cannot be made for the target; '' if it can.
     """
 
     target: Target
@@ -150,7 +150,7 @@ class CollectiveModel:
 
     @property
     def gemm_is_scaled(self) -> bool:
-        """Whether GEMMs come from another part's table."""
+        """Whether GEMMs use another part's table."""
         return self.matmul_table is None
 
     def gemm_ticks(self, gemm: Gemm) -> int:
@@ -164,7 +164,7 @@ class CollectiveModel:
     # -- collectives ------------------------------------------------------------
 
     def estimate(self, collective: Collective) -> Estimate:
-        """Time of a collective, from start to done. NotEstimated where XLA has none."""
+        """Time of a collective, from start to done. NotEstimated if XLA has none."""
         if self._extension is not None and self._table_is_missing:
             return self._extended(collective, "")
         try:

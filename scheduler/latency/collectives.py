@@ -3,8 +3,8 @@
     describe(instruction).transferred_bytes    what goes over the network
     describe(instruction).accessed_bytes       what goes through HBM
 
-Synchronous forms, native starts, `async-start` around a collective and the sugar for
-that are all one kind of value here.
+Synchronous forms, native starts, `async-start` around a collective and its sugar all
+become the same kind of value here.
 
 Source: openxla/xla `gpu_hlo_cost_analysis.cc`, `collective_ops_utils.cc` (Aug 2026).
 """
@@ -29,11 +29,11 @@ from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_CYCLES, op_cycle
 from hlo_passes.scheduler.latency.durations import float32_integer
 from hlo_passes.scheduler.latency.network import NotEstimated
 
-#: Metadata of a dynamic dimension in memory.
+#: Bytes of metadata for a dynamic dimension.
 _DYNAMIC_SIZE_BYTES: Final = 4
 #: A tuple's table holds a pointer per element.
 POINTER_BYTES: Final = 8
-#: Opcodes whose groups mean partitions as soon as there is a channel id.
+#: Opcodes whose groups mean partitions if there is a channel id.
 _WITHOUT_GLOBAL_IDS: Final = frozenset(
     ("all-to-all", "collective-broadcast", "ragged-all-to-all", "collective-permute")
 )
@@ -69,7 +69,7 @@ class Collective:
     Attributes:
         kind: the synchronous opcode: 'all-gather'.
         form: 'sync', 'start' (native) or 'wrapped' (async-start).
-        groups: as written, None where there are none.
+        groups: as written, None if there are none.
         pairs: source-target pairs of a permute.
         group_mode: 'cross-replica', 'cross-partition', 'cross-replica-and-partition'
             or 'flattened'.
@@ -79,9 +79,9 @@ class Collective:
         element_type: of the first array of the result.
         transferred_bytes: what goes over the network.
         accessed_bytes: what goes through HBM.
-        reduction: opcode of the root of `to_apply`, '' where there is none.
+        reduction: opcode of the root of `to_apply`, '' if there is none.
         kernel_strategy: '' or the NVLink kernel the compiler chose.
-        is_sync: whether the compiler decided that it will not overlap.
+        is_sync: whether the compiler decided that it does not overlap.
     """
 
     kind: str
@@ -101,7 +101,7 @@ class Collective:
 
     @property
     def listed_groups(self) -> Groups:
-        """The groups, expanded; () where none are given."""
+        """The groups, expanded; () if none are given."""
         return self.groups.groups if self.groups is not None else ()
 
     @property
@@ -110,7 +110,7 @@ class Collective:
         return next(leaf for _, leaf in self.result.leaves())
 
     def count_and_size(self) -> tuple[int, int]:
-        """Communicators, and devices in each. NotEstimated when sizes differ."""
+        """Communicators, and devices in each. NotEstimated if sizes differ."""
         if self.groups is not None and isinstance(self.groups.form, IotaGroups):
             return self.groups.form.count, self.groups.form.size
         sizes = participant_counts(
@@ -120,11 +120,11 @@ class Collective:
             self.num_partitions,
         )
         if len(set(sizes)) > 1:
-            raise NotEstimated("the replica groups are of different size")
+            raise NotEstimated("the replica groups have different sizes")
         return len(sizes), sizes[0]
 
     def reduction_flops(self, op_profile: str) -> int:
-        """Cycles of the reduction, all elements of the result together."""
+        """Cycles of the reduction, for all elements of the result together."""
         if not self.reduction:
             return 0
         cycles = op_cycles(op_profile).get(
@@ -150,7 +150,7 @@ def participant_counts(
 
 
 def wrapped_collective(start: Instruction) -> Instruction | None:
-    """The collective inside an `async-start`; None when it wraps something else.
+    """The collective inside an `async-start`; None if it wraps something else.
 
     From XLA 0.12 on a collective kernel is a fusion (`__triton_collective`) whose root
     is the collective.
@@ -165,7 +165,7 @@ def wrapped_collective(start: Instruction) -> Instruction | None:
 
 
 def describe(instruction: Instruction) -> Collective | None:
-    """What the model needs of a collective or its start; None for anything else."""
+    """What the model needs from a collective or its start; None for anything else."""
     opcode = instruction.opcode
     if opcode == "async-start":
         inner = wrapped_collective(instruction)
@@ -180,7 +180,7 @@ def describe(instruction: Instruction) -> Collective | None:
 def describe_transfer(instruction: Instruction) -> Collective | None:
     """A send or recv as a permute of its pairs; None without pairs or for other ops.
 
-    The pairs stand in the frontend attribute `_xla_send_recv_source_target_pairs`.
+    The pairs are in the frontend attribute `_xla_send_recv_source_target_pairs`.
     """
     if instruction.opcode not in ("send", "recv"):
         return None
@@ -254,7 +254,7 @@ def _kernel_strategy(instruction: Instruction) -> str:
 
 
 def _result_shape(collective: Instruction, kind: str) -> Shape:
-    """A start's shape is (operands, results, ...), but for all-reduce-start."""
+    """The shape of the results: a start's is (operands, results, ...) in most cases."""
     shape = collective.shape
     if is_start(collective) and kind != "all-reduce" and shape.is_tuple:
         return shape.elements[1]
@@ -262,7 +262,7 @@ def _result_shape(collective: Instruction, kind: str) -> Shape:
 
 
 def group_mode(collective: Instruction, kind: str) -> str:
-    """What the ids in a collective's groups mean; see `Collective.group_mode`.
+    """The meaning of the ids in a collective's groups; see `Collective.group_mode`.
 
     `kind` is its synchronous opcode.
     """

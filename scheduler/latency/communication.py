@@ -1,4 +1,4 @@
-"""Which way a collective goes: inside one partition, rail-aligned, across hosts.
+"""The path of a collective: inside one partition, rail-aligned, across hosts.
 
 A device's partition is its id // partition size: ids of one partition are contiguous.
 
@@ -16,24 +16,24 @@ import numpy as np
 
 from hlo_passes.scheduler.latency.network import NotEstimated
 
-#: From here on arrays are faster than tuples.
+#: From this size on, arrays are faster than tuples.
 _MANY_DEVICES: Final = 512
 
 Groups = tuple[tuple[int, ...], ...]
 
 
 class CommunicationType(Enum):
-    """Of a collective with replica groups."""
+    """The path of a collective with replica groups."""
 
     SINGLE_PARTITION = "single-partition"
-    #: All devices of every partition touched ("rail-aligned").
+    #: All devices of every partition that it touches ("rail-aligned").
     WORLD_LEVEL = "multi-host-world-level"
-    #: A part of each partition touched.
+    #: Some devices of each partition that it touches.
     NON_WORLD_LEVEL = "multi-host-non-world-level"
 
 
 class PermuteType(Enum):
-    """Of a collective-permute."""
+    """The path of a collective-permute."""
 
     INTRA_ONE_WAY = "intra-one-way"
     INTRA_TWO_WAY_ALL_MUTUAL = "intra-two-way-all-mutual"
@@ -53,10 +53,10 @@ def communication_type(
 ) -> CommunicationType:
     """Classify groups by how many devices they have in each partition they touch.
 
-    Raises NotEstimated when the groups differ in that.
+    Raises NotEstimated if the groups differ in that.
     """
     if len({len(group) for group in groups}) > 1:
-        raise NotEstimated("the replica groups are of different size")
+        raise NotEstimated("the replica groups have different sizes")
     histogram: list[int] | None = None
     if groups:
         for row in _distinct_partitions(groups, partition_size):
@@ -88,7 +88,7 @@ def _distinct_partitions(
 
 
 def permute_type(pairs: Sequence[tuple[int, int]], partition_size: int) -> PermuteType:
-    """Classify source-target pairs. Raises NotEstimated when there are none."""
+    """Classify source-target pairs. Raises NotEstimated if there are none."""
     if not pairs:
         raise NotEstimated("no source-target pairs")
     inter = any(s // partition_size != t // partition_size for s, t in pairs)

@@ -1,4 +1,4 @@
-"""The package's CSV files: `#` comments, then a header, then rows."""
+"""Reads the package's CSV files: `#` comments, then a header, then rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ MATMUL_TABLES = {"sm_90": "matmul_perf_h100", "sm_100_B200": "matmul_perf_b200"}
 def op_cycles(profile: str) -> dict[tuple[str, str], int]:
     """(opcode, element type) -> cycles per element of an op profile ('sm_86').
 
-    What is absent costs `DEFAULT_OP_CYCLES`. A part without rows has the default
+    Missing entries cost `DEFAULT_OP_CYCLES`. A part without rows uses the default
     profile's. Source: openxla/xla `hlo_op_profiles_data.h`.
     """
     found = {

@@ -17,7 +17,7 @@ TICKS_PER_S: Final = 4_000_000_000
 
 
 def round_half_away(value: float) -> int:
-    """The nearest integer, halves away from zero."""
+    """The nearest integer; halves go away from zero."""
     whole = math.floor(abs(value))
     rounded = whole + (abs(value) - whole >= 0.5)
     return int(rounded) if value >= 0 else -int(rounded)
@@ -61,5 +61,5 @@ def memory_ticks(bytes_moved: float, bytes_per_s: float) -> int:
 
 
 def float32_integer(value: int) -> int:
-    """An integer that went through a 32-bit float and back (truncated)."""
+    """An integer after conversion to a 32-bit float and back (truncated)."""
     return int(np.float32(value))

@@ -1,4 +1,4 @@
-"""An answer of a model: microseconds, and who gave them."""
+"""A price from a model: microseconds, and the model that gave them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """An answer.
+    """A price.
 
     Attributes:
         us: microseconds.
-        model: who answered, estimator/path: 'sol/ring', 'gpu-approximate', 'profile'.
-        reason: why a better model had no answer; '' when this is the best one.
-        parts_us: components of `us` by name, where the model has them.
+        model: that gave the price, as estimator/path: 'sol/ring', 'gpu-approximate',
+            'profile'.
+        reason: why a better model had no answer; '' if this is the best one.
+        parts_us: components of `us` by name, if the model has them.
     """
 
     us: float

@@ -1,8 +1,8 @@
-"""Answers of our own where XLA's model gives up: other parts, odd groups, rare ops.
+"""Prices of our own where XLA's model gives up: other parts, odd groups, rare ops.
 
-XLA prices GB200, GB300, B300 and A100, groups that do not divide a host, and
-collectives such as a broadcast with abstract constants. What stands here is an
-extrapolation from XLA's formulas and tables, and says so (`extended/...`):
+XLA uses abstract constants for GB200, GB300, B300 and A100, for groups that do not
+divide a host, and for collectives such as a broadcast. This module extrapolates from
+XLA's formulas and tables instead, and marks its prices (`extended/...`):
 
 - A domain (what NVLink joins) is the partition size given, else the topology's.
 - Across domains: XLA's ring and all-to-all with the group as it is, g = its members,
@@ -42,11 +42,11 @@ from hlo_passes.scheduler.latency.options import NetworkConfig
 
 #: XLA's number of the element type bf16.
 _BF16: Final = 16
-#: Where a description lacks them: active NVLinks and dense bf16 operations per second.
+#: For descriptions that lack them: active NVLinks and dense bf16 operations per second.
 #: Source: NVIDIA A100 Tensor Core GPU datasheet (600 GB/s, 312 TFLOPS).
 _NVLINKS: Final = {"sm_80": 12}
 _BF16_OPS_PER_S: Final = {"sm_80": 312e12}
-#: The part whose tables stand in: older than Hopper H100's, else B200's.
+#: The part whose tables are used: for parts older than Hopper H100's, else B200's.
 _HOPPER: Final = 9
 _RING_KINDS: Final[dict[str, RingKind]] = {
     "all-gather": "all-gather",
@@ -91,7 +91,7 @@ class ExtendedModel:
     # -- GEMM -------------------------------------------------------------------
 
     def gemm_ticks(self, gemm: Gemm) -> int:
-        """The stand-in's table, scaled by the ratio of dense bf16 rates."""
+        """The substitute's table, scaled by the ratio of dense bf16 rates."""
         stand_in = self._stand_in(MATMUL_TABLES)
         own, other = _bf16_rate(self.target), _bf16_rate(stand_in)
         factor = other / own if own and other else 1.0
@@ -116,7 +116,7 @@ class ExtendedModel:
         if domains == 1:
             kind = _STAND_INS.get(collective.kind, collective.kind)
             return ExtendedTime("extended/table", self._table(kind, members, size))
-        # A communicator of its own, so that g = members and m = members per domain.
+        # One communicator, so that g = members and m = members per domain.
         per_domain = max(1, members // domains)
         config = replace(self.config, gpus_per_node=per_domain)
         kind = _RING_KINDS.get(collective.kind)

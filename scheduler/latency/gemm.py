@@ -1,4 +1,4 @@
-"""The matrix product behind an instruction: dot, cuBLASLt call, Triton GEMM fusion.
+"""The matrix product of an instruction: dot, cuBLASLt call, Triton GEMM fusion.
 
     %fusion = bf16[64,128] fusion(...), kind=kCustom     -> Gemm(1, 64, 256, 128, ...)
 
@@ -77,7 +77,7 @@ def _of_custom_call(call: Instruction) -> Gemm | None:
 
 
 def _numbers(view: Any) -> Mapping[str, Any] | None:
-    """The dot's dimension numbers, of a plain or a grouped product."""
+    """The dot's dimension numbers, for a plain or a grouped product."""
     for path in (
         ("gemm_backend_config",),
         ("grouped_gemm_backend_config", "gemm_backend_config"),

@@ -3,8 +3,8 @@
     (b, m, k, n) = (2, 1500, 3000, 1500) -> 16 corners, weight 1 / (distance^2 + 1)
 
 Corners outside the grid are clamped to it. Dtype triples without rows are looked up
-among the bf16 ones by bytes, where dimensions and flops keep the byte factors: a
-bf16 x bf16 -> f32 dot so costs 64 times its share. That is what XLA does.
+among the bf16 ones by bytes, but dimensions and flops keep the byte factors: so a
+bf16 x bf16 -> f32 dot costs 64 times its share. This is what XLA does.
 
 Rows: `data/matmul_perf_*.csv`, flop/s. Source: openxla/xla `matmul_interpolator.cc`.
 """
@@ -96,7 +96,7 @@ def _rate(
 
 @functools.cache
 def builtin_matmul_table(table_key: str) -> MatmulTable:
-    """XLA's table of a device. NotEstimated where it has none."""
+    """XLA's table of a device. NotEstimated if there is none."""
     stem = MATMUL_TABLES.get(table_key)
     if stem is None:
         raise NotEstimated(f"no GEMM table for {table_key}")

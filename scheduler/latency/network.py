@@ -2,8 +2,8 @@
 
     T(B) = launch + rounds * k * (rtt + prep * ceil(p / chunk) + p * wire)
 
-with piece p = B // g of g GPUs, of which m share each host's NICs, and
-k = (g - 1) / m steps past a host border. On a log axis T is flat, then of slope one:
+with piece p = B // g for g GPUs, of which m share each host's NICs, and
+k = (g - 1) / m steps across a host border. On log axes T is flat, then has slope one:
 the S-curve of bandwidth against size.
 
 Source: openxla/xla `sol_gpu_cost_model.cc` (Aug 2026).
@@ -35,10 +35,10 @@ class NotEstimated(Exception):  # noqa: N818  # a state, not a fault of anybody
 class WireTime:
     """Parts of an inter-partition time, in ticks.
 
-    They add up to `total` but for the rounding of a tick per step.
+    They add up to `total` except for the rounding of a tick per step.
 
     Attributes:
-        total: of the whole operation, launch included.
+        total: of the whole operation, including launch.
         launch: of the operation.
         rtt: round trips of all steps.
         preparation: of chunks in all steps.
@@ -57,7 +57,7 @@ class WireTime:
 def participants(config: NetworkConfig, hosts: int, communicators: int) -> int:
     """GPUs of one communicator: hosts * gpus_per_node / communicators.
 
-    Raises NotEstimated when the communicators do not divide gpus_per_node.
+    Raises NotEstimated if the communicators do not divide gpus_per_node.
     """
     if communicators < 1 or config.gpus_per_node % communicators:
         raise NotEstimated(
@@ -112,7 +112,7 @@ def ring_time(
 def all_to_all_time(
     config: NetworkConfig, size_bytes: int, hosts: int, communicators: int
 ) -> WireTime:
-    """Each GPU sends one piece to every GPU of the other hosts.
+    """Time of an all-to-all: each GPU sends one piece to every GPU of the other hosts.
 
     Raises NotEstimated, see `participants`.
     """
@@ -141,7 +141,7 @@ def nvlink_kernel_ticks(
 ) -> int:
     """An all-reduce kernel over NVLink: one shot up to 256 KiB, then two shots.
 
-    Raises NotEstimated when the target has no links.
+    Raises NotEstimated if the target has no links.
     """
     bandwidth = links * link_gb_per_s * 1e9
     if not bandwidth:

@@ -2,8 +2,8 @@
 
     --latency-options=nic_speed_gbps=50,rtt_us=30,partition_size=72
 
-Source: openxla/xla `sol_gpu_cost_model.cc`; XLA drops a value that does not parse or
-is not positive without a word, here it is a usage error that names the range.
+Source: openxla/xla `sol_gpu_cost_model.cc`. XLA silently drops a value that does not
+parse or is not positive; here it is a usage error that gives the range.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.latency.durations import ticks_of_us
 
-#: Largest sensible value by option; the smallest is 1, of a rate 0.001.
+#: Largest sensible value by option; the smallest is 1, for a rate 0.001.
 _LIMITS: Final[dict[str, tuple[type, float, str]]] = {
     "nccl_op_launch_us": (int, 1_000_000, "microseconds"),
-    "nic_speed_gbps": (float, 100_000, "gigabytes per second and GPU"),
+    "nic_speed_gbps": (float, 100_000, "gigabytes per second per GPU"),
     "chunk_prep_us": (int, 1_000_000, "microseconds"),
     "rtt_us": (int, 1_000_000, "microseconds"),
     "gpus_per_node": (int, 1 << 20, "GPUs"),
@@ -53,7 +53,7 @@ class LatencyOptions:
             name, equals, value = item.partition("=")
             if name not in _LIMITS:
                 raise UsageError(
-                    f"there is no latency option {name}",
+                    f"unknown latency option {name}",
                     code="U203",
                     hint=nearest(name, _LIMITS) or f"one of {', '.join(_LIMITS)}",
                 )
@@ -67,13 +67,13 @@ class LatencyOptions:
                 raise UsageError(
                     f"latency option {name} is given twice",
                     code="U204",
-                    hint="one value for each",
+                    hint="give one value for each",
                 )
             found[name] = _value(name, value)
         return LatencyOptions(**found)  # type: ignore[arg-type]  # by _LIMITS
 
     def to_text(self) -> str:
-        """`key=value,...` of what is set."""
+        """The options that are set, as `key=value,...`."""
         values = ((name, getattr(self, name)) for name in OPTION_NAMES)
         return ",".join(f"{n}={v:g}" for n, v in values if v is not None)
 
@@ -122,8 +122,8 @@ class NetworkConfig:
         chunk_prep_ticks: preparation of one chunk.
         rtt_ticks: of one step.
         barrier_ticks: of an NVLink kernel.
-        gpus_per_node: devices of one host; the sharing of NICs rests on it.
-        chunk_size_bytes: piece that is prepared at once.
+        gpus_per_node: devices of one host; it decides how NICs are shared.
+        chunk_size_bytes: the piece that is prepared at once.
         partition_size: given by the user, else 0.
     """
 
@@ -137,7 +137,7 @@ class NetworkConfig:
     partition_size: int
 
     def with_options(self, options: LatencyOptions) -> NetworkConfig:
-        """The user's values in place of these; they are not scaled."""
+        """Replace constants by the user's values, which are not scaled."""
         return self.with_values(
             {
                 name: value
@@ -147,7 +147,7 @@ class NetworkConfig:
         )
 
     def with_values(self, values: Mapping[str, float]) -> NetworkConfig:
-        """Options by name in place of these."""
+        """Replace constants by options, given by name."""
         changes: dict[str, int | float] = {}
         for name, value in values.items():
             if name.endswith("_us"):

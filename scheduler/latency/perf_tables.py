@@ -1,4 +1,4 @@
-"""Tables of the user's own measurements, in XLA's text form.
+"""Tables of the user's measurements, in XLA's text form.
 
     entries { key: "sm_90" value { entries {
       instruction { opcode: "all-gather" shape { element_type: F32 dimensions: 1024 }
@@ -7,8 +7,8 @@
       network_throughput_bytes_per_sec: 14185281385 } } }
 
 The files of `--xla_gpu_experimental_collective_perf_table_path` and
-`--xla_gpu_experimental_matmul_perf_table_path`. As in XLA the row nearest in plain
-Euclidean distance answers, the first of equals: size outweighs everything else.
+`--xla_gpu_experimental_matmul_perf_table_path`. As in XLA the nearest row by plain
+Euclidean distance is used, the first of equals: size outweighs everything else.
 
 Source: openxla/xla `collective_interpolator.cc`, `matmul_interpolator.cc`,
 `hlo_op_profile.proto` (Aug 2026).
@@ -47,7 +47,7 @@ _REDUCING: Final = ("all-reduce", "reduce-scatter")
 
 @dataclass(frozen=True, slots=True)
 class NearestCollectiveTable:
-    """Measured collectives; the nearest row answers."""
+    """Measured collectives; the nearest row is used."""
 
     rows: tuple[TableRow, ...]
 
@@ -55,7 +55,7 @@ class NearestCollectiveTable:
         """Time inside one partition. NotEstimated without a row of the kind."""
         kind, sent = collective.kind, collective.transferred_bytes
         if kind == "collective-permute":
-            raise NotEstimated("XLA finds no permutes in a table of the user's")
+            raise NotEstimated("XLA cannot find permutes in a user's table")
         exact = self._exact(collective)
         if exact:
             best = min(exact, key=lambda row: (_int32(row.size_bytes) - sent) ** 2)
@@ -82,7 +82,7 @@ class NearestCollectiveTable:
         return _row_ticks(best, sent)
 
     def _exact(self, collective: Collective) -> list[TableRow]:
-        """Rows of the same groups and type: found for reductions alone."""
+        """Rows of the same groups and type, which only reductions find."""
         if collective.kind not in _REDUCING or collective.form == "start":
             return []
         return [
@@ -95,7 +95,7 @@ class NearestCollectiveTable:
 
 
 def _int32(value: int) -> int:
-    """XLA keeps a row's size in 32 bits."""
+    """Wrap to 32 bits, as XLA does with a row's size."""
     return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
@@ -107,7 +107,7 @@ def _row_ticks(row: TableRow, sent_bytes: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class NearestMatmulTable:
-    """Measured products, sides in bytes of a result element; the nearest answers."""
+    """Measured products, sides in bytes of a result element; the nearest is used."""
 
     points: np.ndarray  # (rows, 4): b, m, k, n
     flops_per_s: tuple[int, ...]
@@ -154,7 +154,7 @@ def _refuse(path: str, what: str) -> UsageError:
     return UsageError(
         f"{path}: {what}",
         code="U213",
-        hint="a DeviceHloInstructionProfiles in text form",
+        hint="give a DeviceHloInstructionProfiles in text form",
     )
 
 
@@ -221,7 +221,7 @@ def _matmul_sides(entry: Message, path: str) -> tuple[int, int, int, int]:
     operands = [submessage(o, "shape") for o in submessages(entry, "operands")]
     instruction = submessage(entry, "instruction")
     if len(operands) != 2 or string(instruction, "opcode") != "dot":
-        raise _refuse(path, "a row that is no product of two operands")
+        raise _refuse(path, "a row that is not a product of two operands")
     numbers = submessage(instruction, "dot_dimension_numbers")
     width = (BITS[_element_type(submessage(instruction, "shape"), path)] + 7) // 8
     lhs, rhs = map(_dimensions, operands)

@@ -1,6 +1,6 @@
-"""Uses of memory that a collective in flight writes.
+"""Uses of memory that a collective in flight writes to.
 
-    g = get-tuple-element(p)         d lives where g lives: whoever reads g must run
+    g = get-tuple-element(p)         d shares g's memory: readers of g must run
     c = collective-permute-start(g)  before c starts, or after d
     a = add(g, g)
     d = collective-permute-done(c)
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
 
-#: They read only the table, or the array, at the top of their operand.
+#: They read only the top of their operand: its table or its array.
 _READ_TOP: Final = frozenset({"get-tuple-element", "copy"})
-#: They hand their operands on unread.
+#: They pass their operands on without reading them.
 _READ_NOTHING: Final = frozenset({"tuple", "domain"})
 
 
 class HazardTable:
-    """Positions by buffer, computation by computation, made when first asked for."""
+    """Positions by buffer, one computation at a time, made when first needed."""
 
     def __init__(self, buffers: Buffers) -> None:
-        """Nothing made yet."""
+        """Start with empty tables."""
         self._buffers = buffers
         self._ranks = ValueRanks(buffers.flow)
         self._positions: dict[Computation, dict[int, list[int]]] = {}
@@ -55,7 +55,7 @@ class HazardTable:
     def _uses_of_buffer(
         self, b: int, computation: Computation
     ) -> list[tuple[int, list[tuple[Instruction, int]]]]:
-        """Uses by value, the number of each value's definer in front."""
+        """Uses by value; the number of each value's definer comes first."""
         known = self._uses.get((computation, b))
         if known is not None:
             return known
@@ -67,7 +67,7 @@ class HazardTable:
         order = list(by_value) if len(by_value) == 1 else None
         for value in order or sorted(by_value, key=self._ranks):
             positions = by_value[value]
-            # The defining position comes first wherever it stands.
+            # The defining position comes first, wherever it is.
             positions.sort(key=lambda p, v=value: p != v)
             uses = uses_of_value(flow, positions, computation.root)
             found.append((flow.owner(value), uses))
@@ -94,7 +94,7 @@ def uses_of_value(
 ) -> list[tuple[Instruction, int]]:
     """Uses of one value through the positions that hold it.
 
-    (user, operand number). A root that holds the value uses it in any case.
+    The result holds (user, operand number). A root that holds the value always uses it.
     """
     instructions = flow.reached.instructions
     owners = [flow.owner(p) for p in positions]

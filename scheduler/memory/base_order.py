@@ -1,8 +1,8 @@
-"""The order that latency hiding starts from: the memory scheduler's.
+"""The memory scheduler's order, from which latency hiding starts.
 
     three orders of the whole module       list, depth first, post order
-    each adjusted, each simulated          the one that needs the least memory wins,
-                                           in doubt the one named first
+    each adjusted, each simulated          the one that needs the least memory wins;
+                                           of equal ones, the first
 
 Source: openxla/xla `hlo/transforms/simplifiers/hlo_memory_scheduler.cc`,
 `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
@@ -36,14 +36,14 @@ def _post_order(computation: Computation, sizes: ValueSizes) -> Order:
     return list(post_order(computation))
 
 
-#: The schedulers by name, in the order that decides between equals.
+#: The schedulers by name; of equal ones the first wins.
 SCHEDULERS: Final[dict[str, Callable[[Computation, ValueSizes], Order]]] = {
     "list": list_order,
     "dfs": depth_first_order,
     "post-order": _post_order,
 }
 
-#: Instructions from which on the three orders take about a second together.
+#: From this many instructions on, the three orders take about a second together.
 LARGE_MODULE: Final = 10_000
 
 
@@ -54,9 +54,9 @@ class BaseOrder:
     Attributes:
         scheduler: 'list', 'dfs' or 'post-order'.
         orders: by computation, callees first.
-        minimum_bytes: what the module needs at least in these orders, its entry's
-            parameters included.
-        considered_bytes: the same by scheduler.
+        minimum_bytes: the least that the module needs in these orders, including its
+            entry's parameters.
+        considered_bytes: the same for each scheduler.
     """
 
     scheduler: str
@@ -75,10 +75,10 @@ def base_order(
     """The order that XLA's GPU back end gives a module before latency hiding.
 
     Args:
-        module: scheduled or not; its orders break ties as XLA's lists do.
-        scheduler: a name of `SCHEDULERS`, '' for the best of them.
-        buffers: those of the module, where they are known already.
-        progress: takes a line per scheduler where the module is large.
+        module: scheduled or not; its orders break ties, as XLA's lists do.
+        scheduler: a name of `SCHEDULERS`, '' for the best one.
+        buffers: those of the module, if they are known already.
+        progress: called with one line per scheduler for a large module.
     """
     buffers = buffers if buffers is not None else build_buffers(module)
     sizes = ValueSizes(buffers.flow)

@@ -1,11 +1,11 @@
-"""Sizes of what an instruction produces, part by part, as XLA's GPU back end counts.
+"""Sizes of an instruction's result, part by part, as XLA's GPU back end counts them.
 
     (f32[4]{0}, (s32[], pred[3]{0}))        parts in pre-order:
      {}        16 bytes: two pointers       {1}    16 bytes
      {0}       16 bytes                     {1,0}   4 bytes     {1,1}   3 bytes
 
-A tuple counts the table of its pointers, a token nothing, an array its elements, a
-dynamic array four bytes more per dimension. Arrays in a memory space of their own (host
+A tuple counts the table of its pointers, a token nothing, an array its elements, and a
+dynamic array four more bytes per dimension. Arrays in another memory space (host
 memory) are known but never counted.
 
 Source: openxla/xla `xla/shape_util.cc`, `xla/service/gpu/gpu_compiler.cc` (Aug 2026).
@@ -19,9 +19,9 @@ from typing import Final
 
 from hlo_passes.ir.shapes import Shape
 
-#: Of an NVIDIA or AMD GPU.
+#: The pointer size of an NVIDIA or AMD GPU.
 POINTER_BYTES: Final = 8
-#: XLA keeps the size of each dynamic dimension as an s32 behind the array.
+#: XLA stores the size of each dynamic dimension as an s32 after the array.
 DYNAMIC_SIZE_BYTES: Final = 4
 
 _KNOWN_SHAPES = 1 << 16
@@ -53,7 +53,7 @@ class Parts:
         return len(self.shapes)
 
     def span(self, path: tuple[int, ...]) -> tuple[int, int]:
-        """First part at or below `path`, and the first behind them."""
+        """The first part at or below `path`, and the first part after those."""
         first = self.offsets[path]
         return first, first + parts_of(self.shapes[first]).count
 
@@ -71,7 +71,7 @@ def part_size_bytes(shape: Shape) -> int:
 
 
 def memory_space(shape: Shape) -> int:
-    """Memory space of an array, 0 (device memory) for all else."""
+    """Memory space of an array, 0 (device memory) for anything else."""
     return shape.layout.memory_space if shape.layout is not None else 0
 
 

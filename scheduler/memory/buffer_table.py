@@ -1,10 +1,10 @@
-"""Where each buffer begins, and which buffers an instruction makes live or ends.
+"""Where each buffer begins, and which buffers an instruction starts or ends.
 
     p  = parameter(0)            begins p's buffer
     w  = while(t), body=%body    descends: what body makes begins there, called by w
-    r  = call(x), to_apply=%f    frees what f has made: w and r stand on its call stack
+    r  = call(x), to_apply=%f    frees what f has made; its call stack has w and r
 
-One walk over the whole program, callees in front of the caller's own results.
+It is one walk over the whole program; callees come before the caller's own results.
 
 Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, BufferInfoTracker and
 MemoryPressureTracker (Aug 2026).
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
 
-#: An order for some computations; the others keep the one that the text has.
+#: An order for some computations; the others keep the order of the text.
 Orders = Mapping["Computation", Sequence["Instruction"]]
 
-#: They make only the top of their operand live: a pointer table, or the array.
+#: They make only the top of their operand live: a pointer table or an array.
 _TOP_ONLY: Final = frozenset({"get-tuple-element", "bitcast"})
 
 _NOWHERE: Final = -1
@@ -46,12 +46,12 @@ def ordered_blocks(
 
 @dataclass(frozen=True, slots=True)
 class BufferTable:
-    """What placing an instruction does, by number of the instruction.
+    """The effect of placing an instruction, by its number.
 
     Attributes:
         buffers: the buffers.
         first: buffer -> number of the first instruction of the walk that holds it, -1
-            for what is never walked.
+            if the walk never reaches it.
         stack: buffer -> numbers of the calls that led there, outermost first.
         last: buffer -> number of the last instruction that reads it; empty unless
             asked for.
@@ -95,7 +95,7 @@ def build_buffer_table(
 
 
 class _Walk:
-    """The first definition of every buffer."""
+    """Finds the first definition of every buffer."""
 
     def __init__(
         self, buffers: Buffers, blocks: Mapping[Computation, Sequence[int]]
@@ -108,7 +108,7 @@ class _Walk:
         self.walked: set[Computation] = set()
 
     def run(self, entry: Computation) -> None:
-        """Each computation once: at its first call all that it holds gets known."""
+        """Visit each computation once: its first call finds all that it holds."""
         reached = self.buffers.flow.reached
         callees = reached.callees
         stack: list[tuple[tuple[int, ...], Sequence[int], int]] = []
@@ -133,7 +133,7 @@ class _Walk:
                 self._note(n, calls)
                 at += 1
             if descend is not None:
-                # Comes back to this instruction until all its callees are walked.
+                # Return to this instruction until all its callees are walked.
                 stack.append((calls, block, at))
                 self.walked.add(descend)
                 calls = (*calls, block[at])
@@ -160,7 +160,7 @@ class _Walk:
 
 
 class _Lists:
-    """allocs and frees of every instruction, for scheduling from below."""
+    """allocs and frees of every instruction, for scheduling from the bottom up."""
 
     def __init__(
         self, buffers: Buffers, first: list[int], stack: list[tuple[int, ...]]
@@ -174,7 +174,7 @@ class _Lists:
         self.is_counted = self._counted()
 
     def _counted(self) -> list[bool]:
-        """Buffers that take part: in device memory, not given by the caller."""
+        """Buffers that count: in device memory, and not owned by the caller."""
         reached = self.flow.reached
         entry = reached.block[reached.module.entry]
         instructions = reached.instructions
@@ -207,7 +207,7 @@ class _Lists:
                 self.frees.append(self.ended(n))
 
     def counted_top(self, n: int) -> tuple[int, ...]:
-        """Counted buffers of the whole, its parts left out."""
+        """Counted buffers of the whole result, without its parts."""
         counted = self.is_counted
         return tuple(b for b in self.buffers.at(self.flow.start[n]) if counted[b])
 
@@ -231,7 +231,7 @@ class _Lists:
         return tuple(found)
 
     def ended(self, n: int) -> tuple[int, ...]:
-        """Buffers that instruction `n` defines, and is the first to hold."""
+        """Buffers that instruction `n` defines and is the first to hold."""
         flow = self.flow
         value, of_position = flow.value, self.buffers.of_position
         in_device, first = self.buffers.is_counted, self.first
@@ -249,7 +249,7 @@ class _Lists:
         )
 
     def ended_by_call(self, n: int) -> tuple[int, ...]:
-        """The same where `n` calls: what the callee made counts as its own."""
+        """The same for a call: what the callee made counts as the call's own."""
         flow = self.flow
         low, high = flow.start[n], flow.start[n + 1]
         own = {
@@ -267,13 +267,13 @@ class _Lists:
         )
 
 
-# -- scheduling from above --------------------------------------------------
+# -- scheduling from the top down --------------------------------------------------
 
 
 def _last_uses(
     buffers: Buffers, blocks: Mapping[Computation, Sequence[int]]
 ) -> list[int]:
-    """By buffer, the last instruction of the walk that reads it, or first holds it."""
+    """By buffer, the last instruction of the walk that reads it or first holds it."""
     reached = buffers.flow.reached
     last = [_NOWHERE] * len(buffers.sizes_bytes)
 
@@ -300,7 +300,7 @@ def _held(buffers: Buffers, n: int) -> list[int]:
 
 
 def _top_down(table: BufferTable, lists: _Lists) -> BufferTable:
-    """Outputs allocate; operands whose last use this is are freed."""
+    """Outputs allocate; operands are freed at their last use."""
     reached = table.buffers.flow.reached
     in_device = table.buffers.is_counted
     allocs: list[tuple[int, ...]] = []

@@ -1,4 +1,4 @@
-"""Buffers: classes of values that must share memory, and what each takes.
+"""Buffers: classes of values that must share memory, and the size of each.
 
     x -> dynamic-update-slice(x, ..) -> while carries it -> entry result donated by p
     one buffer: p, x, the update, the loop's value, the result
@@ -21,21 +21,21 @@ from hlo_passes.scheduler.memory.value_table import NO_VALUE
 if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
 
-#: Stands where there is no value, hence no buffer.
+#: Means that there is no value, hence no buffer.
 NO_BUFFER: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Buffers:
-    """Buffers of everything that a module's entry reaches.
+    """The buffers of everything that a module's entry reaches.
 
     Attributes:
         flow: the values.
         of_position: position -> buffer, `NO_BUFFER`, or -2 - k for `several[k]`.
-        several: buffers of positions where different callers bring different values.
+        several: buffers of positions where callers bring different values.
         of_value: value -> buffer.
         sizes_bytes: by buffer, the size of its first value.
-        is_counted: by buffer, whether it lies in device memory.
+        is_counted: by buffer, whether it is in device memory.
     """
 
     flow: Dataflow
@@ -59,7 +59,7 @@ def build_buffers(module: Module) -> Buffers:
 
 
 def buffers_of_values(flow: Dataflow) -> Buffers:
-    """Merge values into buffers and number these in the order of their positions."""
+    """Merge values into buffers, and number these in the order of their positions."""
     union = _Union(flow.joined)
     for one, other in flow.merged:
         union.merge(one, other)
@@ -76,7 +76,7 @@ def buffers_of_values(flow: Dataflow) -> Buffers:
     value, parent = flow.value, union.parent
     joined = {v for v in flow.joined if v not in parent}
     for position, v in enumerate(value):
-        # A value's own position is the first to hold it, stand-ins excepted.
+        # A value's own position is the first that holds it, except for stand-ins.
         if v != position or v in joined:
             continue
         number = len(first_values)
@@ -114,7 +114,7 @@ def _buffers_of_positions(
 
 
 def _expanded(v: int, flow: Dataflow, joined: set[int]) -> set[int]:
-    """The real values that a stand-in with several callers stands for."""
+    """The real values that a stand-in with several callers represents."""
     found: set[int] = set()
     seen = {v}
     stack = [v]
@@ -148,13 +148,13 @@ class _Union:
     def merge(self, one: int, other: int) -> None:
         if one == other or NO_VALUE in (one, other):
             return
-        # The lower value leads, whatever the order of merging.
+        # The lower value represents both, whatever the order of merging.
         a, b = self.find(one), self.find(other)
         if a != b:
             self.parent[max(a, b)] = min(a, b)
 
     def spread(self) -> None:
-        """What is merged with a stand-in is merged with all that it stands for."""
+        """Merge what is merged with a stand-in with all that it represents."""
         todo = [v for v in self.joined if v in self.parent]
         done = set(todo)
         while todo:

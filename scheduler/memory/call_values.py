@@ -2,7 +2,7 @@
 
     w = while(t), body=%body, condition=%cond
         part k unchanged by the body: w, the parameters and the root all hold t's value
-        part k changed:               w and the parameters hold values of their own
+        part k changed:               w and the parameters hold new values
                                       (phis), which share memory with t's and the root's
 
 Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc`, `hlo_alias_analysis.cc`
@@ -50,9 +50,9 @@ def while_values(table: ValueTable, instruction: Instruction, base: int) -> list
 
 
 def _unchanged(initial: list[int], root: list[int], parameter: int) -> set[int]:
-    """Parts that hold their initial value for ever.
+    """Parts that keep their initial value forever.
 
-    A part may take another unchanged part's value, as long as both began as one.
+    A part may take another unchanged part's value if both began with the same one.
     """
     count = len(initial)
     kept = set(range(count))
@@ -95,7 +95,7 @@ def conditional_values(
 
 def call_values(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
     """Values of a call: those of the callee's root."""
-    del base  # defines nothing
+    del base  # a call defines no value
     (callee,) = instruction.called_computations
     for parameter in callee.parameters:
         operand = instruction.operands[parameter.parameter_number]
@@ -108,8 +108,8 @@ def async_start_values(
 ) -> list[int]:
     """Values of a generic start: ((operands), results, contexts...).
 
-    Tables and contexts are its own; {0,k} hold the operands, {1..} what the wrapped
-    computation makes. Sugar (reduce-scatter-start) makes the results itself.
+    A start has its own tables and contexts; {0,k} hold the operands, {1..} the results
+    of the wrapped computation. Sugar (reduce-scatter-start) makes the results itself.
     """
     found = list(range(base, base + parts_of(instruction.shape).count))
     _pass_operands(table, instruction, found, _bound_operands(instruction))
@@ -117,7 +117,7 @@ def async_start_values(
     callee = wrapped_computation(instruction)
     if callee is not None:
         if callee.root.opcode == "dynamic-update-slice":
-            # Taken for in place: the result is the operand's own memory.
+            # It counts as in place: the result is in the operand's memory.
             _place(table, instruction, found, (1,), instruction.operands[0], ())
         else:
             _place(table, instruction, found, (1,), callee.root, ())
@@ -127,7 +127,7 @@ def async_start_values(
 def async_update_values(
     table: ValueTable, instruction: Instruction, base: int
 ) -> list[int]:
-    """Values of a step between start and done: tables its own, the rest passed on."""
+    """Values of a step between start and done: it has its own tables only."""
     found = list(range(base, base + parts_of(instruction.shape).count))
     chain = instruction.operands[0]
     parts = parts_of(instruction.shape)
@@ -144,7 +144,7 @@ def async_update_values(
 def async_done_values(
     table: ValueTable, instruction: Instruction, base: int
 ) -> list[int]:
-    """Values of a done: tables its own, arrays those of the wrapped computation."""
+    """Values of a done: its own tables, and the arrays of the wrapped computation."""
     found = list(range(base, base + parts_of(instruction.shape).count))
     wrapped = wrapped_computation(instruction)
     if wrapped is not None:

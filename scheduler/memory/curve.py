@@ -1,10 +1,10 @@
-"""Memory along a schedule, forwards: what lives while each instruction runs.
+"""Memory along a schedule, first to last: what lives while each instruction runs.
 
     a = f32[256] fusion(p)      while 1024, after 1024
     ROOT r = f32[] reduce(a)    while 1028, after    4
 
-From the same replay as the pressure peak, so that the greatest value of a curve is that
-peak. Parameters of the entry are not in it: they live all the time
+The curve comes from the same replay as the pressure peak, so that its greatest value is
+that peak. Parameters of the entry are not part of it: they always live
 (`parameter_bytes`).
 """
 
@@ -33,9 +33,9 @@ class MemoryCurve:
     Attributes:
         computation: whose curve it is.
         order: the instructions, first to last.
-        while_bytes: live while each runs, what it calls included.
-        after_bytes: live once each is done.
-        initial_bytes: live around the whole computation, contained in all values.
+        while_bytes: live while each runs, including what it calls.
+        after_bytes: live after each has finished.
+        initial_bytes: live around the whole computation; part of all values.
         peak_bytes: the greatest of `while_bytes`, at least `initial_bytes`.
     """
 
@@ -53,8 +53,8 @@ def memory_curve(
     """Curves of all computations that run, callees first.
 
     Args:
-        module: in the orders to look at.
-        memory: of the module, where it exists already.
+        module: in the orders to measure.
+        memory: of the module, if it exists already.
     """
     memory = memory if memory is not None else ModuleMemory(module)
     return {
@@ -64,7 +64,7 @@ def memory_curve(
 
 
 def curve_of(memory: ComputationMemory) -> MemoryCurve:
-    """The curve of one computation, for scheduling from below."""
+    """The curve of one computation, for scheduling from the bottom up."""
     state = PressureState(memory)
     count = len(memory.order)
     while_bytes, after_bytes = [0] * count, [0] * count
@@ -88,5 +88,5 @@ def curve_of(memory: ComputationMemory) -> MemoryCurve:
 
 
 def parameter_bytes(module: Module) -> int:
-    """Device memory of the entry's parameters: live from first to last."""
+    """Device memory of the entry's parameters, which live from first to last."""
     return sum(device_bytes(p.shape) for p in module.entry.parameters)

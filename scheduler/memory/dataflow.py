@@ -1,11 +1,11 @@
-"""Which value stands at which position: XLA's dataflow analysis in SSA form.
+"""Which value is at which position: XLA's dataflow analysis in SSA form.
 
     t = (f32[4], s32[]) tuple(a, i)     defines its table; parts hold a's and i's value
     w = while(t), body=%body            the parameter of body holds t's values, or one
-                                        of its own where the body changes them
-    g = f32[4] get-tuple-element(w)     defines nothing: holds what w has there
+                                        of its own if the body changes them
+    g = f32[4] get-tuple-element(w)     defines nothing: holds w's value there
 
-Unlike XLA nothing is iterated: computations are visited once, callees first.
+Unlike XLA it does not iterate: it visits each computation once, callees first.
 
 Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc` (Aug 2026).
 """
@@ -28,10 +28,10 @@ from hlo_passes.scheduler.memory.value_table import NO_VALUE, ValueTable
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
 
-#: Gives the values of all parts of an instruction whose first position is known.
+#: Returns the values of all parts of an instruction whose first position is known.
 Rule = Callable[[ValueTable, "Instruction", int], list[int]]
 
-#: Their result is their first operand.
+#: Opcodes whose result is their first operand.
 FORWARDING: Final = frozenset(
     "bitcast opt-barrier add-dependency domain all-reduce-done".split()
 )
@@ -42,12 +42,13 @@ class Dataflow:
     """Values of all reached computations.
 
     Attributes:
-        reached: the computations; their numbering is used throughout.
-        start: number -> first position; one entry more than there are instructions.
+        reached: the computations, with the numbering used throughout.
+        start: number -> first position; it has one more entry than there are
+            instructions.
         value: position -> value, or `NO_VALUE`.
         merged: pairs of values that loops and branches force into one buffer.
-        joined: value -> the values that it stands for, where a computation with several
-            callers gets different ones; such a value has no memory of its own.
+        joined: value -> the values that it represents, if a computation with several
+            callers receives different ones; such a value has no own memory.
         phis: values that loops and branches define: XLA numbers them last.
     """
 
@@ -81,11 +82,11 @@ class Dataflow:
 class ValueRanks:
     """Sorts values as XLA numbers them.
 
-    By instruction in post order, computations callees first; phis behind all.
+    The order is by instruction in post order, callees first; phis come after all.
     """
 
     def __init__(self, flow: Dataflow) -> None:
-        """Post orders are made when first needed."""
+        """Post orders are made when they are first needed."""
         self._flow = flow
         self._place: dict[Instruction, int] = {}
 
@@ -108,7 +109,7 @@ class ValueRanks:
 def build_dataflow(reached: Reached) -> Dataflow:
     """Find the values of everything that the entry reaches.
 
-    Raises UnsupportedHloError S301 where a shape does not fit what stands around it.
+    Raises UnsupportedHloError S301 if a shape does not fit the values around it.
     """
     table = ValueTable(reached)
     number, start, value = reached.number, table.start, table.value
@@ -132,7 +133,7 @@ def build_dataflow(reached: Reached) -> Dataflow:
         if len(value) != base + expected:
             raise UnsupportedHloError(
                 f"%{instruction.name}: the shape {shape.text} does not fit the values "
-                f"that {opcode} hands on",
+                f"that {opcode} passes on",
                 code="S301",
                 location=instruction.location,
                 hint="run the verifier on the module",
@@ -222,7 +223,7 @@ def _collective_permute_start(
 ) -> list[int]:
     """((operands), (results), contexts...).
 
-    XLA gives tables below the top no value, except that of the results.
+    XLA gives tables below the top no value, except for that of the results.
     """
     found = _define_all(table, instruction, base)
     parts = parts_of(instruction.shape)
@@ -243,7 +244,7 @@ def _collective_permute_start(
 
 
 def is_in_place_permute(instruction: Instruction) -> bool:
-    """Whether a collective-permute writes slices of an operand given for it."""
+    """Whether a collective-permute writes slices of an operand that receives them."""
     return "slice_sizes" in instruction.attributes
 
 
@@ -275,6 +276,6 @@ _SUGAR: Final[dict[str, Rule]] = {
 
 
 def _sugar_rule(opcode: str) -> Rule | None:
-    """The rule of `reduce-scatter-start` and the like; None for all else."""
+    """The rule of `reduce-scatter-start` and similar sugar; None for anything else."""
     row = facts(opcode)
     return _SUGAR.get(row.half) if row.is_sugar else None

@@ -1,4 +1,4 @@
-"""The depth-first scheduler: post order that takes the widely used operand first.
+"""The depth-first scheduler: post order that visits the widely used operand first.
 
     r = f(a, b)      a leads to values with many users, b to few: a's side comes first
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def depth_first_order(computation: Computation, sizes: ValueSizes) -> list[Instruction]:
-    """The order of one computation. `sizes` are those of its module's values."""
+    """The order of one computation. `sizes` holds the values of its module."""
     rank = _ranks(computation, sizes)
     root = computation.root
     dead = [
@@ -57,7 +57,7 @@ def _ranks(
 ) -> dict[Instruction, tuple[int, int, str]]:
     """Sort keys, least first: many extra users, then many bytes, then by name.
 
-    Both sums go along all paths, so they are held below what there is at all.
+    Both sums count all paths, so they are limited to the total that exists.
     """
     most_users = len(computation.instructions)
     seen_bytes = 0

@@ -1,11 +1,11 @@
-"""How much memory a program needs at least, and how much a best-fit heap gives it.
+"""The least memory that a program needs, and how much a best-fit heap gives it.
 
     minimum_bytes   what lives at the worst moment, no gaps
     packed_bytes    the greatest address of a heap that places big buffers first
     fragmentation   the difference
 
-The whole program is simulated as one sequence; a result may take over an operand that
-dies there.
+The whole program is simulated as one sequence; a result may reuse an operand that dies
+there.
 
 Source: openxla/xla `xla/service/heap_simulator/heap_simulator.cc` (Aug 2026).
 """
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
 
 
 class HeapSimulation:
-    """One run through a program.
+    """One run of a program.
 
     Attributes:
         minimum_bytes: what lives at the worst moment.
-        packed_bytes: end of the best-fit heap; the same without `packs`.
+        packed_bytes: end of the best-fit heap; equal to the minimum without `packs`.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class HeapSimulation:
             buffers: of the module.
             blocks: computation -> numbers of its instructions, in order.
             bytes_of: size of a value.
-            packs: run the best-fit heap as well.
+            packs: also run the best-fit heap.
         """
         self._buffers = buffers
         self._flow = buffers.flow
@@ -102,7 +102,7 @@ class HeapSimulation:
     # -- the simulated heap -------------------------------------------------
 
     def _find(self, b: int) -> int:
-        """The group of buffers that took one another over."""
+        """The group of buffers that reuse one another's memory."""
         leader = self._leader
         while b in leader:
             b = leader[b]
@@ -124,7 +124,7 @@ class HeapSimulation:
             self._heap.free(v)
 
     def _take_over(self, v: int, now: int) -> bool:
-        """Put a value where an operand lay that dies now, if any may be taken over."""
+        """Put a value into the memory of an operand that dies now, if it may be."""
         flow, buffers, ranges = self._flow, self._buffers, self._ranges
         n = flow.owner(v)
         instruction = flow.reached.instructions[n]

@@ -1,4 +1,4 @@
-"""Give a module the schedule that needs the least memory of three.
+"""Gives a module, of three schedules, the one that needs the least memory.
 
 Before:  HloModule m                         no schedule, any valid order
 After:   HloModule m, is_scheduled=true      every computation in the order that XLA's
@@ -26,7 +26,7 @@ class HloMemoryScheduler(Pass):
              %y = f32[] reduce(%b, %zero)            %y = f32[] reduce(%b, %zero)
     ```
 
-    Three orders are made: a greedy one that frees the most bytes at each step, a
+    It makes three orders: a greedy one that frees the most bytes at each step, a
     depth-first one that visits widely used operands first, and the plain post order.
     In each, pairs marked synchronous are put together, other starts moved up and dones
     moved down. Each is simulated as one program with results that take over dying
@@ -38,7 +38,7 @@ class HloMemoryScheduler(Pass):
 
     Attributes:
         scheduler: `best` of all, or one of them.
-        keep_schedule: leave a module alone that has a schedule.
+        keep_schedule: leave a module alone if it has a schedule.
     """
 
     name: ClassVar[str] = "hlo-memory-scheduler"
@@ -47,9 +47,9 @@ class HloMemoryScheduler(Pass):
     keep_schedule: bool = False
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Order everything that the entry reaches, fusion bodies left alone."""
+        """Order everything that the entry reaches, except fusion bodies."""
         if self.keep_schedule and module.is_scheduled:
-            report.remark("not ordered: the module is scheduled")
+            report.remark("not ordered: the module is scheduled already")
             return False
         chosen = "" if self.scheduler == "best" else self.scheduler
         found = base_order(module, scheduler=chosen, progress=context.progress)

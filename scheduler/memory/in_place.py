@@ -1,10 +1,10 @@
-"""Operands whose memory a result must take over.
+"""Operands whose memory a result must reuse.
 
-    u = f32[8] dynamic-update-slice(x, y, i)       u lives where x lived
-    f = fusion(x, y), calls=%fused                 so does f, when the root of fused is
+    u = f32[8] dynamic-update-slice(x, y, i)       u is where x was
+    f = fusion(x, y), calls=%fused                 so is f, if the root of fused is
                                                    an in-place op on x's parameter
 
-Only must-alias pairs: what XLA may share, but need not, is in `sharing`.
+These are must-alias pairs only: `sharing` has what XLA may share but need not.
 
 Source: openxla/xla `xla/hlo/analysis/alias_info.cc`, `xla/service/gpu/alias_info.cc`
 (Aug 2026).
@@ -32,12 +32,12 @@ IN_PLACE_OPCODES: Final = frozenset(
     async-start async-update async-done""".split()
 )
 
-#: Ops that a trace through a fusion steps over: they move no data on a GPU.
+#: Ops that a trace through a fusion passes: they move no data on a GPU.
 _NO_OPS: Final = frozenset({"bitcast", "reshape"})
 
 
 class InPlacePair(NamedTuple):
-    """Part `output_path` of the result lives where a part of an operand lived."""
+    """Part `output_path` of the result is where a part of an operand was."""
 
     operand: int
     operand_path: Path
@@ -71,7 +71,7 @@ def in_place_pairs(instruction: Instruction) -> list[InPlacePair]:
 
 
 def _annotated(instruction: Instruction) -> list[InPlacePair]:
-    """The pairs that `output_to_operand_aliasing` spells."""
+    """The pairs that `output_to_operand_aliasing` states."""
     if not instruction.mentions(_ALIASING):
         return []
     text = instruction.attributes.get(_ALIASING)
@@ -84,7 +84,7 @@ def _annotated(instruction: Instruction) -> list[InPlacePair]:
 
 
 def _permute_pairs(instruction: Instruction) -> list[InPlacePair]:
-    """An in-place permute writes into operand 1, part by part when that is a tuple."""
+    """Pairs of an in-place permute, which writes into operand 1, a tuple by parts."""
     if "slice_sizes" not in instruction.attributes or len(instruction.operands) != 4:
         return []
     result: Path = (1,) if instruction.opcode == "collective-permute-start" else ()
@@ -106,7 +106,7 @@ def _async_pairs(instruction: Instruction) -> list[InPlacePair]:
         count = len(instruction.operands)
         return [p for p in annotated if p.operand < count and p.output_path in offsets]
     if role == "done":
-        # The result at {1,...} of the chain is the done's own.
+        # The result at {1,...} of the chain belongs to the done.
         return [
             InPlacePair(0, (0, p.operand, *p.operand_path), p.output_path[1:])
             for p in annotated
@@ -130,7 +130,7 @@ def _async_pairs(instruction: Instruction) -> list[InPlacePair]:
 
 
 def _fusion_pairs(fusion: Instruction) -> list[InPlacePair]:
-    """Pairs that follow from the fused computation, without annotations."""
+    """Pairs that the fused computation implies without annotations."""
     bodies = fusion.called_computations
     if not bodies:
         return []
@@ -183,7 +183,7 @@ def _trace(instruction: Instruction, path: Path) -> tuple[Instruction, Path]:
 
 
 def _trace_in_place(instruction: Instruction, path: Path) -> tuple[Instruction, Path]:
-    """Like `_trace`, and through one nested fusion that works in place itself."""
+    """Trace like `_trace`, and also through one nested fusion that works in place."""
     source, path = _trace(instruction, path)
     if source.opcode == "fusion":
         for pair in in_place_pairs(source):

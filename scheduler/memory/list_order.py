@@ -1,10 +1,10 @@
-"""The list scheduler: forwards, always what frees the most memory.
+"""The list scheduler: first to last, it always takes what frees the most memory.
 
     ready: a (frees 0, makes 1024), b (frees 512, makes 4)     -> b, then a
-    scalars go first; among equals whatever became ready last
+    scalars go first; of equals, what became ready last
 
-An order from this, the depth-first or the post order is where the latency-hiding
-scheduler starts.
+The latency-hiding scheduler starts from an order that this, the depth-first or the post
+order scheduler made.
 
 Source: openxla/xla `hlo/transforms/simplifiers/hlo_memory_scheduler.cc` (Aug 2026).
 """
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
 
-#: Above all numbers of bytes: scalars stay together, near where they are used.
+#: More than any number of bytes: scalars stay together, near where they are used.
 _SCALAR: Final = (1 << 63) - 1
-#: Rank of an outfeed and an infeed with a config: the one early, the other late.
+#: Rank of an outfeed and an infeed with a config: one goes early, the other late.
 _OUTFEED: Final = (1 << 31) - 1
 _INFEED: Final = -(1 << 31)
 
 
 def list_order(computation: Computation, sizes: ValueSizes) -> list[Instruction]:
-    """The order of one computation. `sizes` are those of its module's values."""
+    """The order of one computation. `sizes` holds the values of its module."""
     scheduler = _ListScheduler(computation, sizes)
     return scheduler.run()
 
@@ -70,7 +70,7 @@ class _ListScheduler:
         return self._freed_bytes(k), instruction.user_count
 
     def _freed_bytes(self, k: int) -> int:
-        """Bytes that end with the instruction, less those that it makes."""
+        """Bytes that end with the instruction, minus those that it makes."""
         instruction = self.instructions[k]
         if instruction.opcode == "outfeed" and _has_config(instruction):
             return _OUTFEED
@@ -85,7 +85,7 @@ class _ListScheduler:
         return freed - self.made_bytes[k]
 
     def _insert(self, k: int, priority: tuple[int, int]) -> None:
-        """Put an instruction into the queue; an entry that it has there goes stale."""
+        """Put an instruction into the queue; an older entry for it becomes stale."""
         self.inserted += 1
         self.ready[k] = (*priority, self.inserted)
         freed, users = priority
@@ -122,9 +122,9 @@ class _ListScheduler:
         return order
 
     def _starting_order(self) -> list[int]:
-        """All instructions as XLA's list has them, as far as a text can tell.
+        """All instructions in the order of XLA's list, as far as a text shows it.
 
-        A text has parameters where their users need them, XLA by number.
+        A text has parameters where their users need them, XLA has them by number.
         """
         places = [k for k, i in enumerate(self.instructions) if i.opcode == "parameter"]
         by_number = sorted(places, key=lambda k: self.instructions[k].parameter_number)
@@ -134,7 +134,7 @@ class _ListScheduler:
         return found
 
     def _rank_again(self, best: Instruction) -> None:
-        """Insert anew what the end of other uses has made more worth."""
+        """Insert again what frees more now that other uses have ended."""
         for operand in best.operands:
             for user in operand._users:
                 j = self.index[user]

@@ -2,9 +2,10 @@
 
     w = while(t), body=%b, condition=%c       times: t, all of c, all of b, w
 
-A value lives from its definition to the last use or holder; at the root of a
-computation to its end; parameters of the entry that nothing takes over, throughout.
-Values of one buffer follow one another: each ends where the next begins.
+A value lives from its definition to its last use or holder; at the root of a
+computation, to the end of that computation; as a parameter of the entry that nothing
+reuses, all the time. Values of one buffer follow one another: each ends where the next
+begins.
 
 Source: openxla/xla `hlo/utils/hlo_live_range.cc` (Aug 2026).
 """
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
 
 _NEVER: Final = -1
-#: They read only the top of their operand; they read nothing of it.
+#: The first read only the top of their operand; the others read nothing of it.
 _READ_TOP: Final = frozenset({"get-tuple-element", "copy"})
 _READ_NOTHING: Final = frozenset({"tuple", "domain"})
 
@@ -34,7 +35,7 @@ class LiveRanges:
     """Live ranges of all values of a program, by value.
 
     Attributes:
-        start: time of the definition, -1 for what does not run.
+        start: time of the definition, -1 if it does not run.
         end: last time at which it lives.
         last_time: one after the last instruction.
     """
@@ -59,7 +60,7 @@ def live_ranges(
 
 
 class _Clock:
-    """Time of every instruction, and span of every computation."""
+    """The time of every instruction, and the span of every computation."""
 
     def __init__(
         self, buffers: Buffers, blocks: Mapping[Computation, Sequence[int]]
@@ -68,12 +69,12 @@ class _Clock:
         self.blocks = blocks
         self.time: dict[int, int] = {}
         self.span: dict[Computation, tuple[int, int]] = {}
-        #: Number of the done that a computation runs until, where it is asynchronous.
+        #: Number of the done that ends a computation, if it is asynchronous.
         self.until: dict[Computation, int] = {}
         self.now = 0
 
     def flatten(self, computation: Computation, done: int) -> None:
-        """Give times to a computation and what it runs, callees first."""
+        """Give times to a computation and to what it runs, callees first."""
         if computation in self.span or not self.reached.runs_on(computation):
             return
         if done != _NEVER:
@@ -106,7 +107,7 @@ class _Clock:
 def _definitions(
     buffers: Buffers, clock: _Clock
 ) -> tuple[dict[int, int], dict[int, int]]:
-    """Start of each value, and its end as far as the definition tells."""
+    """Start of each value, and its end as far as the definition determines it."""
     flow = buffers.flow
     value, first = flow.value, flow.start
     instructions = flow.reached.instructions
@@ -128,7 +129,7 @@ def _definitions(
 
 
 def _extend(buffers: Buffers, clock: _Clock, end: dict[int, int]) -> None:
-    """Let values live as long as anything holds or uses them."""
+    """Let values live while anything holds or uses them."""
     flow = buffers.flow
     value, first = flow.value, flow.start
     time, number = clock.time, flow.reached.number
@@ -144,7 +145,7 @@ def _extend(buffers: Buffers, clock: _Clock, end: dict[int, int]) -> None:
                     continue
                 at = number[user]
                 if opcode == "while":
-                    # What goes in has done its duty once the body has taken it over.
+                    # The input is no longer needed once the body has taken it over.
                     body = user.called_computations[0]
                     at = number[body.parameters[0]]
                 used = time[at]
@@ -156,7 +157,7 @@ def _extend(buffers: Buffers, clock: _Clock, end: dict[int, int]) -> None:
                 last = top if position == low else nested
                 for v in _values_at(flow.joined, value[position]):
                     if v in end and last > end[v]:
-                        # A value's own position says nothing new, its uses do.
+                        # A value's own position adds nothing, but its uses do.
                         end[v] = last
 
 
@@ -174,7 +175,7 @@ def _values_at(joined: dict[int, list[int]], value: int) -> tuple[int, ...]:
 
 
 def _read_only_parameters(buffers: Buffers) -> list[int]:
-    """Values of the entry's parameters that no result takes over."""
+    """Values of the entry's parameters whose memory no result reuses."""
     flow = buffers.flow
     module = flow.reached.module
     aliased = {(alias.parameter, alias.path) for alias in module.input_output_aliases}
@@ -189,7 +190,7 @@ def _read_only_parameters(buffers: Buffers) -> list[int]:
 def _follow_one_another(
     buffers: Buffers, start: dict[int, int], end: dict[int, int]
 ) -> None:
-    """Cut the ranges of values in one buffer so that each ends at the next one."""
+    """Cut the ranges of values in one buffer: each ends where the next begins."""
     shared: dict[int, list[int]] = {}
     for v in start:
         shared.setdefault(buffers.of_value.get(v, -1), []).append(v)

@@ -1,8 +1,8 @@
-"""The memory that XLA's GPU scheduler may fill: its limit, before any schedule exists.
+"""The memory that XLA's GPU scheduler may fill: the limit before any schedule exists.
 
     base  = memory of the device * 80 / 100, unless the module's config sets it
-    io    = parameters and result of the entry, what is donated counted once
-    limit = (base - io) * slop / 100          0 where io does not fit into base
+    io    = parameters and result of the entry, donated buffers counted once
+    limit = (base - io) * slop / 100          0 if io does not fit into base
 
 Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc`, GetSchedulerMemoryLimit (Aug
 2026).
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
     from hlo_passes.ir.shapes import Shape
 
-#: Share of the device's memory that XLA's allocator is taken to have.
+#: The share of the device's memory that XLA's allocator is assumed to have.
 DEVICE_SHARE_PERCENT: Final = 80
 #: `xla_gpu_memory_limit_slop_factor`.
 DEFAULT_SLOP_PERCENT: Final = 95
@@ -50,10 +50,10 @@ def scheduler_memory_limit_bytes(
     """The limit for `module`, in bytes.
 
     Args:
-        module: whose entry's parameters and result are taken off.
+        module: its entry's parameters and result are subtracted.
         memory_bytes: of the device (`Target.memory_bytes`).
-        slop_percent: what part of the rest may be filled; above 100 is allowed.
-        base_bytes: the base itself where it is known (`device_memory_size` of XLA's
+        slop_percent: how much of the rest may be filled; more than 100 is allowed.
+        base_bytes: the base itself, if it is known (`device_memory_size` of XLA's
             module config), 0 to take it from the device.
     """
     base = base_bytes or memory_bytes * DEVICE_SHARE_PERCENT // 100

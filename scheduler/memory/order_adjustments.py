@@ -1,7 +1,7 @@
-"""What XLA's GPU back end does to every order of a memory scheduler.
+"""The changes that XLA's GPU back end makes to every memory scheduler's order.
 
     s x y d      s marked synchronous:            x y s d
-    a x s d y    s an asynchronous start of a:    a s x y d, as far as users let it
+    a x s d y    s an asynchronous start of a:    a s x y d, as far as users allow
 
 Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
 """
@@ -43,7 +43,7 @@ def _pulled(
     following: Callable[[Instruction], tuple[Iterable[Instruction], ...]],
     needed: Callable[[Instruction], tuple[Iterable[Instruction], ...]],
 ) -> list[Instruction]:
-    """Each instruction, and right behind it whatever it makes ready to be pulled."""
+    """Each instruction, directly followed by everything that it makes ready to move."""
     found: list[Instruction] = []
     placed: set[Instruction] = set()
     for instruction in order:
@@ -86,7 +86,7 @@ def _is_late(instruction: Instruction) -> bool:
 
 
 def _synchronous_together(order: Iterable[Instruction]) -> list[Instruction]:
-    """Move starts marked synchronous directly in front of their dones."""
+    """Move starts marked synchronous directly before their dones."""
     found: list[Instruction] = []
     for instruction in order:
         if _is_collective_start(instruction) and is_marked_sync(instruction):

@@ -1,4 +1,4 @@
-"""A heap that knows its whole future: where each buffer goes, largest first.
+"""A heap that knows its whole future: it places the largest buffer first.
 
     a: 10 bytes, steps 0-4     b: 30, 1-5     c: 20, 2-6     d: 40, 3-7
     d at 0, b at 40, c at 70, a at 90: 100 bytes
@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 class Packing:
     """Buffers by the steps between which they live; every event is a step.
 
-    Placed by decreasing size, then decreasing duration. Of the gaps that stay free as
-    long as a buffer, or any placed with it, lives, the smallest takes it, at its lower
-    end. Every buffer is held against all placed before.
+    They are placed by decreasing size, then by decreasing duration. Each takes the
+    smallest gap that is free as long as it, or any buffer placed with it, lives, and
+    sits at its lower end. Every buffer is compared with all that were placed before.
     """
 
     def __init__(self) -> None:
-        """No buffers yet."""
+        """Start without buffers."""
         self._now = 0
         self._size: dict[int, int] = {}
         self._begin: dict[int, int] = {}
@@ -31,7 +31,7 @@ class Packing:
         self._placed_with_another: set[int] = set()
 
     def allocate(self, v: int, size: int, place: int | None = None) -> None:
-        """Begin buffer `v` of `size` bytes, where `place` lies if that is given."""
+        """Begin buffer `v` of `size` bytes, at the place of `place` if given."""
         if size == 0:
             return
         self._size[v], self._begin[v] = size, self._now
@@ -51,7 +51,7 @@ class Packing:
         order = sorted(
             self._size, key=lambda v: (-self._size[v], self._begin[v] - self._end[v], v)
         )
-        # Rows: begin, end, lowest byte, first byte behind.
+        # Rows: begin, end, lowest byte, first byte after the buffer.
         placed = np.zeros((4, len(order)), dtype=np.int64)
         count = 0
         for v in order:

@@ -3,16 +3,16 @@
     a = f32[256] fusion(p)      placed last:   a dies above (its definition frees it)
     ROOT r = f32[] reduce(a)    placed first:  a becomes live (its use allocates it)
 
-Counting runs bottom-up: placing an instruction makes the buffers of its operands live
-and ends those that it is the first to define. A computation called by an instruction
-(loop body, branch, wrapped collective, adder) adds its own peak while it runs.
-Buffers of entry parameters never count: the memory limit has them taken off.
+Counting runs from the bottom up: placing an instruction makes the buffers of its
+operands live and ends those that it is the first to define. A computation that an
+instruction calls (loop body, branch, wrapped collective, adder) adds its own peak while
+it runs. Buffers of entry parameters never count: the memory limit has subtracted them.
 
-Everything is a flat integer table. The index of an instruction is its position in the
+All tables hold integers. The index of an instruction is its position in the
 order that its computation had when the `ModuleMemory` was made:
 
     memory = ModuleMemory(module)
-    c = memory.of(computation)             # callees' peaks as they stand now
+    c = memory.of(computation)             # callees' peaks as they are now
     c.allocs[k], c.frees[k]                # buffer ids, with multiplicity
     state = PressureState(c); state.place(k); state.usage_bytes
 
@@ -43,21 +43,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ComputationMemory:
-    """What placing each instruction of one computation does to memory.
+    """How each instruction of one computation changes memory when it is placed.
 
     Attributes:
         computation: whose tables these are.
         order: the instructions; position in it is the index into the lists.
         index: instruction -> its position in `order`.
-        allocs: per instruction, buffers that live once it is placed (bottom-up: those
+        allocs: per instruction, buffers that live after it is placed (bottom-up: those
             of its operands). An id occurs as often as an operand position holds it.
-        frees: per instruction, buffers that end once it is placed (bottom-up: those
+        frees: per instruction, buffers that end after it is placed (bottom-up: those
             that it is the first to define), with multiplicity.
         inner_peak_bytes: per instruction, the greatest peak of what it calls.
-        initial_live: buffers live below the computation, where it is first called.
+        initial_live: buffers that live below the computation, at its first call.
         initial_bytes: their sizes' sum; 0 for the entry.
         sizes_bytes: bytes by buffer id, of the whole module.
-        is_tracked: False for what the entry never reaches: its tables are empty.
+        is_tracked: False if the entry never reaches it: its tables are empty.
     """
 
     computation: Computation
@@ -74,8 +74,9 @@ class ComputationMemory:
     def peak_bytes(self, order: Iterable[Instruction] | None = None) -> int:
         """Memory pressure peak of an order of this computation, in bytes.
 
-        `initial_bytes` plus the greatest growth over it: the figure that XLA prints as
-        'Memory pressure peak (bytes)'. Without an order, that of `self.order`.
+        It is `initial_bytes` plus the greatest growth over it: the figure that XLA
+        prints as 'Memory pressure peak (bytes)'. Without an order it is that of
+        `self.order`.
         """
         return self.initial_bytes + self.peak_delta_bytes(order)
 
@@ -93,18 +94,18 @@ class ComputationMemory:
 
 
 class PressureState:
-    """Memory while a computation is placed, one instruction after the other.
+    """Memory while the instructions of a computation are placed one by one.
 
     Attributes:
-        live: buffers that live now, those below the computation included.
+        live: buffers that live now, including those below the computation.
         delta_bytes: growth over `initial_bytes`; may be negative.
-        peak_delta_bytes: its greatest value so far, callees included.
+        peak_delta_bytes: its greatest value so far, including callees.
     """
 
     __slots__ = ("delta_bytes", "live", "memory", "peak_delta_bytes")
 
     def __init__(self, memory: ComputationMemory) -> None:
-        """Nothing placed yet."""
+        """Start with nothing placed."""
         self.memory = memory
         self.live = set(memory.initial_live)
         self.delta_bytes = 0
@@ -135,7 +136,7 @@ class PressureState:
     def query(self, k: int) -> tuple[int, int]:
         """(increase, peak) in bytes of placing `k` now, as XLA estimates it.
 
-        Buffers are summed as often as they stand in the lists: `add(x, x)` with a dead
+        Buffers are summed as often as they are in the lists: `add(x, x)` with a dead
         `x` counts `x` twice, though `place` counts it once.
         """
         memory, live = self.memory, self.live
@@ -146,12 +147,12 @@ class PressureState:
 
 
 class ModuleMemory:
-    """Buffers of a module and the pressure of every computation.
+    """The buffers of a module, and the memory pressure of every computation.
 
     Attributes:
         module: whose memory this is.
         buffers: its buffers; unchanged by any order.
-        table: where buffers begin and end in the orders given.
+        table: where buffers begin and end in the given orders.
         blocks: computation -> numbers of its instructions (`reached`), in order.
         sizes_bytes: bytes by buffer id (GPU sizes: a tuple counts its pointers).
     """
@@ -170,7 +171,7 @@ class ModuleMemory:
             module: with every reached computation in a valid order.
             orders: replaces the text order of some computations.
             top_down: swap the roles: outputs allocate, last uses free.
-            buffers: those of the module, where they are known already.
+            buffers: those of the module, if they are known already.
         """
         self.module = module
         self._top_down = top_down
@@ -192,7 +193,7 @@ class ModuleMemory:
         return tuple(c for c in self.buffers.flow.reached.computations if c in peaks)
 
     def of(self, computation: Computation) -> ComputationMemory:
-        """Tables of one computation, with the callees' peaks as stored now."""
+        """Tables of one computation, with the callees' peaks that are stored now."""
         reached = self.buffers.flow.reached
         block = self.blocks.get(computation, ())
         tracked = computation in self._replay.stored_peaks
@@ -230,7 +231,7 @@ class ModuleMemory:
         )
 
     def rescheduled(self, computation: Computation, peak_delta_bytes: int) -> None:
-        """Store the peak of a computation's new order; callers see it from now on."""
+        """Store the peak of a computation's new order; callers use it from now on."""
         self._replay.stored_peaks[computation] = peak_delta_bytes
 
     def stored_peak_bytes(self, computation: Computation) -> int:
@@ -239,24 +240,24 @@ class ModuleMemory:
 
     @property
     def module_peak_bytes(self) -> int:
-        """Greatest stored peak of all computations that run: what reruns look at."""
+        """Greatest stored peak of all computations that run; it decides reruns."""
         return max(self._replay.stored_peaks.values())
 
     def replayed(self, orders: Orders | None = None) -> ModuleMemory:
-        """The same buffers under other orders: tables and peaks from scratch.
+        """The same buffers under other orders, with new tables and peaks.
 
-        For reruns and for the figures after scheduling.
+        It serves reruns, and the figures after scheduling.
         """
         return ModuleMemory(
             self.module, orders, top_down=self._top_down, buffers=self.buffers
         )
 
     def alias_hazard_uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
-        """Uses of what shares memory with the result of `done`: (user, operand number).
+        """Uses of everything that shares memory with the result of `done`.
 
-        In XLA's order, inside the computation of `done`; uses by the start of `done`,
-        by what `done` leads to and of tokens are among them: those are the caller's
-        to skip.
+        Each is (user, operand number), in XLA's order, inside the computation of
+        `done`. They include uses by the start of `done`, by what follows from `done`,
+        and of tokens: the caller has to skip those.
         """
         if self._hazards is None:
             self._hazards = HazardTable(self.buffers)

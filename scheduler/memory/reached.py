@@ -1,10 +1,10 @@
-"""What a module runs: the computations that the entry reaches, fusion bodies left out.
+"""What a module runs: the computations that the entry reaches, without fusion bodies.
 
     entry:  w = while(t), body=%body, condition=%cond        reached: body, cond
             f = fusion(x), calls=%fused                      left out: fused
             r = reduce(x, c), to_apply=%add                  reached: add
 
-Callees stand before callers. Each instruction gets a number: those of one computation
+Callees come before callers. Each instruction has a number: those of one computation
 follow one another, in the order of its text.
 """
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 #: the caller's values. All other callees are embedded (adders, comparators).
 CONTROL_FLOW: Final = frozenset({"while", "conditional", "call", "async-start"})
 
-#: Threads that get a schedule on a GPU; other computations (host code) run elsewhere.
+#: Threads that have a schedule on a GPU; other computations (host code) run elsewhere.
 #: Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc`.
 SCHEDULED_THREADS: Final = frozenset({"main", "parallel"})
 
-#: Frequent opcodes that call nothing, or a fusion body.
+#: Frequent opcodes that call nothing but a fusion body.
 _CALL_NOTHING: Final = frozenset(
     """fusion get-tuple-element bitcast parameter constant tuple copy add multiply
     broadcast dot all-gather-start all-gather-done all-reduce-done async-done""".split()
@@ -40,7 +40,7 @@ class Reached:
     """Computations that the entry reaches.
 
     Attributes:
-        module: whose they are.
+        module: the module that has them.
         computations: callees before callers, the entry last.
         instructions: by number.
         number: instruction -> number.
@@ -58,7 +58,7 @@ class Reached:
     call_sites: dict[Computation, list[int]]
 
     def runs_on(self, computation: Computation) -> bool:
-        """Whether a computation is one that gets a schedule."""
+        """Whether a computation has a schedule."""
         return (
             computation in self.block
             and computation.execution_thread in SCHEDULED_THREADS
@@ -109,7 +109,7 @@ def _first_calls(
     computation: Computation,
     called: dict[Computation, list[tuple[Instruction, tuple[Computation, ...]]]],
 ):
-    """Note what the instructions of `computation` call; the callees, one by one."""
+    """Record what the instructions of `computation` call; returns the callees."""
     calls = [
         (instruction, targets)
         for instruction in computation.instructions

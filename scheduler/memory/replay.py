@@ -1,11 +1,11 @@
-"""Replays a whole program backwards: every computation's peak and what lives below it.
+"""Replays a program from its end: each computation's peak, and what lives below it.
 
     entry:  ... w = while(t), body=%body ... r     r first, upwards to w;
                                                    then body, upwards, with what lives
                                                    below w; then w itself
 
-A computation called from several places is replayed for each; the last replay, that of
-the first call in program order, is what stays.
+A computation that is called from several places is replayed for each; the last replay,
+that of the first call in program order, is kept.
 
 Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, ModulePressureState (Aug
 2026).
@@ -38,7 +38,7 @@ class Replay:
         *,
         top_down: bool,
     ) -> None:
-        """Nothing replayed yet."""
+        """Start with nothing replayed."""
         self._table = table
         self._reached = table.buffers.flow.reached
         self._blocks = blocks
@@ -49,8 +49,8 @@ class Replay:
         }
         self._initial: dict[Computation, frozenset[int]] = {}
         # Adders, comparators and the like touch nothing of their caller: their peak is
-        # the same at each call, and where they were called last is enough to know what
-        # lived then.
+        # the same at each call, so the last call alone determines what lived at that
+        # time.
         self._called_at: dict[Computation, int] = {}
         self._embedded = {
             c
@@ -96,7 +96,7 @@ class Replay:
         return block if self._top_down else block[::-1]
 
     def _backwards(self, computation: Computation, live: set[int]) -> int:
-        """Peak of one computation; `live` is changed to what lives above it."""
+        """The peak of one computation; `live` becomes what lives above it."""
         allocs, frees = self._table.allocs, self._table.frees
         sizes = self._table.buffers.sizes_bytes
         callees = self._callees
@@ -119,7 +119,7 @@ class Replay:
         return peak
 
     def _call(self, callee: Computation, site: int, live: set[int]) -> None:
-        """Replay a callee with what lives below its call."""
+        """Replay a callee with the buffers that live below its call."""
         if callee in self._embedded:
             self._called_at[callee] = site
             if callee not in self.stored_peaks:

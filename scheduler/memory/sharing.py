@@ -1,9 +1,9 @@
-"""Whether a result may take over the memory of an operand that dies there.
+"""Whether a result may reuse the memory of an operand that dies there.
 
     y = f32[64] exponential(x)      y may: elementwise, same shape
-    f = fusion(x), kind=kLoop       f may where x is read in the order f is written
+    f = fusion(x), kind=kLoop       f may if it reads x in the order of its writes
 
-What must share memory is in `in_place`; those values are one buffer from the start.
+`in_place` has the values that must share memory; they are one buffer from the start.
 
 Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc`
 (CanShareOperandBufferWithUser), `xla/service/gpu/alias_info.cc`,
@@ -29,14 +29,14 @@ Path = tuple[int, ...]
 _CUBLAS_LT_MATMUL: Final = "__cublas$lt$matmul"
 #: Operand C in D = alpha * A * B + beta * C.
 _MATMUL_BIAS: Final = 2
-#: Fusions of these kinds have emitters of their own: no reduction kernel.
+#: Fusions of these kinds have their own emitters: no reduction kernel.
 _OWN_EMITTERS: Final = (
     "__custom_fusion", "__triton", "__cudnn$fusion",
 )  # fmt: skip
 
 
 def may_share(operand: Instruction, user: Instruction, path: Path) -> bool:
-    """Whether part `path` of `user` may lie where `operand` lay."""
+    """Whether part `path` of `user` may use the memory of `operand`."""
     if operand.opcode == "constant":
         return False
     opcode = user.opcode
@@ -70,7 +70,7 @@ def _same_shape_may_share(operand: Instruction, user: Instruction, path: Path) -
 
 
 def _is_matmul_bias(operand: Instruction, user: Instruction, path: Path) -> bool:
-    """Whether a library GEMM may overwrite the matrix that it adds to."""
+    """Whether a library GEMM may overwrite the matrix that it adds."""
     if user.attributes.get("custom_call_target", "").strip('"') != _CUBLAS_LT_MATMUL:
         return False
     gemm = gpu_config(user).get("gemm_backend_config")
@@ -106,7 +106,7 @@ def _fusion_may_share(operand: Instruction, fusion: Instruction, path: Path) -> 
 
 
 def _same_extent(operand: Shape, result: Shape) -> bool:
-    """Whether two arrays take the same room, element by element."""
+    """Whether two arrays take the same space, element by element."""
     return (
         operand.is_array
         and result.is_array
@@ -116,7 +116,7 @@ def _same_extent(operand: Shape, result: Shape) -> bool:
 
 
 class _Walk:
-    """From a parameter of a fusion to all that uses it."""
+    """Walks from a parameter of a fusion to everything that uses it."""
 
     def __init__(self, graph: FusedGraph, path: Path, hero: Instruction | None) -> None:
         self.graph = graph
@@ -128,19 +128,19 @@ class _Walk:
                 break
             output = output.operands[k]
         self.output = output
-        #: The op behind the result, a bitcast taken off.
+        #: The op before the result, without a bitcast.
         self.writer = output.operands[0] if output.opcode == "bitcast" else output
         self.seen: dict[Instruction, None] = {}
         self.reached_output = False
 
     def run(self, parameter: Instruction) -> bool:
-        """False where something on the way reads in another order."""
+        """False if something on the way reads in another order."""
         self.seen = {parameter: None}
         queue = [parameter]
         for current in queue:
             self.reached_output |= current is self.output
             if current is self.hero:
-                # The reduction is done before anything else is written.
+                # The reduction finishes before anything else is written.
                 continue
             for user in current.users:
                 if user not in self.seen:
@@ -176,7 +176,7 @@ class _Walk:
         )
 
     def others_agree(self) -> bool:
-        """Whether results that the walk met besides this one go in its order."""
+        """Whether other results that the walk met are written in the same order."""
         met = [root for root in self.graph.roots if root in self.seen]
         if all(root is self.output for root in met):
             return True

@@ -1,9 +1,9 @@
-"""What the memory schedulers ask of a value: who defines it, who holds it, its bytes.
+"""Facts about values for the memory schedulers: definer, holders, bytes.
 
     w = (f32[4], s32[]) while(t)     holds its table's value and those of both parts
 
 Unlike in the pressure tables, only host memory (space 5) counts nothing, every other
-space counts in full, and dynamic arrays have no room behind them.
+space counts in full, and dynamic arrays need no space after them.
 
 Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
 """
@@ -34,7 +34,7 @@ def scheduled_bytes(shape: Shape, size_bytes: int) -> int:
 
     Args:
         shape: of the part.
-        size_bytes: as `Parts.sizes_bytes` has it.
+        size_bytes: as in `Parts.sizes_bytes`.
     """
     if memory_space(shape) == HOST_SPACE:
         return 0

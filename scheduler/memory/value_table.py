@@ -1,4 +1,4 @@
-"""Which value stands at which position, while it is being found out.
+"""Which value is at which position, while the analysis runs.
 
     t = (f32[4], s32[]) tuple(a, i)        positions 7 8 9 hold values 7 a i
 
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
 
-#: Stands where XLA has no value at all.
+#: The value of positions where XLA has none.
 NO_VALUE: Final = -1
 
 
 class ValueTable:
-    """Positions filled so far, and what has been learnt about their values.
+    """Positions filled so far, and what is known about their values.
 
     Attributes:
         reached: the computations and the numbers of their instructions.
@@ -32,13 +32,13 @@ class ValueTable:
         value: position -> value.
         merged: pairs of values that must share memory.
         phis: values that loops and branches define.
-        joined: stand-in -> values bound to it, where there are several callers.
-        passed_on: values that a loop or a branch passes on: if they turn out to stand
-            for several, these must share memory.
+        joined: stand-in -> values bound to it, if there are several callers.
+        passed_on: values that a loop or a branch passes on: if they turn out to
+            represent several, these must share memory.
     """
 
     def __init__(self, reached: Reached) -> None:
-        """Nothing visited yet."""
+        """Start with nothing visited."""
         self.reached = reached
         self.start: list[int] = []
         self.value: list[int] = []
@@ -73,7 +73,7 @@ class ValueTable:
     # -- stand-ins ----------------------------------------------------------
 
     def bind(self, parameter: Instruction, values: Sequence[int]) -> None:
-        """Say what a caller passes for a parameter, part by part."""
+        """Set what a caller passes for a parameter, part by part."""
         first = self.first(parameter)
         if self.has_one_caller(parameter.computation):
             self._bound |= dict(
@@ -84,11 +84,11 @@ class ValueTable:
                 self.joined.setdefault(first + k, []).append(value)
 
     def bind_value(self, stand_in: int, value: int) -> None:
-        """Say what one stand-in stands for."""
+        """Set what one stand-in represents."""
         self._bound[stand_in] = value
 
     def resolve(self, value: int) -> int:
-        """What a value stands for as far as callers have been visited."""
+        """What a value represents, as far as callers have been visited."""
         bound = self._bound
         path = []
         while value in bound:
@@ -99,12 +99,12 @@ class ValueTable:
         return value
 
     def merge(self, one: int, other: int) -> None:
-        """Two values must share memory."""
+        """Record that two values must share memory."""
         if one != other:
             self.merged.append((one, other))
 
     def settle(self) -> None:
-        """Put values in place of all stand-ins that were bound."""
+        """Replace all bound stand-ins by their values."""
         if self._bound:
             final = {stand_in: self.resolve(stand_in) for stand_in in [*self._bound]}
             get = final.get

@@ -174,8 +174,8 @@ def test_estimators_that_cannot_be_made(names, code) -> None:
 @pytest.mark.parametrize(
     ("names", "given", "told"),
     [
-        ("sol", {"costs": "c"}, "costs=c is given, and the estimator sol does not"),
-        ("ring", {"profile": "p"}, "profile=p is given, and the estimator ring does"),
+        ("sol", {"costs": "c"}, "costs=c is given, but the estimator sol does not"),
+        ("ring", {"profile": "p"}, "profile=p is given, but the estimator ring does"),
         ("", {"costs": "c", "profile": "p"}, "the estimator table does not read it"),
         ("profile", {"costs": "c", "profile": "p"}, "the estimator profile does not"),
     ],

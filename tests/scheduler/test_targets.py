@@ -124,7 +124,7 @@ def test_a_machine_too_small_for_the_module_is_refused(wanted) -> None:
         with pytest.raises(UsageError) as refused:
             use(module, wanted)
         assert refused.value.code == "U218"
-        assert "has 8 devices, the module runs on 12" in str(refused.value)
+        assert "has 8 devices, but the module runs on 12" in str(refused.value)
         assert "--topology=1x1x12" in refused.value.render()
 
 

@@ -379,12 +379,12 @@ def _FUSED(count: int) -> str:  # noqa: N802
 
 
 def read_after_update(draw: random.Random) -> Case:
-    """C061: a reader of a value stands behind its update in place."""
+    """C061: a reader of a value comes after its update in place."""
     return _updates(draw, late=True)
 
 
 def read_before_update(draw: random.Random) -> Case:
-    """Legal: whoever reads a value stands in front of its update."""
+    """Legal: whoever reads a value comes before its update."""
     return _updates(draw, late=False)
 
 

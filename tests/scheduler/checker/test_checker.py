@@ -219,7 +219,7 @@ def test_a_finding_reads_like_the_verifiers() -> None:
     module = hlo_passes.parse(TWO, filename="m.hlo")
     found = check_schedule(module, memory_limit_bytes=0)
     assert [f.render() for f in found] == [
-        "m.hlo:8:4: error[C050]: 176 bytes are in use together, the limit is 0\n"
+        "m.hlo:8:4: error[C050]: 176 bytes are in use together, but the limit is 0\n"
         "  %begin2 = (f32[8], f32[16]) all-gather-start(%work), channel_id=2, "
         f"{_GATHER}\n   ^"
     ]

@@ -196,4 +196,4 @@ def test_programs_come_out_scheduled_with_streams(name: str) -> None:
     again = module.clone()
     second = hlo_passes.Pipeline.parse("gpu-schedule{estimator=gpu-approximate}")
     remarks = second.run(again).remarks
-    assert "not ordered: the module is scheduled" in remarks
+    assert "not ordered: the module is scheduled already" in remarks
