@@ -1,4 +1,4 @@
-"""Running HLO modules on emulated devices, and comparing what they compute.
+"""Runs HLO modules on emulated devices, and compares what they compute.
 
 runtime.emulate(8)
 module = runtime.lower(jax.jit(f), *args)

@@ -4,7 +4,7 @@
     1         uint8 (8, 4, 16, 2)                    bfloat16: its bytes, on a last axis
     1.dtype   'bfloat16'
 
-Types of one byte, int4 among them (one per byte), keep their shape.
+Types of one byte keep their shape; int4 is stored with one element per byte.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from hlo_passes.runtime.dtypes import element_type_of, is_native, numpy_dtype
 
 
 def write_arrays(path: str, arrays: Sequence[np.ndarray]) -> None:
-    """Write a file whole or not at all; UsageError U003 when that cannot be done."""
+    """Write a file in full or not at all; UsageError U003 if it cannot be written."""
     entries: dict[str, np.ndarray] = {}
     for number, array in enumerate(arrays):
         if is_native(array.dtype):
@@ -45,22 +45,22 @@ def read_arrays(path: str, *, name: str | None = None) -> list[np.ndarray]:
 
     Args:
         path: of the file.
-        name: what messages call it, where that is not the path.
+        name: the name for messages, if it is not the path.
 
     Raises:
-        UsageError: U001 for no such file, U022 for one that is not of this form.
+        UsageError: U001 if there is no such file, U022 if it has another form.
     """
     shown = name or path
     require_file(path)
     try:
-        # By way of the archive: np.load takes a bare array as well.
+        # Open it as an archive: np.load also accepts a bare array.
         zipfile.ZipFile(path).close()
         with np.load(path, allow_pickle=False) as file:
             entries = {key: file[key] for key in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
-        # What NumPy says here is advice for its own callers (to allow pickles, say).
+        # NumPy's message is advice for its own callers (to allow pickles, say).
         raise UsageError(
-            f"{shown} is no .npz file of arrays",
+            f"{shown} is not an .npz file of arrays",
             code="U022",
             hint="numpy.savez writes one: arrays of numbers by the keys 0, 1, ...",
         ) from problem
@@ -85,15 +85,15 @@ def _array(path: str, entries: dict[str, np.ndarray], number: int) -> np.ndarray
         element_type_of(dtype)
     except (TypeError, KeyError):
         raise UsageError(
-            f"{path}: {number}.dtype is {name}, which is no type of HLO", code="U022"
+            f"{path}: {number}.dtype is {name}, which is not an HLO type", code="U022"
         ) from None
     octets = () if dtype.itemsize == 1 else (dtype.itemsize,)
     if stored.dtype != np.uint8 or stored.shape[stored.ndim - len(octets) :] != octets:
         raise UsageError(
-            f"{path}: {number} is {stored.dtype}{list(stored.shape)}, which are not "
+            f"{path}: {number} is {stored.dtype}{list(stored.shape)}, which is not "
             f"the bytes of {dtype.name}",
             code="U022",
-            hint="uint8, the bytes of an element on a last axis of their own",
+            hint="use uint8, with the bytes of an element on a separate last axis",
         )
     if not octets:
         return np.ascontiguousarray(stored).view(dtype).reshape(stored.shape)

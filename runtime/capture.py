@@ -1,4 +1,4 @@
-"""A jitted function -> an HLO module, at a stage of XLA's compilation.
+"""Turns a jitted function into an HLO module, at a stage of XLA's compilation.
 
     runtime.lower(jax.jit(f), *args)                              # partitioned
     runtime.lower(jax.jit(f), *args, stage="before-optimizations")
@@ -7,8 +7,8 @@
     runtime.lower(jax.jit(f), *args, target="h100_sxm", topology="1x2x8")
 
 Arguments are real arrays or `jax.ShapeDtypeStruct`s. With a target the function is
-compiled for a GPU that is not there, and the default stage is `gpu-scheduled`: what
-XLA's GPU compiler makes of it, in the order of its scheduler.
+compiled for a GPU that this machine does not have, and the default stage is
+`gpu-scheduled`: the result of XLA's GPU compiler, in the order of its scheduler.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from hlo_passes.text.reader import parse
 
 STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-scheduled")
 
-#: XLA's pass behind which a module is one device's program.
+#: XLA's pass after which a module is one device's program.
 _PARTITIONER: Final = "spmd-partitioning"
 
-#: XLA's passes behind which a module is scheduled: its scheduler, and behind that the
-#: pipeline that calls `runtime.install`'s callbacks.
+#: XLA's passes after which a module is scheduled: its scheduler, and the pipeline after
+#: it that calls `runtime.install`'s callbacks.
 _SCHEDULER: Final = "latency-hiding-scheduler"
 _TRANSFORMATION: Final = "apply-xla-transforms"
 _BEHIND_SCHEDULER: Final = "post-scheduler-xla-transforms"
 
-#: How StableHLO and HLO text call the number of replicas and of partitions.
+#: The names of the numbers of replicas and partitions in StableHLO and HLO text.
 _COUNTS: Final = (
     ("num_replicas", "replica_count"),
     ("num_partitions", "num_partitions"),
@@ -56,24 +56,24 @@ def lower(
     """Lower a jitted function.
 
     Args:
-        function: what `jax.jit` gave back; jitted for emulated devices, for an
-            abstract mesh, or for the devices of a GPU that is not there.
+        function: a result of `jax.jit`, for emulated devices, for an abstract mesh, or
+            for the devices of an absent GPU.
         args: positional arguments, real or abstract.
         stage: one of `STAGES`; None for `partitioned`, with a target `gpu-scheduled`.
-        target: a GPU that is not there, such as `h100_sxm`.
-        topology: 'PxHxG', with a target; None for one host of as many as it needs.
+        target: a GPU that this machine does not have, such as `h100_sxm`.
+        topology: 'PxHxG', with a target; None for one host with as many as it needs.
         kwargs: keyword arguments of the function.
 
     Raises:
         UsageError: U021 for an unknown stage or a function that is not jitted; U026
-            for a topology that does not fit or has no target.
-        NoGpuCompilerError: R007, a target and no plug-in for it.
-        CompilationError: R004, XLA refused the function or made no such dump.
+            for a topology that does not fit or comes without a target.
+        NoGpuCompilerError: R007, a target without its plug-in.
+        CompilationError: R004, XLA refused the function or wrote no such dump.
     """
     stage = stage or ("partitioned" if target is None else "gpu-scheduled")
     if stage not in STAGES:
         raise UsageError(
-            f"there is no stage {stage!r}",
+            f"unknown stage {stage!r}",
             code="U021",
             hint=f"one of {', '.join(STAGES)}",
         )
@@ -85,9 +85,9 @@ def lower(
         )
     if topology is not None and target is None:
         raise UsageError(
-            f"the topology {topology} is for a target, and there is none",
+            f"the topology {topology} needs a target",
             code="U026",
-            hint='target="h100_sxm"; emulated devices are those it is jitted for',
+            hint='target="h100_sxm"; emulated devices come from the jitted function',
         )
     leave_out_own_frames()
     if target is None:
@@ -107,10 +107,10 @@ def lower(
 def lower_to_the_end(
     function: Any, *args: Any, target: str, topology: str
 ) -> tuple[Module, str]:
-    """Compile for a GPU that is not there; the module, and what XLA had against it.
+    """Compile for an absent GPU; returns the module, and why XLA stopped.
 
-    The text is '' where XLA's back end came to its end; otherwise the module is the one
-    that its scheduler left. Arguments and errors are those of `lower`.
+    The reason is '' if XLA's back end finished; otherwise the module is the one that
+    its scheduler left. Arguments and errors are those of `lower`.
     """
     compilation = _gpu_compilation(function, args, {}, target, topology)
     text, failure = _final(compilation, "gpu-scheduled")
@@ -139,14 +139,14 @@ def _gpu_compilation(
 
 @dataclass(frozen=True, slots=True)
 class _Compilation:
-    """What is compiled: for its own devices, or for GPUs that are not there."""
+    """What is compiled: for its own devices, or for absent GPUs."""
 
     lowered: Any
     name: str
     gpu_devices: tuple[Any, ...] = ()
 
     def run(self, options: Mapping[str, Any]) -> None:
-        """Compile; CompilationError R004 where XLA refuses it."""
+        """Compile; CompilationError R004 if XLA refuses it."""
         try:
             if self.gpu_devices:
                 gpu_aot.compile_for(self.lowered, self.gpu_devices, options)
@@ -163,8 +163,8 @@ def _before_optimizations(lowered: Any) -> str:
         enable_debug_info=True
     )
     text = jax_private.proto_to_text(jax_private.stablehlo_to_proto(stablehlo.encode()))
-    # The counts are the compilation's, not the program's: XLA writes them into the
-    # header of its own dump, the conversion does not.
+    # The counts belong to the compilation, not to the program: XLA writes them into
+    # the header of its own dump, but the conversion does not.
     counts = ""
     for attribute, name in _COUNTS:
         match = re.search(rf"mhlo\.{attribute} = (\d+)", stablehlo)
@@ -175,7 +175,7 @@ def _before_optimizations(lowered: Any) -> str:
 
 
 def _partitioned(compilation: _Compilation) -> str:
-    """The module behind the partitioner; of one partition, as XLA was given it."""
+    """The module after the partitioner; for one partition, XLA's input."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
         options = {
             "xla_dump_to": folder,
@@ -189,7 +189,7 @@ def _partitioned(compilation: _Compilation) -> str:
 
 
 def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
-    """The scheduled module, and why XLA stopped behind it: '' where it did not."""
+    """The scheduled module, and why XLA stopped after it; '' if it did not stop."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
         options = {
             "xla_dump_to": folder,
@@ -203,8 +203,8 @@ def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
         try:
             compilation.run(options)
         except CompilationError as problem:
-            # A GPU that is not there: XLA may stop behind the scheduler, its dump
-            # is complete by then.
+            # For an absent GPU, XLA may stop after the scheduler; its dump is complete
+            # by then.
             failure = problem
         place = pathlib.Path(folder)
         text = _dump_behind(place, "after_optimizations.txt")
@@ -214,12 +214,12 @@ def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
     if text is not None:
         return text, failure.message if failure else ""
     raise failure or CompilationError(
-        f"XLA made no scheduled dump of {compilation.name}"
+        f"XLA wrote no scheduled dump of {compilation.name}"
     )
 
 
 def _dump_behind(folder: pathlib.Path, mark: str) -> str | None:
-    """The largest dump whose name has the mark: the program, not its small helpers."""
+    """The largest dump whose name has the mark: the program, not a small helper."""
     found = [
         p
         for p in folder.iterdir()

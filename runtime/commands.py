@@ -22,7 +22,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
 
 #: How long a device waits for the others in a collective before the run counts as
-#: hung, and how long a run may take. Emulated devices share few cores: generous.
+#: hung, and how long a run may take. The limits are generous: devices share few cores.
 _TIMEOUT_SECONDS: Final = 60
 _TIME_LIMIT_SECONDS: Final = 3600
 
@@ -32,29 +32,32 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--against", metavar="OTHER", help="a module to compare with")
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--inputs", metavar="FILE.npz", help="arrays for the parameters")
-    given.add_argument("--seed", type=int, default=0, help="of made-up inputs")
-    parser.add_argument("--outputs", metavar="FILE.npz", help="where results go")
+    given.add_argument(
+        "--seed", type=int, default=0, help="seed of the generated inputs"
+    )
+    parser.add_argument("--outputs", metavar="FILE.npz", help="file for the results")
     parser.add_argument("--repeat", type=positive, default=1)
     parser.add_argument(
-        "--devices", type=positive, help="overrides the module's number"
+        "--devices", type=positive, help="number of devices, instead of the module's"
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
         "--timeout-seconds",
         type=positive,
         default=_TIMEOUT_SECONDS,
-        help="how long a device waits in a collective before that counts as a deadlock",
+        help="how long a device may wait in a collective before it counts as a "
+        "deadlock",
     )
     parser.add_argument(
         "--time-limit-seconds",
         type=positive,
         default=_TIME_LIMIT_SECONDS,
-        help="for the whole run",
+        help="time limit for the whole run",
     )
 
 
 def run_module(arguments: argparse.Namespace) -> int:
-    """`hlo-passes run`: run a module on emulated devices, compare it with another."""
+    """`hlo-passes run`: run a module on emulated devices, perhaps against another."""
     from hlo_passes.runtime import run_process
     from hlo_passes.runtime.devices import topology_of
     from hlo_passes.runtime.memory import bytes_needed, require
@@ -107,7 +110,7 @@ def _require_same_devices(one: tuple[int, int], other: tuple[int, int]) -> None:
         raise UsageError(
             f"the modules ask for {one} and {other} replicas and partitions",
             code="U020",
-            hint="compare a module with what a pass made of it",
+            hint="compare a module with a pass's result for it",
         )
 
 
@@ -162,7 +165,7 @@ def _report(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> str:
 def _largest_error(answer: Mapping[str, Any]) -> str:
     error, ulp = answer["max_abs_error"], answer["max_ulp_error"]
     if error is None or ulp is None:
-        return "in places one is finite and the other is not"
+        return "in some places one is finite and the other is not"
     return f"largest error {error:g} ({ulp:g} ulp)"
 
 
@@ -171,9 +174,11 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--stage",
         choices=("before-optimizations", "partitioned", "scheduled", "gpu-scheduled"),
-        help="partitioned, with --target gpu-scheduled, when not given",
+        help="default: partitioned, or gpu-scheduled with --target",
     )
-    parser.add_argument("--target", help="a GPU that is not there, such as h100_sxm")
+    parser.add_argument(
+        "--target", help="a GPU that this machine does not have, such as h100_sxm"
+    )
     parser.add_argument(
         "--topology",
         default="1x1x8",
@@ -181,17 +186,17 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--passes", metavar="PIPELINE",
-        help="with --target, from jax 0.12: run them inside XLA's compilation",
+        help="with --target, from jax 0.12 on: run passes inside XLA's compilation",
     )  # fmt: skip
     parser.add_argument(
         "--passes-stage", choices=("pre-scheduler", "post-scheduler"),
-        help="where in it; post-scheduler when not given",
+        help="stage in that compilation; default: post-scheduler",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="OUT")
 
 
 def lower_function(arguments: argparse.Namespace) -> int:
-    """`hlo-passes lower`: a jitted function's module at a stage."""
+    """`hlo-passes lower`: print the module of a jitted function at a stage."""
     from hlo_passes.runtime.lower_file import lower_file
 
     check_outputs(arguments.output)
@@ -199,7 +204,7 @@ def lower_function(arguments: argparse.Namespace) -> int:
         raise UsageError(
             f"--passes-stage={arguments.passes_stage} without --passes",
             code="U026",
-            hint="--stage says which module is wanted",
+            hint="--stage selects the module",
         )
     check_form(arguments.output)
     if arguments.passes:
@@ -220,9 +225,9 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
 
     if not arguments.target or arguments.stage not in (None, "gpu-scheduled"):
         raise UsageError(
-            "--passes run inside a GPU's compilation to its end",
+            "--passes run inside a complete compilation for a GPU",
             code="U026",
-            hint="--target=h100_sxm and no --stage; elsewhere: hlo-passes opt",
+            hint="use --target=h100_sxm without --stage; otherwise: hlo-passes opt",
         )
     return lower_with_passes(
         arguments.function,
@@ -233,7 +238,10 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
     )
 
 
-RUN = Command("run", "run on emulated devices, compare", _configure_run, run_module)
+RUN = Command("run", "run on emulated devices and compare", _configure_run, run_module)
 LOWER = Command(
-    "lower", "a jitted function as an HLO module", _configure_lower, lower_function
+    "lower",
+    "turn a jitted function into an HLO module",
+    _configure_lower,
+    lower_function,
 )

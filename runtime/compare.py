@@ -1,4 +1,4 @@
-"""Two modules on the same inputs: are the results equal, and how far apart are they.
+"""Runs two modules on the same inputs: are the results equal, and how far apart?
 
     comparison = runtime.compare(before, after, seed=0)
     comparison.matches, comparison.max_ulp_error
@@ -25,7 +25,7 @@ from hlo_passes.runtime.plain.refusals import require_valid
 
 
 class SignatureError(UsageError):
-    """The two modules take or give different arrays, or ask for different devices."""
+    """The two modules take or return different arrays, or need different devices."""
 
     default_code = "U020"
 
@@ -38,16 +38,16 @@ class NumericsMismatchError(HloError):
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two runs on the same inputs have in common.
+    """The comparison of two runs on the same inputs.
 
     Attributes:
         bitwise_equal: every bit of every result.
         matches: the verdict: bitwise equal.
-        max_abs_error: largest difference of two finite elements; inf where one side
+        max_abs_error: largest difference of two finite elements; inf if one side
             is finite and the other is not; 0.0 without elements.
         max_ulp_error: the same in units in the last place of the type (integers: 1).
-        pearson: correlation of all finite elements; 1.0 where both are constant and
-            equal; None where it is not defined.
+        pearson: correlation of all finite elements; 1.0 if both are constant and
+            equal; None if it is not defined.
         first_difference: (result, index over (devices, *shape)) or None.
     """
 
@@ -77,9 +77,9 @@ def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
 
     Raises:
         SignatureError: U020, parameters, results or devices differ.
-        VerificationError, UnsupportedHloError, DeviceCountError, CompilationError: as
+        VerificationError, UnsupportedHloError, DeviceCountError, CompilationError: see
             `load`.
-        TypeError: for what is no module, such as a text.
+        TypeError: for anything but a module, such as a text.
     """
     for module in (before, after):
         require_valid(module)
@@ -93,7 +93,7 @@ def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
 
 
 def require_same_signature(first: Executable, second: Executable) -> None:
-    """Raise SignatureError unless both take and give the same arrays."""
+    """Raise SignatureError unless both take and return the same arrays."""
     pairs = (
         ("devices", first.device_count, second.device_count),
         (
@@ -107,7 +107,7 @@ def require_same_signature(first: Executable, second: Executable) -> None:
         if one != other:
             raise SignatureError(
                 f"the two modules differ in their {what}: {one} and {other}",
-                hint="compare a module with what a pass made of it",
+                hint="compare a module with a pass's result for it",
             )
 
 
@@ -162,7 +162,7 @@ def _bits(array: np.ndarray) -> np.ndarray:
 
 
 def _wide(array: np.ndarray) -> np.ndarray:
-    """The values in a type in which differences can be taken."""
+    """The values in a type in which differences can be computed."""
     if array.dtype.kind == "c":
         return array.astype(np.complex128)
     return array.astype(np.longdouble)

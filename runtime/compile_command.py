@@ -1,9 +1,9 @@
-"""`hlo-passes compile`: passes inside XLA's compilation for a GPU that is not there.
+"""`hlo-passes compile`: runs passes inside XLA's compilation for an absent GPU.
 
 hlo-passes compile model.py:step --topology=1x2x8 --passes=latency-hiding-scheduler
 
-XLA compiles the function twice, alone and with the passes inside. Told are whether its
-back end took ours, what moved, and the simulated steps of both side by side.
+XLA compiles the function twice, alone and with the passes inside. The command reports
+whether XLA's back end accepted the result, what moved, and both simulated steps.
 """
 
 from __future__ import annotations
@@ -32,9 +32,11 @@ from hlo_passes.scheduler.simulation.arguments import (
 from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS: Final = 10
-#: What stands side by side, and the figure's name in a timeline. No lower bound: from
-#: jax 0.12 on XLA has made synchronous by then what nothing hid, and a bound for the
-#: rest is none for other schedules.
+#: The figures shown side by side, and their names in a timeline. There is no lower
+#: bound:
+#: from jax 0.12 on XLA has made collectives synchronous that nothing hid, so a bound
+#: for
+#: the rest does not hold for other schedules.
 _FIGURES: Final = (
     ("step", "step_time_us"),
     ("compute", "compute_us"),
@@ -49,7 +51,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--passes", required=True, metavar="PIPELINE")
     parser.add_argument(
         "--stage", choices=("pre-scheduler", "post-scheduler"),
-        default="post-scheduler", help="where in XLA's compilation the passes run",
+        default="post-scheduler", help="stage of XLA's compilation where the passes "
+            "run",
     )  # fmt: skip
     add_pricing_arguments(parser)
     add_rules_arguments(parser)
@@ -58,7 +61,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="both schedules on one page")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
-        "--rows", type=positive, default=_DEFAULT_ROWS, help="moves to list"
+        "--rows", type=positive, default=_DEFAULT_ROWS, help="number of moves to list"
     )
 
 
@@ -101,13 +104,13 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(told, indent=1) + "\n")
         return ExitCode.DONE
     verdict = (
-        f"not judged, XLA's back end stops with and without them: {both.stops}"
+        f"not judged: XLA's back end stops with and without them: {both.stops}"
         if both.stops
         else "accepted by XLA's GPU back end"
     )
     sys.stdout.write(
         f"{arguments.function} for {arguments.target} {arguments.topology}: {verdict}\n"
-        f"{both.moved} of {both.common} instructions at another place\n"
+        f"{both.moved} of {both.common} instructions in another place\n"
         f"{_side_by_side(xla.timeline, ours.timeline)}"
     )
     if both.moved:
@@ -127,5 +130,5 @@ def _side_by_side(xla: TimelineData, ours: TimelineData) -> str:
 
 
 COMPILE = Command(
-    "compile", "passes inside XLA's compilation for a GPU", _configure, _run
+    "compile", "run passes inside XLA's compilation for a GPU", _configure, _run
 )

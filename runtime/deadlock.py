@@ -1,8 +1,8 @@
-"""From XLA's log of a run that hung: which collective, and which devices are missing.
+"""Finds, in XLA's log of a run that hung, the collective and the missing devices.
 
-XLA only counts who came to a rendezvous. With its collectives' log switched on
-(`LOG_ENVIRONMENT`) every device tells where it arrives; the last place of each device
-is where it stands, and who stands elsewhere is missing.
+XLA only counts the devices that arrive at a rendezvous. With the log of its collectives
+switched on (`LOG_ENVIRONMENT`) every device logs where it arrives; a device waits at
+the last place in its log, and is missing everywhere else.
 
     deadlock: %inner (all-reduce, channel 1) waits for device 3 of 0,1,2,3;
     %last (collective-permute, channel 2) waits for devices 0,1,2 of 0,1,2,3
@@ -17,15 +17,16 @@ from typing import Final
 
 from hlo_passes.runtime.plain.stand_ins import Collective
 
-#: Environment under which XLA's CPU collectives tell who arrives. Source: openxla/xla
+#: Environment in which XLA's CPU collectives log who arrives. Source: openxla/xla
 #: `xla/backends/cpu/runtime/collective_thunk.cc` (Aug 2026), VLOG level 3.
 LOG_ENVIRONMENT: Final = {
     "TF_CPP_VMODULE": "collective_thunk=3",
     "TF_CPP_MIN_LOG_LEVEL": "0",
 }
 
-#: XLA waits so long before it says which rendezvous waits, and only then as long as
-#: it is told to before it ends the process. The words cost nothing.
+#: XLA waits this long before it reports which rendezvous waits; then it waits as long
+#: as
+#: its flag says before it ends the process. The report costs nothing.
 _WARN_SECONDS: Final = 1
 
 _KEY = (
@@ -45,9 +46,9 @@ class Rendezvous:
 
     Attributes:
         kind: opcode.
-        op_id: the channel; for collectives without one a number of XLA's.
-        devices: who must come.
-        missing: who has not; empty where the log does not tell.
+        op_id: the channel; for collectives without one, a number from XLA.
+        devices: the devices that must arrive.
+        missing: those that have not; empty if the log does not say.
     """
 
     kind: str
@@ -57,7 +58,7 @@ class Rendezvous:
 
 
 def flags(timeout_seconds: int) -> str:
-    """XLA flags under which a rendezvous gives up after so many seconds."""
+    """XLA flags with which a rendezvous gives up after a number of seconds."""
     return (
         f"--xla_cpu_collective_call_warn_stuck_timeout_seconds={_WARN_SECONDS} "
         f"--xla_cpu_collective_call_terminate_timeout_seconds={timeout_seconds} "
@@ -71,7 +72,7 @@ def is_deadlock(log: str) -> bool:
 
 
 def stuck(log: str) -> tuple[Rendezvous, ...]:
-    """The rendezvous that never came about, by channel."""
+    """The rendezvous that never took place, by channel."""
     stands_at: dict[int, tuple[str, str, str]] = {}
     for match in _ARRIVAL.finditer(log):
         devices = _numbers(match["devices"])
@@ -99,7 +100,7 @@ def _numbers(text: str) -> tuple[int, ...]:
 def describe(
     rendezvous: Sequence[Rendezvous], collectives: Sequence[Collective]
 ) -> str:
-    """The deadlock in words; collectives by their names in the module."""
+    """The deadlock in words, with the module's names for collectives."""
     return "deadlock: " + "; ".join(_sentence(r, collectives) for r in rendezvous)
 
 

@@ -1,4 +1,4 @@
-"""Emulated devices: ask for them before the JAX back end starts.
+"""Emulated devices: request them before the JAX back end starts.
 
 runtime.emulate(8)        eight CPU devices in this process, or a clear error
 """
@@ -18,7 +18,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.runtime import jax_private
 
 _COUNT_FLAG: Final = "--xla_force_host_platform_device_count"
-#: XLA starts so many emulated devices in seconds; four times as many take minutes.
+#: XLA starts this many emulated devices in seconds; four times as many take minutes.
 MAXIMUM_EMULATED: Final = 4096
 
 
@@ -30,7 +30,7 @@ class RuntimeHostError(HloError):
 
 
 class DeviceCountError(RuntimeHostError):
-    """There are fewer devices than asked for, and it is too late for more."""
+    """There are fewer devices than needed, and it is too late to add more."""
 
     default_code = "R002"
 
@@ -41,23 +41,23 @@ def device_count_flag(count: int) -> str:
 
 
 def without_device_count(flags: str) -> str:
-    """The XLA flags but the one that sets the number of host devices."""
+    """The XLA flags except the one that sets the number of host devices."""
     return re.sub(rf"{_COUNT_FLAG}=\S*\s*", "", flags).strip()
 
 
 def emulate(count: int) -> None:
     """Give this process `count` emulated CPU devices.
 
-    To be called before anything starts a JAX back end (the first computation,
-    `jax.devices()`). A second call is fine while the devices suffice.
+    Call it before anything starts a JAX back end (the first computation,
+    `jax.devices()`). A second call is allowed while there are enough devices.
 
     Raises:
-        DeviceCountError: R002, a back end is up with fewer devices, or there are more
+        DeviceCountError: R002, a back end runs with fewer devices, or these are more
             than `MAXIMUM_EMULATED`.
         ValueError: `count` is less than one.
     """
     if count < 1:
-        msg = f"emulate({count}): there is no host with less than one device"
+        msg = f"emulate({count}): a host has at least one device"
         raise ValueError(msg)
     if count > MAXIMUM_EMULATED:
         raise DeviceCountError(
@@ -69,7 +69,7 @@ def emulate(count: int) -> None:
         if have >= count:
             return
         raise DeviceCountError(
-            f"emulate({count}) comes too late: a JAX back end is up with {have} CPU "
+            f"emulate({count}) comes too late: a JAX back end runs with {have} CPU "
             f"device{'s' * (have != 1)}",
             hint="call runtime.emulate before the first use of JAX, or start Python "
             f"with XLA_FLAGS={device_count_flag(count)}",
@@ -82,13 +82,13 @@ def emulate(count: int) -> None:
 def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int, int]:
     """(replicas, partitions) that a module asks for.
 
-    Its header says; where both are 1, the largest id in its groups and pairs + 1 is
-    the number of partitions if its collectives carry channel ids, else of replicas.
-    `device_count` overrides: so many partitions or replicas, whichever the module has.
+    Its header says; if both are 1, the largest id in its groups and pairs + 1 is the
+    number of partitions if its collectives carry channel ids, otherwise of replicas.
+    `device_count` overrides the partitions or replicas, whichever the module has.
 
     Raises:
         UsageError: U027, the groups or pairs name devices beyond `device_count`, or
-            the groups leave some of so many out, which XLA refuses.
+            the groups leave some of them out, which XLA refuses.
     """
     replicas, partitions = module.replica_count, module.num_partitions
     if device_count is None and replicas * partitions > 1:
@@ -98,10 +98,11 @@ def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int
     largest, has_channel = _largest_id(module)
     if device_count is not None and largest >= device_count:
         raise UsageError(
-            f"{module.name} has collectives of device {largest}, which is not among "
+            f"{module.name} has collectives for device {largest}, which is not among "
             f"{device_count} device{'s' * (device_count != 1)}",
             code="U027",
-            hint=f"--devices={largest + 1} or more, or none: the module says how many",
+            hint=f"--devices={largest + 1} or more, or leave it out: the module says "
+            "how many",
         )
     count = device_count if device_count is not None else largest + 1
     in_partitions = partitions > 1 or (replicas == 1 and has_channel)
@@ -112,7 +113,7 @@ def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int
 
 
 def _require_everybody(module: Module, replicas: int, partitions: int) -> None:
-    """Refuse groups that are not over all devices, as XLA does.
+    """Refuse groups that do not cover all devices, as XLA does.
 
     Raises:
         UsageError: U027.
@@ -127,11 +128,11 @@ def _require_everybody(module: Module, replicas: int, partitions: int) -> None:
             taking_part = participants_of(instruction, machine).met_in_group
             if taking_part.keys() != set(range(machine.devices)):
                 raise UsageError(
-                    f"the groups of %{instruction.name} are not over all of "
+                    f"the groups of %{instruction.name} do not cover all of "
                     f"{machine.devices} devices",
                     code="U027",
                     location=instruction.location,
-                    hint="no --devices: the module says how many",
+                    hint="leave out --devices: the module says how many",
                 )
 
 
@@ -156,12 +157,13 @@ def devices_for(count: int) -> Sequence[Any]:
     """The first `count` devices of the job.
 
     Raises:
-        DeviceCountError: R002, there are not so many.
+        DeviceCountError: R002, there are fewer.
     """
     devices = jax.devices("cpu")
     if len(devices) < count:
         raise DeviceCountError(
-            f"the module asks for {count} devices, JAX has {len(devices)} of the CPU",
+            f"the module asks for {count} devices, but JAX has {len(devices)} CPU "
+            "devices",
             hint=f"call runtime.emulate({count}) before the first use of JAX",
         )
     return devices[:count]

@@ -38,7 +38,7 @@ def numpy_dtype(element_type: str) -> np.dtype:
 
 
 def element_type_of(dtype: np.dtype) -> str:
-    """The HLO type of a NumPy type; KeyError where there is none."""
+    """The HLO type of a NumPy type; KeyError if there is none."""
     return _BY_DTYPE[np.dtype(dtype)]
 
 

@@ -3,9 +3,9 @@
     executable = runtime.load(module)
     outputs = executable(*inputs)        # arrays of shape (devices, *shape)
 
-The module is written anew in plain HLO (`runtime/plain`), compiled by XLA's whole CPU
-pipeline without its optimisations, and gets its collectives and its order back behind
-the scheduler (`runtime/restore.py`). docs/runtime.md tells why.
+The module is rewritten in plain HLO (`runtime/plain`) and compiled by XLA's whole CPU
+pipeline without its optimizations; after the scheduler it receives its collectives and
+its order back (`runtime/restore.py`). docs/runtime.md explains why.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ from hlo_passes.runtime.plain.refusals import require_valid
 from hlo_passes.runtime.plain.values import array_leaves
 from hlo_passes.runtime.restore import restored
 
-#: HLO passes that XLA leaves out: what only makes a program faster may change bits
-#: (a fused multiply-add rounds once), and so make two equal programs differ; and the
+#: HLO passes that XLA leaves out: passes that only make a program faster may change
+#: bits
+#: (a fused multiply-add rounds once) and so make two equal programs differ; and the
 #: partitioner, since the module is one device's program already.
 LEFT_OUT_PASSES: Final = (
     "algsimp",
@@ -56,7 +57,7 @@ LEFT_OUT_PASSES: Final = (
     "spmd-partitioning",
 )
 
-#: Lines of a message of XLA's that are quoted: enough for its parser's excerpt.
+#: Lines of XLA's message that are quoted: enough for its parser's excerpt.
 _QUOTED_LINES: Final = 3
 
 _MODULE_NUMBERS = itertools.count(1)
@@ -77,9 +78,9 @@ class Executable:
         replica_count: replicas it runs as.
         num_partitions: partitions of each.
         parameters: array shapes per device, tuples flattened depth first.
-        results: likewise.
+        results: the same for results.
         loaded: jaxlib's executable.
-        scheduled_text: HLO as XLA runs it, in the order of its schedule.
+        scheduled_text: the HLO that XLA runs, in the order of its schedule.
     """
 
     name: str
@@ -120,7 +121,7 @@ class Executable:
 
     @property
     def bytes_per_device(self) -> int:
-        """What XLA allocates for a run on one device: inputs, results, all between."""
+        """Bytes that XLA allocates for a run on one device: inputs, results, others."""
         stats = self.loaded.get_compiled_memory_stats()
         return (
             stats.argument_size_in_bytes
@@ -129,7 +130,7 @@ class Executable:
         )
 
     def put(self, inputs: Sequence[Any]) -> list[jax.Array]:
-        """The inputs on the devices; errors as for a call."""
+        """Place the inputs on the devices; errors as for a call."""
         if len(inputs) != len(self.parameters):
             msg = f"{self.name} takes {len(self.parameters)} arrays, not {len(inputs)}"
             raise ValueError(msg)
@@ -142,8 +143,9 @@ class Executable:
             ):
                 stacked = np.asarray(given)
                 self._check_input(number, stacked, shape)
-                # Every device gets an array of its own; JAX takes them for copies of
-                # one, which nothing checks and nothing here relies on.
+                # Every device has its own array; JAX takes them for copies of one
+                # array,
+                # which nothing checks and this code does not rely on.
                 rows = [jax.device_put(stacked[k], devices[k]) for k in self.local_rows]
                 placed.append(
                     jax.make_array_from_single_device_arrays(
@@ -185,11 +187,11 @@ def load(module: Module) -> Executable:
             schedule is kept; without one XLA makes one.
 
     Raises:
-        VerificationError: V..., it is no valid HLO.
+        VerificationError: V..., it is not valid HLO.
         UnsupportedHloError: S010, S011: something in it cannot run here, by name.
         DeviceCountError: R002, fewer devices than it asks for.
         CompilationError: R004, XLA refused it.
-        TypeError: for what is no module, such as a text.
+        TypeError: for anything but a module, such as a text.
     """
     require_valid(module)
     replicas, partitions = topology_of(module)
@@ -199,7 +201,7 @@ def load(module: Module) -> Executable:
 def load_plain(
     plain: PlainModule, source: Module, replicas: int, partitions: int
 ) -> Executable:
-    """Compile a plain module; `source` is what it was made from."""
+    """Compile a plain module; `source` is the module that it was made from."""
     devices = devices_for(replicas * partitions)
     name = f"hlo_passes_run_{next(_MODULE_NUMBERS)}"
     plain.module.name = name
@@ -208,7 +210,7 @@ def load_plain(
         stablehlo = jax_private.proto_to_stablehlo(proto)
     except (RuntimeError, ValueError) as problem:
         raise UnsupportedHloError(
-            f"{source.name} cannot be handed to XLA's CPU pipeline: "
+            f"{source.name} cannot be passed to XLA's CPU pipeline: "
             f"{_in_short(problem)}",
             code="S012",
         ) from problem
@@ -221,7 +223,7 @@ def load_plain(
         try:
             seen.append(restored(scheduled, plain))
         except Exception as problem:
-            # XLA raises an error of its own, with this one in its text.
+            # XLA raises its own error, with this one in its text.
             failures.append(problem)
             raise
         return seen[-1]
@@ -261,6 +263,6 @@ def load_plain(
 
 
 def _in_short(problem: Exception) -> str:
-    """The first lines of what XLA says, as one."""
+    """The first lines of XLA's message, as one line."""
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     return " ".join(lines[:_QUOTED_LINES]) or type(problem).__name__

@@ -1,9 +1,9 @@
-"""GPUs that are not there: their devices, and XLA's GPU compiler for them.
+"""GPUs that this machine does not have: their devices, and XLA's GPU compiler for them.
 
     devices = gpu_devices("h100_sxm", "1x2x8")     # sixteen; nothing runs on them
     compile_for(jitted.trace(x).lower(lowering_platforms=("cuda",)), devices, {})
 
-JAX's CUDA plug-in compiles ahead of time for a GPU that it is given a description of
+JAX's CUDA plug-in compiles ahead of time for a GPU from its description
 (scheduler/data/gpu_targets). No GPU and no CUDA library is needed; the extra `gpu-aot`
 installs the plug-in without them.
 """
@@ -30,7 +30,7 @@ _INSTALL: Final = (
     + "; no GPU and no CUDA library is needed"
 )
 
-#: Nothing can be measured on a GPU that is not there; collectives are to overlap.
+#: Nothing can be measured on an absent GPU; collectives should overlap.
 GPU_OPTIONS: Final[Mapping[str, Any]] = {
     "xla_gpu_autotune_level": 0,
     "xla_gpu_enable_latency_hiding_scheduler": True,
@@ -70,14 +70,14 @@ def device_count(topology: str) -> int:
 
 
 def gpu_devices(target: str, topology: str) -> tuple[Any, ...]:
-    """Devices of a GPU that is not there, to be compiled for.
+    """Devices of an absent GPU, to compile for.
 
     Args:
         target: a name of scheduler/data/gpu_targets, or a file.
         topology: 'PxHxG'.
 
     Raises:
-        UsageError: no such target, or another form of topology.
+        UsageError: unknown target, or malformed topology.
         NoGpuCompilerError: R007, no plug-in, or one that refuses the target.
     """
     from jax.experimental import topologies
@@ -99,13 +99,13 @@ def gpu_devices(target: str, topology: str) -> tuple[Any, ...]:
 
 
 def require_plug_in(target: str) -> None:
-    """Make sure of the plug-in, and that nobody takes it for a GPU.
+    """Check that the plug-in is installed, and keep JAX from using it as a GPU.
 
-    To be called before anything is traced. Raises NoGpuCompilerError R007 unless the
+    Call it before anything is traced. Raises NoGpuCompilerError R007 unless the
     plug-in is installed in jaxlib's release.
     """
-    # The host's own back end is the CPU: with any other choice the plug-in looks for
-    # CUDA libraries that this does without.
+    # The host's own back end is the CPU: with any other setting the plug-in looks
+    # for CUDA libraries, which are not needed here.
     jax.config.update("jax_platforms", "cpu")
     own = importlib.metadata.version("jaxlib")
     for name in _PACKAGES:
@@ -113,13 +113,13 @@ def require_plug_in(target: str) -> None:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError as problem:
             raise NoGpuCompilerError(
-                f"there is no compiler for --target={target} here: "
+                f"the compiler for --target={target} is missing: "
                 f"{name} is not installed",
                 hint=_INSTALL,
             ) from problem
         if version != own:
             raise NoGpuCompilerError(
-                f"{name} {version} does not go with jaxlib {own}",
+                f"{name} {version} does not match jaxlib {own}",
                 hint=_INSTALL,
             )
 
@@ -127,15 +127,15 @@ def require_plug_in(target: str) -> None:
 def compile_for(
     lowered: Any, devices: Sequence[Any], options: Mapping[str, Any]
 ) -> None:
-    """Compile a lowered function for GPUs that are not there.
+    """Compile a lowered function for absent GPUs.
 
-    Whatever devices the function was jitted for, only their number counts: emulated
+    Only the number of devices that the function was jitted for counts: emulated
     ones, an abstract mesh, or the GPUs themselves. A function for one device is
     compiled for the first.
 
     Args:
-        lowered: of `jitted.trace(...).lower(lowering_platforms=("cuda",))`.
-        devices: of `gpu_devices`.
+        lowered: from `jitted.trace(...).lower(lowering_platforms=("cuda",))`.
+        devices: from `gpu_devices`.
         options: XLA's flags by name.
 
     Raises:
@@ -145,7 +145,7 @@ def compile_for(
     count = jax_private.lowered_device_count(lowered)
     if count not in (1, len(devices)):
         raise UsageError(
-            f"the function is for {count} devices, the topology has {len(devices)}",
+            f"the function is for {count} devices, but the topology has {len(devices)}",
             code="U026",
             hint=f"for example --topology=1x1x{count}",
         )

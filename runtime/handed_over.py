@@ -1,13 +1,13 @@
-"""Our passes inside XLA's GPU compilation, beside the compilation without them.
+"""Runs our passes inside XLA's GPU compilation, and compares with XLA alone.
 
     alone = compile_alone("model.py:step", target="h100_sxm", topology="1x2x8")
     both = hand_over(alone, passes="latency-hiding-scheduler")
-    both.xla, both.ours        as they left XLA's HLO passes
-    both.stops                 '' where XLA's back end came to its end, either way
+    both.xla, both.ours        both modules as they left XLA's HLO passes
+    both.stops                 '' if XLA's back end finished, in both cases
 
-From jax 0.12 on XLA calls registered transformations in a compilation for a GPU that is
-not there, too. At `post-scheduler` the module is scheduled: a pass that only reorders
-replaces XLA's schedule by its own, and everything behind it works on that.
+From jax 0.12 on XLA also calls registered transformations in a compilation for an
+absent GPU. At `post-scheduler` the module is scheduled: a pass that only reorders
+replaces XLA's schedule with its own, and all later passes work on that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hlo_passes.runtime.installation.install import Installation, install
 from hlo_passes.runtime.lower_file import read_program
 from hlo_passes.xla_release import RELEASES
 
-#: XLA's words where its verifier refuses the result of a callback.
+#: XLA's words if its verifier refuses the result of a callback.
 _IN_TRANSFORMATION: Final = "during context [apply-xla-transforms"
 
 
@@ -43,10 +43,10 @@ class HandedOver:
     Attributes:
         xla: as XLA scheduled it, at the end of its HLO passes.
         ours: the same with the passes inside.
-        stops: why the back end stops behind the schedule, with and without the passes
-            (no ptxas, a custom call that is not registered), '' where it does not.
+        stops: why the back end stops after the schedule, with and without the passes
+            (no ptxas, a custom call that is not registered), '' if it does not.
         changed: modules that the passes changed.
-        moved: instructions at another place among those common to both.
+        moved: how many of the common instructions are in another place.
         common: instructions that both have.
     """
 
@@ -73,7 +73,7 @@ def require_transformations() -> None:
 def install_for_gpu(
     passes: str, *, stage: str, target: str, topology: str, costs: str = ""
 ) -> Installation:
-    """The passes in every compilation for GPUs that holds communication.
+    """Install passes in every compilation for GPUs that has communication.
 
     Raises:
         NoGpuCompilerError: R007, this jax has no such stage.
@@ -92,15 +92,15 @@ def install_for_gpu(
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A program that XLA compiled alone: what compilations with passes stand beside.
+    """A program that XLA compiled alone, to compare compilations with passes with.
 
     Attributes:
         function: FILE.py:FUNCTION.
-        target: a GPU that is not there.
+        target: an absent GPU.
         topology: 'PxHxG'.
         jitted: the function, and its arguments.
         module: as XLA scheduled it.
-        stops: as of `HandedOver`.
+        stops: as in `HandedOver`.
     """
 
     function: str
@@ -127,18 +127,18 @@ def compile_alone(function: str, *, target: str, topology: str) -> Alone:
 def hand_over(
     alone: Alone, *, passes: str, stage: str = "post-scheduler", costs: str = ""
 ) -> HandedOver:
-    """Compile a program once more, with passes inside.
+    """Compile a program again, with passes inside.
 
     Args:
-        alone: of `compile_alone`.
+        alone: from `compile_alone`.
         passes: a pipeline's text.
         stage: `pre-scheduler` or `post-scheduler`.
-        costs: a table for the scheduler, in place of its estimator.
+        costs: a table for the scheduler, instead of its estimator.
 
     Raises:
         HloError: as `runtime.install` and the passes.
-        RefusedError: E040, XLA does not take what the passes made.
-        UsageError: U028, there was nothing in the program for these passes.
+        RefusedError: E040, XLA refuses the result of the passes.
+        UsageError: U028, the program has nothing for these passes.
     """
     target, topology = alone.target, alone.topology
     jitted, arguments = alone.jitted
@@ -151,11 +151,11 @@ def hand_over(
             f"the passes ran in none of the {installed.seen} modules of "
             f"{alone.function}",
             code="U028",
-            hint="they look for communication, and the program has none",
+            hint="they look for communication, but the program has none",
         )
     if refusal and refusal != alone.stops:
         raise RefusedError(
-            f"XLA's GPU compiler does not take what the passes made: {refusal}",
+            f"XLA's GPU compiler refuses the result of the passes: {refusal}",
             hint="without them it "
             + (f"stops at: {alone.stops}" if alone.stops else "compiles"),
         )
@@ -171,7 +171,7 @@ def lower_with_passes(
     target: str,
     topology: str,
 ) -> Module:
-    """FILE.py:FUNCTION as XLA's GPU compiler schedules it with passes inside.
+    """The module of FILE.py:FUNCTION, scheduled by XLA's GPU compiler with passes.
 
     Arguments and errors are those of `compile_alone` and `hand_over`.
     """
@@ -182,7 +182,7 @@ def lower_with_passes(
     ) as installed:
         module, refusal = _with_passes(jitted, arguments, target, topology, installed)
     if _IN_TRANSFORMATION in refusal:
-        raise RefusedError(f"XLA does not take what the passes made: {refusal}")
+        raise RefusedError(f"XLA refuses the result of the passes: {refusal}")
     return module
 
 
@@ -193,19 +193,19 @@ def _with_passes(
     topology: str,
     installed: Installation,
 ) -> tuple[Module, str]:
-    """The module and what XLA has against it; what a pass has to say is raised."""
+    """The module, and why XLA refuses it; errors of a pass are raised."""
     try:
         return capture.lower_to_the_end(
             jitted, *arguments, target=target, topology=topology
         )
     finally:
-        # XLA stops where a pass fails, and leaves the dump of before.
+        # XLA stops if a pass fails, and leaves the dump from before.
         for failure in installed.failures:
             raise failure from None
 
 
 def _moved(before: Module, after: Module) -> tuple[int, int]:
-    """(instructions of both at another place among them, instructions of both)."""
+    """(common instructions in another place, common instructions)."""
     moved = total = 0
     for computation in after.computations:
         other = before.computation(computation.name)

@@ -1,10 +1,10 @@
-"""The processes of a test on several emulated hosts: started, watched, ended.
+"""The processes of a test on several emulated hosts: starts, watches and ends them.
 
-Each process says in a file what became of the test in it; one that ends without has
-failed it. Where a process stops early, the others may wait for it without end, in a
-collective or at the end of `jax.distributed`: they get a little time, and are ended.
-None outlives the process that started them, however that ends: all hold one end of a
-pipe, which closes with it.
+Each process writes the test's outcome to a file; a process that ends without doing so
+has failed the test. If a process stops early, the others may wait for it forever, in a
+collective or at the end of `jax.distributed`: they receive some time and are then
+ended. None outlives the process that started them, however that one ends: all hold one
+end of a pipe, which closes with it.
 """
 
 from __future__ import annotations
@@ -24,46 +24,46 @@ from typing import Final
 
 from hlo_passes.runtime import workers
 
-#: For one test on all its hosts; starting JAX takes seconds on a busy machine.
+#: Limit for one test on all its hosts; JAX needs seconds to start on a busy machine.
 _TIME_LIMIT_SECONDS: Final = 300
-#: For the others, once one has stopped before its test came to a good end.
+#: Limit for the others after one has stopped before its test ended well.
 _GRACE_SECONDS: Final = 10
 _POLL_SECONDS: Final = 0.05
 
-#: How a process knows who it is, and where to say what became of the test.
+#: How a process knows its identity, and where it reports the test's outcome.
 _VARIABLE: Final = "HLO_PASSES_HOST"
 
-#: pytest's exit codes where the test ran: no test failed, some did.
+#: pytest's exit codes if the test ran: no test failed, some did.
 _RAN: Final = (0, 1)
 
 PASSED, SKIPPED, XFAILED, FAILED = "passed", "skipped", "xfailed", "failed"
-#: Of a process that did nothing wrong, but waited for one that stopped.
+#: The outcome of a process that did nothing wrong but waited for one that stopped.
 ENDED: Final = "ended"
-#: What one phase of a test says outweighs what stands in front of it.
+#: The phase with the higher number decides the outcome of a test.
 _BY_WEIGHT: Final = (PASSED, SKIPPED, XFAILED, FAILED)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of a test: its outcome, and the reason of a skip or an xfail."""
+    """The outcome of a test, and the reason of a skip or an xfail."""
 
     outcome: str = PASSED
     reason: str = ""
 
     def and_then(self, other: Verdict) -> Verdict:
-        """The weightier of two, of equal ones the first."""
+        """The more serious of two; the first of equal ones."""
         return max(self, other, key=lambda v: _BY_WEIGHT.index(v.outcome))
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """What a process of a test knows of itself.
+    """What a process of a test knows about itself.
 
     Attributes:
-        index: of this one, from 0.
-        count: of all.
-        address: where they meet.
-        verdict: the file in which it says what became of the test.
+        index: of this process, from 0.
+        count: of all processes.
+        address: where they connect.
+        verdict: the file to which it writes the test's outcome.
         parent: descriptor of a pipe that closes when nobody waits for it any more.
     """
 
@@ -74,7 +74,7 @@ class Host:
     parent: int
 
     def say(self, verdict: Verdict) -> None:
-        """Hand back what became of the test; at once or not at all."""
+        """Report the test's outcome, completely or not at all."""
         unfinished = f"{self.verdict}.unfinished"
         pathlib.Path(unfinished).write_text(json.dumps(asdict(verdict)))
         pathlib.Path(unfinished).replace(self.verdict)
@@ -85,9 +85,9 @@ class HostEnd:
     """How a process ended.
 
     Attributes:
-        verdict: what became of the test in it.
-        how: it ended, for messages.
-        output: all that it wrote.
+        verdict: the test's outcome in it.
+        how: the way in which it ended, for messages.
+        output: everything that it wrote.
     """
 
     verdict: Verdict
@@ -107,7 +107,7 @@ class _Process:
         return Verdict(**json.loads(self.verdict.read_text()))
 
     def end(self) -> HostEnd | None:
-        """How it ended; None while it runs."""
+        """The way in which it ended; None while it runs."""
         code, said = self.popen.poll(), self.said()
         if code is None:
             return None
@@ -123,12 +123,12 @@ class _Process:
         if end is not None:
             return end
         workers.end(self.popen)
-        # It may have said so already, and have waited for others to leave with it.
+        # It may have reported already, and have waited to leave together with others.
         known = verdict.outcome if verdict == self.said() else how
         return HostEnd(verdict, known, self._output())
 
     def stopped_early(self) -> bool:
-        """Whether the others may wait for it in vain."""
+        """Whether the others may wait for it forever."""
         end, said = self.end(), self.said()
         verdict = end.verdict if end is not None else said
         return verdict is not None and verdict.outcome != PASSED
@@ -138,10 +138,10 @@ class _Process:
 
 
 def this_host() -> Host | None:
-    """Who this process is, if it was started for a test on several hosts.
+    """The identity of this process, if it was started for a test on several hosts.
 
-    It then ends with the one that started it. What it starts itself does not take
-    itself for it: the question can be asked once.
+    It then ends with the process that started it. Processes that it starts do not have
+    this identity: it can be read only once.
     """
     text = os.environ.pop(_VARIABLE, None)
     if text is None:
@@ -152,7 +152,7 @@ def this_host() -> Host | None:
 
 
 def _end_with(parent: int) -> None:
-    """Wait for the end of a pipe that nobody writes to, and leave."""
+    """Wait for the end of a pipe that nobody writes to, and exit."""
     while os.read(parent, 1):
         continue
     os._exit(1)
@@ -170,11 +170,11 @@ def run_on_hosts(
     """Run a command in `count` processes, each of which can ask for `this_host()`.
 
     Args:
-        command: for every process the same.
+        command: the same for every process.
         count: of processes.
-        environment: of each.
-        folder: in which they run.
-        grace_seconds: for the others, once one has stopped early.
+        environment: of each process.
+        folder: the working directory.
+        grace_seconds: for the others, after one has stopped early.
         time_limit_seconds: for all of them.
     """
     address = f"127.0.0.1:{_free_port()}"
@@ -208,7 +208,7 @@ def run_on_hosts(
 def _watch(
     processes: Sequence[_Process], grace_seconds: float, limit_seconds: float
 ) -> tuple[HostEnd, ...]:
-    """How all ended; by themselves, or when the time was over."""
+    """The ends of all processes, by themselves or at the time limit."""
     too_late = time.monotonic() + limit_seconds
     enough: float | None = None
     while any(process.popen.poll() is None for process in processes):
@@ -243,10 +243,10 @@ def _free_port() -> int:
 
 
 def together(ends: Sequence[HostEnd]) -> Verdict:
-    """What became of the test on all its hosts.
+    """The test's outcome on all its hosts.
 
-    It failed if it failed on one of them, and if some skip it and some do not; then
-    the reason is a report of how they ended, those that failed first.
+    It failed if it failed on one of them, or if some skip it and some do not; the
+    reason then is a report of how they ended, with those that failed first.
     """
     outcomes = {end.verdict.outcome for end in ends}
     for outcome in (FAILED, XFAILED):

@@ -1,11 +1,11 @@
-"""Inputs from a seed: finite, of every type, in range for indices.
+"""Inputs from a seed: finite, of every type, and in range for indices.
 
     arrays = seeded_inputs(plain, device_count=8, seed=0)     # (devices, *shape) each
 
-A parameter that ends as an index (of a gather, scatter, dynamic-slice or
-dynamic-update-slice, through whatever hands values on) is drawn from the positions
-that exist. What must be the same on every device is: integer and pred scalars, which
-steer loops, and parameters whose sharding says `{replicated}`.
+A parameter that is used as an index (of a gather, scatter, dynamic-slice or
+dynamic-update-slice, also through opcodes that pass values on) is drawn from the valid
+positions. Inputs that must be equal on every device are: integer and pred scalars,
+which control loops, and parameters whose sharding is `{replicated}`.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from hlo_passes.runtime.dtypes import numpy_dtype
 from hlo_passes.runtime.plain.builder import PlainModule
 from hlo_passes.runtime.plain.values import array_leaves
 
-#: Bounds of integers that index nothing: small, so that sums and products stay exact
-#: in every type and loops that count to one of them end soon.
+#: Bounds of integers that are not indices: small, so that sums and products stay exact
+#: in every type, and loops that count to one of them end soon.
 _LOW, _HIGH = -4, 8
 
-#: Opcodes whose value is made of their operands' values, element by element or as a
+#: Opcodes whose value consists of their operands' values, element by element or as a
 #: part: an index stays an index.
 _HANDS_ON: Final = frozenset(
     [
@@ -61,8 +61,8 @@ def seeded_inputs(
     """One array per parameter leaf, shape (devices, *shape).
 
     Args:
-        plain: as it will run.
-        source: what it was made from; its parameters' shardings are read.
+        plain: the module as it will run.
+        source: the module that it was made from; its parameters' shardings are read.
         device_count: replicas x partitions.
         seed: of NumPy's PCG64; equal seeds and signatures give equal arrays.
     """
@@ -115,7 +115,7 @@ def _drawn(
     if kind in ("c64", "c128"):
         real, imaginary = generator.uniform(-1, 1, (2, *dimensions))
         return (real + 1j * imaginary).astype(dtype)
-    if kind == "f8e8m0fnu":  # powers of two alone
+    if kind == "f8e8m0fnu":  # only powers of two
         return np.exp2(generator.integers(-3, 4, dimensions)).astype(dtype)
     if kind == "f64":
         return generator.uniform(-1, 1, dimensions)
@@ -130,7 +130,7 @@ def _drawn(
 
 
 def _index_limit(parameter: Instruction) -> int | None:
-    """The least number of positions that the parameter's values choose among."""
+    """The least number of positions that the parameter's values select from."""
     limits = list(_limits(parameter))
     return min(limits) if limits else None
 
@@ -174,7 +174,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def _heirs(value: Instruction, user: Instruction) -> Iterator[Instruction]:
-    """Instructions that hold the value's elements after this use."""
+    """Instructions that have the value's elements after this use."""
     if user.opcode in _HANDS_ON:
         if user.opcode in ("gather", "dynamic-slice") and user.operands[0] is not value:
             return

@@ -1,8 +1,8 @@
 """Every private name of jax and jaxlib that the runtime uses, in one place.
 
-Public JAX has no way to compile an HLO module that is not a JAX function, nor to set
-the passes that XLA leaves out. Each function here wraps one private name and says
-what it was, so that the day a release moves it the message tells where to look. Tried
+Public JAX cannot compile an HLO module that is not a JAX function, and cannot set the
+passes that XLA leaves out. Each function here wraps one private name and says what it
+was, so that the message shows where to look when a release moves it. Tried
 with jax 0.10.2 and 0.12.0.1.
 """
 
@@ -26,15 +26,15 @@ XLA: Final = xla_release(jax.__version__)
 
 _TRANSFORMATION_NUMBERS = itertools.count(1)
 
-#: References that this process keeps to everything it hands to XLA for a callback.
+#: References that this process keeps to everything that it passes to XLA as a callback.
 _KEPT_REFERENCES: Final = 8
-#: Callbacks taken back that still answer: a compilation of another thread that has
-#: begun may be about to call one.
+#: Removed callbacks that still answer: a compilation that has begun in another thread
+#: may be about to call one.
 _STILL_ANSWERING: Final = 64
 
 
 class JaxChangedError(HloError):
-    """A private name of jax or jaxlib is not where this release of ours expects it."""
+    """A private name of jax or jaxlib is not where this package expects it."""
 
     default_code = "R001"
 
@@ -47,12 +47,12 @@ def _expected(what: str) -> Iterator[None]:
         raise JaxChangedError(
             f"jax {jax.__version__} has no {what}: {problem}",
             hint="jax 0.10.2 and 0.12.0.1 are known to work; every private name "
-            "stands in runtime/jax_private.py",
+            "is in runtime/jax_private.py",
         ) from problem
 
 
 def text_to_proto(text: str) -> bytes:
-    """A serialised HloModuleProto of HLO text; jax errors as XLA words them."""
+    """A serialized HloModuleProto of HLO text; jax errors as XLA words them."""
     with _expected("jaxlib._hlo.hlo_module_from_text"):
         from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -61,7 +61,7 @@ def text_to_proto(text: str) -> bytes:
 
 
 def proto_to_text(proto: bytes) -> str:
-    """HLO text of a serialised HloModuleProto, every constant in full."""
+    """HLO text of a serialized HloModuleProto, every constant in full."""
     with _expected("jaxlib._hlo.HloModule.from_serialized_hlo_module_proto"):
         from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -72,7 +72,7 @@ def proto_to_text(proto: bytes) -> str:
 
 
 def proto_to_stablehlo(proto: bytes) -> bytes:
-    """StableHLO bytecode of a serialised HloModuleProto."""
+    """StableHLO bytecode of a serialized HloModuleProto."""
     with _expected("jaxlib._jax.mlir.hlo_to_stablehlo"):
         from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -81,7 +81,7 @@ def proto_to_stablehlo(proto: bytes) -> bytes:
 
 
 def stablehlo_to_proto(stablehlo: bytes) -> bytes:
-    """A serialised HloModuleProto of a StableHLO module (text or bytecode)."""
+    """A serialized HloModuleProto of a StableHLO module (text or bytecode)."""
     with _expected("jaxlib._jax.mlir.mlir_module_to_xla_computation"):
         from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
 
@@ -111,7 +111,7 @@ def compile_stablehlo(
         jaxlib's LoadedExecutable.
 
     Raises:
-        ValueError: what is given is no StableHLO.
+        ValueError: the input is not StableHLO.
         RuntimeError: XLA refuses it.
     """
     with _expected("jax._src.compiler.get_compile_options"):
@@ -148,7 +148,7 @@ def compile_stablehlo(
 
 
 def lowered_device_count(lowered: Any) -> int:
-    """For how many devices a `jax.stages.Lowered` is."""
+    """The number of devices of a `jax.stages.Lowered`."""
     with _expected("Lowered._lowering.compile_args['num_devices']"):
         arguments = lowered._lowering.compile_args
     return arguments["num_devices"]
@@ -157,9 +157,9 @@ def lowered_device_count(lowered: Any) -> int:
 def compile_ahead(
     lowered: Any, devices: Sequence[Any], compiler_options: Mapping[str, Any]
 ) -> None:
-    """Compile what `jax.stages.Lowered` holds for other devices than its own.
+    """Compile what `jax.stages.Lowered` holds for devices other than its own.
 
-    Raises RuntimeError where XLA refuses it.
+    Raises RuntimeError if XLA refuses it.
     """
     with _expected("jax._src.interpreters.pxla.create_compile_options"):
         from jax._src.interpreters import pxla
@@ -205,12 +205,12 @@ def backend_is_up() -> bool:
 
 
 class _Forward:
-    """What XLA gets for a callback; it lives as long as the process.
+    """The object that XLA holds for a callback; it lives as long as the process.
 
-    XLA drops its references without holding the interpreter's lock when a callback is
-    taken back while another thread compiles. Were one of them the last, the process
+    XLA drops its references without holding the interpreter's lock if a callback is
+    removed while another thread compiles. If one of them were the last, the process
     would abort (jaxlib 0.10.2 and 0.12.0.1); so some are kept here, more than one
-    because XLA's counting without the lock may be off.
+    because XLA's counting without the lock may be wrong.
     """
 
     __slots__ = ("callback",)
@@ -228,7 +228,7 @@ class _Forward:
 
 #: What is registered, by name.
 _forwards: dict[tuple[str, str, str], _Forward] = {}
-#: What was taken back last.
+#: The callbacks that were removed last.
 _taken_back: deque[_Forward] = deque()
 
 
@@ -239,15 +239,15 @@ def register_transformation(
     stage: str,
     platform: str,
 ) -> None:
-    """Let `callback` see every module that is compiled for a platform from now on.
+    """Call `callback` with every module that is compiled for a platform from now on.
 
-    It gets a serialised HloModuleProto and returns another, or None for no change; an
-    exception fails the compilation. It may be called from several threads at once, and
-    from threads other than the one that compiles (jax 0.10.2).
+    It receives a serialized HloModuleProto and returns another, or None for no change;
+    an exception fails the compilation. It may be called from several threads at once,
+    and from threads other than the one that compiles (jax 0.10.2).
 
     Args:
         callback: see above.
-        name: what `clear_transformation` knows it by.
+        name: for `clear_transformation`.
         stage: "pre-scheduler" or "post-scheduler".
         platform: "cpu", or that of a PJRT plug-in ("cuda").
 
@@ -263,7 +263,7 @@ def register_transformation(
             from jax._src import xla_bridge
 
             known = xla_bridge.backends()
-        # This release would wait for the platform to appear, and say nothing.
+        # This release would wait silently for the platform to appear.
         if platform not in known:
             raise ValueError(f"jax {jax.__version__} has no devices of {platform}")
     forward = _Forward(callback)
@@ -286,7 +286,7 @@ def keeps_donation() -> bool:
 
 
 def clear_transformation(*, name: str, stage: str, platform: str) -> None:
-    """Take back what `register_transformation` registered."""
+    """Remove what `register_transformation` registered."""
     with _expected("jax.extend.xla.clear_hlo_module_transformation"):
         from jax.extend.xla import PipelineStage, clear_hlo_module_transformation
 
@@ -303,7 +303,8 @@ def clear_transformation(*, name: str, stage: str, platform: str) -> None:
 def transformation(callback: Callable[[bytes], bytes | None]) -> Iterator[None]:
     """Let `callback` rewrite every module compiled for CPUs inside, after scheduling.
 
-    Compilations of other threads reach the callback too: tell modules by their name.
+    Compilations of other threads reach the callback too: recognize modules by their
+    name.
     """
     name = f"hlo-passes-runtime-{next(_TRANSFORMATION_NUMBERS)}"
     place = {"name": name, "stage": "post-scheduler", "platform": "cpu"}
@@ -315,7 +316,7 @@ def transformation(callback: Callable[[bytes], bytes | None]) -> Iterator[None]:
 
 
 def cache_key_hook() -> Callable[[], str]:
-    """What JAX asks for a word to put into the keys of its compilation cache."""
+    """The function that returns a word for the keys of JAX's compilation cache."""
     with _expected("jax._src.cache_key.custom_hook"):
         from jax._src import cache_key
 
@@ -331,7 +332,7 @@ def set_cache_key_hook(hook: Callable[[], str]) -> None:
 
 
 def cache_writer() -> Callable[..., None]:
-    """What JAX calls to store a program on disk: key, module name, executable, ..."""
+    """The function that stores a program on disk: key, module name, executable, ..."""
     with _expected("jax._src.compilation_cache.put_executable_and_time"):
         from jax._src import compilation_cache
 
@@ -354,7 +355,7 @@ def module_names(executable: Any) -> list[str]:
 
 @functools.cache
 def leave_out_of_frames(place: str) -> None:
-    """Let modules that JAX lowers from now on name no file whose path opens so."""
+    """Keep files whose path begins so out of modules that JAX lowers from now on."""
     with _expected("jax._src.source_info_util.register_exclusion"):
         from jax._src import source_info_util
 

@@ -1,17 +1,17 @@
-"""Passes for one function only.
+"""Runs passes for one function only.
 
     step = runtime.jit(step, passes="collective-permute-combiner", donate_argnums=0)
     step(x); step.installation.reports
 
     @runtime.jit(passes="collective-permute-combiner", donate_argnums=0)
 
-XLA calls what is registered for every module of the process, and not always in the
-thread that compiles, so the function's modules are told by their name: JAX names a
-module after the function, and the function gets a name that no other has. It ends in
-digits that stand for the function and its passes. That name is part of every key under
-which JAX keeps compiled programs, so no cache needs to be told.
+XLA calls registered functions for every module of the process, and not always in the
+thread that compiles, so the function's modules are recognized by their name: JAX names
+a module after the function, and the function has a unique name. It ends in digits that
+represent the function and its passes. That name is part of every key under which JAX
+keeps compiled programs, so no cache needs to be informed.
 
-One callback per stage and platform serves all such functions, however many there are.
+All such functions share one callback per stage and platform.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFil
 #: Hexadecimal digits at the end of a name: 64 bits.
 _DIGITS: Final = 16
 
-#: What stands behind the function's own name.
+#: The text after the function's own name.
 _MARK: Final = re.compile(rf"__hlo_passes_([0-9a-f]{{{_DIGITS}}})")
 
 _lock = threading.Lock()
@@ -82,17 +82,18 @@ def jit(
     context: PassContext | None = None,
     **jit_options: Any,
 ) -> Any:
-    """`jax.jit` with passes in the compilation of this function, and of no other.
+    """`jax.jit` with passes in the compilation of this function only.
 
-    What JAX makes of the result has them too (`jax.grad` of it, `jax.vmap`); called
-    inside another jitted function it is a part of that one's module, without them.
-    They stay until `.installation.remove()`: also what was lowered is compiled with
-    them, however late. The same function with the same passes shares one installation.
+    Transformations of the result have them too (`jax.grad`, `jax.vmap`); called inside
+    another jitted function, it is part of that function's module, without passes. They
+    stay until `.installation.remove()`: a lowered function is compiled with them,
+    however late. The same function with the same passes shares one installation.
 
     Args:
-        function: to be compiled; without it a decorator is returned, as by `jax.jit`.
+        function: the function to compile; without it a decorator is returned, as by
+            `jax.jit`.
         passes: as text, or built.
-        stage: this and what follows is `runtime.install`'s.
+        stage: as in `runtime.install`, like the following arguments.
         platforms: see there.
         has_collectives: see there.
         on_error: see there.
@@ -104,8 +105,8 @@ def jit(
         What `jax.jit` gives, with the attribute `installation`.
 
     Raises:
-        What `runtime.install` does.
-        TypeError: for what cannot be called.
+        Everything that `runtime.install` raises.
+        TypeError: for an object that cannot be called.
     """
     if function is None:
         return partial(
@@ -144,14 +145,14 @@ def jit(
     named.__name__ = f"{name}__hlo_passes_{digits}"
     named.__qualname__ = f"{qualified}__hlo_passes_{digits}"
     jitted = jax.jit(named, **jit_options)
-    # jaxlib's object takes attributes, its type says otherwise.
+    # jaxlib's object accepts attributes, but its type says otherwise.
     wrapped: Any = jitted
     wrapped.installation = _installed(digits, installation)
     return wrapped
 
 
 def _installed(digits: str, installation: Installation) -> Installation:
-    """Let an installation have the modules with the digits; the one that has them."""
+    """Add a module name's digits to an installation; returns the one that has them."""
     with _lock:
         for platform in installation.platforms:
             key = (installation.stage, platform)

@@ -1,11 +1,11 @@
-"""FILE.py:FUNCTION -> a module: what `hlo-passes lower` does.
+"""Turns FILE.py:FUNCTION into a module, for `hlo-passes lower`.
 
     def step(devices):                       # in model.py
         mesh = jax.sharding.Mesh(devices, ("x",))
         ...
         return jax.jit(f), (abstract_x, abstract_y)
 
-The function is given the devices and returns (jitted function, arguments).
+The function receives the devices and returns (jitted function, arguments).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class UserFunctionError(UsageError):
 
 
 class _Guarded:
-    """A jitted or traced function: what tracing and lowering raise is its user's."""
+    """A jitted or traced function; errors in tracing and lowering are the user's."""
 
     def __init__(self, jitted: Any, function: str) -> None:
         self._jitted = jitted
@@ -42,11 +42,11 @@ class _Guarded:
         self.__name__ = getattr(jitted, "__name__", "function")
 
     def lower(self, *arguments: Any, **options: Any) -> Any:
-        """As the jitted function's own; UserFunctionError U025 where that raises."""
+        """Lower the jitted function; UserFunctionError U025 if that raises."""
         return self._guarded(self._jitted.lower, *arguments, **options)
 
     def trace(self, *arguments: Any) -> _Guarded:
-        """As the jitted function's own; UserFunctionError U025 where that raises."""
+        """Trace the jitted function; UserFunctionError U025 if that raises."""
         traced = self._guarded(self._jitted.trace, *arguments)
         return _Guarded(traced, self._function)
 
@@ -73,10 +73,10 @@ def lower_file(
         function: path and name.
         stage: as for `runtime.lower`; None for the default.
         target: a GPU, None for emulated host devices.
-        topology: 'PxHxG': their product is the number of devices.
+        topology: 'PxHxG': its product is the number of devices.
 
     Raises:
-        UserFunctionError: U025, the function cannot be had or does not do its part.
+        UserFunctionError: U025, the function is missing or does not do its part.
         NoGpuCompilerError: R007.
     """
     count = device_count(topology)
@@ -97,7 +97,7 @@ def lower_file(
 
 
 def read_program(function: str, devices: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The jitted function and its arguments that FILE.py:FUNCTION gives for devices.
+    """The jitted function and its arguments that FILE.py:FUNCTION returns for devices.
 
     Raises UserFunctionError U025 as `lower_file`.
     """
@@ -118,7 +118,7 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
     spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
     if spec is None or spec.loader is None:
         raise UserFunctionError(
-            f"{path} is no Python file", hint="its name ends in .py"
+            f"{path} is not a Python file", hint="its name ends in .py"
         )
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
@@ -148,6 +148,6 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
     if not isinstance(arguments, tuple | list):
         raise UserFunctionError(
             f"{function} returns {type(arguments).__name__} as the arguments",
-            hint="a tuple of them: return jitted, (x,)",
+            hint="return a tuple of them: return jitted, (x,)",
         )
     return jitted, tuple(arguments)

@@ -1,18 +1,18 @@
-"""Processes of one job, agreeing on what the passes made of a module.
+"""Lets the processes of one job agree on the result of passes for a module.
 
-Each process of a multi-host job compiles the program for itself. Where two come to
-different programs, their collectives no longer meet, and the job hangs or computes
-nonsense. Passes are deterministic; here that is checked, or made certain:
+Each process of a multi-host job compiles the program for itself. If two of them arrive
+at different programs, their collectives no longer meet, and the job hangs or computes
+wrong results. Passes are deterministic; this module checks that, or enforces it:
 
-    "check"   every process runs the passes; hashes of what they made go over
+    "check"   every process runs the passes; hashes of the results go over
               jax.distributed's key-value store, and a difference stops all of them
               with the first instruction that differs
-    "rank0"   the first process that takes part runs the passes, the others get its
+    "rank0"   the first process that takes part runs the passes, the others receive its
               bytes
 
-Only processes with devices that the module runs on take part, so that what one process
-compiles for itself needs nobody else. Metadata is no part of the hash: source files may
-lie elsewhere on another host.
+Only processes with devices that the module runs on take part, so that a module that one
+process compiles for itself needs no other process. Metadata is not part of the hash:
+source files may have other paths on another host.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ WAIT_SECONDS: Final = 300
 _CHUNK_BYTES: Final = 1 << 20
 
 _lock = threading.Lock()
-#: How often a module of a name came to one pipeline, for the life of the process, as
-#: the store remembers. The processes compile one program in the same order; small
-#: modules of their own come in between.
+#: How often a module with a name reached one pipeline, for the life of the process, as
+#: the store remembers. The processes compile one program in the same order, with small
+#: modules of their own in between.
 _counters: dict[str, itertools.count[int]] = {}
 
 _METADATA: Final = re.compile(r', metadata=\{(?:[^"}]|"(?:[^"\\]|\\.)*")*\}')
@@ -53,13 +53,13 @@ _INSTRUCTION: Final = re.compile(r"^\s*(?:ROOT )?%(\S+) = ")
 
 
 class ProcessesDifferError(RuntimeHostError):
-    """Processes of one job made different programs of one module."""
+    """Processes of one job made different programs from one module."""
 
     default_code = "R030"
 
 
 class ProcessMissingError(RuntimeHostError):
-    """A process did not come to compile a module that the others compile."""
+    """A process did not compile a module that the others compile."""
 
     default_code = "R031"
 
@@ -70,9 +70,9 @@ class _Meeting:
 
     Attributes:
         store: the key-value store's client.
-        key: of this module in the store; the same in every process.
+        key: of this module in the store, the same in every process.
         members: process indices, ascending.
-        me: this one's.
+        me: the index of this process.
     """
 
     store: Any
@@ -85,7 +85,7 @@ class _Meeting:
         self.store.key_value_set(f"{self.key}/{topic}/{self.me}", value)
 
     def hear(self, topic: str) -> dict[int, str]:
-        """What every member said, once all have."""
+        """The messages of all members, once all have arrived."""
         self.wait(topic)
         said = self.store.key_value_dir_get(f"{self.key}/{topic}/")
         return {int(key.rpartition("/")[2]): value for key, value in said}
@@ -102,10 +102,10 @@ class _Meeting:
         others = ", ".join(str(m) for m in self.members if m != self.me)
         first = str(problem).partition("\n")[0]
         return ProcessMissingError(
-            f"process {self.me} compiled {self.module_name}, and waited in vain "
-            f"for the processes {others} to do so: {first}",
+            f"process {self.me} compiled {self.module_name}, and waited for "
+            f"the processes {others} to do so: {first}",
             hint="a process that finds the program in a compilation cache of its own "
-            'does not come: share the cache, or install with multiprocess="off"',
+            'does not take part: share the cache, or install with multiprocess="off"',
         )
 
     def give(self, topic: str, data: bytes) -> None:
@@ -120,7 +120,7 @@ class _Meeting:
         self.store.key_value_set(f"{self.key}/{topic}/{self.me}", str(len(starts)))
 
     def take(self, topic: str, member: int) -> bytes:
-        """The bytes that a member gave, waited for."""
+        """The bytes that a member put; waits for them."""
         key, wait_ms = f"{self.key}/{topic}/{member}", WAIT_SECONDS * 1000
         try:
             count = int(self.store.blocking_key_value_get(key, wait_ms))
@@ -141,7 +141,7 @@ class Agreement:
     """
 
     def __init__(self, mode: str, fingerprint: str) -> None:
-        """Agree by `mode`; `fingerprint` tells this installation from others."""
+        """Agree by `mode`; `fingerprint` identifies this installation."""
         self.mode = mode
         self._prefix = f"hlo-passes/{fingerprint}"
 
@@ -153,16 +153,16 @@ class Agreement:
         Args:
             name: the module's.
             place: stage and platform.
-            data: the module's serialised proto.
-            work: gives the module's new proto, None for no change.
+            data: the module's serialized proto.
+            work: returns the module's new proto, None for no change.
 
         Returns:
-            What `work` gave, here or in the process that does it for all.
+            The result of `work`, here or in the process that does it for all.
 
         Raises:
             ProcessesDifferError: R030.
             ProcessMissingError: R031.
-            HloError: what `work` raised, here or in another process.
+            HloError: an error of `work`, here or in another process.
         """
         meeting = None if self.mode == "off" else self._meeting(name, place, data)
         if meeting is None:
@@ -240,7 +240,7 @@ def _difference(
     meeting.give(topic, text.encode())
     first, second = groups[0][0], groups[1][0]
     texts = [meeting.take(topic, m).decode() for m in (first, second)]
-    # Nobody leaves, and perhaps ends, while others still read.
+    # Nobody leaves, and perhaps exits, while others still read.
     meeting.wait(f"{topic}-read")
     place, lines = first_difference(*texts)
     sides = "".join(
@@ -252,10 +252,10 @@ def _difference(
         return ProcessesDifferError(
             f"{who} gave XLA different programs for {meeting.module_name}, "
             f"first at {place}{sides}",
-            hint="this is in front of the passes: trace the same program everywhere",
+            hint="this happens before the passes: trace the same program everywhere",
         )
     return ProcessesDifferError(
-        f"the passes made different programs of {meeting.module_name}: {who} differ, "
+        f"the passes made different programs from {meeting.module_name}: {who} differ, "
         f"first at {place}{sides}",
         hint="a pass is not deterministic: an order taken from a set, a hash, an id, "
         "the time, the environment",
@@ -267,7 +267,7 @@ def _listed(members: Sequence[int]) -> str:
 
 
 def first_difference(one: str, other: str) -> tuple[str, tuple[str, str]]:
-    """Where two HLO texts part: '%instruction in %computation', and both lines."""
+    """Where two HLO texts differ: '%instruction in %computation', and both lines."""
     computation = ""
     pairs = itertools.zip_longest(one.split("\n"), other.split("\n"), fillvalue="")
     for left, right in pairs:

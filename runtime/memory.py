@@ -15,16 +15,16 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime.plain.builder import PlainModule
 
-#: Opcodes whose value lies in their operands' buffers.
+#: Opcodes whose value is in their operands' buffers.
 _NO_BUFFER = frozenset({"tuple", "get-tuple-element", "parameter", "while"})
 
 
 def bytes_needed(plain: PlainModule, *, device_count: int) -> int:
-    """Bytes that a run holds at its fullest, on all devices together.
+    """Bytes that a run holds at its peak, on all devices together.
 
-    The arrays that are alive at the fullest point of each computation, in text order,
-    what a computation calls on top; and the inputs and results once more, stacked in
-    the caller's memory. XLA may reuse more, and may need copies: an estimate.
+    The sum has the arrays that are live at the peak of each computation, in text order,
+    plus what a computation calls; and once more the inputs and results, stacked in the
+    caller's memory. XLA may reuse more, and may need copies: this is an estimate.
     """
     peaks: dict[Computation, int] = {}
     for computation in plain.module.computations:
@@ -70,7 +70,7 @@ def _last_uses(
 
 
 def available_bytes() -> int:
-    """Memory that is free for new processes; half of all where nobody says."""
+    """Memory that is free for new processes; half of all if the system does not say."""
     try:
         text = pathlib.Path("/proc/meminfo").read_text()
     except OSError:
@@ -82,7 +82,7 @@ def available_bytes() -> int:
 
 
 def require(need_bytes: int, source: Module) -> None:
-    """Raise UnsupportedHloError S013 when that much memory is not free."""
+    """Raise UnsupportedHloError S013 if that much memory is not free."""
     free = available_bytes()
     if need_bytes > free:
         raise UnsupportedHloError(

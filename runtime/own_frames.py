@@ -1,11 +1,11 @@
-"""Whose frames stand in the modules that we lower: the user's, not ours.
+"""Keeps our frames out of the modules that we lower, so that only the user's remain.
 
     FileNames
     1 "model.py"
 
-JAX notes for every instruction which lines of Python made it. Ours, and those of what
-starts a program from the shell, say nothing of the user's program, and would differ
-from one installation to the next.
+JAX records for every instruction which lines of Python made it. Our lines, and those of
+what starts a program from the shell, say nothing about the user's program, and would
+differ from one installation to the next.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from hlo_passes import scheduler
 from hlo_passes.runtime import jax_private
 
 _OURS: Final[tuple[ModuleType, ...]] = (hlo_passes, scheduler)
-#: How the interpreter names what runs `python -m`, and our entry point's file.
+#: The interpreter's names for the file that runs `python -m`, and for our entry point.
 _RUNPY: Final = "<frozen runpy>"
 _ENTRY_POINT: Final = "hlo-passes"
 
 
 def leave_out_own_frames() -> None:
-    """Let what JAX lowers from now on name no file of ours; once is enough."""
+    """Keep our files out of what JAX lowers from now on; one call is enough."""
     folders = [str(pathlib.Path(__file__).parent)]
     for package in _OURS:
         folders += package.__path__
@@ -38,7 +38,7 @@ def leave_out_own_frames() -> None:
 
 
 def leave_out_frames_of_the_command() -> None:
-    """Nor what lies between the shell and us; for the command `hlo-passes` only."""
+    """Also leave out frames between the shell and us; only for the command."""
     leave_out_own_frames()
     _leave_out(absl.__path__)
     jax_private.leave_out_of_frames(_RUNPY)

@@ -7,9 +7,9 @@
     def test_two_hosts():
         assert jax.process_count() == 2
 
-A test with the marker runs once in each of so many processes, joined by
-`jax.distributed` over gloo. It passes, is skipped or fails as expected when it does so
-in all of them; it fails when it fails in one, with the output of that one.
+A test with the marker runs once in each of n processes, joined by `jax.distributed`
+over gloo. It passes, is skipped or fails as expected if it does so in all of them; it
+fails if it fails in one, with the output of that one.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ import pytest
 from hlo_passes.runtime import host_processes
 from hlo_passes.runtime.host_processes import Host, Verdict
 
-#: Devices that the first `host_devices` of a session asks for, however few it needs:
-#: their number is fixed from then on, and other tests need more.
+#: Devices that the first `host_devices` of a session requests, even if it needs fewer:
+#: their number cannot change after that, and other tests may need more.
 _DEFAULT_DEVICES: Final = 8
 
-#: pytest's name for this plug-in where the distribution is installed.
+#: pytest's name for this plug-in if the distribution is installed.
 _ENTRY_POINT: Final = "hlo_passes"
 
-#: Who this process is, where it was started for one host.
+#: The identity of this process, if it was started for one host.
 _HOST: Final = pytest.StashKey[Host]()
-#: What the phases of a test have said so far, on one host.
+#: The outcomes of the phases of a test so far, on one host.
 _VERDICT: Final = pytest.StashKey[Verdict]()
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the marker known; learn who this process is."""
+    """Register the marker; learn the identity of this process."""
     config.addinivalue_line(
         "markers",
         "hosts(n, devices_per_host=m): run the test in n processes with m emulated "
@@ -59,7 +59,7 @@ def host_devices() -> Callable[[int], Sequence[Any]]:
         try:
             emulate(max(count, _DEFAULT_DEVICES))
         except DeviceCountError:
-            emulate(count)  # a back end is up already; it may still suffice
+            emulate(count)  # a back end runs already; it may have enough
         return devices_for(count)
 
     return first
@@ -69,7 +69,7 @@ def host_devices() -> Callable[[int], Sequence[Any]]:
 def pytest_collection_modifyitems(
     config: pytest.Config, items: Sequence[pytest.Item]
 ) -> None:
-    """Refuse markers that cannot be followed, before anything runs."""
+    """Refuse invalid markers before anything runs."""
     if not _is_worker(config):
         for item in items:
             _require_sound(item)
@@ -77,7 +77,7 @@ def pytest_collection_modifyitems(
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """The same in a worker of xdist, whose usage errors nobody gets to read."""
+    """Check the same in a worker of xdist, whose usage errors nobody would see."""
     if _is_worker(item.config):
         try:
             _require_sound(item)
@@ -90,7 +90,7 @@ def _is_worker(config: pytest.Config) -> bool:
 
 
 def _require_sound(item: pytest.Item) -> None:
-    """Raise UsageError for a marker that cannot be followed."""
+    """Raise UsageError for an invalid marker."""
     marker = item.get_closest_marker("hosts")
     if marker is None:
         return
@@ -99,12 +99,12 @@ def _require_sound(item: pytest.Item) -> None:
     if owner is not None and issubclass(owner, unittest.TestCase):
         raise pytest.UsageError(
             f"{item.nodeid}: pytest.mark.hosts is for functions and methods that "
-            "pytest calls; those of a unittest.TestCase it does not"
+            "pytest calls; it does not call those of a unittest.TestCase"
         )
 
 
 def _asked(item: pytest.Item, marker: pytest.Mark) -> tuple[int, int]:
-    """Hosts, and devices of each; UsageError for what is no such numbers."""
+    """Hosts, and devices of each; UsageError if the numbers are invalid."""
     try:
         asked = _arguments(*marker.args, **marker.kwargs)
     except TypeError:
@@ -114,7 +114,7 @@ def _asked(item: pytest.Item, marker: pytest.Mark) -> tuple[int, int]:
         given += [f"{name}={value!r}" for name, value in marker.kwargs.items()]
         raise pytest.UsageError(
             f"{item.nodeid}: pytest.mark.hosts({', '.join(given)}) is not "
-            "hosts(n, devices_per_host=m) with whole numbers from 1 on"
+            "hosts(n, devices_per_host=m) with positive integers"
         )
     return asked
 
@@ -179,13 +179,13 @@ def _on_hosts(item: pytest.Function, count: int, per_host: int) -> Verdict:
 
 
 def _options(config: pytest.Config) -> list[str]:
-    """What the processes must be told, so that the test means the same there."""
+    """Options for the processes, so that the test means the same there."""
     options = []
     if config.pluginmanager.has_plugin(__name__):
-        # Named on the command line: not installed, or not to be found by itself.
+        # Named on the command line, so it is not installed or not found by itself.
         options += ["-p", f"no:{_ENTRY_POINT}", "-p", __name__]
     if config.pluginmanager.hasplugin("xdist"):
-        options.append("-n0")  # also where the configuration file asks for more
+        options.append("-n0")  # even if the configuration file asks for more
     if config.getoption("runxfail"):
         options.append("--runxfail")
     return options
@@ -195,7 +195,7 @@ def _options(config: pytest.Config) -> list[str]:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """On a host: hand back what became of the test."""
+    """On a host: report the test's outcome."""
     report = yield
     host = item.config.stash.get(_HOST, None)
     if host is not None:
@@ -207,10 +207,10 @@ def pytest_runtest_makereport(
 
 
 def _verdict_of(call: pytest.CallInfo[None], report: pytest.TestReport) -> Verdict:
-    """What one phase says.
+    """The outcome of one phase.
 
-    Of a test that passes although it should not, that it passes: where all hosts say
-    so, pytest in the process that started them knows what that means.
+    For a test that passes although it should not, it is a pass: if all hosts report
+    that, pytest in the process that started them knows what it means.
     """
     if call.excinfo is None:
         return Verdict()

@@ -1,13 +1,13 @@
-"""Inside XLA's compiler, behind its scheduler: collectives back, order kept.
+"""Runs inside XLA's compiler, after its scheduler: restores collectives and order.
 
     %cc = f32[8]{0} custom-call(%x), custom_call_target="hlo_passes.collective", ...
     ->
     %cc = f32[8]{0} all-reduce(%x), replica_groups={{0,1}}, to_apply=%hlo_passes_add_f32
 
-XLA has inserted its copies by then, under the dependences alone, so every order that
-respects them (and the control edges of the copies) computes the same values. For a
-module that came with a schedule, this is the order of that schedule: each instruction
-carries its position in `op_name`, what XLA added runs once its operands are there.
+XLA has inserted its copies by then, constrained only by dependences, so every order
+that respects them (and the control edges of the copies) computes the same values. If
+the module came with a schedule, its order is restored: each instruction carries its
+position in `op_name`, and what XLA added runs once its operands are ready.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class ScheduleLostError(HloError):
 
 
 def restored(proto: bytes, plain: PlainModule) -> bytes:
-    """What XLA made of a plain module, with its collectives and in its order.
+    """XLA's result for a plain module, with its collectives and in its order.
 
     Args:
         proto: XLA's scheduled module.
-        plain: what was compiled.
+        plain: the module that was compiled.
 
     Raises:
-        ScheduleLostError: the collectives would run in another order than theirs.
+        ScheduleLostError: the collectives would run in another order.
     """
     text = jax_private.proto_to_text(proto)
     reducers = {
@@ -93,7 +93,7 @@ def _replace(
 
 
 def position(instruction: Instruction) -> int | None:
-    """Where the instruction stood in the module that was loaded; None for XLA's own."""
+    """The position in the loaded module; None for instructions that XLA added."""
     match = _POSITION.search(instruction.attributes.get("metadata", ""))
     return int(match[1]) if match else None
 

@@ -1,7 +1,7 @@
-"""Starting the worker process of `hlo-passes run`, and reading how it ended.
+"""Starts the worker process of `hlo-passes run`, and reads how it ended.
 
-A rendezvous that never comes about ends the worker (XLA has no gentler way); it is
-then started once more with the log of XLA's collectives on, to learn who is missing.
+A rendezvous that never takes place ends the worker (XLA has no gentler way); it is then
+started again with the log of XLA's collectives, to learn which devices are missing.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from hlo_passes.runtime.devices import (
 from hlo_passes.runtime.plain.stand_ins import Collective
 from hlo_passes.runtime.run_worker import Request
 
-#: Silence on stderr for so long, then a line that says what is going on.
+#: After this much silence on stderr, print a line that says what is going on.
 _PROGRESS_AFTER_SECONDS: Final = 1.0
 
 #: What a shell adds to the number of the signal that ended a process.
 _SIGNAL_EXIT_BASE: Final = 128
 
-#: The second run of a module that hangs is known to hang: a short wait tells where.
+#: A second run is known to hang: a short wait shows where.
 _TRACED_TIMEOUT_SECONDS: Final = 5
 
 
@@ -53,10 +53,10 @@ class WorkerError(RuntimeHostError):
 
 
 class WorkerAnswerError(HloError):
-    """An error of the worker, already rendered there."""
+    """An error that the worker has rendered already."""
 
     def __init__(self, rendered: str, exit_code: int) -> None:
-        """Keep the text as it is."""
+        """Keep the text unchanged."""
         super().__init__(rendered)
         self.exit_code = exit_code
 
@@ -67,7 +67,7 @@ class WorkerAnswerError(HloError):
 
 @contextlib.contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Within, SIGTERM unwinds the process, so that worker and folder go with it."""
+    """In this context SIGTERM unwinds the process, which ends worker and folder."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
@@ -89,18 +89,18 @@ def run(
     timeout_seconds: int,
     time_limit_seconds: int,
 ) -> dict[str, Any]:
-    """Run a request in a process of its own.
+    """Run a request in a separate process.
 
     Args:
-        request: `answer` and the other files must lie in a folder of its own.
+        request: `answer` and the other files must be in a folder of their own.
         collectives: of the modules, for messages.
         timeout_seconds: how long a device waits for others in a collective.
         time_limit_seconds: for everything.
 
     Raises:
-        DeadlockError: R005, with the collective and who is missing.
-        WorkerError: R006, the time is over or the process broke.
-        HloError: what the worker found wrong.
+        DeadlockError: R005, with the collective and the missing devices.
+        WorkerError: R006, the time is over or the process failed.
+        HloError: an error that the worker reports.
     """
     code, log = _start(request, timeout_seconds, time_limit_seconds, {})
     answer = pathlib.Path(request.answer)
@@ -122,7 +122,7 @@ def run(
         )
         raise DeadlockError(
             deadlock.describe(deadlock.stuck(log), collectives),
-            hint="every device of a group must come to its collectives in one order; "
+            hint="every device of a group must reach its collectives in one order; "
             "look for a conditional or a loop that devices leave differently",
         )
     raise WorkerError(_last_words(code, log))
@@ -171,13 +171,13 @@ def _wait(
     except subprocess.TimeoutExpired:
         raise WorkerError(
             f"{request.name} did not end in {limit_seconds} seconds",
-            hint="--time-limit-seconds gives it more; a loop may never end",
+            hint="--time-limit-seconds allows more time; a loop may never end",
         ) from None
 
 
 def _last_words(code: int, log: str) -> str:
     lines = [line for line in log.splitlines() if line.strip()]
     errors = [line for line in lines if line[:1] == "F" or "Error" in line]
-    last = (errors or lines or ["it said nothing"])[-1].strip()
+    last = (errors or lines or ["it printed nothing"])[-1].strip()
     how = workers.how_it_ended(code)
     return f"the process that ran the module {how}: {last[:300]}"

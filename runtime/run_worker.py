@@ -1,8 +1,8 @@
-"""The process in which `hlo-passes run` runs: as many devices as the module asks for.
+"""The process that runs a module for `hlo-passes run`, on its emulated devices.
 
     python -m hlo_passes.runtime.run_worker REQUEST.json
 
-The request names files; the answer is a file too, so that nothing that XLA prints gets
+The request names files; the answer is a file too, so that nothing that XLA prints goes
 into it. A deadlock ends this process: the parent reads why from its stderr.
 """
 
@@ -44,7 +44,7 @@ from hlo_passes.text.reader import parse
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Request:
-    """What to run.
+    """A request to run a module.
 
     Attributes:
         module: file with the HLO text.
@@ -55,9 +55,9 @@ class Request:
         inputs: `.npz` file, or None for seeded ones.
         inputs_name: the same as the user gave it, for messages.
         seed: of the inputs.
-        outputs: where results go, or None.
+        outputs: file for the results, or None.
         repeat: how often to run.
-        answer: where the answer goes.
+        answer: file for the answer.
     """
 
     module: str
@@ -74,7 +74,7 @@ class Request:
 
 
 def answer_to(request: Request) -> dict[str, Any]:
-    """Run as asked; what `run --json` prints."""
+    """Run as requested; returns what `run --json` prints."""
     replicas, partitions = request.topology
     emulate(replicas * partitions)
     source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
@@ -122,7 +122,7 @@ def _other(request: Request, executable: Executable) -> Executable | None:
 
 
 def _bytes_needed(executable: Executable, other: Executable | None) -> int:
-    """What XLA says that a run takes, and the stacked arrays of this process."""
+    """The bytes that XLA needs for a run, and the stacked arrays of this process."""
     stacked = sum(s.byte_size for s in (*executable.parameters, *executable.results))
     on_device = max(e.bytes_per_device for e in (executable, other) if e is not None)
     return (stacked + on_device) * executable.device_count
@@ -145,12 +145,12 @@ def _compared(comparison: Comparison | None) -> dict[str, Any]:
 
 
 def _json(value: Any) -> Any:
-    """JSON knows no infinity and no NaN: null for them."""
+    """Replace infinities and NaNs, which JSON does not have, by null."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def main(request_path: str) -> int:
-    """Answer the request in a file; the exit code."""
+    """Write the answer to a request into a file; returns the exit code."""
     fields = json.loads(pathlib.Path(request_path).read_text())
     fields["topology"] = tuple(fields["topology"])
     request = Request(**fields)
@@ -165,7 +165,7 @@ def main(request_path: str) -> int:
 
 
 def _end_with_parent() -> None:
-    """Wait for the end of stdin, which comes when the parent is gone, and leave."""
+    """Wait for the end of stdin, which comes when the parent ends, and exit."""
     while os.read(0, 1):
         continue
     os._exit(int(ExitCode.CANNOT_RUN))

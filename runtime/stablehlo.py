@@ -1,4 +1,4 @@
-"""`.mlir` files: StableHLO in, a Module out; the command line finds the reader."""
+"""Reads `.mlir` files: StableHLO becomes a Module."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ def read_module(data: bytes, filename: str) -> Module:
     """Read StableHLO, as text or bytecode.
 
     Raises:
-        ParseError: P042, it is no StableHLO.
+        ParseError: P042, it is not StableHLO.
     """
     try:
         proto = jax_private.stablehlo_to_proto(data)
     except (RuntimeError, ValueError) as problem:
         first = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise ParseError(
-            f"this is no StableHLO that jaxlib reads: {first}",
+            f"jaxlib cannot read this as StableHLO: {first}",
             code="P042",
             location=Location(filename, 1, 1),
         ) from problem

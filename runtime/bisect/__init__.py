@@ -1,1 +1,1 @@
-"""Which pass, which rewrite of it, and the smallest module that shows the failure."""
+"""Finds the pass that does harm, the rewrite, and the smallest module that shows it."""

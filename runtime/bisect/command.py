@@ -1,4 +1,4 @@
-"""`hlo-passes bisect`: which pass, which rewrite, and the smallest module.
+"""`hlo-passes bisect`: the pass at fault, its rewrite, and the smallest module.
 
 hlo-passes bisect m.hlo --passes=a,b,c --run -o small.hlo
 hlo-passes bisect m.hlo --passes=a,b,c --script=./check.sh
@@ -41,19 +41,19 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     kind = parser.add_mutually_exclusive_group()
     kind.add_argument(
         "--run", action="store_true",
-        help="bad is what gives other results on emulated devices",
+        help="a module is bad if it gives other results on emulated devices",
     )  # fmt: skip
     kind.add_argument(
         "--script", metavar="FILE",
         help="called with the files AFTER BEFORE: exit code 0 good, 125 cannot tell, "
-        "else bad; without --run and --script only a pass that fails is bad",
+        "otherwise bad; without --run and --script only a pass that fails is bad",
     )  # fmt: skip
     parser.add_argument("-o", "--output", metavar="OUT", help="default: stdout")
     parser.add_argument("--seed", type=int, default=0, help="of made-up inputs")
     add_machine_arguments(parser)
     parser.add_argument(
         "--timeout-seconds", type=positive, default=_TIMEOUT_SECONDS,
-        help="for one run of two modules, or of the script",
+        help="limit for one run of two modules, or of the script",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
@@ -106,7 +106,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def report_lines(found: Bisection) -> list[str]:
-    """The findings in words."""
+    """The findings as text."""
     lines = [
         f"pass: {', then '.join(found.passes)}",
         f"failure: {found.what}",
@@ -141,7 +141,7 @@ def _json(found: Bisection, text: str) -> dict[str, object]:
 
 BISECT = Command(
     "bisect",
-    "which pass harms a module, by which rewrite, and the smallest module",
+    "find the pass that harms a module, its rewrite, and the smallest module",
     _configure,
     _run,
 )

@@ -1,4 +1,4 @@
-"""What a trial showed: good, bad in one of several ways, or nothing."""
+"""The result of a trial: good, bad in one of several ways, or unknown."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ class Judgment:
 
     Attributes:
         is_bad: True or False; None where it could not be tried.
-        what: the kind of failure, equal for equal failures; or why it was not tried.
+        what: the kind of failure, equal for equal failures; or the reason why it was
+            not tried.
     """
 
     is_bad: bool | None

@@ -1,8 +1,8 @@
-"""Who says that a pass did harm: a run, a script, or the pass itself by crashing.
+"""Ways to decide whether a pass did harm: a run, a script, or a crash of the pass.
 
 RunOracle      both modules on emulated devices, results compared bit for bit
-ScriptOracle   SCRIPT AFTER BEFORE: exit code 0 good, 125 not to be told, else bad
-CrashOracle    nothing more is asked: only a pass that fails is bad
+ScriptOracle   SCRIPT AFTER BEFORE: exit code 0 good, 125 unknown, otherwise bad
+CrashOracle    no further check: only a pass that fails is bad
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ _START_SECONDS = 120.0
 
 
 class Oracle(Protocol):
-    """Judges a module and what passes made of it."""
+    """Judges a module and the result of passes for it."""
 
     def judge(self, before: Module, after: Module) -> Judgment:
         """Whether `after` is as good as `before`."""
         ...
 
     def close(self) -> None:
-        """End what was started."""
+        """End any process that was started."""
         ...
 
 
 class CrashOracle:
-    """Whatever comes out of a pass is good."""
+    """Accepts every result of a pass."""
 
     def judge(self, before: Module, after: Module) -> Judgment:
         """Good."""
@@ -50,16 +50,16 @@ class CrashOracle:
         return GOOD
 
     def close(self) -> None:
-        """Nothing was started."""
+        """Do nothing: no process was started."""
 
 
 class ScriptOracle:
-    """A program that is given the files AFTER and BEFORE."""
+    """A program that receives the files AFTER and BEFORE."""
 
     def __init__(self, script: str, timeout_seconds: float) -> None:
         """`script`: a path.
 
-        Raises UsageError U001 where there is no such file.
+        Raises UsageError U001 if there is no such file.
         """
         require_file(script)
         self._script = str(pathlib.Path(script).resolve())
@@ -89,14 +89,14 @@ class ScriptOracle:
         return bad("the script refuses it")
 
     def close(self) -> None:
-        """Nothing stays behind."""
+        """Do nothing: the script leaves nothing behind."""
 
 
 class RunOracle:
-    """Both modules run in a process of their own, which outlives most trials."""
+    """Runs both modules in a separate process, which is reused for most trials."""
 
     def __init__(self, devices: int, seed: int, timeout_seconds: float) -> None:
-        """`timeout_seconds` for one trial, compilation included."""
+        """`timeout_seconds` is the limit for one trial, including compilation."""
         self._devices = devices
         self._seed = seed
         self._timeout_seconds = timeout_seconds
@@ -145,7 +145,7 @@ class RunOracle:
     def _answer(
         self, worker: subprocess.Popen[str], seconds: float
     ) -> dict[str, Any] | None:
-        """The worker's next answer; None when it died or took too long."""
+        """The worker's next answer; None if it died or took too long."""
         assert worker.stdout is not None
         while True:
             ready, _, _ = select.select([worker.stdout], [], [], seconds)
@@ -164,7 +164,7 @@ class RunOracle:
 
 
 def _written(folder: pathlib.Path, *, after: Module, before: Module) -> list[str]:
-    """Files of both modules: after, before."""
+    """Writes files of both modules: after, before."""
     files = []
     for name, module in (("after", after), ("before", before)):
         file = folder / f"{name}.hlo"

@@ -1,11 +1,11 @@
-"""Which of a pass's changes does the harm: the pass stopped behind each of them.
+"""Finds the harmful change of a pass: stops the pass after each change.
 
     change 4   good      %a = add(%x, %y)   %b = subtract(%x, %y)
     change 5   bad       %a = add(%x, %y)   %b = subtract(%y, %x)
 
 Every change of a module goes through its methods, which count versions; a pass that is
-stopped at a count leaves what it had done by then. States that the verifier refuses lie
-in the middle of a rewrite and are passed over.
+stopped at a count leaves what it has done so far. States that the verifier refuses are
+in the middle of a rewrite and are skipped.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from hlo_passes.verify.verifier import verify
 
 
 class _StoppedError(Exception):
-    """Enough changes were made."""
+    """The pass has made enough changes."""
 
 
 class _CountedModule(Module):
-    """A module that says when it was changed so many times: `limit`, a version."""
+    """A module that stops a pass at a number of changes: `limit`, a version."""
 
     limit: int | None = None
 
     @property
     def version(self) -> int:  # type: ignore[override]  # an attribute of Module
-        """As of any module."""
+        """The version, as for any module."""
         return self.__dict__["version"]
 
     @version.setter
@@ -46,12 +46,12 @@ class _CountedModule(Module):
 
 @dataclass(frozen=True, slots=True)
 class Rewrite:
-    """The change behind which a module is bad.
+    """The change after which a module is bad.
 
     Attributes:
         change: its number among the changes of the pass.
         changes: how many the pass makes.
-        lines: what it does to the text: '- ' and '+ ' in front of each line.
+        lines: what it does to the text: each line begins with '- ' or '+ '.
     """
 
     change: int
@@ -60,7 +60,7 @@ class Rewrite:
 
 
 def state_after(module: Module, pipeline: Pipeline, limit: int) -> Module | None:
-    """What is there after so many changes; None in the middle of a rewrite."""
+    """The module after a number of changes; None in the middle of a rewrite."""
     copy = module.clone()
     copy.__class__ = _CountedModule
     assert isinstance(copy, _CountedModule)
@@ -82,9 +82,9 @@ def state_after(module: Module, pipeline: Pipeline, limit: int) -> Module | None
 def first_bad_rewrite(
     module: Module, pipeline: Pipeline, judge: Callable[[Module, Module], Judgment]
 ) -> Rewrite | None:
-    """The first change behind which `judge` calls the module bad.
+    """The first change after which `judge` calls the module bad.
 
-    None where the changes cannot be told apart, or none of them alone is bad.
+    None if the changes cannot be separated, or none of them alone is bad.
     """
     copy = module.clone()
     before = copy.version
@@ -108,7 +108,7 @@ def first_bad_rewrite(
 def _state_between(
     module: Module, pipeline: Pipeline, low: int, high: int
 ) -> tuple[int, Module] | None:
-    """A whole state between two counts, near the middle."""
+    """A complete state between two counts, near the middle."""
     middle = (low + high) // 2
     for distance in range(high - low):
         for count in (middle - distance, middle + distance):

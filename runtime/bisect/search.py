@@ -1,10 +1,10 @@
 """From a module and a pipeline that harms it to a pass, a rewrite and a small module.
 
-1  the whole pipeline is tried; where the module is too large to run, nothing is known
-2  the passes: the shortest opening of the pipeline that is bad ends in the guilty one
-3  slices around what that pass changed, small ones, until one is bad by itself
-4  that slice (else the module) is reduced as far as it stays bad in the same way
-5  the pass's changes of the reduced module, one by one
+1  try the whole pipeline; if the module is too large to run, nothing is known
+2  the passes: the shortest bad beginning of the pipeline ends with the pass at fault
+3  slices around what that pass changed, small ones first, until one is bad by itself
+4  reduce that slice (or the module) as far as it stays bad in the same way
+5  try the pass's changes of the reduced module, one by one
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from hlo_passes.runtime.bisect.oracles import Oracle
 from hlo_passes.runtime.bisect.rewrites import Rewrite, first_bad_rewrite
 from hlo_passes.verify.verifier import verify
 
-#: Called with what is being done.
+#: Called with a description of the current step.
 Progress = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What was found.
+    """The result of a bisection.
 
     Attributes:
-        passes: names of the guilty passes: one, unless it takes several together.
+        passes: names of the passes at fault: one, unless several are needed together.
         what: the failure.
         module: the smallest module found that shows it.
-        rewrite: the first change that does the harm; None where changes cannot be
-            told apart (a pass that fails).
+        rewrite: the first change that does the harm; None if changes cannot be
+            separated (a pass that fails).
         instructions_before: of the input.
         trials: how often a module was tried.
-        seconds: all of it.
+        seconds: the total time.
     """
 
     passes: tuple[str, ...]
@@ -58,11 +58,11 @@ def bisect(
     oracle: Oracle,
     progress: Progress = lambda text: None,
 ) -> Bisection:
-    """Find what harms a module.
+    """Find the pass that harms a module.
 
     Raises:
-        UsageError: U040, nothing does, or nothing can be tried.
-        VerificationError: the module itself is refused.
+        UsageError: U040, no pass does, or nothing can be tried.
+        VerificationError: the module itself is invalid.
     """
     verify(module, allow_unknown=True)
     started = time.perf_counter()
@@ -103,7 +103,8 @@ class _Search:
             return self._first_bad_opening(module, passes, judgment)
         if judgment.is_bad is False:
             raise UsageError(
-                "the passes do no harm that shows: nothing to look for", code="U040"
+                "the passes do no visible harm: there is nothing to look for",
+                code="U040",
             )
         self.progress(f"{judgment.what}; looking at slices around each pass's changes")
         for k, each in enumerate(passes):
@@ -188,7 +189,7 @@ def _applied(module: Module, passes: tuple[Pass, ...], context: PassContext) -> 
 def _runs_through(
     module: Module, passes: tuple[Pass, ...], context: PassContext
 ) -> bool:
-    """Whether the passes come to their end at all."""
+    """Whether the passes finish at all."""
     try:
         _applied(module, passes, context)
     except HloError:

@@ -1,9 +1,9 @@
-"""The process that runs modules for `hlo-passes bisect`, pair after pair.
+"""The process that runs modules for `hlo-passes bisect`, one pair after another.
 
     stdin   ["after.hlo", "before.hlo"]
     stdout  judgment {"is_bad": true, "what": "the results differ"}
 
-Called as `python -m hlo_passes.runtime.bisect.worker DEVICES SEED`.
+It is called as `python -m hlo_passes.runtime.bisect.worker DEVICES SEED`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.runtime.plain.refusals import require_valid
 from hlo_passes.text.reader import parse
 
-#: Both modules' results lie in memory together.
+#: The results of both modules are in memory together.
 _RUNS_HELD = 2
 
 
@@ -60,15 +60,15 @@ def judge(after_path: str, before_path: str, seed: int) -> Judgment:
         if compare_outputs(expected, second(*inputs)).bitwise_equal:
             return GOOD
     except HloError as refused:
-        return bad(f"what comes out cannot be run: {refused.code}")
-    # A module that gives other bits every time tells nothing.
+        return bad(f"the result cannot be run: {refused.code}")
+    # A module with other bits in every run says nothing.
     if not compare_outputs(expected, first(*inputs)).bitwise_equal:
         return untried("two runs of one module differ")
     return bad("the results differ")
 
 
 def main() -> None:
-    """Answer until stdin ends."""
+    """Answer requests until stdin ends."""
     runtime.emulate(int(sys.argv[1]))
     answer(GOOD)
     for line in sys.stdin:

@@ -1,1 +1,1 @@
-"""Passes inside XLA's own compilations: installing, filtering, caching, removing."""
+"""Passes inside XLA's own compilations: install, filter, cache, remove."""

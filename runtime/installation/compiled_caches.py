@@ -1,13 +1,13 @@
-"""No program that was compiled without the passes, or with others, is served.
+"""Keeps caches from serving a program compiled without the passes, or with others.
 
-JAX keeps compiled programs in memory (a function that was called once) and, where
-`jax_compilation_cache_dir` is set, on disk. The first are dropped when an installation
-begins and when it ends. The key of the second gets the fingerprints of what is
-installed; but a key is made in front of the compilation, and with "pass-through" passes
-may fail inside it. A program that they failed on is not written at all.
+JAX keeps compiled programs in memory (of functions that were called) and, if
+`jax_compilation_cache_dir` is set, on disk. Those in memory are dropped when an
+installation begins and when it ends. The keys of those on disk include the fingerprints
+of what is installed; but a key is made before the compilation, and with "pass-through"
+passes may fail during it. A program on which they failed is not written at all.
 
-Both go through functions of JAX's own that are chained: what stood there is asked too,
-and is put back when the last that needs ours has ended.
+Both use functions of JAX that are chained: the function that was there before is called
+too, and is put back when the last installation that needs ours has ended.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from hlo_passes.runtime import jax_private
 _lock = threading.Lock()
 #: Fingerprints of what is installed, in the order of installation.
 _installed: list[str] = []
-#: Names of modules that passes failed on, a collection for each installation.
+#: Names of modules on which passes failed, one collection per installation.
 _withheld: list[Collection[str]] = []
 
 
 class _Link:
-    """A function of ours in the place of one of JAX's, while anybody needs it.
+    """Our function in the place of one of JAX's, while it is needed.
 
     Attributes:
-        before: what was there; None while ours is not there.
+        before: the function that was there; None while ours is not installed.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class _Link:
             self._put(self._ours)
 
     def take_out(self) -> None:
-        # Where somebody else hooked in behind us, ours stays as a link of the chain.
+        # If somebody else hooked in after us, ours stays as a link of the chain.
         if self.before is not None and self._get() is self._ours:
             self._put(self.before)
             self.before = None
@@ -64,7 +64,7 @@ def _key_words() -> str:
 def _write(key: str, module: str, executable: Any, *rest: Any, **named: Any) -> None:
     with _lock:
         before, withheld = _writer.before, set().union(*_withheld)
-    # XLA spells some names otherwise than JAX: what counts is the compiled module's.
+    # XLA spells some names differently from JAX: the compiled module's name counts.
     failed = withheld and withheld & set(jax_private.module_names(executable))
     if before is not None and not failed:
         before(key, module, executable, *rest, **named)
@@ -75,7 +75,7 @@ _writer = _Link(jax_private.cache_writer, jax_private.set_cache_writer, _write)
 
 
 def enter(fingerprint: str) -> None:
-    """Let programs be known by a fingerprint from now on; forget the others."""
+    """Add a fingerprint to the keys of programs from now on, and drop the others."""
     with _lock:
         _hook.put_in()
         _installed.append(fingerprint)
@@ -92,7 +92,7 @@ def leave(fingerprint: str) -> None:
 
 
 def withhold(names: Collection[str]) -> None:
-    """Write no program to disk whose module has one of the names; more may come."""
+    """Write no program to disk whose module has one of the names; more can be added."""
     with _lock:
         _writer.put_in()
         _withheld.append(names)

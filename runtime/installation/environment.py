@@ -1,4 +1,4 @@
-"""Installing for a program that nobody can edit: the environment variable HLO_PASSES.
+"""Installs passes for a program that nobody can edit: environment variable HLO_PASSES.
 
     HLO_PASSES=collective-permute-combiner     a pipeline's text
     HLO_PASSES=passes.toml                     any name that ends in .toml:
@@ -12,8 +12,8 @@
         stage = "post-scheduler"
         target = "h100_sxm"
 
-Nothing happens at import, and nothing when the variable is not set or empty. A table
-takes the arguments of `runtime.install`, and `target`, `topology` and `costs`.
+Nothing happens at import, or if the variable is not set or empty. A table takes the
+arguments of `runtime.install`, and `target`, `topology` and `costs`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ VARIABLE: Final = "HLO_PASSES"
 _TABLE: Final = "install"
 _CONTEXT_KEYS: Final = ("target", "topology", "costs")
 
-#: What a key may be, and how a message says it.
+#: The types that a key may have, and their names in messages.
 _TEXT: Final = ((str,), "a text")
 _NUMBER: Final = ((int,), "a whole number")
 _KEYS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
@@ -56,11 +56,11 @@ def install_from_environment() -> tuple[Installation, ...]:
     """Install what the environment variable HLO_PASSES asks for.
 
     Returns:
-        The installations, active; none when the variable is not set.
+        The active installations; none if the variable is not set.
 
     Raises:
-        UsageError: U001, no such file; U062, its form, a key or a value's type.
-        HloError: what `install` says of the values, with the file in front.
+        UsageError: U001, no such file; U062, its form, a key or the type of a value.
+        HloError: an error of `install` about the values, with the file's name first.
     """
     wanted = os.environ.get(VARIABLE, "").strip()
     if not wanted:
@@ -99,7 +99,7 @@ def _tables(name: str) -> list[dict[str, Any]]:
     ):
         raise _refused(
             name,
-            "expected tables [[install]], and nothing else"
+            "expected only tables [[install]]"
             + (f"; found {others[0]}" if others else ""),
         )
     return tables
@@ -126,11 +126,11 @@ def _check_types(table: dict[str, Any], name: str, number: int) -> None:
         if key not in _KEYS:
             raise _refused(
                 name,
-                f"there is no key {key}",
-                nearest(key, _KEYS) or f"one of {', '.join(_KEYS)}",
+                f"unknown key {key}",
+                nearest(key, _KEYS) or f"use one of {', '.join(_KEYS)}",
             )
         types, words = _KEYS[key]
-        # Exactly these: to Python, true is a number.
+        # Compare types exactly: in Python, true is a number.
         items = value if isinstance(value, list) else []
         if type(value) not in types or not all(type(i) is str for i in items):
             raise _refused(name, f"[[{_TABLE}]] {number}: {key} = {value!r}", words)

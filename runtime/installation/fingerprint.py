@@ -1,4 +1,4 @@
-"""What tells one installation from another in the key of a compiled program.
+"""The fingerprint of an installation in the key of a compiled program.
 
     pipeline, options, stage, filters, sources of the passes -> 64 hexadecimal digits
 
@@ -30,7 +30,7 @@ from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
 
-#: Kept by the interpreter, changed by every run.
+#: Written by the interpreter, and different in every run.
 _NOT_SOURCE: Final = "__pycache__"
 
 
@@ -39,7 +39,7 @@ def fingerprint(pipeline: Pipeline, *settings: Any) -> str:
 
     Args:
         pipeline: the passes and their context.
-        settings: what else decides: values whose `repr` says it all, or functions.
+        settings: other values that decide, with a complete `repr`, or functions.
     """
     digest = hashlib.sha256()
     for part in _parts(pipeline, settings):
@@ -89,7 +89,7 @@ def _value_parts(name: str, value: object) -> Iterable[str]:
 
 
 def code_of(thing: type | Callable[..., Any]) -> str:
-    """Name and source of a class or function, by the file that it stands in."""
+    """Name and source of a class or function, from the file that defines it."""
     place = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
     if place.partition(".")[0] == hlo_passes.__name__:
         return place
@@ -102,7 +102,7 @@ def code_of(thing: type | Callable[..., Any]) -> str:
     captured = inspect.getclosurevars(thing).nonlocals if _is_function(thing) else {}
     source = hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
     if captured:
-        # What a function closed over may hold anything: nobody else shares it.
+        # A closure may hold anything, so nobody else shares the program.
         return f"{place} {source} {_word_of_this_process()}"
     return f"{place} {source}"
 

@@ -1,4 +1,4 @@
-"""What XLA's CPU back end can take of what passes made: synchronous collectives.
+"""Makes the collectives of passes synchronous, as XLA's CPU back end needs them.
 
     Before:  %s = (f32[8], f32[64]) all-gather-start(%p), dimensions={0}
              %m = f32[8] multiply(%q, %q)
@@ -6,10 +6,10 @@
     After:   %m = f32[8] multiply(%q, %q)
              %d = f32[64] all-gather(%p), dimensions={0}
 
-The CPU back end knows no start and no done. A schedule made with them is kept: the
-collective runs where its done stood, all else in the order of the schedule. That is
-what `runtime.load` does too. What has no synchronous form is refused by name, where XLA
-would refuse it with fewer words.
+The CPU back end has no starts and no dones. A schedule that uses them is kept: the
+collective runs in the place of its done, and everything else in the order of the
+schedule. `runtime.load` does the same. An operation without a synchronous form is
+refused by name; XLA would refuse it with a shorter message.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNKNOWN: Final = frozenset(["collective-broadcast", "ragged-all-to-all"])
 
 
 class NotForCpuError(PassError):
-    """The passes made something that XLA's CPU back end does not know."""
+    """The passes made an operation that XLA's CPU back end does not know."""
 
     default_code = "E050"
 
@@ -47,8 +47,9 @@ def bring_to_cpu(module: Module) -> None:
     """Make the collectives of a module synchronous, in place of their dones.
 
     Raises:
-        NotForCpuError: E050, something has no synchronous form, or a control edge keeps
-            the collective in front of where its done stands.
+        NotForCpuError: E050, an operation has no synchronous form, or a control edge
+        keeps
+            the collective before the place of its done.
     """
     asynchronous: list[Instruction] = []
     for computation in module.computations:
@@ -66,7 +67,9 @@ def bring_to_cpu(module: Module) -> None:
                 _make_synchronous(start, instruction)
     for instruction in asynchronous:
         if not instruction.removed:
-            raise _refused(instruction, "XLA's CPU back end knows nothing asynchronous")
+            raise _refused(
+                instruction, "XLA's CPU back end has no asynchronous operations"
+            )
     for body in wrapped:
         if not module.callers(body):
             module.remove_computation(body)
@@ -84,7 +87,7 @@ def _make_synchronous(start: Instruction, done: Instruction) -> None:
         if successor is not done and order[successor] < order[done]:
             raise _refused(
                 start,
-                f"it must run before %{successor.name}, its done stands behind that",
+                f"it must run before %{successor.name}, but its done comes after that",
             )
     before = done.control_predecessors
     plain = replace_by_sync(start, done, done.frontend_attributes)

@@ -1,12 +1,12 @@
-"""What XLA's GPU compiler goes on to do behind `pre-scheduler`, and dies of.
+"""Refuses, at `pre-scheduler`, what makes XLA's GPU compiler abort later.
 
     body of a while:  %c = (f32[8], f32[4]) all-reduce(%a, %b), ...
     anywhere:         %b = f32[4,8] bitcast(%p)
 
-At `pre-scheduler` a GPU's module has most of XLA's passes before it. One of them moves
-all-reduces out of loops, takes every all-reduce for one of an array, and ends the
-process over a combined one (jax 0.12.0.1; `while_loop_all_reduce_code_motion.cc`).
-Layout assignment comes later too, and refuses a bitcast, which speaks of layouts.
+At `pre-scheduler` most of XLA's passes are still to run on a GPU's module. One of them
+moves all-reduces out of loops, assumes that every all-reduce has one array, and aborts
+the process for a combined one (jax 0.12.0.1; `while_loop_all_reduce_code_motion.cc`).
+Layout assignment is also later, and refuses a bitcast, which depends on layouts.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from hlo_passes.ir.module import Module
 
 
 class NotForGpuError(PassError):
-    """The passes made something that XLA's GPU compiler dies of."""
+    """The passes made an operation that makes XLA's GPU compiler abort."""
 
     default_code = "E051"
 
 
 def require_for_gpu(module: Module) -> None:
-    """Refuse bitcasts, and combined reductions in loops, that passes made; E051."""
+    """Refuse bitcasts, and combined reductions in loops, made by passes; E051."""
     bodies: dict[Computation, None] = {}
     for computation in module.computations:
         for instruction in computation.instructions:
             if instruction.opcode == "bitcast" and not instruction.line:
                 raise NotForGpuError(
-                    f"%{instruction.name} = bitcast(...) stands in front of XLA's "
+                    f"%{instruction.name} = bitcast(...) comes before XLA's "
                     "layout assignment, which refuses it",
-                    hint="combine-by-dim=true keeps the all-gather combiner from it",
+                    hint="with combine-by-dim=true the all-gather combiner does not "
+                    "make it",
                 )
             if instruction.opcode == "while":
                 bodies |= dict.fromkeys(instruction.called_computations)
@@ -44,7 +45,7 @@ def require_for_gpu(module: Module) -> None:
             ):
                 raise NotForGpuError(
                     f"%{instruction.name} = {instruction.opcode}(...) in the loop body "
-                    f"%{body.name} has several operands: passes of XLA's behind this "
-                    "stage end the process over it",
+                    f"%{body.name} has several operands: passes of XLA after this "
+                    "stage abort the process because of it",
                     hint="leave loops to XLA's own combiner, which runs later",
                 )

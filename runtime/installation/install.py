@@ -1,11 +1,11 @@
-"""Passes inside XLA's own compilations.
+"""Installs passes inside XLA's own compilations.
 
     with runtime.install("collective-permute-combiner") as installed:
         jitted(x)
     installed.fired, installed.reports
 
-XLA hands its module to us in the middle of a compilation, as a serialised proto, and
-takes another one back: in front of its scheduler or behind it.
+XLA passes its module to us in the middle of a compilation, as a serialized proto, and
+receives another one: before its scheduler or after it.
 """
 
 from __future__ import annotations
@@ -44,11 +44,12 @@ STAGES: Final = ("pre-scheduler", "post-scheduler")
 ON_ERROR: Final = ("fail", "pass-through")
 MULTIPROCESS: Final = ("check", "rank0", "off")
 
-#: An installation keeps so many reports, the latest.
+#: An installation keeps this many reports, the latest ones.
 MAXIMUM_REPORTS: Final = 1000
 
-#: Passes that may undo the copies XLA's copy insertion made: on CPUs both stages lie
-#: behind it, on GPUs `post-scheduler` does.
+#: Passes that may undo the copies of XLA's copy insertion: on CPUs both stages come
+#: after
+#: it, on GPUs `post-scheduler` does.
 _IN_FRONT_OF_COPIES: Final = ("hlo-cse",)
 
 _numbers = itertools.count(1)
@@ -56,7 +57,7 @@ _log = logging.getLogger("hlo_passes.runtime")
 
 
 class PlatformError(RuntimeHostError):
-    """There is no such platform in this process."""
+    """The platform does not exist in this process."""
 
     default_code = "R008"
 
@@ -69,12 +70,12 @@ class Registrations:
     """
 
     def __init__(self, stage: str) -> None:
-        """None yet."""
+        """Start without callbacks."""
         self.stage = stage
         self._made: list[tuple[str, str]] = []
 
     def add(self, platform: str, callback: Callable[[bytes], bytes | None]) -> None:
-        """Have a callback called for a platform; R008 when it is not there."""
+        """Register a callback for a platform; R008 if the platform does not exist."""
         name = f"hlo-passes-{next(_numbers)}"
         try:
             jax_private.register_transformation(
@@ -84,12 +85,12 @@ class Registrations:
             self.clear()
             raise PlatformError(
                 f"jax cannot compile for {platform!r} here: {problem}",
-                hint='"cpu" is always there; a GPU wants its plug-in, and jax 0.12',
+                hint='"cpu" always exists; a GPU needs its plug-in, and jax 0.12',
             ) from problem
         self._made.append((name, platform))
 
     def clear(self) -> None:
-        """Have them called no more."""
+        """Unregister the callbacks."""
         made, self._made = self._made, []
         for name, platform in made:
             jax_private.clear_transformation(
@@ -141,11 +142,11 @@ class Installation:
         self._seen = self._fired = self._changed = 0
         self._warned = False
 
-    # -- what happened ------------------------------------------------------
+    # -- results ------------------------------------------------------
 
     @property
     def seen(self) -> int:
-        """Modules that XLA compiled for the platforms, JAX's own small ones too."""
+        """Modules that XLA compiled for the platforms, including JAX's small ones."""
         return self._seen
 
     @property
@@ -160,7 +161,7 @@ class Installation:
 
     @property
     def reports(self) -> tuple[ModuleReport, ...]:
-        """Of the modules in which the passes ran or failed, the latest thousand."""
+        """Reports of modules in which the passes ran or failed, the latest thousand."""
         with self._lock:
             return tuple(self._reports)
 
@@ -177,7 +178,7 @@ class Installation:
         return bool(self._endings)
 
     def register(self) -> None:
-        """Let XLA call us for every module; R008 for a platform that is not there."""
+        """Register with XLA for every module; R008 for a missing platform."""
         registrations = Registrations(self.stage)
         for platform in self.platforms:
             registrations.add(platform, partial(self.transformed, platform))
@@ -187,29 +188,29 @@ class Installation:
         self.withhold_failures()
 
     def withhold_failures(self) -> None:
-        """Keep what is compiled without the passes off the disk, until removal."""
+        """Keep programs compiled without the passes off the disk, until removal."""
         if self._on_error == "pass-through":
             compiled_caches.withhold(self._passed_through)
             self.on_removal(partial(compiled_caches.release, self._passed_through))
 
     def on_removal(self, ending: Callable[[], None]) -> None:
-        """Call something at removal, behind what was given before."""
+        """Call something at removal, after what was added before."""
         self._endings.append(ending)
 
     def remove(self) -> None:
-        """Take the passes out again; nothing happens when they are."""
+        """Remove the passes; a second call does nothing."""
         with self._lock:
             endings, self._endings = self._endings, []
         for ending in endings:
             ending()
 
     def __enter__(self) -> Installation:
-        """The installation itself, which is active already; U060 when it is removed."""
+        """The installation itself, which is already active; U060 if it was removed."""
         if not self.active:
             raise UsageError(
                 f"{self!r} was removed",
                 code="U060",
-                hint="runtime.install(...) makes another",
+                hint="call runtime.install(...) for another one",
             )
         return self
 
@@ -230,7 +231,7 @@ class Installation:
     # -- inside a compilation -----------------------------------------------
 
     def transformed(self, platform: str, data: bytes) -> bytes | None:
-        """What XLA calls: a module's proto -> another, or None for no change."""
+        """Called by XLA: a module's proto -> another, or None for no change."""
         facts = ModuleFacts(data)
         with self._lock:
             self._seen += 1
@@ -263,7 +264,7 @@ class Installation:
             if self._on_error == "fail":
                 raise error.with_traceback(None) from None
             self._passed_through.add(facts.name)
-            _log.warning("%s stays as it is: %s", facts.name, error)
+            _log.warning("%s stays unchanged: %s", facts.name, error)
         if changed is not None and facts.has_aliases:
             self._warn_of_lost_donation(facts.name)
         return changed
@@ -273,14 +274,14 @@ class Installation:
             warned, self._warned = self._warned, True
         if not warned and not jax_private.keeps_donation():
             _log.warning(
-                "%s: this release of jaxlib forgets donated buffers where passes "
-                "change a module; results are right, but take memory of their own",
+                "%s: this release of jaxlib forgets donated buffers if passes "
+                "change a module; results are correct, but need additional memory",
                 module,
             )
 
 
 class _ModuleRun:
-    """One run of the passes on one module; called, it gives the new proto or None."""
+    """One run of the passes on one module; a call returns the new proto or None."""
 
     def __init__(self, pipeline: Pipeline, platform: str, data: bytes) -> None:
         self.pipeline, self.platform, self.data = pipeline, platform, data
@@ -299,8 +300,9 @@ class _ModuleRun:
             elif not was_scheduled:
                 require_for_gpu(module)
             if not was_scheduled:
-                # XLA goes on to change the module, and dies over a schedule that it
-                # did not make; it makes its own anyway.
+                # XLA continues to change the module, and aborts over a schedule that it
+                # did not
+                # make; it makes its own anyway.
                 module.set_attribute("is_scheduled", None)
             changed = module_to_proto(module)
         self.result = result
@@ -320,25 +322,25 @@ def install(
     multiprocess: str = "check",
     context: PassContext | None = None,
 ) -> Installation:
-    """Let passes run inside XLA's compilations from now on.
+    """Run passes inside XLA's compilations from now on.
 
-    The installation is active at once; as a context manager it is removed at the end
-    of the block, else by `.remove()`. Programs that JAX compiled before, in memory or
-    on disk, are not used while it lasts, nor those it compiled when it has ended; what
-    a user holds (`lower().compile()`) stays what it is. Several installations run in
-    the order in which they were made.
+    The installation is active at once; as a context manager it is removed at the end of
+    the block, otherwise by `.remove()`. Programs that JAX compiled before, in memory or
+    on disk, are not used while it lasts, and its own programs are not used after it;
+    objects that a user holds (`lower().compile()`) do not change. Several installations
+    run in the order in which they were made.
 
     Args:
         pipeline: as text, or built.
         stage: "pre-scheduler" (combining) or "post-scheduler" (scheduling).
-        platforms: "cpu", "cuda" (from jax 0.12 also for GPUs that are not there).
-        modules: a regular expression to be found in the module's name (`jit_` and the
+        platforms: "cpu", "cuda" (from jax 0.12 on also for absent GPUs).
+        modules: a regular expression to search in the module's name (`jit_` and the
             function's), or a function of `ModuleFacts`; None for every module.
         min_instructions: smaller modules are left alone.
         max_instructions: larger modules are left alone; None for no limit.
-        has_collectives: True leaves modules alone that hold no communication, False
-            does not; None asks the passes (`Pass.needs_collectives`).
-        on_error: "fail" lets the compilation fail with the passes' message,
+        has_collectives: True skips modules without communication, False does not; None
+            asks the passes (`Pass.needs_collectives`).
+        on_error: "fail" makes the compilation fail with the passes' message,
             "pass-through" compiles the module as it was and logs a warning.
         multiprocess: "check" compares what the processes of a job made of a module,
             "rank0" lets the first process make it for all, "off" does neither.
@@ -346,9 +348,9 @@ def install(
 
     Raises:
         PipelineSpecError: U010-U014, the pipeline's text.
-        UsageError: U060, an argument that is not among those above; U061, a pass that
+        UsageError: U060, an invalid argument; U061, a pass that
             is not sound at this stage; U200, U202 or U001, a target, topology or costs
-            that cannot be had.
+            that does not exist.
         PlatformError: R008, no such platform.
     """
     installation = prepare(
@@ -390,7 +392,7 @@ def prepare(
         pipeline = Pipeline.parse(pipeline, context)
     elif context is not None:
         raise UsageError(
-            "context= beside a pipeline that has one",
+            "context= for a pipeline that has one",
             code="U060",
             hint="give it to Pipeline.parse",
         )
@@ -429,7 +431,7 @@ _READERS: Final[dict[str, Callable[[str], object]]] = {
 
 
 def _require_resolved(context: PassContext) -> None:
-    """Refuse now what the passes would fail on in the middle of a compilation."""
+    """Refuse early what would make the passes fail in the middle of a compilation."""
     for name, read in _READERS.items():
         value = getattr(context.pricing, name)
         if value and isinstance(value, str):
@@ -456,7 +458,7 @@ def _require_sound(
         if each.name in _IN_FRONT_OF_COPIES:
             raise UsageError(
                 f"{each.name} may merge the copies that XLA made, and so let one value "
-                f"overwrite another: XLA's copy insertion lies in front of {stage}",
+                f"overwrite another: XLA's copy insertion comes before {stage}",
                 code="U061",
                 hint="leave it out, or run it with `hlo-passes opt`",
             )

@@ -1,10 +1,10 @@
-"""Which of the modules that XLA compiles the passes look at.
+"""Decides on which of the modules that XLA compiles the passes run.
 
-    serialised HloModuleProto -> ModuleFacts -> "" (the passes run) or why they do not
+    serialized HloModuleProto -> ModuleFacts -> "" (the passes run) or why they do not
 
 JAX compiles dozens of small modules of its own (`jit_iota`, `jit_convert_element_type`)
-beside a program. They are turned away by their bytes, unread: an opcode is a string in
-the proto, so a search of the bytes finds every module that might have one.
+besides a program. They are recognized by their bytes and not parsed: an opcode is a
+string in the proto, so a search of the bytes finds every module that might have one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from hlo_passes.proto_messages import (
     opening_name,
 )
 
-#: Opcode fields of what communicates or is asynchronous, as they stand in the bytes:
+#: Opcode fields of communication and asynchronous operations, as they are in the bytes:
 #: key, length, name.
 _OPCODES: Final = tuple(
     wire.bytes_field(OPCODE, opcode.encode())
@@ -34,7 +34,7 @@ _OPCODES: Final = tuple(
     if row.half == "start" or (row.is_collective and not row.half)
 )
 
-#: Pieces of which every one of them has one: most modules have none.
+#: Each of them contains one of these pieces: most modules have none.
 _PIECES: Final = (
     *(b"all-", b"collective-", b"reduce-scatter", b"-start"),
     *(wire.bytes_field(OPCODE, opcode) for opcode in (b"send", b"recv")),
@@ -43,10 +43,10 @@ _PIECES: Final = (
 
 @dataclass(frozen=True)
 class ModuleFacts:
-    """What is known of a module before it is read.
+    """Facts about a module that is not parsed yet.
 
     Attributes:
-        data: its serialised HloModuleProto.
+        data: its serialized HloModuleProto.
     """
 
     data: bytes
@@ -83,14 +83,14 @@ class ModuleFacts:
 
 @dataclass(frozen=True)
 class ModuleFilter:
-    """Which modules the passes run on; all conditions must hold.
+    """Decides on which modules the passes run; all conditions must hold.
 
     Attributes:
         modules: a regular expression that is searched for in the module's name, or a
             function of the module's facts; None for any.
-        min_instructions: smaller modules are left alone.
-        max_instructions: larger ones too; None for no limit.
-        needs_collectives: leave modules alone that do not communicate.
+        min_instructions: smaller modules are skipped.
+        max_instructions: larger ones are skipped; None for no limit.
+        needs_collectives: skip modules that do not communicate.
     """
 
     modules: str | Callable[[ModuleFacts], bool] | None = None
@@ -99,7 +99,7 @@ class ModuleFilter:
     needs_collectives: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no regular expression, and sizes no module has (U060)."""
+        """Refuse invalid regular expressions, and sizes that no module has (U060)."""
         least, most = self.min_instructions, self.max_instructions
         if least < 0:
             raise UsageError(
@@ -110,7 +110,7 @@ class ModuleFilter:
                 f"max_instructions={most} with min_instructions={least}: no module is "
                 "of such a size",
                 code="U060",
-                hint=f"at least {max(least, 1)}, or none given",
+                hint=f"give at least {max(least, 1)}, or leave it out",
             )
         if not isinstance(self.modules, str):
             return
@@ -118,13 +118,13 @@ class ModuleFilter:
             re.compile(self.modules)
         except re.error as problem:
             raise UsageError(
-                f"modules={self.modules!r} is no regular expression: {problem}",
+                f"modules={self.modules!r} is not a regular expression: {problem}",
                 code="U060",
                 hint="a plain name is one, as in jit_step",
             ) from problem
 
     def why_not(self, facts: ModuleFacts) -> str:
-        """Why the passes do not run on a module; '' when they do.
+        """Why the passes do not run on a module; '' if they do.
 
         Raises PassError E001 when a user's function raises.
         """
@@ -141,7 +141,7 @@ class ModuleFilter:
         ):
             return f"it has more than {self.max_instructions} instructions"
         if callable(wanted) and not _asked(wanted, facts):
-            return "the filter function does not want it"
+            return "the filter function rejects it"
         return ""
 
 
@@ -149,7 +149,7 @@ def _asked(function: Callable[[ModuleFacts], bool], facts: ModuleFacts) -> bool:
     try:
         return function(facts)
     except Exception as problem:
-        # A user's function may raise anything; XLA must get one answer.
+        # A user's function may raise anything, but XLA must receive one answer.
         raise PassError(
             f"a filter function failed: {type(problem).__name__}: {problem}",
             code="E001",

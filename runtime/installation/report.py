@@ -1,4 +1,4 @@
-"""What became of one module in an installation."""
+"""The result for one module in an installation."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hlo_passes.passes.pipeline import PipelineResult
 
 @dataclass(frozen=True, slots=True)
 class ModuleReport:
-    """One module in which the passes ran, or were to run.
+    """One module in which the passes ran or should have run.
 
     Attributes:
         module: its name.
         platform: that XLA compiled it for.
         stage: "pre-scheduler" or "post-scheduler".
-        seconds: what the passes took, reading and writing the module included.
-        changed: whether XLA was given another module.
-        result: what each pass did; None where one failed, or where another process
+        seconds: time of the passes, including reading and writing the module.
+        changed: whether XLA received another module.
+        result: what each pass did; None if one failed, or if another process
             ran them.
-        error: why they failed, None where they did not.
+        error: why they failed, None if they did not.
     """
 
     module: str

@@ -1,1 +1,1 @@
-"""Any HLO module -> plain HLO, which XLA's CPU pipeline takes whole."""
+"""Turns any HLO module into plain HLO, which XLA's CPU pipeline accepts entirely."""

@@ -1,4 +1,4 @@
-"""Write a module anew in plain HLO, computation by computation, in text order.
+"""Rewrites a module in plain HLO, computation by computation, in text order.
 
     %f = f32[8] fusion(%a), calls=%g         ->  the instructions of %g
     %t = (f32[8]) tuple(%a); gte(%t)         ->  %a
@@ -6,9 +6,9 @@
     %s = ... all-reduce-start(%a)            ->  nothing
     %d = f32[8] all-reduce-done(%s)          ->  the all-reduce, as a stand-in
 
-Whatever XLA's CPU pipeline cannot be given is refused by name. Each plain instruction
-carries its position as metadata, `op_name="hlo_passes#17"`: where a scheduled module
-is loaded, `runtime/restore.py` brings XLA's own result back into this order.
+Whatever XLA's CPU pipeline does not accept is refused by name. Each plain instruction
+carries its position as metadata, `op_name="hlo_passes#17"`: when a scheduled module is
+loaded, `runtime/restore.py` brings XLA's own result back into this order.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from hlo_passes.runtime.plain.values import (
     tree,
 )
 
-#: In front of a position in `op_name`.
+#: The text before a position in `op_name`.
 POSITION_MARK: Final = "hlo_passes#"
 
 #: Attributes that say nothing about values.
@@ -58,12 +58,12 @@ _CALLEES: Final = ("to_apply", "select", "scatter")
 
 @dataclass(slots=True)
 class PlainModule:
-    """A plain module and what was taken out of it.
+    """A plain module, and the collectives that were taken out of it.
 
     Attributes:
         module: entry with flat array parameters and a flat tuple as result.
         collectives: by the number that their stand-ins carry.
-        is_scheduled: whether positions are an order to keep.
+        is_scheduled: whether positions form an order to keep.
     """
 
     module: Module
@@ -75,7 +75,7 @@ class PlainModule:
 class Operation:
     """One operation to write in plain form.
 
-    Usually an instruction of the source; for a done, what its start began.
+    It is usually an instruction of the source; for a done, what its start began.
 
     Attributes:
         source: the instruction, for names and messages.
@@ -102,7 +102,7 @@ class Builder:
     """
 
     def __init__(self, source: Module, rule_of: Callable[[str], Rule | None]) -> None:
-        """For one source module."""
+        """Start for one source module."""
         self.source = source
         self.rule_of = rule_of
         self.plain = PlainModule(Module(source.name), is_scheduled=source.is_scheduled)
@@ -114,7 +114,7 @@ class Builder:
     # -- computations -------------------------------------------------------
 
     def entry(self) -> PlainModule:
-        """Write the entry; the plain module."""
+        """Write the entry; returns the plain module."""
         source = self.source.entry
         for parameter in source.parameters:
             check_shape(parameter, parameter.shape)
@@ -132,7 +132,7 @@ class Builder:
         return self.plain
 
     def region(self, source: Computation) -> str:
-        """A computation that an opcode applies to elements (`to_apply`); its name."""
+        """Write a computation that an opcode applies to elements; returns its name."""
         name = self._regions.get(source)
         if name is None:
 
@@ -148,7 +148,7 @@ class Builder:
     def with_tuple_parameter(
         self, source: Computation, state: Shape, *, packed: bool = True
     ) -> str:
-        """A branch, body or condition: one flat tuple in, one out unless not `packed`.
+        """Write a branch, body or condition with one flat tuple in.
 
         Args:
             source: with one parameter.
@@ -185,7 +185,7 @@ class Builder:
         ]
 
     def inline(self, source: Computation, arguments: Iterable[Value]) -> Value:
-        """Write a computation's instructions here; the value of its root."""
+        """Write a computation's instructions here; returns the value of its root."""
         values: dict[Instruction, Value] = {}
         given = list(arguments)
         for instruction in source.instructions:
@@ -217,11 +217,11 @@ class Builder:
             name: text
             for name, text in operation.attributes.items()
             if name not in _SILENT_ATTRIBUTES
-            # How a product is to be rounded; XLA's CPU back end has one way only.
+            # The rounding of a product; XLA's CPU back end has only one.
             and not (name == "algorithm" and operation.opcode in _PRODUCTS)
         }
         if attributes.pop("order", None) == "TOTAL":
-            # How jaxlib 0.12 spells it; both releases read the older word.
+            # This is jaxlib 0.12's spelling; both releases read the older word.
             attributes["type"] = "TOTALORDER"
         for name in _CALLEES:
             if name in attributes:
@@ -245,7 +245,7 @@ class Builder:
         *,
         literal: str | None = None,
     ) -> Value:
-        """Add a plain instruction; a tuple result is taken apart at once."""
+        """Add a plain instruction; a tuple result is split at once."""
         leaves = array_leaves(shape)
         whole = self.array(
             opcode,
@@ -267,7 +267,7 @@ class Builder:
         *,
         literal: str | None = None,
     ) -> Instruction:
-        """Add a plain instruction of this very shape, with its position."""
+        """Add a plain instruction with exactly this shape, with its position."""
         self.position += 1
         marked = {
             **(attributes or {}),

@@ -1,4 +1,4 @@
-"""Rules for collectives: brought to the forms that XLA's CPU runtime carries out.
+"""Rules for collectives: bring them to the forms that XLA's CPU runtime executes.
 
     all-gather, dimensions={1}      ->  transpose, all-gather dimensions={0}, transpose
     all-to-all of one array         ->  slices, all-to-all of a tuple, concatenate
@@ -28,7 +28,7 @@ _KEPT: Final = (
     "dimensions",
 )  # fmt: skip
 
-#: Reductions that XLA's CPU runtime carries out across devices, for numbers; for pred.
+#: Reductions that XLA's CPU runtime can do across devices, for numbers and for pred.
 _NUMBER_REDUCTIONS: Final = ("add", "multiply", "minimum", "maximum")
 _PRED_REDUCTIONS: Final = ("and", "or", *_NUMBER_REDUCTIONS)
 
@@ -42,7 +42,7 @@ def _stand_in(
     reduction: str = "",
     dimension: int | None = None,
 ) -> list[Instruction]:
-    """Add the stand-in; its results as arrays."""
+    """Add the stand-in; returns its results as arrays."""
     attributes = {n: op.attributes[n] for n in _KEPT if n in op.attributes}
     if dimension is not None:
         attributes["dimensions"] = f"{{{dimension}}}"
@@ -65,7 +65,7 @@ def _stand_in(
         operands,
         {
             "custom_call_target": f'"{TARGET}"',
-            # A collective moves bytes: what goes in is laid out as what comes out.
+            # A collective moves bytes: its input is laid out like its output.
             "operand_layout_constraints": f"{{{', '.join(map(_row_major, operands))}}}",
             "custom_call_has_side_effect": "true",
             "backend_config": f'"{number}"',
@@ -91,11 +91,11 @@ def _operand_arrays(op: Operation) -> list[Instruction]:
     return operands
 
 
-# -- types that cannot cross devices as they are ------------------------------
+# -- types that cannot cross devices unchanged ------------------------------
 
 
 def _carrier(element_type: str) -> str:
-    """The type as which a type moves between devices."""
+    """The type in which a type moves between devices."""
     if element_type.startswith("f8"):
         return "u8"
     if BITS[element_type] >= 8:
@@ -137,7 +137,7 @@ def _carried(shape: Shape) -> Shape:
 
 
 def _reduction(op: Operation, operands: list[Instruction]) -> str:
-    """Opcode of what `to_apply` does to two elements; refuses all but the simple."""
+    """The opcode of a simple `to_apply`; refuses others."""
     callee = op.source.computation.module.computation(op.attributes["to_apply"])
     assert callee is not None
     root = callee.root
@@ -244,8 +244,8 @@ def _collective_permute(builder: Builder, op: Operation) -> Value:
         refuse(op.source, "XLA's CPU back end has no permute into a part of an array")
     operands = _packed(builder, _operand_arrays(op))
     shapes = array_leaves(op.shape)
-    # Four operands of which two are one value: jaxlib 0.10.2 takes them for a permute
-    # into a part of an array and refuses it. Two permutes mean the same.
+    # With four operands of which two are one value, jaxlib 0.10.2 sees a permute into a
+    # part of an array and refuses it. Two permutes mean the same.
     cut = 3 if len(operands) == _OPERANDS_OF_PARTIAL_PERMUTE else len(operands)
     results = []
     for part in (operands[:cut], operands[cut:]):
@@ -283,7 +283,7 @@ def _group_size(op: Operation) -> int:
 def _slices(
     builder: Builder, value: Instruction, dimension: int, count: int
 ) -> list[Instruction]:
-    """The value cut into equal parts along a dimension."""
+    """The value, cut into equal parts along a dimension."""
     dimensions = list(value.shape.dimensions)
     dimensions[dimension] //= count
     shape = array_shape(value.shape.element_type, tuple(dimensions))

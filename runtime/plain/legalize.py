@@ -1,4 +1,4 @@
-"""The door: a module in, a plain module out, or a refusal by name.
+"""The entrance: a module in, a plain module out, or a refusal by name.
 
 hlo_passes.runtime.plain.legalize.plain_module(module) -> PlainModule
 """
@@ -25,7 +25,7 @@ _RULES: dict[str, Rule] = {
 
 
 def plain_module(module: Module) -> PlainModule:
-    """Write a module in plain HLO, for as many devices as it asks for.
+    """Rewrite a module in plain HLO, for as many devices as it asks for.
 
     Raises:
         UnsupportedHloError: S010 for an instruction that cannot run here, S011 for a
@@ -43,10 +43,10 @@ def _rule_of(opcode: str) -> Rule | None:
 
 
 def _check_partitioned(module: Module) -> None:
-    """Refuse a module whose instructions still wait for the partitioner.
+    """Refuse a module that is not partitioned yet.
 
-    Partitioned modules keep `sharding` on parameters (they say how the program's
-    arrays lie on the devices) but on nothing else.
+    Partitioned modules keep `sharding` on parameters (it describes how the program's
+    arrays are distributed over the devices) but on nothing else.
     """
     if module.num_partitions == 1:
         return

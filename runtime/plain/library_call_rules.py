@@ -1,4 +1,4 @@
-"""Rules for custom-calls: GPU libraries where their meaning is known, JAX's markers.
+"""Rules for custom-calls: known calls of GPU libraries, and JAX's markers.
 
     (f32[4,8], s8[99]) custom-call(%a, %b), custom_call_target="__cublas$gemm",
         backend_config={"gemm_backend_config":{"alpha_real":2,"beta":0,...}}
@@ -42,7 +42,7 @@ _GEMM_TARGETS: Final = ("__cublas$gemm", "__cublas$lt$matmul")
 _TOP_K_TARGETS: Final = ("TopK", "__gpu$TopK")
 _CONVOLUTION_TARGETS: Final = ("__cudnn$convForward",)
 
-#: Epilogues of a gemm whose meaning is plain: (adds a vector, applies ReLU).
+#: Epilogues of a gemm with a simple meaning: (adds a vector, applies ReLU).
 _EPILOGUES: Final[Mapping[str, tuple[bool, bool]]] = {
     "DEFAULT": (False, False),
     "BIAS": (True, False),
@@ -62,12 +62,12 @@ def _custom_call(builder: Builder, op: Operation) -> Value:
     if target in _UNPARTITIONED:
         refuse(
             op.source,
-            f"{target} says that the module is not partitioned yet",
+            f"{target} shows that the module is not partitioned yet",
             hint="lower it with --stage=partitioned",
         )
     if target in _MARKERS and len(op.operands) == 1:
         return op.operands[0]
-    refuse(op.source, f"nobody here knows the custom-call {target}")
+    refuse(op.source, f"the custom-call {target} is not known here")
 
 
 def _config(op: Operation, key: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""What cannot run on the emulated host, and why: refused by name before a start.
+"""Lists what cannot run on the emulated host, and why: refused by name before a start.
 
 Each reason ends the sentence "%name (opcode) cannot run here: ...".
 """
@@ -21,34 +21,35 @@ REASONS: Final[dict[str, str]] = {
     "recv": "XLA's CPU back end has no recv between devices",
     "send-done": "XLA's CPU back end has no send between devices",
     "recv-done": "XLA's CPU back end has no recv between devices",
-    "infeed": "there is nobody to feed it",
-    "outfeed": "there is nobody to read it",
-    "rng": "its numbers come from a state of the process, no two runs are alike",
-    "rng-get-and-update-state": "it is a state of the process, no two runs are alike",
+    "infeed": "nothing feeds it",
+    "outfeed": "nothing reads it",
+    "rng": "its numbers come from the state of the process, so no two runs are equal",
+    "rng-get-and-update-state": "it is the state of the process, so no two runs are "
+    "equal",
     "set-dimension-size": "dynamic dimensions are not supported",
     "dynamic-reshape": "dynamic dimensions are not supported",
     "scaled-dot": "its scaling rule has no plain form here",
     "ragged-dot": "XLA's CPU back end has no ragged-dot",
     "scan": "it has no plain form here",
-    "mulhi": "StableHLO, the door to XLA's CPU pipeline, does not have it",
+    "mulhi": "StableHLO, the input of XLA's CPU pipeline, does not have it",
 }
 
-#: Element types that StableHLO, the door to XLA's CPU pipeline, does not have.
+#: Element types that StableHLO, the input of XLA's CPU pipeline, does not have.
 _NO_TYPE: Final = frozenset({"s1", "u1", "f6e2m3fn", "f6e3m2fn"} & set(BITS))
 
 
 def require_valid(module: Module) -> None:
-    """Refuse what the verifier refuses, before anything of it is looked at.
+    """Refuse what the verifier refuses, before anything else is checked.
 
     Raises:
         VerificationError: V..., all findings of an invalid module.
         UnsupportedHloError: S010, an opcode or attribute that XLA does not know.
-        TypeError: for what is no module.
+        TypeError: for anything but a module.
     """
     if not isinstance(module, Module):
         msg = (
-            f"a module is wanted, not {type(module).__name__}; hlo_passes.parse makes "
-            "one of HLO text"
+            f"expected a module, not {type(module).__name__}; hlo_passes.parse makes "
+            "one from HLO text"
         )
         raise TypeError(msg)
     found = findings(module)
@@ -75,12 +76,12 @@ def refuse(instruction: Instruction, reason: str, *, hint: str = "") -> NoReturn
 
 
 def check_shape(instruction: Instruction, shape: Shape) -> None:
-    """Refuse dynamic dimensions and types that the CPU pipeline cannot be given."""
+    """Refuse dynamic dimensions, and types that the CPU pipeline does not accept."""
     for _, leaf in shape.leaves():
         if leaf.is_token:
             continue
         if not leaf.is_array:
-            refuse(instruction, f"{leaf.text} is no array")
+            refuse(instruction, f"{leaf.text} is not an array")
         if True in leaf.dynamic:
             refuse(instruction, f"{leaf.text} has a dynamic dimension")
         if leaf.element_type in _NO_TYPE:

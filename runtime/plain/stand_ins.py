@@ -1,4 +1,4 @@
-"""Collectives as custom-calls, so that XLA's whole pipeline carries them unseen.
+"""Writes collectives as custom-calls, so that XLA's whole pipeline passes them through.
 
     %r = f32[8] all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
     ->
@@ -6,9 +6,9 @@
            operand_layout_constraints={f32[8]{0}}, custom_call_has_side_effect=true,
            backend_config="0"
 
-`runtime/restore.py` puts collective 0 back once XLA has scheduled the module. The
+`runtime/restore.py` puts collective 0 back after XLA has scheduled the module. The
 custom-call counts as a side effect, so XLA neither merges nor drops it; its layouts are
-fixed, else XLA would choose that of its operands and of its results apart.
+fixed, because XLA would choose operand and result layouts independently.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-#: Target of the custom-call that stands for a collective.
+#: Target of the custom-call that represents a collective.
 TARGET: Final = "hlo_passes.collective"
 
 
 @dataclass(frozen=True, slots=True)
 class Collective:
-    """What a stand-in stands for.
+    """The collective that a stand-in represents.
 
     Attributes:
         opcode: synchronous.
         attributes: texts by name, without `to_apply`.
-        reduction: opcode of the reduction's root ('add'), '' where there is none.
-        element_type: of what is reduced.
+        reduction: opcode of the reduction's root ('add'), '' if there is none.
+        element_type: of the elements that are reduced.
         source_name: the instruction in the module that was loaded.
     """
 

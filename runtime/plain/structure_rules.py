@@ -49,7 +49,7 @@ def _element(builder: Builder, op: Operation) -> Value:
     index = int(op.attributes["index"])
     if isinstance(whole, Pending):
         if index:
-            refuse(op.source, "it reads the result of a start in front of its done")
+            refuse(op.source, "it reads the result of a start before its done")
         return whole.operands[0] if len(whole.operands) == 1 else whole.operands
     assert isinstance(whole, tuple)
     return whole[index]
@@ -110,7 +110,7 @@ def _taken_apart(
 
 
 def _bitcast(builder: Builder, op: Operation) -> Value:
-    """The operand's bytes read in the result's layout, as logical operations."""
+    """Read the operand's bytes in the result's layout, by logical operations."""
     check_shape(op.source, op.shape)
     value = op.operands[0]
     assert isinstance(value, Instruction)
@@ -166,7 +166,7 @@ def _start(builder: Builder, op: Operation) -> Value:
 
 
 def _update(builder: Builder, op: Operation) -> Value:
-    """The same operation under way, with the operands that come late (jax 0.12)."""
+    """The same operation in flight, with the operands that come late (jax 0.12)."""
     pending, *late = op.operands
     if not late or not isinstance(pending, Pending):
         return pending
@@ -174,7 +174,7 @@ def _update(builder: Builder, op: Operation) -> Value:
 
 
 def _done(builder: Builder, op: Operation) -> Value:
-    """The whole operation, here: what a start begins runs where its done stands."""
+    """The whole operation, here: what a start begins runs in the place of its done."""
     pending = op.operands[0]
     if isinstance(pending, Instruction | tuple | Token):
         refuse(op.source, "its start is not in the same computation")

@@ -4,8 +4,8 @@
     ->
     slices of sort(%a, iota), is_stable=true, by the total order, greatest first
 
-As XLA's own TopkDecomposer; written here because releases spell the opcode's
-attributes differently. The custom-call `TopK` is XLA's earlier form of the opcode.
+It works like XLA's own TopkDecomposer, and is written here because releases spell the
+opcode's attributes differently. The custom-call `TopK` is XLA's earlier form.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _PRED: Final = array_shape("pred")
 
 
 def top_k(builder: Builder, op: Operation) -> Value:
-    """The k largest (smallest) of each row and where they stand."""
+    """The k largest (smallest) elements of each row, and their places."""
     check_shape(op.source, op.shape)
     leaves = array_leaves(op.shape)
     operands = [a for value in op.operands for a in arrays(value)]
@@ -51,7 +51,7 @@ def top_k(builder: Builder, op: Operation) -> Value:
 
 
 def _comparator(builder: Builder, op: Operation, values: Shape, places: Shape) -> str:
-    """A computation that tells whether the first of two elements comes first."""
+    """A computation that returns whether the first of two elements comes first."""
     attributes = {"direction": "GT" if _wants_largest(op) else "LT"}
     if values.element_type in FLOATING:
         attributes["type"] = "TOTALORDER"
@@ -77,7 +77,7 @@ def _wants_largest(op: Operation) -> bool:
         return True
     if directions <= {"LT", "LE"}:
         return False
-    refuse(op.source, "its order is none that is known here")
+    refuse(op.source, "its order is not known here")
 
 
 RULES: Final[dict[str, Rule]] = {"topk": top_k}

@@ -1,10 +1,10 @@
-"""What an instruction's value becomes in a plain module: arrays, and trees of them.
+"""The value of an instruction in a plain module: arrays, and trees of them.
 
     %t = (f32[8], (s32[], token[])) tuple(%a, %u)     ->  (a, (u, TOKEN))
 
-Plain modules have no tuples but where an opcode demands one: tuples are Python tuples
-here and vanish. Tokens order side effects, which the plain module has none of but
-collectives, so they vanish as well.
+Plain modules have tuples only if an opcode demands one: otherwise tuples are Python
+tuples here and disappear. Tokens order side effects, and in a plain module only
+collectives have any, so tokens disappear as well.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ TOKEN: Final = Token()
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A started operation: it runs where its done stands.
+    """A started operation: it runs in the place of its done.
 
     Attributes:
         start: the `*-start` instruction of the source module.
@@ -54,7 +54,7 @@ def arrays(value: Value) -> list[Instruction]:
 
 
 def tree(shape: Shape, leaves: list[Instruction]) -> Value:
-    """The tree of a shape from its arrays, depth first; takes them from the list."""
+    """The tree of a shape from its arrays, depth first; removes them from the list."""
     if shape.is_tuple:
         return tuple(tree(element, leaves) for element in shape.elements)
     if shape.is_token:

@@ -90,7 +90,7 @@ def test_control_edges_stay() -> None:
         pytest.param(
             "  %s = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%p)\n"
             "  ROOT %d = f32[8]{0} copy-done(%s)\n",
-            "%s = copy-start.* knows nothing asynchronous",
+            "%s = copy-start.* has no asynchronous operations",
             id="a copy",
         ),
         pytest.param(

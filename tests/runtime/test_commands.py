@@ -141,7 +141,7 @@ def test_load_and_compare_refuse_an_invalid_module():
 
 def test_devices_that_the_collectives_lack_are_refused(ring, capfd):
     assert call(RUN, ring, "--devices=1") == 2
-    assert "error[U027]: ring has collectives of device 3" in capfd.readouterr().out
+    assert "error[U027]: ring has collectives for device 3" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ ENTRY %main (a: f32[4]) -> f32[4] {{
     assert call(RUN, str(path), "--devices=8") == 2
     said = capfd.readouterr().out
     assert said.startswith(f"{path}:11:")
-    assert "error[U027]: the groups of %r are not over all of 8 devices" in said
+    assert "error[U027]: the groups of %r do not cover all of 8 devices" in said
 
 
 @pytest.mark.parametrize("limit", ["0.001", "0", "-1", "soon"])
@@ -237,7 +237,7 @@ def test_inputs_are_named_as_given(ring, tmp_path, capfd, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pathlib.Path("in.npz").write_bytes(b"no archive")
     assert call(RUN, ring, "--inputs=in.npz") == 2
-    assert "error[U022]: in.npz is no .npz file" in capfd.readouterr().out
+    assert "error[U022]: in.npz is not an .npz file" in capfd.readouterr().out
 
 
 def test_errors_without_bound_are_null_in_json(tmp_path, capfd):

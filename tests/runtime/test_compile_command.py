@@ -37,15 +37,15 @@ def test_error_before_0_12() -> None:
     run = tool("compile", PROGRAM, f"--passes={SCHEDULER}")
     assert run.returncode == 5
     assert (
-        f"error[R007]: jax {jax.__version__} runs no passes inside a compilation for a "
-        "GPU that is not there\n  help: jax 0.12 does;" in run.stderr
+        f"error[R007]: jax {jax.__version__} cannot run passes inside a compilation for a "
+        "GPU that this machine does not have\n  help: jax 0.12 does;" in run.stderr
     )
 
 
 def test_error_lower_with_passes_for_the_host() -> None:
     run = tool("lower", PROGRAM, f"--passes={SCHEDULER}")
     assert run.returncode == 2
-    assert "--passes run inside a GPU's compilation" in run.stderr
+    assert "--passes run inside a complete compilation" in run.stderr
 
 
 @needs_0_12

@@ -50,7 +50,7 @@ def test_error_without_plug_in() -> None:
     run = lower("--target=h100_sxm")
     assert run.returncode == 5
     assert run.stderr.startswith(
-        "error[R007]: there is no compiler for --target=h100_sxm here: "
+        "error[R007]: the compiler for --target=h100_sxm here: "
         "jax-cuda12-plugin is not installed\n  help: pip install --no-deps "
     )
 
@@ -132,5 +132,5 @@ except UsageError as problem:
 """
     )
     assert printed.startswith(
-        "error[U026]: the function is for 8 devices, the topology has 16\n"
+        "error[U026]: the function is for 8 devices, but the topology has 16\n"
     )

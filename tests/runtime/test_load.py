@@ -386,7 +386,7 @@ collective-permute(%v, %x, %v, %x), {pairs}
 
 def test_what_is_no_module_is_refused():
     text: Any = "HloModule m"
-    with pytest.raises(TypeError, match="a module is wanted, not str"):
+    with pytest.raises(TypeError, match="expected a module, not str"):
         runtime.load(text)
-    with pytest.raises(TypeError, match="a module is wanted, not str"):
+    with pytest.raises(TypeError, match="expected a module, not str"):
         runtime.compare(text, text)
