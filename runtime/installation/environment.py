@@ -99,7 +99,7 @@ def _tables(name: str) -> list[dict[str, Any]]:
     ):
         raise _refused(
             name,
-            "expected only tables [[install]]"
+            "expected tables [[install]], and nothing else"
             + (f"; found {others[0]}" if others else ""),
         )
     return tables
