@@ -57,8 +57,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     add_pricing_arguments(parser)
     add_rules_arguments(parser)
     parser.set_defaults(topology="1x1x8")
-    parser.add_argument("-o", "--output", metavar="OUT", help="the module with passes")
-    parser.add_argument("--html", metavar="FILE", help="both schedules on one page")
+    parser.add_argument("-o", "--output", metavar="OUT", help="write the module here")
+    parser.add_argument("--html", metavar="FILE", help="write both schedules here")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
         "--rows", type=positive, default=_DEFAULT_ROWS, help="number of moves to list"

@@ -59,12 +59,12 @@ class HandedOver:
 
 
 def require_transformations() -> None:
-    """NoGpuCompilerError R007 where XLA calls no passes in a GPU's compilation."""
+    """NoGpuCompilerError R007 if XLA calls no passes in a GPU's compilation."""
     if not jax_private.XLA.calls_back_without_gpus:
         first = next(r for r in RELEASES if r.calls_back_without_gpus)
         raise NoGpuCompilerError(
-            f"jax {jax.__version__} runs no passes inside a compilation for a GPU that "
-            "is not there",
+            f"jax {jax.__version__} cannot run passes inside a compilation for a GPU "
+            "that this machine does not have",
             hint=f"jax {first} does; without passes: hlo-passes lower --target, then "
             "hlo-passes opt",
         )

@@ -1,1 +1,1 @@
-"""Passes, pipelines, and what runs them."""
+"""Passes and pipelines, and the code that runs them."""

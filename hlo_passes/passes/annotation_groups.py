@@ -1,4 +1,4 @@
-"""What scheduling groups must look like: no gaps, no cycles, no lone members.
+"""Rules for scheduling groups: no gaps, no cycles, no single members.
 
     s (3) -> n -> d (3)           a simple gap: n joins group 3
     s (3) -> a, b -> d (3)        a gap with branches: refused, or filled on demand
@@ -29,7 +29,7 @@ Members = dict[Computation, list[Instruction]]
 
 @dataclass(slots=True)
 class AnnotationGroups:
-    """Annotated instructions of a module, in the order in which they were met.
+    """Annotated instructions of a module, in the order in which they were found.
 
     Attributes:
         members: annotation -> computation -> instructions.
@@ -41,7 +41,7 @@ class AnnotationGroups:
 
     @staticmethod
     def of(computations: tuple[Computation, ...]) -> AnnotationGroups:
-        """All that is annotated. Raises PassError E021 for what is no annotation."""
+        """All that is annotated. Raises PassError E021 for an invalid annotation."""
         groups = AnnotationGroups()
         for computation in computations:
             for instruction in computation.instructions:
@@ -51,13 +51,13 @@ class AnnotationGroups:
         return groups
 
     def add(self, instruction: Instruction, annotation: Annotation) -> None:
-        """Note a member."""
+        """Add a member."""
         self.annotations[instruction] = annotation
         of_annotation = self.members.setdefault(annotation, {})
         of_annotation.setdefault(instruction.computation, []).append(instruction)
 
     def drop(self, instructions: set[Instruction]) -> None:
-        """Forget members, and take their annotations away."""
+        """Drop members, and remove their annotations."""
         for annotation, of_annotation in list(self.members.items()):
             for computation, listed in list(of_annotation.items()):
                 for gone in listed:
@@ -73,7 +73,7 @@ class AnnotationGroups:
                 del self.members[annotation]
 
     def by_group(self) -> dict[int, Members]:
-        """Members by group alone, iterations together; those without group left out."""
+        """Members by group, iterations together; those without a group are left out."""
         found: dict[int, Members] = {}
         for annotation, of_annotation in self.members.items():
             if annotation.group is not None:
@@ -97,7 +97,7 @@ def refuse(message: str, instruction: Instruction, hint: str = "") -> NoReturn:
 def check_dones(
     groups: AnnotationGroups, is_done: Callable[[Instruction], bool]
 ) -> None:
-    """E022 unless every annotated done has its start annotated alike."""
+    """Raise E022 unless every annotated done has the same annotation as its start."""
     for annotation, listed in groups.runs():
         for instruction in listed:
             if not is_done(instruction):
@@ -106,14 +106,14 @@ def check_dones(
             if groups.annotations.get(start) != annotation:
                 refuse(
                     f"%{instruction.name} is in scheduling group "
-                    f"{annotation.to_text()}, its start %{start.name} is not",
+                    f"{annotation.to_text()}, but its start %{start.name} is not",
                     instruction,
-                    "annotate both alike",
+                    "give both the same annotation",
                 )
 
 
 def check_cycles(computation: Computation, groups: AnnotationGroups) -> None:
-    """E022 when two groups of a computation wait for each other."""
+    """Raise E022 if two groups of a computation wait for each other."""
     bits: dict[Annotation, int] = {}
     for annotation, of_annotation in groups.members.items():
         if computation in of_annotation:
@@ -142,7 +142,7 @@ def check_cycles(computation: Computation, groups: AnnotationGroups) -> None:
 
 
 def fill_simple_gaps(groups: AnnotationGroups) -> int:
-    """Annotate chains of single users between members of a group; how many joined."""
+    """Annotate chains of single users between members; returns how many joined."""
     joined: list[Instruction] = []
     for annotation, listed in list(groups.runs()):
         for instruction in listed:
@@ -163,7 +163,7 @@ def _simple_gap(
     annotation: Annotation,
     annotations: dict[Instruction, Annotation],
 ) -> list[Instruction]:
-    """What lies on the single path to the next member; [] when there is none."""
+    """The instructions on the single path to the next member; [] if there are none."""
     if len(instruction.users) != 1:
         return []
     (current,) = instruction.users
@@ -181,9 +181,9 @@ def _simple_gap(
 
 
 def propagate(groups: AnnotationGroups, *, dry_run: bool = False) -> int:
-    """Annotate everything between members of a group; how many joined.
+    """Annotate everything between members of a group; returns how many joined.
 
-    Raises PassError E022 where something between has an annotation already.
+    Raises PassError E022 if an instruction between them has another annotation.
     """
     computations = dict.fromkeys(c for m in groups.members.values() for c in m)
     joined = 0
@@ -196,7 +196,7 @@ def propagate(groups: AnnotationGroups, *, dry_run: bool = False) -> int:
                 met = annotation_of(between)
                 if met is not None:
                     refuse(
-                        f"%{between.name} lies between members of scheduling group "
+                        f"%{between.name} is between members of scheduling group "
                         f"{annotation.to_text()}, but is in {met.to_text()}",
                         between,
                     )
@@ -212,7 +212,7 @@ def _annotation_order(annotation: Annotation) -> tuple[bool, int, bool, int]:
 
 
 def _between(members: list[Instruction]) -> list[Instruction]:
-    """What lies on a path from one member to another, in the order met."""
+    """The instructions on a path from one member to another, in the order found."""
     above = ancestors(members)
     inside = set(members)
     found: dict[Instruction, None] = {}
@@ -258,7 +258,7 @@ def gaps(
 
 
 def _element_behind(value: Instruction, user: Instruction) -> Instruction:
-    """Of a tuple with elements, or behind a barrier: the element that is `value`."""
+    """The element that is `value`, of a tuple with elements or after a barrier."""
     if user.opcode != "tuple" or not user.users or value not in user.operands:
         return user
     source = user

@@ -1,4 +1,4 @@
-"""Saying of every asynchronous collective whether it shall run asynchronously.
+"""Marks every asynchronous collective: should it run asynchronously?
 
 Before:  %s = f32[8] all-reduce-start(%x), to_apply=%add
 After:   %s = f32[8] all-reduce-start(%x), to_apply=%add,
@@ -51,13 +51,13 @@ class AsyncCollectiveAnnotator(Pass):
         for kind in self.disable_async_collectives:
             if kind != ALL_KINDS and kind not in KINDS:
                 raise PipelineSpecError(
-                    f"{self.name}: there is no collective {kind}",
+                    f"{self.name}: unknown collective {kind}",
                     code="U013",
                     hint=f"expected {ALL_KINDS} or some of {', '.join(sorted(KINDS))}",
                 )
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each computation on its own, fusion bodies left out."""
+        """Visit each computation except fusion bodies."""
         version = module.version
         release = context.release_for(module, self.xla)
         synchronous = {
@@ -73,7 +73,7 @@ class AsyncCollectiveAnnotator(Pass):
                 if not has_gpu_config(instruction):
                     report.remark(
                         f"not annotated: the backend config of %{instruction.name} "
-                        "is no JSON"
+                        "is not JSON"
                     )
                     continue
                 is_sync = work_of(instruction) in synchronous

@@ -1,4 +1,4 @@
-"""Synchronous collectives in two halves, so that work can be put between them.
+"""Splits synchronous collectives in two halves, so that work can run between them.
 
     Before:  %r = f32[8] all-reduce(%x), to_apply=%add
              %s = f32[4] reduce-scatter(%x), dimensions={0}, to_apply=%add
@@ -7,8 +7,8 @@
              %b = ((f32[8]), f32[4]) async-start(%x), calls=%async_computation
              %s = f32[4] async-done(%b)
 
-all-reduce, all-gather and collective-permute have starts of their own; the others are
-wrapped in a computation. In jax 0.12 all are, and fusions around a collective too:
+all-reduce, all-gather and collective-permute have their own starts; the others are
+wrapped in a computation. jax 0.12 wraps all of them, and fusions around a collective:
 
     Before:  %f = f32[8] fusion(%x), kind=kCustom, calls=%fused_all_reduce
     After:   %a = ((f32[8]), f32[8]) async-start(%x), calls=%async_computation
@@ -38,9 +38,9 @@ from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.xla_release import XlaRelease
 
-#: What both halves of a native pair take over from the collective.
+#: Attributes that both halves of a native pair copy from the collective.
 _NATIVE_DESCRIPTION = (*DESCRIPTION, "statistics")
-#: What belongs to an instruction rather than to what it does.
+#: Attributes that belong to an instruction rather than to its operation.
 _OF_INSTRUCTION = (
     *_NATIVE_DESCRIPTION, "sharding", "frontend_attributes", "origin",
 )  # fmt: skip
@@ -52,11 +52,11 @@ _DISJOINT_REGIONS = "disjoint_read_write_regions"
 class AsyncCollectiveCreator(Pass):
     """Turn collectives into start and done, next to each other.
 
-    Control predecessors go to the start, successors to the done. Collectives that are
-    wrapped already stay.
+    Control predecessors move to the start, successors to the done. Collectives that are
+    wrapped already are skipped.
 
-    XLA wraps a copy of a fusion and leaves the fusion's own body in the module, called
-    by nothing; with `xla_quirks` so does this pass.
+    XLA wraps a copy of a fusion and leaves the fusion's own body in the module without
+    a caller; with `xla_quirks` this pass does the same.
 
     Ensures: a second run changes nothing, except in the bodies left in the module.
     Complexity: linear in instructions.
@@ -89,7 +89,7 @@ class AsyncCollectiveCreator(Pass):
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each computation on its own, fusion and async bodies left out."""
+        """Visit each computation except fusion and async bodies."""
         version = module.version
         release = context.release_for(module, self.xla)
         graph = build_call_graph(module)
@@ -120,7 +120,7 @@ class AsyncCollectiveCreator(Pass):
         if collective.shape.byte_size < minimum:
             report.remark(
                 f"not converted: %{collective.name} has "
-                f"{collective.shape.byte_size} bytes, the minimum is {minimum}"
+                f"{collective.shape.byte_size} bytes, but the minimum is {minimum}"
             )
             return False
         if unknown := unknown_attribute(collective):
@@ -162,7 +162,7 @@ def _native_pair(collective: Instruction) -> tuple[Instruction, Instruction]:
     if frontend:
         described["frontend_attributes"] = frontend.to_text()
     attributes |= described
-    if opcode == "all-reduce-start":  # the one whose shape a sharding still fits
+    if opcode == "all-reduce-start":  # only its shape still fits the sharding
         attributes |= _texts(collective, ("sharding",))
     if "slice_sizes" in attributes and is_flag_set(collective, _DISJOINT_REGIONS):
         frontend = frontend.with_value(f"xla_{_DISJOINT_REGIONS}", "true")
@@ -186,7 +186,7 @@ def _native_pair(collective: Instruction) -> tuple[Instruction, Instruction]:
 
 
 def _native_start_shape(collective: Instruction) -> Shape:
-    """all-reduce: its result; the others: (operands, results)."""
+    """The shape of an all-reduce is its result; of others, (operands, results)."""
     if collective.opcode == "all-reduce":
         return collective.shape
     if "slice_sizes" in collective.attributes:  # in place: input and output come first
@@ -198,7 +198,7 @@ def _native_start_shape(collective: Instruction) -> Shape:
 
 
 def _aliasing(collective: Instruction) -> str:
-    """Which results are written over which operands."""
+    """The results that are written over operands."""
     if collective.opcode == "all-reduce":
         if collective.shape.is_tuple:
             pairs = [

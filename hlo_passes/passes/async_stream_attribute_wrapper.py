@@ -1,4 +1,4 @@
-"""Instructions with a queue of their own, started on a thread beside the main one.
+"""Runs instructions with a queue of their own on a thread beside the main one.
 
 Before:  %d = f32[8] dot(%x, %y), ..., backend_config={"operation_queue_id":"5"}
 After:   %s = ((f32[4], f32[4,8]), f32[8]) async-start(%x, %y),
@@ -53,7 +53,7 @@ class AsyncStreamAttributeWrapper(Pass):
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Every computation, fusion and asynchronous bodies left out."""
+        """Visit every computation except fusion and asynchronous bodies."""
         version = module.version
         release = context.release_for(module, self.xla)
         graph = build_call_graph(module)

@@ -1,4 +1,4 @@
-"""An instruction in a computation of its own, started and awaited.
+"""Puts an instruction into a computation that is started and awaited.
 
     Before:  %d = f32[8] dot(%x, %y), ...
     After:   %async_computation { ROOT %d = f32[8] dot(%param_0, %param_1), ... }
@@ -21,13 +21,13 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.replacement import relay_control
 
-#: What both halves take over from the instruction.
+#: Attributes that both halves copy from the instruction.
 DESCRIPTION: Final = ("metadata", "backend_config")
-#: Frontend attribute that is never handed on to a derived instruction.
+#: Frontend attribute that is never copied to a derived instruction.
 #: Source: openxla/xla `xla/side_effect_util.h`.
 COMPUTE_TYPE: Final = "_xla_compute_type"
 MAIN_THREAD: Final = "main"
-#: Whose callees belong to them alone, so that a copy gets its own.
+#: Opcodes that own their callees, so that a copy needs its own callees.
 _COPY_CALLEES: Final = ("fusion", "async-start", "custom-call")
 
 
@@ -39,12 +39,12 @@ def async_pair(
     aliasing: str = "",
     copying: bool = False,
 ) -> tuple[Instruction, Instruction]:
-    """Start and done in front of an instruction, which stays.
+    """Add start and done before an instruction, which stays.
 
     Args:
-        instruction: what the wrapped computation does.
+        instruction: the operation of the wrapped computation.
         thread: execution thread of the wrapped computation and all that it calls.
-        described: names of the attributes that both halves take over.
+        described: names of the attributes that both halves copy.
         aliasing: text of the start's `output_to_operand_aliasing`.
         copying: a fusion's start calls a copy of its body (as XLA does); the body
             stays, called by the instruction.
@@ -101,7 +101,7 @@ def started_and_awaited(
 def replace_by_pair(
     instruction: Instruction, start: Instruction, done: Instruction
 ) -> None:
-    """Give its control edges to start and done, its users to done; it goes."""
+    """Move its control edges to start and done, and its users to done; remove it."""
     computation = instruction.computation
     relay_control(instruction, start, done)
     computation.drop_control_edges(instruction)
@@ -111,9 +111,9 @@ def replace_by_pair(
 def copied_computation(
     body: Computation, suffix: str, *, before: Computation
 ) -> Computation:
-    """The same computation once more, as `NAME.SUFFIX`.
+    """Copy a computation, as `NAME.SUFFIX`.
 
-    What fusions, asynchronous starts and custom calls in it call is copied, too; other
+    Callees of its fusions, asynchronous starts and custom calls are copied too; other
     callees (reductions, loop bodies) are shared.
     """
     module = body.module
@@ -136,7 +136,7 @@ def copied_computation(
 
 
 def _with_copied_callees(body: Computation) -> list[Computation]:
-    """What is copied along with a computation, callees first, itself last."""
+    """Everything that is copied with a computation: callees first, itself last."""
     found: dict[Computation, None] = {}
     stack: list[tuple[Computation, bool]] = [(body, False)]
     while stack:
@@ -174,9 +174,9 @@ def _call_copies(clone: Instruction, copies: Mapping[Computation, Computation]) 
 
 
 def body_instruction(instruction: Instruction, body: Computation) -> Instruction:
-    """The instruction once more in a new body, on parameters for what it reads.
+    """Copy the instruction into a new body, with parameters for its operands.
 
-    An operand that it reads twice is one parameter.
+    An operand that it reads twice becomes one parameter.
     """
     parameters: dict[Instruction, Instruction] = {}
     for k, operand in enumerate(dict.fromkeys(instruction.operands)):
@@ -227,7 +227,7 @@ def _wrap(instruction: Instruction) -> Computation:
 
 
 def _set_thread(computation: Computation, thread: str) -> None:
-    """Put a computation and all that it calls onto an execution thread."""
+    """Put a computation and everything that it calls on an execution thread."""
     stack = [computation]
     seen = {computation}
     while stack:

@@ -1,7 +1,7 @@
-"""What a pass is.
+"""The interface of passes.
 
-A pass is a frozen dataclass: its fields are its options, its docstring opens with what
-is true afterwards and HLO before and after.
+A pass is a frozen dataclass: its fields are its options; its docstring begins with what
+is true after the pass, and with HLO before and after.
 
     @dataclass(frozen=True, slots=True)
     class RemoveTrivialReshape(ComputationPass):
@@ -28,19 +28,19 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.xla_release import XlaRelease, xla_release
 
-#: More remarks of one pass than this are counted, not kept.
+#: Remarks of one pass beyond this number are counted, but not kept.
 MAXIMUM_REMARKS = 1000
 
 
 @dataclass(slots=True)
 class Report:
-    """What a pass tells about its run: counts, and why something was not done.
+    """What a pass reports about its run: counts, and why something was not done.
 
     Attributes:
         statistics: counts by name (kebab-case).
         remarks: what was not done, and why.
-        dropped_remarks: how many more there were.
-        details: whatever else goes into the report, by name; JSON values.
+        dropped_remarks: the number of further remarks.
+        details: other content of the report, by name; JSON values.
         explanations: answers to `PassContext.explain`.
     """
 
@@ -62,22 +62,22 @@ class Report:
             self.dropped_remarks += 1
 
     def explain(self, text: str) -> None:
-        """Say why the instruction that `--explain` names stands where it stands."""
+        """Say why the instruction that `--explain` names is where it is."""
         self.explanations.append(text)
 
 
 @dataclass(frozen=True, slots=True, init=False)
 class PassContext:
-    """What all passes of a pipeline share.
+    """The settings that all passes of a pipeline share.
 
     Attributes:
         pricing: the machine and the source of costs; its fields may be given one by
             one, as in `PassContext(target="b200")`.
         xla_quirks: do what XLA does where that is surprising (passes.md section 13);
-            off, the safe thing is done instead.
-        explain: an instruction whose place passes shall explain (`Report.explain`),
+            otherwise do the safe thing instead.
+        explain: an instruction whose place passes should explain (`Report.explain`),
             '' for none.
-        progress: takes one line now and then from what takes more than a second.
+        progress: called with a status line by work that takes more than a second.
     """
 
     pricing: Pricing
@@ -133,31 +133,31 @@ class PassContext:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """Rewrites a module in place and says whether it changed anything.
+    """Rewrites a module in place and reports whether it changed anything.
 
     Attributes:
         name: kebab-case, as in a pipeline's text.
         needs_collectives: a scheduled module without collective, send, recv or
-            anything asynchronous is left as it is; inside compilations nobody reads
-            such a module for this pass.
+            anything asynchronous is left unchanged; inside compilations such
+            a module is not even parsed for this pass.
     """
 
     name: ClassVar[str] = ""
     needs_collectives: ClassVar[bool] = False
-    #: Names of checking passes that judge the result with `verify_each`; each takes
+    #: Names of checking passes that judge the result with `verify_each`; each receives
     #: the options that it shares with this pass.
     checked_by: ClassVar[tuple[str, ...]] = ()
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Rewrite `module`; True when anything changed.
+        """Rewrite `module`; returns True if anything changed.
 
         Raises:
-            PassError: when it cannot; nothing of the module is used then.
+            PassError: if it cannot; the module must not be used after that.
         """
         raise NotImplementedError
 
     def describe_options(self) -> dict[str, object]:
-        """Options by their kebab-case names, with the values of this pass."""
+        """Options by kebab-case name, with the values of this pass."""
         return {
             f.name.replace("_", "-"): getattr(self, f.name)
             for f in dataclasses.fields(self)
@@ -166,13 +166,13 @@ class Pass:
 
 @dataclass(frozen=True, slots=True)
 class CheckingPass(Pass):
-    """A pass that changes nothing and fails where something is wrong.
+    """A pass that changes nothing and fails if something is wrong.
 
-    It may stand in a pipeline, and other passes may name it in `checked_by`.
+    It may be in a pipeline, and other passes may name it in `checked_by`.
     """
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Check the module as it stands; never changes it."""
+        """Check the module as it is; never change it."""
         self.check(module, None, context, report)
         return False
 
@@ -183,17 +183,17 @@ class CheckingPass(Pass):
         context: PassContext,
         report: Report,
     ) -> None:
-        """Raise PassError where something is wrong.
+        """Raise PassError if something is wrong.
 
-        `before` is the module as the pass found it that made `module`, None where
-        nobody knows.
+        `before` is the module before the pass that made `module`, None if it is not
+        known.
         """
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class ComputationPass(Pass):
-    """A pass that looks at one computation at a time; `changed` is derived.
+    """A pass that visits one computation at a time; `changed` is derived.
 
     Fusion bodies are left out unless `in_fusions` says otherwise.
     """

@@ -1,4 +1,4 @@
-"""Several small permutes in one.
+"""Combines several small permutes in one.
 
 Before:  %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
          %b = bf16[4] collective-permute(%y), channel_id=2, source_target_pairs=P
@@ -33,10 +33,10 @@ from hlo_passes.passes.merging import merged_attributes
 
 
 class PermuteKey(NamedTuple):
-    """What must be equal; the fields are named as in HLO text.
+    """Permutes with equal keys may be combined; the fields are named as in HLO text.
 
-    `channel_id` is only whether there is one, None where that is not looked at;
-    `collective_group_key` is '' where it is not.
+    `channel_id` is only whether there is one, None if it is ignored;
+    `collective_group_key` is '' if it is ignored.
     """
 
     source_target_pairs: tuple[tuple[int, int], ...]
@@ -52,11 +52,11 @@ class CollectivePermuteCombiner(Pass):
     Members keep the post order; the first one's channel id is used for all. In-place
     permutes, starts, permutes with control edges and combined ones are left alone.
 
-    XLA combines a permute without channel id with one that has one, which changes what
-    the second one's ids mean; with `xla_quirks` so does this pass.
+    XLA combines a permute without channel id with one that has one, which changes the
+    meaning of the second one's ids; with `xla_quirks` this pass does the same.
 
-    Ensures: no combined permute is combined again. What a dependence or a threshold
-    left alone may meet another such in a second run, as in XLA.
+    Ensures: no combined permute is combined again. Permutes that a dependence or a
+    threshold left alone may meet each other in a second run, as in XLA.
     Complexity: near-linear in instructions; with `past-dependence`, times the longest
     chain of dependent permutes.
     Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_combiner.cc`.
@@ -79,7 +79,7 @@ class CollectivePermuteCombiner(Pass):
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each computation on its own, fusion bodies left out."""
+        """Visit each computation except fusion bodies."""
         if self.threshold_bytes <= 0 or self.threshold_count <= 0:
             report.remark(
                 "not combined: a threshold of 0 or less switches the pass off"

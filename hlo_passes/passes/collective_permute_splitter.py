@@ -1,4 +1,4 @@
-"""A permute of several operands in several permutes: what the combiner does, undone.
+"""Splits a permute of several operands into several: the inverse of the combiner.
 
 Before:  %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
                                                      source_target_pairs=P
@@ -27,7 +27,7 @@ _INHERITED_FROM_ELEMENT = ("frontend_attributes", "metadata")
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteSplitter(Pass):
-    """Give every operand of a permute a permute of its own.
+    """Give every operand of a permute its own permute.
 
     The first keeps the channel id, the others receive fresh ones; without a channel id
     none receives one. An element's metadata and frontend attributes go to its permute.
@@ -37,14 +37,14 @@ class CollectivePermuteSplitter(Pass):
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and operands.
-    Source: the project's own; the inverse of `collective-permute-combiner`.
+    Source: this project; the inverse of `collective-permute-combiner`.
     """
 
     name: ClassVar[str] = "collective-permute-splitter"
     needs_collectives: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """All computations; what an async-start wraps stays one operation."""
+        """Visit all computations; what an async-start wraps stays one operation."""
         version = module.version
         channel = 0
         graph = build_call_graph(module)
@@ -76,14 +76,14 @@ def _reason_to_keep(permute: Instruction) -> str:
         return f"has the unknown attribute {unknown}"
     shape = permute.shape
     if shape.is_tuple and len(shape.elements) != len(permute.operands):
-        return "has not one result per operand"
+        return "does not have one result per operand"
     if not shape.is_tuple and len(permute.operands) != 1:
         return "has several operands and one result"
     return ""
 
 
 def _split(computation: Computation, permute: Instruction, channel: int) -> int:
-    """Replace one permute; `channel` is the next free id, and so is the result."""
+    """Replace one permute; `channel` and the result are the next free id."""
     elements = {
         user: user.tuple_index
         for user in permute.users
@@ -92,7 +92,7 @@ def _split(computation: Computation, permute: Instruction, channel: int) -> int:
     described: dict[int, Instruction] = {}
     for element, index in elements.items():
         described.setdefault(index, element)
-    # Where elements carry an attribute at all, the combined one was put together from
+    # If elements carry an attribute at all, the combined one was made from
     # theirs.
     spoken_for = [
         name

@@ -1,4 +1,4 @@
-"""Collectives in one order on all devices, by control edges.
+"""Puts collectives in one order on all devices, with control edges.
 
     Before:  a = all-reduce-start(x)    da = all-reduce-done(a)
              b = all-reduce-start(y)    db = all-reduce-done(b)
@@ -40,9 +40,9 @@ _CONVOLUTIONS: Final = frozenset(
 class CollectivesScheduleLinearizer(Pass):
     """Put every collective after the one before it, if nothing orders them.
 
-    Per computation, collectives and starts in post order: where the start depends on
-    the previous collective's done, or the other way round, nothing is added. Dones,
-    sends and recvs are not looked at. In a scheduled module no edge is added against
+    It visits collectives and starts of a computation in post order: if the start
+    depends on the previous collective's done, or the other way round, it adds nothing.
+    Dones, sends and recvs are ignored. In a scheduled module it adds no edge against
     the schedule.
 
     XLA's GPU compiler runs it when it tunes on a real GPU, and the module
@@ -66,7 +66,7 @@ class CollectivesScheduleLinearizer(Pass):
     autotune_level: int = 4
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each computation on its own, fusion bodies left out."""
+        """Visit each computation except fusion bodies."""
         version = module.version
         computations = computations_post_order(module, fusions=False)
         if self.when == "convolutions" and not (
@@ -103,7 +103,7 @@ def _linearize(computation: Computation, report: Report) -> None:
         if previous is not None and not _connected(start, previous, k, latest):
             if is_scheduled and position[previous] > position[start]:
                 report.remark(
-                    f"not ordered: %{previous.name} stands behind %{start.name} "
+                    f"not ordered: %{previous.name} comes after %{start.name} "
                     "in the schedule"
                 )
             else:
@@ -113,7 +113,7 @@ def _linearize(computation: Computation, report: Report) -> None:
 
 
 def _halves(instruction: Instruction) -> tuple[Instruction, Instruction] | None:
-    """What begins and what ends a collective; None for anything else."""
+    """The begin and the end of a collective; None for anything else."""
     if instruction.opcode in opcodes.SYNC_COLLECTIVES:
         return instruction, instruction
     if not (is_start(instruction) and is_collective(instruction)):
@@ -128,8 +128,8 @@ def _latest_done_before(
 ) -> dict[Instruction, int] | None:
     """Start -> index of the latest collective (by post order) whose done reaches it.
 
-    None when control edges lead into dones: a later start may then reach an earlier
-    done, and one index does not tell all.
+    It is None if control edges lead into dones: a later start may then reach an earlier
+    done, and one index is not enough.
     """
     if any(d is not s and d._control_predecessors for s, d in pairs):
         return None

@@ -1,19 +1,19 @@
-"""Batching independent collectives of equal key: the loop that all combiners share.
+"""Combines independent collectives of equal key in batches: the combiners' loop.
 
     keys {a: K, b: K, c: L, d: K}      ->  batch (a, b, d), batch (c) dropped
     d depends on b                     ->  batch (a, b), then batch (d) dropped
 
-Every round takes the first collective left in post order, and after it those of its
-key, until one would exceed a limit or depends on the batch. XLA builds the post order
-and the reachability of the whole computation anew for every round; here
+Every round takes the first collective left in post order, and after it those with its
+key, until one would exceed a limit or depends on the batch. XLA computes the post order
+and the reachability of the whole computation again for every round; here
 
-- the post order is kept up to date: putting a batch where its first member stood moves
-  only what its other members' operands need, and only from between the members;
-- dependence on the batch is looked for backwards from a candidate, no further than
-  the first member's place, and what was found independent is not looked at again.
+- the post order is updated: putting a batch in the place of its first member moves only
+  what its other members' operands need, and only from between the members;
+- dependence on the batch is searched backwards from a candidate, no further than the
+  first member's place, and what was found independent is not visited again.
 
-Moved instructions land in front of everything that is still to be done, which makes
-both near-linear together. The decisions are XLA's.
+Moved instructions go before everything that is still to be done, which makes both
+near-linear together. The decisions are XLA's.
 
 Source: openxla/xla `xla/service/collective_combiner_utils.h`.
 """
@@ -30,27 +30,27 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.base import Report
 
-#: Combine thresholds that XLA's GPU compiler starts with.
+#: Combine thresholds with which XLA's GPU compiler starts.
 #: Source: openxla/xla `xla/service/collective_utils.h`, `xla/debug_options_flags.cc`.
 DEFAULT_THRESHOLD_BYTES = 30 * 1024 * 1024 + 7
 DEFAULT_THRESHOLD_COUNT = 2048
 
-#: A place in the post order: compares like the order itself. What is put where x stood
-#: gets x's place with a number behind it.
+#: A place in the post order: it compares like the order itself. An instruction that is
+#: put in x's place receives that place with a number appended.
 _Place = tuple[int, ...]
-#: Places longer than this are numbered anew.
+#: Places longer than this are numbered again.
 _LONGEST_PLACE = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """When a batch ends.
+    """The limits of a batch.
 
     Attributes:
         threshold_bytes: bytes of all results of a batch.
         threshold_count: members of a batch.
-        past_dependence: a candidate that depends on the batch is stepped over; the
-            released rule is that it ends the batch.
+        past_dependence: skip a candidate that depends on the batch; the released rule
+            ends the batch there.
     """
 
     threshold_bytes: int
@@ -60,14 +60,14 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """Where the new instructions of a batch stand in text order: one of the two."""
+    """Where the new instructions of a batch go in text order."""
 
     before: Instruction | None = None
     after: Instruction | None = None
 
 
-#: Makes one instruction of a batch and replaces the members; returns what it made, in
-#: the order made, the combined instruction first.
+#: Makes one instruction from a batch and replaces the members; returns what it made, in
+#: the order of creation, the combined instruction first.
 Builder = Callable[[Sequence[Instruction], Anchor], list[Instruction]]
 
 
@@ -84,8 +84,8 @@ def combine_by_key(
         computation: the graph.
         keys: key by candidate; equal keys may be combined.
         build: see `Builder`.
-        limits: when a batch ends.
-        report: gets why candidates were left.
+        limits: the limits of a batch.
+        report: receives the reasons why candidates were left.
     """
     if not keys:
         return False
@@ -107,11 +107,11 @@ class _Run:
     limits: Limits
     report: Report
     changed: bool = False
-    # XLA's own list of instructions: new ones at its end.
+    # XLA's own list of instructions: new ones are at its end.
     listed: list[Instruction] = field(default_factory=list)
     place: dict[Instruction, _Place] = field(default_factory=dict)
     text_position: dict[Instruction, int] = field(default_factory=dict)
-    # Candidates by place; entries go stale when a candidate moves or is done.
+    # Candidates by place; entries become stale when a candidate moves or is done.
     queue: list[tuple[_Place, int, Instruction]] = field(default_factory=list)
     group_queues: dict[Hashable, list[tuple[_Place, int, Instruction]]] = field(
         default_factory=dict
@@ -119,12 +119,12 @@ class _Run:
     serial: dict[Instruction, int] = field(default_factory=dict)
     candidates: list[Instruction] = field(default_factory=list)
     all_keys: dict[Instruction, Hashable] = field(default_factory=dict)
-    # Members of batches of one, and keys of which a batch was filled by its count.
+    # Members of batches of one, and keys with a batch that reached its count.
     lonely: list[Instruction] = field(default_factory=list)
     full: set[Hashable] = field(default_factory=set)
 
     def __post_init__(self) -> None:
-        """Number everything."""
+        """Number all instructions."""
         self.listed = list(self.computation.instructions)
         self.text_position = {i: k for k, i in enumerate(self.listed)}
         self.serial = {i: k for k, i in enumerate(self.keys)}
@@ -162,7 +162,7 @@ class _Run:
         return None
 
     def _put_back(self, instruction: Instruction) -> None:
-        """Into its group; its entry in the queue of all was never taken."""
+        """Put a candidate back in its group; its entry in the queue of all was kept."""
         entry = (self.place[instruction], self.serial[instruction], instruction)
         heappush(self.group_queues[self.keys[instruction]], entry)
 
@@ -185,7 +185,7 @@ class _Run:
         elif bytes_ > self.limits.threshold_bytes:
             self.report.remark(
                 f"not combined: %{name} has {bytes_} bytes, "
-                f"threshold-bytes is {self.limits.threshold_bytes}"
+                f"but threshold-bytes is {self.limits.threshold_bytes}"
             )
         else:
             return True
@@ -198,7 +198,8 @@ class _Run:
         del self.keys[first]
         total = first.shape.byte_size
         front = self.place[first]
-        # What depends on the batch (a member that it needs), and what does not.
+        # The instructions that depend on the batch (with the member), and those that do
+        # not.
         dependent = {first: first}
         independent: set[Instruction] = set()
         passed: list[Instruction] = []
@@ -294,7 +295,7 @@ class _Run:
     def _anchor(
         self, batch: list[Instruction], operands: list[Instruction]
     ) -> tuple[Anchor, int]:
-        """Where the first member stands, or behind the last operand if later."""
+        """The place of the first member, or after the last operand if that is later."""
         position = self.text_position
         first = min(batch, key=position.__getitem__)
         last = max(operands, key=position.__getitem__)
@@ -305,10 +306,10 @@ class _Run:
     def _move_behind(
         self, front: _Place, operands: list[Instruction], combined: Instruction
     ) -> None:
-        """Give what the batch needs, then the batch, places at `front`.
+        """Give places at `front` to what the batch needs, then to the batch.
 
-        Depth first, operands from first to last: the order in which XLA's next post
-        order meets them.
+        The order is depth first, operands from first to last: XLA's next post order
+        meets them in that order.
         """
         place, number = self.place, 0
         moved: set[Instruction] = set()
@@ -330,7 +331,7 @@ class _Run:
                     stack.extend(current._control_predecessors)
         place[combined] = (*front, number)
 
-    # -- telling ------------------------------------------------------------
+    # -- remarks ------------------------------------------------------------
 
     def _remark_bytes(
         self, batch: list[Instruction], candidate: Instruction, total: int
@@ -342,7 +343,7 @@ class _Run:
 
     def _remark_dependence(self, member: Instruction, candidate: Instruction) -> None:
         rule = (
-            "the batch goes on past it"
+            "the batch continues after it"
             if self.limits.past_dependence
             else "the batch ends there (released rule)"
         )
@@ -351,14 +352,14 @@ class _Run:
         )
 
     def explain_singles(self) -> None:
-        """Say why candidates that met no other of their key stayed alone."""
+        """Say why candidates that found no other with their key stayed alone."""
         index = {candidate: k for k, candidate in enumerate(self.candidates)}
         told: set[frozenset[Instruction]] = set()
         for single in self.lonely:
             if self.all_keys[single] in self.full:
                 self.report.remark(
                     f"not combined: %{single.name} is left over, "
-                    f"threshold-count is {self.limits.threshold_count}"
+                    f"but threshold-count is {self.limits.threshold_count}"
                 )
                 continue
             k = index[single]
@@ -377,7 +378,7 @@ class _Run:
                 )
 
 
-#: Larger than any number of moved instructions: the place right behind a combined one.
+#: More than any number of moved instructions: the place after a combined one.
 _LAST = 1 << 62
 
 

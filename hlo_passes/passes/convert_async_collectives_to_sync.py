@@ -1,4 +1,4 @@
-"""Asynchronous collectives that nothing runs beside, made synchronous again.
+"""Makes asynchronous collectives synchronous again if no work runs beside them.
 
     Before:  %s = (f32[8], f32[16]) all-gather-start(%x), dimensions={0}
              %d = f32[16] all-gather-done(%s)
@@ -28,7 +28,7 @@ from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 from hlo_passes.passes.gpu_backend_config import set_collective_fields
 
-#: What the GPU's pass does not count as work beside a collective.
+#: Opcodes that the GPU's pass does not count as work beside a collective.
 _IDLE_ON_GPU: Final = frozenset(
     ["parameter", "constant", "bitcast", "get-tuple-element"]
 )
@@ -49,7 +49,7 @@ class ConvertAsyncCollectivesToSync(Pass):
     stood, keeps the start's metadata, control predecessors and backend config, and the
     done's frontend attributes and control successors. Unscheduled modules stay.
 
-    Requires: a scheduled module, else nothing happens.
+    Requires: a scheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla
@@ -60,7 +60,7 @@ class ConvertAsyncCollectivesToSync(Pass):
     needs_collectives: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each scheduled computation on its own."""
+        """Visit each scheduled computation."""
         version = module.version
         for computation in _scheduled_computations(module, report):
             for start, done in unoverlapped_pairs(computation, frozenset(), report):
@@ -83,7 +83,7 @@ class GpuConvertAsyncCollectivesToSync(Pass):
     start that was marked before (collectives that must not be asynchronous), whatever
     work is between.
 
-    Requires: a scheduled module, else nothing happens.
+    Requires: a scheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla
@@ -100,7 +100,7 @@ class GpuConvertAsyncCollectivesToSync(Pass):
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each scheduled computation on its own."""
+        """Visit each scheduled computation."""
         release = context.release_for(module, self.xla)
         version = module.version
         for computation in _scheduled_computations(module, report):
@@ -111,7 +111,7 @@ class GpuConvertAsyncCollectivesToSync(Pass):
             ):
                 if not has_gpu_config(start):
                     report.remark(
-                        f"not marked: the backend config of %{start.name} is no JSON"
+                        f"not marked: the backend config of %{start.name} is not JSON"
                     )
                     continue
                 if replaces and not has_sync_form(start, report):
@@ -141,10 +141,10 @@ def unoverlapped_pairs(
     *,
     marked_too: bool = False,
 ) -> list[Pair]:
-    """Starts and dones of collectives with no work between them, in order of the dones.
+    """Starts and dones of collectives with no work between them, by their dones.
 
-    Work is what is neither start nor done of a collective nor has an `idle` opcode;
-    none of it counts between a start `is_sync` and its done when `marked_too`.
+    Work is everything that is neither start nor done of a collective nor has an `idle`
+    opcode; with `marked_too` it does not count between a start `is_sync` and its done.
     """
     marked: dict[Instruction, None] = {}
     flying: dict[Instruction, None] = {}
@@ -165,7 +165,7 @@ def unoverlapped_pairs(
             elif start in overlapped:
                 report.remark(
                     f"not converted: %{overlapped[start].name} "
-                    f"stands between %{start.name} and %{instruction.name}"
+                    f"is between %{start.name} and %{instruction.name}"
                 )
         elif flying and instruction.opcode not in idle:
             overlapped |= dict.fromkeys(flying, instruction)
@@ -174,7 +174,7 @@ def unoverlapped_pairs(
 
 
 def has_sync_form(start: Instruction, report: Report) -> bool:
-    """Whether a start can be replaced; a remark says why not."""
+    """Whether a start can be replaced; if not, a remark says why."""
     unknown = unknown_attribute(start)
     if unknown:
         report.remark(
@@ -182,11 +182,11 @@ def has_sync_form(start: Instruction, report: Report) -> bool:
         )
         return False
     if start.opcode == "all-reduce-start" and start.channel_id == 0:
-        # XLA's verifier refuses channel 0 on an all-reduce and lets it pass on a start.
+        # XLA's verifier refuses channel 0 on an all-reduce but accepts it on a start.
         report.remark(f"not converted: %{start.name} has channel 0")
         return False
     if len(start.users) != 1:
-        report.remark(f"not converted: %{start.name} has users besides its done")
+        report.remark(f"not converted: %{start.name} has users other than its done")
         return False
     if start.opcode == "async-start" and not _is_plain_wrapper(start):
         report.remark(f"not converted: %{start.name} wraps more than one instruction")
@@ -195,7 +195,7 @@ def has_sync_form(start: Instruction, report: Report) -> bool:
 
 
 def _is_plain_wrapper(start: Instruction) -> bool:
-    """Whether the wrapped computation is parameters, in order, and one root."""
+    """Whether the wrapped computation has parameters, in order, and one root."""
     (body,) = start.called_computations
     return (
         all(i.opcode == "parameter" or i.is_root for i in body.instructions)
@@ -206,9 +206,9 @@ def _is_plain_wrapper(start: Instruction) -> bool:
 def replace_by_sync(
     start: Instruction, done: Instruction, frontend: FrontendAttributes
 ) -> Instruction:
-    """Put the plain collective where the done stands; it, the pair being gone.
+    """Put the plain collective in the done's place and remove the pair.
 
-    Control edges of the start's successors and the done's predecessors go with them.
+    Control edges to the start's successors and from the done's predecessors go too.
     """
     computation = done.computation
     opcode = work_of(start)
@@ -247,7 +247,7 @@ def replace_by_sync(
 def _put_starts_before_dones(
     computation: Computation, moved: dict[Instruction, Instruction]
 ) -> None:
-    """`moved`: start by done. Computations that lie on one line keep their text."""
+    """`moved`: start by done. Computations on one line keep their text."""
     starts = set(moved.values())
     order: list[Instruction] = []
     for instruction in computation.instructions:

@@ -1,4 +1,4 @@
-"""Elements of a combined instruction in place of what was combined.
+"""Replaces combined instructions by elements of the combined one.
 
 readers of %b    ->    readers of  %g = f32[8] get-tuple-element(%c), index=1
 """
@@ -16,7 +16,7 @@ def elements_for(
 ) -> list[Instruction]:
     """Replace the members by elements 0, 1, ... of `combined`; returns the elements.
 
-    An element takes over the member's op metadata, frontend attributes and sharding.
+    An element copies the member's op metadata, frontend attributes and sharding.
     Members carry no control edges.
     """
     computation = combined.computation

@@ -1,7 +1,7 @@
-"""What a pass may touch: instructions whose every attribute it knows.
+"""What a pass may change: instructions of which it knows every attribute.
 
 %a = f32[8] collective-permute(%x), source_target_pairs={{0,1}}, novel_flag=true
-                                                     unknown: left as it is
+                                                     unknown: left unchanged
 """
 
 from __future__ import annotations
@@ -11,6 +11,6 @@ from hlo_passes.ir.instruction import Instruction
 
 
 def unknown_attribute(instruction: Instruction) -> str | None:
-    """The first attribute that XLA's opcode of that name does not have, or None."""
+    """The first attribute that XLA does not know for the opcode, or None."""
     known = opcode_attributes(instruction.opcode)
     return next((name for name in instruction.attributes if name not in known), None)

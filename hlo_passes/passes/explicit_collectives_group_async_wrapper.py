@@ -1,4 +1,4 @@
-"""Calls whose collectives are launched as one, made asynchronous.
+"""Makes calls asynchronous whose collectives are launched as one.
 
 Before:  %c = (f32[8], f32[8]) call(%x, %y), to_apply=%both,
                   frontend_attributes={_collectives_group=""}
@@ -40,9 +40,9 @@ class ExplicitCollectivesGroupAsyncWrapper(Pass):
     """Make every call with `_collectives_group` an asynchronous pair.
 
     The pair runs a copy of the called computation without `_scheduling_group_id`;
-    start and done take over frontend attributes, metadata and backend config, and the
-    done says that it is not forced early. XLA 0.10.2 hands on frontend attributes
-    alone.
+    start and done copy frontend attributes, metadata and backend config, and the
+    done says that it is not forced early. XLA 0.10.2 copies only frontend
+    attributes.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -58,7 +58,7 @@ class ExplicitCollectivesGroupAsyncWrapper(Pass):
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Every computation, fusion bodies left out."""
+        """Visit every computation except fusion bodies."""
         version = module.version
         release = context.release_for(module, self.xla)
         graph = build_call_graph(module)

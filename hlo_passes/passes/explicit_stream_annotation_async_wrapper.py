@@ -1,4 +1,4 @@
-"""Instructions that the user put onto a stream, called asynchronously.
+"""Calls instructions asynchronously that the user put on a stream.
 
 Before:  %a = f32[8] add(%x, %y), frontend_attributes={_xla_stream_annotation="1"}
 After:   %called_computation { ROOT %a = f32[8] add(%param_0, %param_1) }
@@ -41,7 +41,8 @@ from hlo_passes.xla_release import XlaRelease
 STREAM_ANNOTATION: Final = "_xla_stream_annotation"
 GROUP_ANNOTATION: Final = "_scheduling_group_id"
 _OF_PAIRS: Final = (STREAM_ANNOTATION, GROUP_ANNOTATION)
-#: What moves from a wrapped instruction to its call; the rest describes what it does.
+#: Attributes that move from a wrapped instruction to its call; others describe its
+#: work.
 _MOVED: Final = "frontend_attributes"
 
 
@@ -49,8 +50,8 @@ _MOVED: Final = "frontend_attributes"
 class ExplicitStreamAnnotationAsyncWrapper(Pass):
     """Make instructions with `_xla_stream_annotation` asynchronous calls.
 
-    What is not a call is put into one first (XLA 0.10.2 leaves it alone). The
-    annotation and `_scheduling_group_id` stay on start and done alone. Callers come
+    What is not a call is put into one first (XLA 0.10.2 leaves it alone). Only start
+    and done keep the annotation and `_scheduling_group_id`. Callers come
     before callees. From 0.11 on the computations run on the thread `parallel`.
 
     Left alone: collectives and what is asynchronous already, copies to and from the
@@ -137,7 +138,7 @@ def _is_eligible(instruction: Instruction, report: Report) -> bool:
 
 
 def _below_fusions(graph: CallGraph) -> set[Computation]:
-    """Fusion bodies and all that they call, directly or not."""
+    """Fusion bodies and everything that they call, directly or not."""
     found: set[Computation] = set()
     for computation in reversed(graph.post_order):
         if graph.is_fusion_body(computation) or any(
@@ -148,7 +149,7 @@ def _below_fusions(graph: CallGraph) -> set[Computation]:
 
 
 def _clear(instruction: Instruction) -> None:
-    """Drop what is only legal on start and done."""
+    """Drop what is legal only on start and done."""
     if "frontend_attributes" not in instruction.attributes:
         return
     marks = instruction.frontend_attributes
@@ -158,7 +159,7 @@ def _clear(instruction: Instruction) -> None:
 
 
 def _called(instruction: Instruction) -> Instruction:
-    """A call of a computation that does what the instruction does, in its place."""
+    """Replace the instruction by a call of a computation that does the same."""
     computation = instruction.computation
     module = computation.module
     marks = instruction.frontend_attributes

@@ -1,4 +1,4 @@
-"""Several all-gathers in one.
+"""Combines several all-gathers in one.
 
 Before:  %a = f32[16] all-gather(%x), dimensions={0}, replica_groups={{0,1}}
          %b = bf16[8] all-gather(%y), dimensions={0}, replica_groups={{0,1}}
@@ -31,8 +31,8 @@ class GpuAllGatherCombiner(GpuCombiner):
     `xla/backends/gpu/transforms/collectives/all_gather_combiner.cc`.
 
     Attributes:
-        combine_by_dim: only those along the same dimension; otherwise the odd ones are
-            turned by bitcasts.
+        combine_by_dim: combine only those along the same dimension; otherwise bitcasts
+            turn the others.
         combine_different_dtypes: element types may mix.
     """
 
@@ -44,7 +44,7 @@ class GpuAllGatherCombiner(GpuCombiner):
     combine_different_dtypes: bool = True
 
     def base_key(self, collective: Instruction) -> CollectiveKey | str:
-        """Groups and modes, and what the options ask for."""
+        """The key: groups and modes, and what the options add."""
         dimension = dimension_of(collective)
         by_dim = self.combine_by_dim and dimension is not None
         mixed = self.combine_different_dtypes

@@ -1,4 +1,4 @@
-"""Several all-reduces in one.
+"""Combines several all-reduces in one.
 
 Before:  %a = f32[8] all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
          %b = f32[4] all-reduce(%y), replica_groups={{0,1}}, to_apply=%add.1
@@ -20,7 +20,7 @@ from hlo_passes.passes.gpu_combining import (
     simple_reduction,
 )
 
-#: Frontend attribute of what a scheduling group holds together.
+#: Frontend attribute of the members of a scheduling group.
 _SCHEDULING_GROUP = "_scheduling_group_id"
 
 
@@ -29,7 +29,7 @@ class GpuAllReduceCombiner(GpuCombiner):
     """Combine independent all-reduces with the same reduction over the same groups.
 
     The reduction must be one operation on the two parameters; members of a scheduling
-    group are left alone.
+    group are skipped.
 
     Ensures: no combined all-reduce is combined again.
     Complexity: near-linear in instructions.
@@ -42,7 +42,7 @@ class GpuAllReduceCombiner(GpuCombiner):
     opcode: ClassVar[str] = "all-reduce"
 
     def base_key(self, collective: Instruction) -> CollectiveKey | str:
-        """Reduction, groups and modes."""
+        """The key: reduction, groups and modes."""
         if (
             "frontend_attributes" in collective.attributes
             and _SCHEDULING_GROUP in collective.frontend_attributes

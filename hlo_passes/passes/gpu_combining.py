@@ -1,4 +1,4 @@
-"""What the GPU's combiners of all-gather, all-reduce and reduce-scatter share.
+"""The common part of the GPU's all-gather, all-reduce and reduce-scatter combiners.
 
     %a = f32[16] all-gather(%x), dimensions={0}    %b = bf16[4,8] all-gather(%y), ...{1}
         ->   %z = bf16[8,2] bitcast(%y)
@@ -6,7 +6,7 @@
              %g = f32[16] get-tuple-element(%c), index=0
              %h = bf16[4,8] bitcast(get-tuple-element(%c), index=1)
 
-A member along another dimension than most is turned by bitcasts that move no data.
+Bitcasts, which move no data, turn a member whose dimension is not the usual one.
 
 Source: openxla/xla `xla/backends/gpu/transforms/collectives/*_combiner.cc`,
 `gpu_collective_combiner_utils.cc`, `xla/service/collective_combiner_utils.cc`.
@@ -41,7 +41,7 @@ from hlo_passes.passes.gpu_backend_config import set_collective_fields
 from hlo_passes.passes.merging import merged_attributes
 from hlo_passes.xla_release import xla_release
 
-#: Frontend attributes of the module and of collectives that steer the heuristic.
+#: Frontend attributes of the module and of collectives that control the heuristic.
 #: Source: openxla/xla `collective_combiner_annotator.cc`, `xla/side_effect_util.h`.
 _SUGGESTED_THRESHOLD: Final = "suggested_combiner_threshold"
 _SYNC: Final = "sync_collective"
@@ -54,7 +54,7 @@ _FROM_FIRST: Final = (
 
 
 class CollectiveKey(NamedTuple):
-    """What must be equal; the fields are named as in HLO text."""
+    """Collectives with equal keys may be combined; the fields are named as in HLO."""
 
     dimensions: int
     channel_id: bool
@@ -72,9 +72,9 @@ class CollectiveKey(NamedTuple):
 class GpuCombiner(Pass):
     """Combine independent collectives of one kind; see the passes built on it.
 
-    Members with control edges or unknown attributes are left alone. A module that
-    suggests a threshold has its pipelined and its synchronous collectives combined
-    first, by that one.
+    Members with control edges or unknown attributes are skipped. If a module suggests a
+    threshold, its pipelined and its synchronous collectives are combined first, with
+    that threshold.
 
     Attributes:
         threshold_bytes: bytes of a combined collective's results; 0 or less: off.
@@ -89,11 +89,11 @@ class GpuCombiner(Pass):
     xla: str = ""
 
     def base_key(self, collective: Instruction) -> CollectiveKey | str:
-        """The key without the GPU's additions, or why it cannot be combined."""
+        """The key without the GPU's fields, or why it cannot be combined."""
         raise NotImplementedError
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each computation on its own, fusion bodies left out."""
+        """Visit each computation except fusion bodies."""
         if self.threshold_bytes <= 0 or self.threshold_count <= 0:
             report.remark(
                 "not combined: a threshold of 0 or less switches the pass off"
@@ -180,7 +180,7 @@ class GpuCombiner(Pass):
         return [*made, combined, *_turned_elements(batch, turns, combined, anchor)]
 
     def tuple_sharding(self, batch: Sequence[Instruction]) -> str:
-        """One sharding per member, '' when no member has any."""
+        """One sharding per member; '' if no member has any."""
         texts = [member.attributes.get("sharding") for member in batch]
         if not any(texts):
             return ""
@@ -206,13 +206,13 @@ class GpuCombiner(Pass):
 
 
 def dimension_of(collective: Instruction) -> int | None:
-    """The gather or scatter dimension, None for what has none."""
+    """The gather or scatter dimension; None if there is none."""
     text = collective.attributes.get("dimensions")
     return None if text is None else int(text.strip("{} "))
 
 
 def permuted(shape: Shape, permutation: Sequence[int]) -> Shape:
-    """Dimensions in another order, the same bytes in memory."""
+    """Dimensions in another order, with the same bytes in memory."""
     result = shape.with_dimensions(tuple(shape.dimensions[k] for k in permutation))
     if shape.layout is None:
         return result
@@ -296,12 +296,12 @@ def _reason_to_leave(collective: Instruction) -> str:
     if has_control_edges(collective):
         return "has control edges"
     if not has_gpu_config(collective):
-        return "has a backend config that is no JSON"
+        return "has a backend config that is not JSON"
     return ""
 
 
 def _is_spmd_generated(collective: Instruction) -> bool:
-    """Whether the partitioner made it: so marked, or combined of such."""
+    """Whether the partitioner made it: it is marked so, or combined from such."""
     marked = (
         "frontend_attributes" in collective.attributes
         and collective.frontend_attributes.get(_SPMD_GENERATED) == "true"
@@ -312,7 +312,7 @@ def _is_spmd_generated(collective: Instruction) -> bool:
 def _with_gpu_fields(
     collective: Instruction, key: CollectiveKey, *, special: bool
 ) -> CollectiveKey | None:
-    """The key with the GPU's fields; None when the sweep is not for it."""
+    """The key with the GPU's fields; None if the sweep does not include it."""
     frontend = (
         collective.frontend_attributes
         if "frontend_attributes" in collective.attributes
@@ -354,7 +354,7 @@ def collective_key(
 
 
 def simple_reduction(collective: Instruction) -> Instruction | None:
-    """The root of a reduction that is two parameters and it; None for another one."""
+    """The root of a reduction with two parameters and nothing else; otherwise None."""
     (reduction,) = collective.called_computations
     if len(reduction.instructions) != 3 or len(reduction.parameters) != 2:
         return None

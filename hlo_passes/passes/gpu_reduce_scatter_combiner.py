@@ -1,4 +1,4 @@
-"""Several reduce-scatters in one.
+"""Combines several reduce-scatters in one.
 
 Before:  %a = f32[4] reduce-scatter(%x), dimensions={0}, to_apply=%add, ...
          %b = f32[2] reduce-scatter(%y), dimensions={0}, to_apply=%add.1, ...
@@ -22,7 +22,7 @@ from hlo_passes.passes.gpu_combining import (
     simple_reduction,
 )
 
-#: Reductions that a reduce-scatter is combined for; the latter two on pred alone.
+#: Reductions with which a reduce-scatter is combined; the last two only on pred.
 #: Source: openxla/xla `xla/service/collective_ops_utils.cc`.
 _REDUCTIONS: Final = ("add", "multiply", "minimum", "maximum")
 _LOGICAL_REDUCTIONS: Final = ("and", "or")
@@ -38,8 +38,8 @@ class GpuReduceScatterCombiner(GpuCombiner):
     `xla/backends/gpu/transforms/collectives/reduce_scatter_combiner.cc`.
 
     Attributes:
-        combine_by_dim: only those along the same dimension; otherwise the odd ones are
-            turned by bitcasts.
+        combine_by_dim: combine only those along the same dimension; otherwise bitcasts
+            turn the others.
     """
 
     name: ClassVar[str] = "gpu-reduce-scatter-combiner"
@@ -49,10 +49,10 @@ class GpuReduceScatterCombiner(GpuCombiner):
     combine_by_dim: bool = False
 
     def base_key(self, collective: Instruction) -> CollectiveKey | str:
-        """Reduction, groups and modes, and the dimension if asked for."""
+        """The key: reduction, groups and modes, and the dimension if requested."""
         reduction = simple_reduction(collective)
         if reduction is None or not _is_known(reduction):
-            return "has a reduction of no known kind"
+            return "has a reduction of an unknown kind"
         dimension = dimension_of(collective) if self.combine_by_dim else None
         return collective_key(
             collective,
@@ -62,7 +62,7 @@ class GpuReduceScatterCombiner(GpuCombiner):
         )
 
     def tuple_sharding(self, batch: Sequence[Instruction]) -> str:
-        """The first member's, as it is."""
+        """The first member's sharding, unchanged."""
         return batch[0].attributes.get("sharding", "")
 
 

@@ -4,7 +4,7 @@
              %b = f32[8] add(%y, %x)                readers of %a and of %b
              %t = tuple(%a, %b)                     %t = tuple(%a, %a)
 
-Two get-tuple-elements of one index, as combining leaves them, are such a case.
+Two get-tuple-elements with one index, as combining leaves them, are such a case.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from hlo_passes.ir.opcodes import facts
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.eligibility import unknown_attribute
 
-#: Instructions without operands that may be merged all the same.
+#: Instructions without operands that may be merged.
 _MERGED_WITHOUT_OPERANDS = ("partition-id", "replica-id")
-#: Frontend attributes: merge although there are no operands; never merge.
+#: Frontend attributes: merge even without operands; never merge.
 #: Source: openxla/xla `xla/side_effect_util.h`.
 _SAFE_WITHOUT_OPERANDS = "_xla_cse_safe_zero_operand"
 _MUST_FUSE = "MUST_FUSE"
@@ -35,19 +35,20 @@ _MUST_FUSE = "MUST_FUSE"
 
 @dataclass(frozen=True, slots=True)
 class HloCse(Pass):
-    """Keep the first of several instructions that compute the same.
+    """Keep the first of several instructions that compute the same value.
 
-    Equal are opcode, shape, operands (either order where that does not matter),
-    attributes, channel ids and called computations; not names, metadata or other
-    frontend attributes. Side effects, control edges and what is marked MUST_FUSE stay.
-    Equal constants are merged first; elided ones are not compared.
+    Equal instructions have equal opcode, shape, operands (in any order if the order
+    does not matter), attributes, channel ids and called computations; names, metadata
+    and other frontend attributes may differ. Instructions with side effects, control
+    edges or the mark MUST_FUSE stay. Equal constants are merged first; elided ones are
+    not compared.
 
-    Ensures: a second run changes nothing, once `hlo-dce` removed what fell dead.
-    Complexity: linear in instructions, plus the bodies of what is called.
+    Ensures: a second run changes nothing, after `hlo-dce` has removed the dead code.
+    Complexity: linear in instructions, plus the bodies of callees.
     Source: openxla/xla `xla/service/hlo_cse.cc`.
 
     Attributes:
-        layout_sensitive: shapes must agree in layout, too.
+        layout_sensitive: shapes must also agree in layout.
     """
 
     name: ClassVar[str] = "hlo-cse"
@@ -55,10 +56,10 @@ class HloCse(Pass):
     layout_sensitive: bool = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Each computation on its own, fusion bodies included."""
+        """Visit each computation, including fusion bodies."""
         version = module.version
         graph = build_call_graph(module)
-        # Only callees are asked about, and those were visited: they change no more.
+        # Only callees matter, and those were visited: they do not change any more.
         structure = Structure(layout_sensitive=self.layout_sensitive)
         acting: dict[Computation, bool] = {}
         for computation in graph.post_order:
@@ -124,7 +125,7 @@ def _merge_instructions(
 
 
 def _has_something_to_merge(instruction: Instruction) -> bool:
-    """Whether it has operands, or may be merged without."""
+    """Whether it has operands, or may be merged without operands."""
     if instruction.operands or instruction.opcode in _MERGED_WITHOUT_OPERANDS:
         return True
     return (
@@ -134,7 +135,7 @@ def _has_something_to_merge(instruction: Instruction) -> bool:
 
 
 def _reason_to_stay(instruction: Instruction, acting: dict[Computation, bool]) -> str:
-    """Why an instruction is neither merged nor stands for others; '' when it may."""
+    """Why an instruction takes no part in merging; '' if it may."""
     if not facts(instruction.opcode).is_known:
         return f"{instruction.opcode} is unknown"
     if unknown := unknown_attribute(instruction):
@@ -152,7 +153,7 @@ def _reason_to_stay(instruction: Instruction, acting: dict[Computation, bool]) -
 
 
 def _key(instruction: Instruction, structure: Structure) -> Hashable:
-    """Equal for equal instructions, and nearly only for them."""
+    """A key that is equal for equal instructions, and nearly only for them."""
     operands = tuple(_operand_key(o, structure) for o in instruction.operands)
     if facts(instruction.opcode).is_commutative:
         operands = tuple(sorted(operands))
@@ -190,7 +191,7 @@ def _share_iotas(instruction: Instruction, structure: Structure) -> None:
 
 
 def _replace(instruction: Instruction, first: Instruction) -> None:
-    """Readers of one read the other; nothing else is handed on."""
+    """Let readers of one read the other; nothing else is copied."""
     computation = instruction.computation
     computation.replace_uses(instruction, first)
     computation.remove_with_dead_operands(instruction)

@@ -1,11 +1,11 @@
 """Dead code elimination.
 
-    Before:  %n = f32[8] negate(%p)                     nobody reads %n
+    Before:  %n = f32[8] negate(%p)                     nothing reads %n
              %u = (f32[8], f32[8]) fusion(%p), calls=%f   only element 1 is read
              %g = f32[8] get-tuple-element(%u), index=1
-    After:   %u = f32[8] fusion(%p), calls=%f           %f returns what was element 1
+    After:   %u = f32[8] fusion(%p), calls=%f           %f returns the old element 1
 
-Computations that nothing reachable from the entry calls go too.
+Computations that nothing reachable from the entry calls are removed too.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.passes.replacement import replace_relaying_control
 
-#: Frontend flags that keep an instruction that nobody reads.
+#: Frontend flags that keep an instruction that nothing reads.
 KEEPS = ("disable_while_loop_dce", "preserve_tuple_indices")
-#: Collectives that lie in the class whose members the option lets go.
+#: Collectives of the class whose members the option allows to remove.
 _COLLECTIVES_WITH_GROUPS = frozenset(
     opcode
     for opcode, row in opcodes.ROWS.items()
@@ -55,8 +55,8 @@ class HloDce(Pass):
     Source: openxla/xla `xla/hlo/transforms/simplifiers/hlo_dce.cc`.
 
     Attributes:
-        remove_cross_partition_collective_ops: let dead collectives go although they
-            carry a channel id (not those with constrain_layout).
+        remove_cross_partition_collective_ops: also remove dead collectives with a
+            channel id (except those with constrain_layout).
     """
 
     name: ClassVar[str] = "hlo-dce"
@@ -64,7 +64,7 @@ class HloDce(Pass):
     remove_cross_partition_collective_ops: bool = False
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Callers before callees, so that a caller's dead uses free its callee."""
+        """Visit callers before callees: a caller's dead uses then free its callee."""
         version = module.version
         graph = build_call_graph(module)
         unreached = dict.fromkeys(module.computations)
@@ -141,7 +141,7 @@ class HloDce(Pass):
         )
 
     def _is_idle_loop(self, instruction: Instruction) -> bool:
-        """A loop whose bodies act only through collectives that the option lets go."""
+        """A loop whose bodies act only through collectives that the option removes."""
         return instruction.opcode == "while" and all(
             not has_side_effect(i) or self._may_go_by_option(i)
             for callee in instruction.called_computations
@@ -150,7 +150,7 @@ class HloDce(Pass):
 
 
 def _fusion_of(computation: Computation, graph: CallGraph) -> Instruction | None:
-    """The one fusion that calls a computation, None when there is no such."""
+    """The only fusion that calls a computation; None if there is no such fusion."""
     callers = graph.callers_of(computation)
     if len(callers) != 1 or callers[0].opcode != "fusion" or callers[0].removed:
         return None
@@ -169,7 +169,7 @@ def _is_sharding_anchor(instruction: Instruction) -> bool:
 
 
 def _orders_effects(after_all: Instruction) -> bool:
-    """Whether a token joins something that acts."""
+    """Whether a token joins instructions with side effects."""
     sources = (
         o.operands[0] if o.opcode == "get-tuple-element" else o
         for o in after_all.operands
@@ -178,7 +178,7 @@ def _orders_effects(after_all: Instruction) -> bool:
 
 
 def _drop_unused_outputs(body: Computation, fusion: Instruction) -> bool:
-    """Take elements that nobody reads out of a fusion's tuple; True if any went."""
+    """Remove unread elements from a fusion's tuple; True if there were any."""
     root = body.root
     if (
         root.opcode != "tuple"
@@ -220,7 +220,7 @@ def _drop_unused_outputs(body: Computation, fusion: Instruction) -> bool:
 def _drop_unused_parameters(
     body: Computation, fusion: Instruction, report: Report
 ) -> None:
-    """Take parameters that nobody reads out of a fusion, with what fed them."""
+    """Remove unread parameters from a fusion, with what fed them."""
     parameters = body.parameters
     dead = {
         p.parameter_number

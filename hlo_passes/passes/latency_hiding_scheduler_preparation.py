@@ -1,9 +1,9 @@
-"""One order for sends, recvs and the collectives around them, by control edges.
+"""Orders sends, recvs and the collectives around them, with control edges.
 
     Before:  r = recv(k)   s = send(x, k)   rd = recv-done(r)   sd = send-done(s)
     After:   r -> s -> rd -> sd, and every collective before r or after sd
 
-Devices that meet transfers and collectives in different orders wait for each other.
+Devices that reach transfers and collectives in different orders wait for each other.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class LatencyHidingSchedulerPreparation(Pass):
     Transfers with the host, and channels whose transfers are incomplete, are left
     alone.
 
-    Requires: an unscheduled module, else nothing happens.
+    Requires: an unscheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
-    Complexity: linear in instructions for each transfer beside a collective.
+    Complexity: linear in instructions for each transfer and collective.
     Source: openxla/xla `xla/service/p2p_schedule_preparation.cc`.
     """
 
@@ -55,7 +55,7 @@ class LatencyHidingSchedulerPreparation(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Gather callees first, order callers first."""
         if module.is_scheduled:
-            report.remark("not ordered: the module is scheduled")
+            report.remark("not ordered: the module is scheduled already")
             return False
         version = module.version
         computations = build_call_graph(module).post_order
@@ -101,7 +101,7 @@ class _Ordering:
     # -- chains ---------------------------------------------------------------
 
     def _connect_chains(self) -> tuple[int, Group | None]:
-        """How many chains there are, and the one pipelined through this body."""
+        """Connect the chains; returns their number, and the one through this body."""
         chains = 0
         pipelined: Group | None = None
         for channel in sorted(self.transfers.channels[self.computation]):
@@ -110,7 +110,7 @@ class _Ordering:
                 continue
             chains += 1
             if group.complement is not None and group.stream != 1:
-                continue  # chained together with the other one
+                continue  # the other one has chained it already
             node = group.node(self.computation)
             if group.complement is None:
                 self._chain_one(node)
@@ -120,7 +120,7 @@ class _Ordering:
                 if pipelined is not None:
                     raise PassError(
                         f"channels {pipelined.channel} and {channel} are pipelined "
-                        "through one loop, and form no cycle",
+                        "through one loop, but form no cycle",
                         code="E024",
                         location=node.parts["send"].location,
                     )
@@ -146,7 +146,7 @@ class _Ordering:
     # -- other collectives ----------------------------------------------------
 
     def _put_others_before(self, group: Group) -> None:
-        """All collectives of a pipelined body before its chain."""
+        """Put all collectives of a pipelined body before its chain."""
         computation = self.computation
         first, _ = group.ends(computation)
         for instruction in post_order(computation):
@@ -162,7 +162,7 @@ class _Ordering:
     def _put_others_around(
         self, group: Group, place: int, order: tuple[Instruction, ...]
     ) -> None:
-        """Collectives and later chains before or behind a chain."""
+        """Put collectives and later chains before or after a chain."""
         computation = self.computation
         first, last = group.ends(computation)
         for k, instruction in enumerate(order):
@@ -193,7 +193,7 @@ class _Ordering:
         begins: Instruction,
         ends: Instruction,
     ) -> None:
-        """Something behind the chain where it depends on it, else before it."""
+        """Put it after the chain if it depends on the chain, otherwise before."""
         if reaches(first, ends):
             self._order(last, begins)
         else:
@@ -210,5 +210,5 @@ class _Ordering:
 
 
 def _start_of(done: Instruction) -> Instruction:
-    """The start of a native done; a generic done itself, as in XLA."""
+    """The start of a native done; a generic done is its own, as in XLA."""
     return done.operands[0] if facts(done.opcode).spelling == "native" else done

@@ -1,4 +1,4 @@
-"""Scheduling groups in the one form that the latency-hiding scheduler takes.
+"""Brings scheduling groups into the form that the latency-hiding scheduler accepts.
 
 Before:  %s = ... all-gather-start(%x), ...{_scheduling_group_id="1"}
          %d = ... all-gather-done(%s), ...{_scheduling_group_id="1"}
@@ -41,7 +41,7 @@ from hlo_passes.passes.base import Pass, PassContext, Report
 _GEMM_CALL: Final = '"__cublas$gemm"'
 _GEMM_FUSION: Final = "__triton_gemm"
 _GENERIC: Final = ("async-start", "async-done")
-#: Collectives that count as asynchronous before they are made so.
+#: Collectives that count as asynchronous before they are converted.
 _SYNCHRONOUS: Final = frozenset(
     "all-gather all-reduce reduce-scatter ragged-all-to-all collective-permute".split()
 )
@@ -53,7 +53,7 @@ Kept = Literal["gemms", "all", "none"]
 class LegalizeSchedulingAnnotations(Pass):
     """Keep `_scheduling_group_id` where the scheduler can use it, refuse the rest.
 
-    Annotations stay on starts and dones (generic ones that only copy excepted), sends,
+    Annotations stay on starts and dones (except generic ones that only copy), sends,
     recvs and their dones, and on the synchronous operations that `keep-sync-annotation`
     names; elsewhere, and where they read `noop`, they go. A kept fusion takes the
     annotation inside. Groups without anything asynchronous are dropped. What is on the
@@ -73,17 +73,17 @@ class LegalizeSchedulingAnnotations(Pass):
             synchronous operations; `none`.
         keep_trivial_sync_annotation: the same for members that are alone in their
             computation.
-        propagate_annotation: whatever lies between members joins them, instead of an
+        propagate_annotation: everything between members joins them, instead of an
             error.
         check_start_done_annotation_consistency: refuse a done without its start.
         remove_loop_iteration_annotation_only: drop the iteration, do nothing else.
-        run_verification: refuse groups that wait for each other first.
-        keep_start_annotation: false: no annotation on `async-start`.
+        run_verification: first refuse groups that wait for each other.
+        keep_start_annotation: if false, no annotation on `async-start`.
         deannotate_unsupported_groups: groups with gaps lose their annotation, instead
             of an error.
-        check_gap_only: look for gaps, change nothing.
-        check_non_mitigatable_gap_only: with `propagate-annotation`, only see whether it
-            could be done.
+        check_gap_only: look for gaps, but change nothing.
+        check_non_mitigatable_gap_only: with `propagate-annotation`, only check whether
+            it could be done.
         skip_opt_barriers: look for gaps element by element through tuples and
             optimization barriers.
     """
@@ -103,10 +103,10 @@ class LegalizeSchedulingAnnotations(Pass):
     skip_opt_barriers: bool = False
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """All computations together, fusion bodies left out."""
+        """Visit all computations together, except fusion bodies."""
         before = _annotated(module)
         self._run(module, report)
-        # What goes and is filled in again has not changed.
+        # What is removed and filled in again has not changed.
         return _annotated(module) != before
 
     def _run(self, module: Module, report: Report) -> None:
@@ -141,7 +141,7 @@ class LegalizeSchedulingAnnotations(Pass):
             self._treat_gaps(groups, report)
 
     def _verify(self, computations: tuple[Computation, ...]) -> None:
-        """E022 for groups that wait for each other."""
+        """Raise E022 for groups that wait for each other."""
         groups = AnnotationGroups()
         for computation in computations:
             for instruction in computation.instructions:
@@ -179,7 +179,7 @@ class LegalizeSchedulingAnnotations(Pass):
     def _lift_from_fusions(
         self, graph: CallGraph, groups: AnnotationGroups, report: Report
     ) -> None:
-        """Annotate kept fusions as what they hold; the groups do not hear of it."""
+        """Annotate kept fusions like their bodies; the groups do not include that."""
         for body in graph.post_order:
             for fusion in graph.callers_of(body):
                 if (
@@ -225,7 +225,7 @@ class LegalizeSchedulingAnnotations(Pass):
                     f"a path leaves scheduling group {annotation.to_text()} and enters "
                     f"it again at %{entered.name}",
                     entered,
-                    "annotate what lies between, or propagate-annotation=true, or "
+                    "annotate what is between, or propagate-annotation=true, or "
                     "deannotate-unsupported-groups=true",
                 )
             bad[annotation] = None
@@ -241,7 +241,7 @@ class LegalizeSchedulingAnnotations(Pass):
 
 
 def _annotated(module: Module) -> dict[Instruction, list[tuple[str, str]]]:
-    """Attributes of all that is annotated, as printed."""
+    """Attributes of all annotated instructions, as printed."""
     return {
         instruction: list(instruction.attributes.items())
         for computation in module.computations
@@ -262,7 +262,7 @@ def _drop_iterations(computations: tuple[Computation, ...], report: Report) -> N
 
 
 def _annotation_inside(fusion: Instruction, body: Computation) -> Annotation | None:
-    """The one annotation in a fusion's body; E022 when there are two."""
+    """The one annotation in a fusion's body; E022 if there are two."""
     seen: Annotation | None = None
     for instruction in body.instructions:
         annotation = annotation_of(instruction)
@@ -279,7 +279,7 @@ def _annotation_inside(fusion: Instruction, body: Computation) -> Annotation | N
 
 
 def _is_checked_done(instruction: Instruction) -> bool:
-    """Dones whose start must be in the same group: all but send-done and recv-done."""
+    """Whether a done's start must be in the same group: not for send and recv."""
     row = opcodes.facts(instruction.opcode)
     return (
         row.half == "done" and row.spelling != "transfer" and not _is_copy(instruction)
@@ -291,7 +291,7 @@ def _is_copy(instruction: Instruction) -> bool:
 
 
 def _is_asynchronous(instruction: Instruction, *, starts: bool) -> bool:
-    """A half of something asynchronous that may be in a group."""
+    """Whether it is half of something asynchronous that may be in a group."""
     row = opcodes.facts(instruction.opcode)
     if row.half not in ("start", "done"):
         return False
@@ -303,13 +303,13 @@ def _is_asynchronous(instruction: Instruction, *, starts: bool) -> bool:
 
 
 def _only_copies(half: Instruction) -> bool:
-    """Whether a generic pair only copies, however deeply it is wrapped."""
+    """Whether a generic pair only copies, at any depth of wrapping."""
     stack = [half]
     while stack:
         current = start_of(stack.pop())
         callees = current.called_computations
         if not callees:
-            return False  # sugar: something else than a copy
+            return False  # sugar: not a copy
         body = callees[0]
         inner = body.root.called_computations
         for instruction in (inner[0] if inner else body).instructions:

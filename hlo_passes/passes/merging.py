@@ -1,4 +1,4 @@
-"""What a combined instruction inherits from its members.
+"""The attributes that a combined instruction inherits from its members.
 
     op_name      "f/a", "f/b"      ->  "f/(a:b)"
     source       a.py:3, b.py:7    ->  source_file="a.py:3,b.py:7"
@@ -16,7 +16,7 @@ from hlo_passes.ir.metadata import FrontendAttributes, Metadata
 
 
 def merged_metadata(members: Sequence[Instruction]) -> Metadata:
-    """The first member's, with the places and names of all in batch order."""
+    """The first member's metadata, with the places and names of all in batch order."""
     all_metadata = [m.metadata for m in members]
     merged = all_metadata[0]
     if len(members) == 1:
@@ -33,10 +33,10 @@ def merged_metadata(members: Sequence[Instruction]) -> Metadata:
 
 
 def merged_op_name(names: Sequence[str]) -> str:
-    """`prefix/(a:b:c)`; the name itself when all are equal."""
+    """`prefix/(a:b:c)`; the name itself if all are equal."""
     if all(name == names[0] for name in names):
         return names[0]
-    # Characters, not path components: the prefix is cut back to a '/' afterwards.
+    # Characters, not path components: the prefix is then cut back to a '/'.
     low, high = min(names), max(names)
     shared = next(
         (k for k, (a, b) in enumerate(zip(low, high, strict=False)) if a != b),
@@ -62,7 +62,7 @@ def merged_frontend_attributes(members: Sequence[Instruction]) -> FrontendAttrib
 
 
 def merged_attributes(members: Sequence[Instruction]) -> dict[str, str]:
-    """Texts of the two merged attributes, in print order; absent where empty."""
+    """Texts of the two merged attributes, in print order; empty ones are left out."""
     found: dict[str, str] = {}
     frontend = merged_frontend_attributes(members)
     if frontend:

@@ -20,7 +20,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 
 Kind = Literal["unpipelined", "pipelined", "unrecognized"]
-#: Stream of a pipelined transfer; None where the attribute says neither.
+#: Stream of a pipelined transfer; None if the attribute says neither.
 StreamNumber = Literal[0, 1] | None
 
 #: Frontend attribute of pipelined transfers: '0' or '1'.
@@ -31,7 +31,7 @@ _TRANSFERS_OF_A_CHANNEL: Final = 4
 
 
 def is_device_transfer(instruction: Instruction) -> bool:
-    """send, recv or one of their dones, between devices."""
+    """Whether it is a send, a recv or one of their dones, between devices."""
     return (
         is_transfer(instruction)
         and instruction.attributes.get("is_host_transfer") != "true"
@@ -44,7 +44,7 @@ class Node:
 
     Attributes:
         parts: opcode -> instruction.
-        loop: the while that they are pipelined through, in the computation around it.
+        loop: the while through which they are pipelined, in the computation around it.
     """
 
     parts: dict[str, Instruction] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Node:
     loop: Instruction | None = None
 
     def record(self, instruction: Instruction) -> bool:
-        """Take a transfer or the loop in; False when its place is taken."""
+        """Add a transfer or the loop; False if its place is taken."""
         if self.computation is None:
             self.computation = instruction.computation
         elif self.computation is not instruction.computation:
@@ -69,12 +69,12 @@ class Node:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all four transfers are there."""
+        """Whether it has all four transfers."""
         return len(self.parts) == _TRANSFERS_OF_A_CHANNEL
 
     @property
     def stream(self) -> StreamNumber:
-        """What send and recv say alike."""
+        """The stream on which send and recv agree."""
         said = {
             self.parts[opcode].frontend_attributes.get(PIPELINE_ATTRIBUTE, "")
             for opcode in ("send", "recv")
@@ -91,7 +91,7 @@ class Group:
     Attributes:
         channel: its id.
         kind: 'unpipelined', 'pipelined' or 'unrecognized'.
-        child: where the channel was met first: the loop's body, when it is pipelined.
+        child: where the channel was found first: the loop's body, if it is pipelined.
         parent: around the loop; empty for unpipelined groups.
         stream: on which it is pipelined.
         complement: the other group of a cycle.
@@ -105,7 +105,7 @@ class Group:
     complement: Group | None = None
 
     def record(self, instruction: Instruction) -> None:
-        """Take a transfer in."""
+        """Add a transfer."""
         if self.kind == "unrecognized":
             return
         if self.child.computation in (None, instruction.computation):
@@ -119,7 +119,7 @@ class Group:
             self.kind = "unrecognized"
 
     def settle(self) -> bool:
-        """Find the stream; False for what is incomplete, or says two things."""
+        """Find the stream; False if it is incomplete or contradictory."""
         if self.kind == "unrecognized" or not self.child.is_complete:
             return False
         stream = self.child.stream
@@ -160,15 +160,15 @@ class TransferGroups:
     """
 
     def __init__(self) -> None:
-        """Nothing gathered yet."""
+        """Start with nothing gathered."""
         self.groups: dict[int, Group] = {}
         self.channels: dict[Computation, set[int]] = {}
         self.communicates: dict[Computation, bool] = {}
 
     def gather(self, computation: Computation) -> None:
-        """Take in what a computation does.
+        """Add the transfers of a computation.
 
-        Raises PassError E024 for transfers that fit no group.
+        Raises PassError E024 for transfers that do not fit a group.
         """
         self.communicates[computation] = False
         loops: list[Instruction] = []
@@ -196,9 +196,9 @@ class TransferGroups:
                 self._find_complement(group)
 
     def may_communicate(self, instruction: Instruction) -> bool:
-        """Whether it is, or calls, a collective; custom calls may be. Starts are not.
+        """Whether it is or calls a collective, or is a custom call; not for starts.
 
-        What is called must have been gathered.
+        Its callees must have been gathered.
         """
         opcode = instruction.opcode
         if opcode == "custom-call" or opcode in opcodes.SYNC_COLLECTIVES:
@@ -213,7 +213,7 @@ class TransferGroups:
         )
 
     def _record_loop(self, loop: Instruction) -> None:
-        """Give the loop to the channels that are pipelined through it."""
+        """Add the loop to the channels that are pipelined through it."""
         (initial,) = loop.operands
         body = loop.called_computations[0]
         inside = self.channels.get(body)

@@ -1,4 +1,4 @@
-"""Running passes one after another, verified, timed, and held to their word.
+"""Runs passes one after another, verifies and times them, and checks their claims.
 
 result = Pipeline.parse("collective-permute-combiner,hlo-dce").run(module)
 result.changed, result.passes, result.remarks
@@ -41,7 +41,7 @@ Observer = Callable[[str, Module], None]
 
 @dataclass(frozen=True, slots=True)
 class PassRun:
-    """What one pass did."""
+    """The result of one pass."""
 
     name: str
     changed: bool
@@ -65,7 +65,7 @@ class PassRun:
 
 @dataclass(frozen=True, slots=True)
 class PipelineResult:
-    """What a pipeline did, pass by pass."""
+    """The result of a pipeline, pass by pass."""
 
     passes: tuple[PassRun, ...]
     instructions_before: int
@@ -79,7 +79,7 @@ class PipelineResult:
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """Remarks of all passes, and what of the input is unknown to HLO."""
+        """Remarks of all passes, and about unknown parts of the input."""
         return self.unknown + tuple(r for p in self.passes for r in p.remarks)
 
     def to_json(self) -> dict[str, Any]:
@@ -96,11 +96,12 @@ class PipelineResult:
 class FixedPoint(Pass):
     """Run its passes again and again until none of them changes anything.
 
-    `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. Not settling is an error.
+    `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. It is an error if they do not
+    settle.
 
     Attributes:
         max_iterations: rounds, the last of which must change nothing; at least 1.
-        passes: what stands in the parentheses.
+        passes: the passes in parentheses.
     """
 
     name: ClassVar[str] = "fixed-point"
@@ -111,12 +112,12 @@ class FixedPoint(Pass):
         """Refuse a loop without rounds (U013 in a pipeline's text)."""
         if self.max_iterations < 1:
             raise ValueError(
-                f"max-iterations={self.max_iterations}, but it takes 1 round or more"
+                f"max-iterations={self.max_iterations}, but at least 1 round is needed"
             )
         object.__setattr__(self, "passes", expanded(self.passes))
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Run the passes; E004 when they have not settled after max-iterations."""
+        """Run the passes; E004 if they have not settled after max-iterations."""
         changed = False
         for _ in range(self.max_iterations):
             round_changed = False
@@ -134,7 +135,7 @@ class FixedPoint(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Passes in order, and what they share."""
+    """Passes in order, and the settings that they share."""
 
     passes: tuple[Pass, ...]
     context: PassContext = field(default_factory=PassContext)
@@ -168,19 +169,19 @@ class Pipeline:
     ) -> PipelineResult:
         """Run the passes on `module`, in place.
 
-        The module is verified first, and after every pass that changed it (after
-        every pass with `verify_each`, which also asks those that a pass names in
+        The module is verified first, and after every pass that changed it (with
+        `verify_each` after every pass, and also by the passes that a pass names in
         `checked_by`).
 
         Raises:
             VerificationError: the input is refused.
-            PostconditionError: a pass produced something that is refused.
-            FalseChangeReportError: a pass's `changed` is a lie.
+            PostconditionError: the verifier refuses the result of a pass.
+            FalseChangeReportError: a pass's `changed` is wrong.
             PassError: a pass failed.
         """
         let_pass = verify(module, allow_unknown=True)
         unknown = tuple(f.render().replace(" error[", " remark[", 1) for f in let_pass)
-        # What came in may be copied and moved; no pass may bring more of it in.
+        # Unknown parts of the input may be copied and moved; no pass may add new ones.
         known = frozenset((f.code, f.message) for f in let_pass)
         before = module.instruction_count
         runs = []
@@ -224,7 +225,7 @@ class Pipeline:
         if changed != really:
             said = "changed" if changed else "left"
             raise FalseChangeReportError(
-                f"{each.name} said that it {said} the module, which is not so"
+                f"{each.name} said that it {said} the module, which is not true"
             )
         if changed or verify_each:
             self._verify(each, module, known)
@@ -246,7 +247,7 @@ class Pipeline:
     def _verify(
         self, each: Pass, module: Module, known: frozenset[tuple[str, str]]
     ) -> None:
-        """Refuse what a pass made, unknown opcodes and attributes of its own too."""
+        """Refuse an invalid result of a pass, and new unknown opcodes or attributes."""
         try:
             let_pass = verify(module, allow_unknown=True)
             made = tuple(f for f in let_pass if (f.code, f.message) not in known)
@@ -261,7 +262,7 @@ class Pipeline:
     def _judge(
         self, each: Pass, module: Module, context: PassContext, before: str
     ) -> None:
-        """Put the result of a pass before those that judge it."""
+        """Let the checking passes judge the result of a pass."""
         filename = module.source.filename if module.source else "<hlo>"
         for name in each.checked_by:
             kind = find_pass(name)
@@ -270,7 +271,8 @@ class Pipeline:
             judge = kind(**{n: own[n] for n in own if n in options})
             if not isinstance(judge, CheckingPass):
                 raise PipelineSpecError(
-                    f"{name}, which {each.name} names in checked_by, checks nothing"
+                    f"{name}, which {each.name} names in checked_by, is not a "
+                    "checking pass"
                 )
             judge.check(module, parse(before, filename=filename), context, Report())
 
@@ -306,11 +308,11 @@ def _named_release(passes: tuple[Pass, ...], context: PassContext) -> XlaRelease
 
 
 def _changed(each: Pass, module: Module, context: PassContext, report: Report) -> bool:
-    """Run a pass; whatever it raises becomes an error of this project's.
+    """Run a pass; whatever it raises becomes one of this project's errors.
 
     Raises:
         HloError: as the pass raised it.
-        PassError: E001, a pass of a user's own raised anything else, or gave no answer.
+        PassError: E001, a user's pass raised anything else, or did not return a bool.
     """
     try:
         changed = each.run(module, context, report)
@@ -325,9 +327,10 @@ def _changed(each: Pass, module: Module, context: PassContext, report: Report) -
         ) from problem
     if not isinstance(changed, bool):
         raise PassError(
-            f"{each.name} returned {changed!r}, not whether it changed the module",
+            f"{each.name} returned {changed!r}, not True or False",
             code="E001",
-            hint="`return True` or `return False` at the end of `run`",
+            hint="end `run` with `return True` (it changed the module) or `return "
+            "False`",
         )
     return changed
 
@@ -370,5 +373,5 @@ def _class_of(step: Step) -> type[Pass]:
         return FixedPoint
     kind = find_pass(step.name)
     if step.inner:
-        raise PipelineSpecError(f"{step.name} takes no passes in parentheses")
+        raise PipelineSpecError(f"{step.name} does not take passes in parentheses")
     return kind

@@ -1,4 +1,4 @@
-"""Which passes there are: this package's table, and entry points of others.
+"""The list of passes: this package's table, and entry points of others.
 
 Other distributions offer passes in the entry-point group `hlo_passes.passes`, one
 entry per pass: its name, and the class.
@@ -59,8 +59,8 @@ PASSES: Final = {name: _target(name) for name in _NAMES}
 def pass_targets() -> dict[str, str]:
     """All passes by name, sorted: 'module:class'; what is installed now.
 
-    A name of this package's own is never another's; of a name that others offer twice
-    the first is told, and `find_pass` refuses it.
+    A name of this package always refers to its own pass; if others offer a name twice,
+    the first is listed, and `find_pass` refuses it.
     """
     _offers_along.cache_clear()
     offers = _offers_along(tuple(sys.path))
@@ -70,7 +70,7 @@ def pass_targets() -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """One entry point: what it names, and whose it is."""
+    """One entry point: what it names, and its distribution."""
 
     target: str
     distribution: str
@@ -93,19 +93,19 @@ def _offers_along(path: tuple[str, ...]) -> dict[str, list[_Offer]]:
 def find_pass(name: str) -> type[Pass]:
     """The class of a pass.
 
-    Raises PipelineSpecError: U011 with the nearest name if it is unknown, U014 when two
-    distributions offer it, U015 when what an entry point names is no pass.
+    Raises PipelineSpecError: U011 with the nearest name if it is unknown, U014 if two
+    distributions offer it, U015 if an entry point names something that is not a pass.
     """
     if name in PASSES:
         return _load(name, _Offer(PASSES[name], "hlo-passes"))
     offered = _offers_along(tuple(sys.path)).get(name)
     if not offered:
-        # Not there when they were read: perhaps it has been installed since.
+        # It was missing when they were read: perhaps it has been installed since.
         known = pass_targets()
         offered = _offers_along(tuple(sys.path)).get(name)
         if not offered:
             raise PipelineSpecError(
-                f"there is no pass {name}",
+                f"unknown pass {name}",
                 code="U011",
                 hint=nearest(name, known) or "`hlo-passes list` shows them all",
             )
@@ -128,7 +128,7 @@ def _load(name: str, offer: _Offer) -> type[Pass]:
             name, offer, f"{type(problem).__name__}: {problem}"
         ) from problem
     if not (isinstance(kind, type) and issubclass(kind, Pass)):
-        raise _unusable(name, offer, f"{class_name} is no subclass of Pass")
+        raise _unusable(name, offer, f"{class_name} is not a subclass of Pass")
     return kind
 
 
@@ -137,5 +137,5 @@ def _unusable(name: str, offer: _Offer, problem: str) -> PipelineSpecError:
         f"pass {name} of {offer.distribution} cannot be loaded from {offer.target}: "
         f"{problem}",
         code="U015",
-        hint="mend or uninstall that distribution",
+        hint="fix or uninstall that distribution",
     )

@@ -1,4 +1,4 @@
-"""Variants of XLA's ReplaceInstruction that single passes need.
+"""Variants of XLA's ReplaceInstruction that some passes need.
 
 relay_control(old, new)                the control edges of `old` are `new`'s, too
 take_place(old, new)                   so are its users; `old` is removed
@@ -33,10 +33,10 @@ def take_place(old: Instruction, new: Instruction) -> None:
 
 
 def replace_relaying_control(old: Instruction, new: Instruction) -> bool:
-    """`Computation.replace`, with the control edges handed on to `new`.
+    """`Computation.replace`, which also moves the control edges to `new`.
 
-    False, and nothing done, when the shardings of the two clash or the edges would
-    close a cycle.
+    It returns False, and does nothing, if the shardings of the two clash or the edges
+    would close a cycle.
     """
     sharding, other = old.spelling_of("sharding"), new.spelling_of("sharding")
     if sharding is not None and other is not None and sharding != other:

@@ -1,9 +1,9 @@
-"""Names of instructions as the scheduler knew them, in their metadata.
+"""Records the names of instructions at scheduling, in their metadata.
 
     Before:  %f = f32[8] fusion(%x), ..., metadata={op_name="jit(f)/add"}
     After:   %f = ..., metadata={op_name="jit(f)/add" scheduling_name="f"}
 
-Later passes rename; a profile then still finds what was scheduled.
+Later passes rename instructions; a profile can then still find them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 
-#: What follows the name where XLA prints it.
+#: The text after the name, as XLA prints it.
 _BEHIND_NAME: Final = re.compile(r"( stack_frame_id=\d+)?\}$")
 #: Names that need no escape.
 _NAME: Final = re.compile(r"[\w.\-]+")
@@ -29,7 +29,7 @@ class SchedulingInstructionAnnotator(Pass):
 
     Constants are left out, since their names are not final yet.
 
-    Requires: a scheduled module, else nothing happens.
+    Requires: a scheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla
@@ -39,7 +39,7 @@ class SchedulingInstructionAnnotator(Pass):
     name: ClassVar[str] = "scheduling-instruction-annotator"
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Every computation, fusion bodies too."""
+        """Visit every computation, including fusion bodies."""
         if not module.is_scheduled:
             report.remark("not annotated: the module is not scheduled")
             return False
@@ -56,7 +56,7 @@ class SchedulingInstructionAnnotator(Pass):
 
 
 def _record_name(instruction: Instruction) -> None:
-    """Write the name where XLA prints it, and leave the rest of the text as it is."""
+    """Write the name where XLA prints it, and keep the rest of the text."""
     written = instruction.attributes.get("metadata", "")
     name = f'scheduling_name="{instruction.name}"'
     behind = _BEHIND_NAME.search(written)

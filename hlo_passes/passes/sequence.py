@@ -32,7 +32,7 @@ class PassSequence(Pass):
 
     Attributes:
         handed_on: options for the passes inside, as (name, text); in a pipeline's text
-            they stand among the sequence's own.
+            they are among the sequence's own options.
     """
 
     #: Names of all passes that it may consist of, in order; one may occur twice.
@@ -60,7 +60,7 @@ class PassSequence(Pass):
         return tuple(self.member(name) for name in self.members)
 
     def member(self, name: str, **fixed: object) -> Pass:
-        """One pass with the options handed on; what was not handed on may be fixed.
+        """One pass with the options for it; others may be fixed.
 
         Raises PipelineSpecError U013 for a value that the pass refuses.
         """
@@ -81,7 +81,7 @@ class PassSequence(Pass):
 
 
 def own_options(kind: type[PassSequence]) -> dict[str, str]:
-    """Field by option name, without what is handed on."""
+    """Fields by option name, without those for the passes inside."""
     return {
         f.name.replace("_", "-"): f.name
         for f in dataclasses.fields(kind)
@@ -90,7 +90,7 @@ def own_options(kind: type[PassSequence]) -> dict[str, str]:
 
 
 def all_options(kind: type[PassSequence]) -> tuple[str, ...]:
-    """Names of its own options, then of those that it hands on."""
+    """Names of its own options, then of those for the passes inside."""
     inside = (name for member in kind.members for name in sorted(_options_of(member)))
     return tuple(dict.fromkeys([*own_options(kind), *inside]))
 
@@ -109,7 +109,7 @@ def split_options(
 
 
 def expanded(passes: Iterable[Pass]) -> tuple[Pass, ...]:
-    """Passes with every sequence replaced by what it consists of."""
+    """Passes, with every sequence replaced by its members."""
     found: list[Pass] = []
     for each in passes:
         found += expanded(each.passes()) if isinstance(each, PassSequence) else [each]

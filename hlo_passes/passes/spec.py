@@ -1,4 +1,4 @@
-"""Pipelines as text.
+"""Reads pipelines from text.
 
 pipeline = step { "," step }
 step     = name [ "{" option { "," option } "}" ] [ "(" pipeline ")" ]
@@ -57,11 +57,11 @@ class _Reader:
 
 
 def parse_steps(text: str) -> tuple[Step, ...]:
-    """The steps of a pipeline text; PipelineSpecError U010 at the fault."""
+    """The steps of a pipeline text; PipelineSpecError U010 has an error's place."""
     reader = _Reader(SourceText(text, "<pipeline>"))
     if not text.strip():
         raise reader.fail("the pipeline is empty", "name a pass, as in hlo-dce")
-    # Explicit stack of unfinished step lists, so that nesting is not Python's.
+    # An explicit stack of unfinished step lists, so that nesting does not use Python's.
     levels: list[list[Step]] = [[]]
     heads: list[tuple[str, tuple[tuple[str, str], ...], int]] = []
     while True:
@@ -87,7 +87,7 @@ def parse_steps(text: str) -> tuple[Step, ...]:
         elif reader.at == len(text) and not heads:
             return tuple(levels[0])
         else:
-            raise reader.fail("expected ',' between passes", "or a missing ')'")
+            raise reader.fail("expected ',' between passes", "or ')' is missing")
 
 
 def _skip_blanks(text: str, at: int) -> int:
@@ -121,7 +121,7 @@ def _read_options(reader: _Reader) -> tuple[tuple[str, str], ...]:
         if reader.starts(","):
             reader.at = _skip_blanks(text, reader.at + 1)
         elif not reader.starts("}"):
-            raise reader.fail("expected ',' or '}' behind an option")
+            raise reader.fail("expected ',' or '}' after an option")
     reader.at = _skip_blanks(text, reader.at + 1)
     return tuple(found.items())
 
@@ -230,7 +230,7 @@ def _convert(name: str, option: str, text: str, kind: object) -> object:
         " or ".join(map(str, typing.get_args(kind))),
     )
     raise PipelineSpecError(
-        f"{name}: {option}={text} is no value for it",
+        f"{name}: invalid value {text!r} for {option}",
         code="U013",
         hint=f"expected {wanted}",
     )

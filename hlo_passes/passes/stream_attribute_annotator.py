@@ -1,11 +1,11 @@
-"""Queues of the GPU for fusions and copies that shall not run on the default one.
+"""Assigns GPU queues to fusions and copies that should not run on the default one.
 
     Before:  %fused { ... ROOT %d = f32[8] dot(...),
                  backend_config={"operation_queue_id":"3"} }
              %f = f32[8] fusion(%x), kind=kLoop, calls=%fused
     After:   %f = ..., backend_config={"operation_queue_id":"3",...}
 
-In a scheduled module host copies and slices in asynchronous computations, too:
+In a scheduled module it does the same for host copies and slices in async computations:
 
     Before:  %async { ROOT %s = f32[4] dynamic-slice(%p, %i), ... }
     After:   %async { ROOT %wrapped_dynamic-slice = f32[4] fusion(%p, %i), kind=kLoop,
@@ -56,7 +56,7 @@ class StreamAttributeAnnotator(Pass):
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Every computation, callees first."""
+        """Visit every computation, callees first."""
         version = module.version
         release = context.release_for(module, self.xla)
         fresh = next_channel_id(module)
@@ -132,13 +132,13 @@ def _may_write(instruction: Instruction, report: Report) -> bool:
     if has_gpu_config(instruction):
         return True
     report.remark(
-        f"not annotated: the backend config of %{instruction.name} is no JSON"
+        f"not annotated: the backend config of %{instruction.name} is not JSON"
     )
     return False
 
 
 def _body_of(piece: Instruction) -> Computation:
-    """A fusion body that does what one instruction does."""
+    """A fusion body that does the same as one instruction."""
     module = piece.computation.module
     body = Computation(
         module.fresh_computation_name(f"wrapped_{piece.opcode}_computation"),

@@ -1,4 +1,4 @@
-"""Seeing through tuples.
+"""Simplifies tuples and their elements.
 
 Before:  %t = (f32[8], s32[]) tuple(%a, %b)
          %g = f32[8] get-tuple-element(%t), index=0      readers of %g
@@ -25,18 +25,18 @@ from hlo_passes.passes.replacement import replace_relaying_control
 
 @dataclass(frozen=True, slots=True)
 class TupleSimplifier(Pass):
-    """Replace an element of a tuple by what was put in, and a rebuilt tuple by its own.
+    """Replace a tuple's element by its operand, and a rebuilt tuple by the original.
 
-    Chains of get-tuple-element through nested tuples are followed to their end. Control
-    edges of an element are relayed to what replaces it; a rebuilt tuple with control
-    edges, and replacements of another sharding, stay.
+    It follows chains of get-tuple-element through nested tuples to their end. Control
+    edges of an element move to its replacement; a rebuilt tuple with control edges, and
+    replacements with another sharding, stay.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and tuple elements.
     Source: openxla/xla `xla/hlo/transforms/simplifiers/tuple_simplifier.cc`.
 
     Attributes:
-        exclude_entry_computation: leave the entry as it is.
+        exclude_entry_computation: leave the entry unchanged.
     """
 
     name: ClassVar[str] = "tuple-simplifier"
@@ -63,7 +63,7 @@ class TupleSimplifier(Pass):
 
 
 def _replace_element(element: Instruction, report: Report) -> None:
-    """Replace the end of a chain of elements by the value that a tuple was given."""
+    """Replace the end of a chain of elements by the operand of a tuple."""
     source, path = element, []
     while source.opcode == "get-tuple-element":
         path.append(source.tuple_index)
@@ -93,7 +93,8 @@ def _replace_rebuilt_tuple(rebuilt: Instruction, report: Report) -> None:
         return
     if not original.shape.compatible(rebuilt.shape):
         report.remark(
-            f"not simplified: %{rebuilt.name} has not all elements of %{original.name}"
+            f"not simplified: %{rebuilt.name} does not have all elements of "
+            f"%{original.name}"
         )
         return
     sharding, other = (i.spelling_of("sharding") for i in (original, rebuilt))

@@ -28,5 +28,5 @@ def bad(what: str) -> Judgment:
 
 
 def untried(why: str) -> Judgment:
-    """Nothing is known."""
+    """An unknown result, with the reason."""
     return Judgment(is_bad=None, what=why)

@@ -23,7 +23,7 @@ from hlo_passes.runtime.bisect.judgment import GOOD, Judgment, bad, untried
 
 #: Exit code of a script that cannot tell, as for `git bisect run`.
 _CANNOT_TELL = 125
-#: How the worker marks its answers among whatever else goes to its stdout.
+#: The mark of the worker's answers among anything else on its stdout.
 ANSWER = "judgment "
 #: Time in which a worker starts JAX.
 _START_SECONDS = 120.0
@@ -45,7 +45,7 @@ class CrashOracle:
     """Accepts every result of a pass."""
 
     def judge(self, before: Module, after: Module) -> Judgment:
-        """Good."""
+        """Accept it."""
         del before, after
         return GOOD
 
@@ -66,7 +66,7 @@ class ScriptOracle:
         self._timeout_seconds = timeout_seconds
 
     def judge(self, before: Module, after: Module) -> Judgment:
-        """What the script's exit code says."""
+        """The judgment of the script's exit code."""
         with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
             files = _written(pathlib.Path(folder), after=after, before=before)
             try:
@@ -156,7 +156,7 @@ class RunOracle:
                 return json.loads(line.removeprefix(ANSWER))
 
     def _ended(self) -> Judgment:
-        """The worker is gone, or waits for what does not come."""
+        """The judgment for a worker that died or does not answer."""
         worker = self._worker
         hung = worker is not None and worker.poll() is None
         self.close()

@@ -139,7 +139,7 @@ class _Search:
     def _bad_slice(
         self, module: Module, passes: tuple[Pass, ...], wanted: Judgment | None = None
     ) -> tuple[Module, Judgment] | None:
-        """The first slice around what passes change that is bad by itself."""
+        """The first slice around the changes of passes that is bad by itself."""
         if not _runs_through(module, passes, self.context):
             return None
         after = _applied(module, passes, self.context)

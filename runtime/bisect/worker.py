@@ -37,7 +37,7 @@ def answer(judgment: Judgment) -> None:
 
 
 def judge(after_path: str, before_path: str, seed: int) -> Judgment:
-    """Run both; a module of before that does not run tells nothing."""
+    """Run both; if `before` does not run, the result is unknown."""
     texts = [pathlib.Path(p).read_text() for p in (after_path, before_path)]
     after, before = (parse(text) for text in texts)
     try:

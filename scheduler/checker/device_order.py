@@ -72,7 +72,7 @@ def _circle(waits: Sequence[Wait]) -> Fault:
 
 
 def _absence(wait: Wait) -> Fault:
-    return Fault("C041", f"{wait}; which never arrives there", wait.instruction)
+    return Fault("C041", f"{wait}; it never arrives there", wait.instruction)
 
 
 #: Where devices meet: the meeting's key, a group or (source, target), and a count.

@@ -3,7 +3,7 @@
     single partition     measured table, or the NVLink kernel formula
     across partitions    HBM traffic + ring or all-to-all + reduction
 
-Options name what the user set; the release says where the partition size comes from.
+Options hold what the user set; the release says where the partition size comes from.
 Source: openxla/xla `sol_latency_estimator.cc`, ComputeCollectiveTime (Aug 2026).
 """
 
@@ -89,7 +89,7 @@ class CollectiveModel:
         release: of XLA. 0.10.2: the partition size is gpus_per_node unless given, and
             kernel annotations do not change the price. From 0.11 on it is the
             topology's, and annotated collectives are priced as NVLink kernels.
-        extended: answer where XLA's model gives up, see `extended`.
+        extended: give a price where XLA's model gives up, see `extended`.
         op_profile: cycles of the reduction.
         collective_table: measured collectives instead of the built-in table.
         matmul_table: measured GEMMs instead of the built-in table.

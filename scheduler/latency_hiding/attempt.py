@@ -1,4 +1,4 @@
-"""One computation, once: graph, state, policy, loop.
+"""One attempt to schedule one computation: graph, state, policy, loop.
 
 attempt = Attempt(computation, memory, run)
 order = attempt.place_all()
@@ -52,8 +52,8 @@ class Attempt:
 
     Attributes:
         graph: of the computation.
-        state: nothing placed until `place_all`.
-        start_reasons: by start, the reason of the rule that told it apart from the last
+        state: empty until `place_all`.
+        start_reasons: by start, the reason of the rule that preferred it to the last
             other candidate; filled while placing.
     """
 
@@ -74,8 +74,8 @@ class Attempt:
             memory: of the module, in that order.
             environment: of the run.
             memory_limit_bytes: of this round.
-            costs_us: node costs, where they are known already.
-            watch: makes the watcher of all comparisons, from the graph.
+            costs_us: node costs, if they are known already.
+            watch: creates the watcher of all comparisons from the graph.
         """
         settings = environment.settings
         self._environment = environment
@@ -107,7 +107,7 @@ class Attempt:
         decides: Policy | None = None,
         progress: Callable[[int], None] | None = None,
     ) -> list[Instruction]:
-        """Place everything; the instructions in program order.
+        """Place everything; returns the instructions in program order.
 
         Args:
             decides: in place of the environment's rules.

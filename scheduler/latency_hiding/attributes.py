@@ -1,4 +1,4 @@
-"""Attributes that steer scheduling, read without splitting what does not carry them.
+"""Attributes that control scheduling, read without splitting the others.
 
 frontend_attributes={scheduler_hint="force_delay",_scheduling_group_id="3"}
 """
@@ -20,7 +20,7 @@ COLLECTIVES_GROUP: Final = "_collectives_group"
 
 
 def frontend(instruction: Instruction, name: str) -> str | None:
-    """A frontend attribute, None where there is none."""
+    """A frontend attribute; None if there is none."""
     if not instruction.mentions(name):
         return None
     return instruction.frontend_attributes.get(name)

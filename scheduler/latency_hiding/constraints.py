@@ -1,10 +1,10 @@
-"""What a program says about order itself: groups, barriers, control edges.
+"""What a program itself says about order: groups, barriers, control edges.
 
     with set_xla_metadata(_scheduling_group_id="1"): ...    a group
     jax.lax.optimization_barrier((x, y))                    %b = opt-barrier(%tuple)
     jax.experimental.overlap.program_order                  control edges, or barriers
 
-They hold whatever the rules say, and an explanation names them.
+They hold whatever the rules say, and an explanation lists them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.groups import find_groups
 
 _BARRIER: Final = "opt-barrier"
-#: What hands a value on to a barrier or from it, and does nothing else.
+#: Opcodes that only pass a value on to a barrier or from it.
 _HANDED_ON: Final = frozenset(["tuple", "get-tuple-element", "bitcast", "copy"])
-#: Names in one line; the others are counted.
+#: The most names in one line; the others are counted.
 _NAMED: Final = 8
 
 
@@ -36,15 +36,13 @@ def constraints_of(graph: ScheduleGraph, n: int) -> list[str]:
     behind = [*_barriers(instruction, lambda i: i.operands)]
     before = [*_barriers(instruction, lambda i: i.users)]
     if behind:
-        lines.append(f"behind optimization barrier {_named(behind)}")
+        lines.append(f"after optimization barrier {_named(behind)}")
     if before:
-        lines.append(f"in front of optimization barrier {_named(before)}")
+        lines.append(f"before optimization barrier {_named(before)}")
     if instruction.control_predecessors:
-        lines.append(f"behind {_named(instruction.control_predecessors)}: control edge")
+        lines.append(f"after {_named(instruction.control_predecessors)}: control edge")
     if instruction.control_successors:
-        lines.append(
-            f"in front of {_named(instruction.control_successors)}: control edge"
-        )
+        lines.append(f"before {_named(instruction.control_successors)}: control edge")
     return lines
 
 
@@ -53,7 +51,7 @@ def _barriers(
 ) -> Iterator[Instruction]:
     """Barriers next to an instruction.
 
-    Left out is what only hands values on, and the other half of an asynchronous pair.
+    It leaves out opcodes that only pass values on, and the other half of a pair.
     """
     seen: dict[Instruction, None] = {}
     stack = [*near(instruction)]

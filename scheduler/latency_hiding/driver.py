@@ -1,9 +1,9 @@
-"""Scheduling a whole module: which computations, in which order, how often.
+"""Schedules a whole module: which computations, in which order, how often.
 
     result = schedule_module(module, make_estimator("sol", ...), SchedulerSettings())
     result.computations[0].order, result.computations[0].after.total_wasted_us
 
-Scheduled are the computations that hold an asynchronous half or a delayed instruction,
+It schedules the computations with an asynchronous half or a delayed instruction,
 callees first; all others keep their order. A caller sees its callees' new orders.
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, LatencyHidingScheduler (Aug 2026).
@@ -49,9 +49,9 @@ from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from hlo_passes.scheduler.memory.fragmentation import fragmentation_bytes
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 
-#: What remains of the limit in each further round.
+#: The share of the limit that remains in each further round.
 _RERUN_SHARE: Final = 0.9
-#: Silence until a line of progress, and between two of them.
+#: Seconds before the first line of progress, and between two lines.
 _PROGRESS_SECONDS: Final = 1.0
 
 
@@ -71,12 +71,12 @@ def schedule_module(
     Args:
         module: scheduled (is_scheduled=true).
         estimator: of costs and latencies, us.
-        settings: of the run; the GPU's where not given.
-        rules: in place of XLA's, in order; settings turn some off.
+        settings: of the run; the GPU's if not given.
+        rules: instead of XLA's, in order; settings turn some off.
         preferences: numbers by instruction for kPreference, from a search procedure.
-        log_decisions: note every comparison, in XLA's layout.
-        explain: name of an instruction whose place shall be explained.
-        progress: takes a line now and then, from one second on.
+        log_decisions: record every comparison, in XLA's layout.
+        explain: name of an instruction whose place should be explained.
+        progress: called about once a second with a status line.
 
     Raises PassError E030 to E034 (see docs/errors.md).
     """
@@ -95,7 +95,7 @@ def schedule_module(
 def computations_to_schedule(
     module: Module, tracker: AsyncTracker
 ) -> list[Computation]:
-    """Those that hold a supported half or a delayed instruction, callees first."""
+    """Computations with a supported half or a delayed instruction, callees first."""
     return [
         computation
         for computation in computations_post_order(module, fusions=False)
@@ -195,7 +195,7 @@ class _Run:
         return ModuleMemory(self.module, top_down=self.settings.top_down_scheduling)
 
     def _rerun_bytes(self, memory: ModuleMemory) -> int:
-        """What a rerun is decided by: the greatest peak, fragmentation if asked for."""
+        """The figure that decides a rerun: the peak, perhaps with fragmentation."""
         peak = memory.module_peak_bytes
         if not self.settings.estimate_fragmentation_size:
             return peak
@@ -204,7 +204,7 @@ class _Run:
     def _needed_bytes(
         self, statistics: dict[Computation, Statistics], memory: ModuleMemory
     ) -> int:
-        """The whole module's peak, which may lie where nothing was scheduled."""
+        """The whole module's peak, which may be where nothing was scheduled."""
         return max(_peak(statistics), memory.stored_peak_bytes(self.module.entry))
 
     def _is_over(self, peak_bytes: int) -> bool:
@@ -217,10 +217,10 @@ class _Run:
         before_bytes: int,
         peak_bytes: int,
     ) -> str:
-        """Back to the input orders, where that is allowed and helps; why."""
+        """Restore the input orders, if that is allowed and helps; returns why."""
         what = self._above("the schedule", peak_bytes)
         if self.settings.hard_memory_limit == "fail":
-            hint = "rerun=5, or a higher limit"
+            hint = "use rerun=5, or raise the limit"
             if not self._is_over(before_bytes):
                 hint = f"hard-memory-limit=input-order, {hint}"
             what += f"; the input order needs {before_bytes:,}"
@@ -232,7 +232,7 @@ class _Run:
         return f"kept the input order: {what}"
 
     def _check_unscheduled(self) -> None:
-        """Hold a module in which nothing is to be scheduled to a hard limit."""
+        """Check a module in which nothing is scheduled against a hard limit."""
         if self.settings.hard_memory_limit == "off":
             return
         peak = self._needed_bytes({}, self._memory())
@@ -241,10 +241,11 @@ class _Run:
 
     def _above(self, what: str, peak_bytes: int) -> str:
         limit = self.settings.memory_limit_bytes or 0
-        return f"{what} needs {peak_bytes:,} bytes at its peak, the limit is {limit:,}"
+        needed = f"{what} needs {peak_bytes:,} bytes at its peak"
+        return f"{needed}, but the limit is {limit:,}"
 
     def _refuse(self, message: str) -> NoReturn:
-        hint = "a higher limit, or hard-memory-limit=off"
+        hint = "raise the limit, or use hard-memory-limit=off"
         raise PassError(message, code="E032", hint=hint)
 
     # -- scheduling -----------------------------------------------------------
@@ -281,7 +282,7 @@ class _Run:
         return order
 
     def _explain_in(self, computation: Computation, memory: ModuleMemory) -> None:
-        """Schedule once more, watching, if it holds what is to be explained."""
+        """Schedule once more with a watcher, if it has the instruction to explain."""
         wanted = computation.find(self.explain) if self.explain else None
         if wanted is None:
             return
@@ -310,7 +311,7 @@ class _Run:
             )
 
     def _costs_us(self, computation: Computation) -> dict[Instruction, float]:
-        """Node costs, asked for once."""
+        """Node costs, computed once."""
         known = self.costs_us.get(computation)
         if known is None:
             estimator = self.environment.estimator

@@ -1,6 +1,6 @@
-"""Latencies of edges, asked for only where the answer can be other than 1.
+"""Latencies of edges; the estimator is asked only if the answer may differ from 1.
 
-fusion -> fusion                   1, nobody is asked
+fusion -> fusion                   1, the estimator is not asked
 all-gather-start -> its done       the estimator's answer
 all-gather-start -> anything else  the estimator's answer: the analytical model
                                    gives every such edge the collective's time
@@ -25,7 +25,7 @@ from hlo_passes.scheduler.estimators.sol import SolEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 
-#: Latency of an edge that nobody estimates.
+#: Latency of an edge that is not estimated.
 PLAIN_LATENCY_US: Final = LOW
 
 #: Estimators whose answer differs from 1 for starts and synchronous collectives only.
@@ -40,7 +40,7 @@ _STARTS_ONLY: Final = (
 def delays(estimator: Estimator) -> Callable[[Instruction], bool]:
     """Whether an edge out of an instruction can have a latency other than 1.
 
-    An estimator that is not ours is asked about every edge.
+    An estimator of another package is asked about every edge.
     """
     parts = (
         estimator.estimators if isinstance(estimator, EstimatorStack) else (estimator,)

@@ -4,7 +4,7 @@
     recv-done -> send-done (control), while       send-done -> while
 
 The first kind keeps readers of a buffer out of the window in which a done's result is
-in flux; the second keeps transfers from stretching over a loop that depends on them.
+written; the second keeps transfers from extending over a loop that depends on them.
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 """
@@ -37,7 +37,7 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
             for target in targets:
                 graph.connect_estimated(n, target)
         elif not all_succs[n]:
-            # The common case of `connect`, spelt out: every latency is 1.
+            # The common case of `connect`, written out: every latency is 1.
             all_succs[n] = targets
             for target in targets:
                 preds[target].append(n)
@@ -57,7 +57,7 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
 
 
 def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
-    """What may still touch the memory of a done's result goes before its start."""
+    """Put what may still use the memory of a done's result before its start."""
     instruction = graph.instructions[done]
     index = graph.index
     start = index[instruction.operands[0]]
@@ -66,7 +66,7 @@ def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
     if not nodes:
         return
     later = reached(graph, done, nodes)
-    # An edge into the start changes nothing below it, so one look is enough.
+    # An edge into the start changes nothing below it, so one search is enough.
     below = _below(graph, start)
     # A hazard's edge beside the operand's own changes no order, but how many nodes a
     # start makes available (kCreatesMoreReadyNodes). Newer releases leave it out: that
@@ -85,9 +85,9 @@ def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
 
 
 def _break_circles(graph: ScheduleGraph) -> None:
-    """Take back hazard edges on circles, which XLA would fail on.
+    """Remove hazard edges on circles, on which XLA would fail.
 
-    They arise where what is written in place is read by others too: in modules that
+    They occur if others read what is written in place: in modules that
     copy insertion has not seen.
     """
     inside = {*range(len(graph))}.difference(topological_order(graph))
@@ -132,9 +132,9 @@ def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:
 
 
 def _below(graph: ScheduleGraph, ancestor: int) -> set[int]:
-    """All to which the graph as built so far leads, the ancestor included.
+    """All nodes that the graph so far leads to, including the ancestor.
 
-    What stands behind the node being visited has no edges yet, so there are few.
+    Nodes after the one being visited have no edges yet, so there are few.
     """
     succs = graph.succs
     seen = {ancestor}
@@ -152,7 +152,7 @@ def _loops(graph: ScheduleGraph) -> list[int]:
 
 
 def _connect_send_done(graph: ScheduleGraph, send_done: int) -> None:
-    """A send is done before the first loop that depends on its receive."""
+    """Let a send be done before the first loop that depends on its receive."""
     for predecessor in graph.instructions[send_done].control_predecessors:
         if predecessor.opcode == "recv-done":
             recv_done = graph.index[predecessor]
@@ -164,7 +164,7 @@ def _connect_send_done(graph: ScheduleGraph, send_done: int) -> None:
 
 
 def _connect_receives_after_loops(graph: ScheduleGraph, send_done: int) -> None:
-    """Top-down: a receive that a later send orders stays behind the loop."""
+    """Top-down: keep a receive that a later send orders after the loop."""
     for loop in _loops(graph):
         if loop >= send_done or not reaches(graph, loop, send_done):
             continue

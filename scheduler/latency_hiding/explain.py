@@ -1,8 +1,8 @@
-"""Why an instruction stands where it stands: candidates, rules, numbers.
+"""Explains why an instruction is where it is: candidates, rules, numbers.
 
 %s in %main: instruction 3 of 9 (before: 5), at 5,020 us before the end
-  5,010 us in front of its done %d, latency 5,000 us
-  constraint: in front of %g: control edge
+  5,010 us before its done %d, latency 5,000 us
+  constraint: before %g: control edge
   a candidate from 1,010 us before the end on
   lost 3 comparisons by kLessStall, at last to %f
   chosen at 5,020 us before the end over 1 other
@@ -27,7 +27,7 @@ _LISTED: Final = 20
 
 
 class Explainer:
-    """A policy that watches another, and remembers what concerns one node.
+    """A policy that watches another, and records what concerns one node.
 
     While the node is a candidate it scans rule by rule beside that policy.
     """
@@ -74,7 +74,7 @@ class Explainer:
         return slot
 
     def _tell_choice(self, state: SchedulingState) -> list[str]:
-        """Against whom it won, by which rule, with which numbers."""
+        """The candidates that it beat, by which rule, with which numbers."""
         node, name = self._node, state.graph.name
         fitting = [n for n in state.ready if n != node and state.fits(n)]
         misfits = [n for n in state.ready if n != node and not state.fits(n)]
@@ -114,7 +114,7 @@ class Explainer:
             f"{_at(state.ready_at[node], state)}"
         ]
         if graph.is_noop[node]:
-            lines.append("  a no-op: placed as soon as nothing held it back any more")
+            lines.append("  a no-op: placed as soon as nothing held it back")
         elif not self._told:
             lines.append("  placed with its scheduling group")
         lines += self._pair(state)
@@ -124,19 +124,19 @@ class Explainer:
             lines.append(f"  a candidate from {since} on")
         for reason, (times, winner) in self._lost.items():
             lines.append(
-                f"  lost {_counted(times, 'comparison')} by {reason}, at last to "
+                f"  lost {_counted(times, 'comparison')} by {reason}, the last one to "
                 f"%{graph.name(winner)}"
             )
         return "\n".join([*lines, *self._told])
 
     def _pair(self, state: SchedulingState) -> list[str]:
-        """How far a start stands from its done."""
+        """How far a start is from its done."""
         graph, start = state.graph, self._node
         for done in graph.succs[start]:
             if graph.is_start[start] and graph.is_done[done]:
                 between = abs(state.ready_at[start] - state.ready_at[done])
                 return [
-                    f"  {between:,.6g} us in front of its done %{graph.name(done)}, "
+                    f"  {between:,.6g} us before its done %{graph.name(done)}, "
                     f"latency {graph.latency_us(start, done):,.6g} us"
                 ]
         return []

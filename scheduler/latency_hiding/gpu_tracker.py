@@ -1,4 +1,4 @@
-"""The GPU's tracker: streams in place of kinds, and which halves the GPU overlaps.
+"""The GPU's tracker: streams instead of kinds, and which halves the GPU overlaps.
 
     start on the p2p stream                     kGpuAsyncStreamCollectivesP2P
     send, recv                                  kGpuAsyncStreamSend0 ... Recv1
@@ -89,13 +89,13 @@ class GpuAsyncTracker(AsyncTracker):
         return ((Resource.GPU_COMPUTES, usage),)
 
     def instances_needed(self, instruction: Instruction) -> dict[Resource, int]:
-        """As everywhere, but an explicit group of collectives is one launch."""
+        """As in the base class, but an explicit group of collectives is one launch."""
         if is_collectives_group(instruction):
             return self._own_occupations(instruction)
         return super().instances_needed(instruction)
 
     def instances_of_one(self, resource: Resource, instruction: Instruction) -> int:
-        """As everywhere, less one for a loop that hands a transfer on to a done."""
+        """As in the base class, minus one if a loop passes a transfer to a done."""
         count = super().instances_of_one(resource, instruction)
         if (
             count > 0
@@ -103,12 +103,12 @@ class GpuAsyncTracker(AsyncTracker):
             and Resource.GPU_SEND_0 <= resource <= Resource.GPU_COLLECTIVES
             and _feeds_done(instruction, resource)
         ):
-            # XLA's range ends one too far, so collectives fall in here too.
+            # XLA's range ends one too late, so it includes collectives.
             return count - 1
         return count
 
     def is_selective(self, resource: Resource) -> bool:
-        """Copies inside the GPU, where that is asked for."""
+        """Copies inside the GPU, if that is asked for."""
         return (
             self.settings.enable_selective_memcpy_overlap
             and resource is Resource.GPU_MEMCPY
@@ -174,7 +174,7 @@ def _is_slicing_copy(wrapped: Instruction) -> bool:
 
 
 def is_on_host(shape: Shape) -> bool:
-    """Whether an array lives in the host's memory."""
+    """Whether an array is in the host's memory."""
     layout = None if shape.is_tuple else shape.layout
     return layout is not None and layout.memory_space == _HOST_MEMORY_SPACE
 

@@ -1,12 +1,12 @@
 """The dependence graph of one computation: nodes are integers, their data flat lists.
 
     node n is the instruction at position n of the base order
-    preds[n], succs[n]      neighbours, duplicates kept: degrees count edges
-    pred_us[n], succ_us[n]  latencies beside them, None where all of them are 1
+    preds[n], succs[n]      neighbors, duplicates kept: degrees count edges
+    pred_us[n], succ_us[n]  their latencies, None if all of them are 1
 
-Order of `preds[n]`: by position of the predecessor, data before control, with a hazard
-edge standing where the done that causes it was visited. The order decides in which
-order released nodes become candidates, hence it is part of the behaviour.
+The order of `preds[n]` is by position of the predecessor, data before control; a hazard
+edge is where the done that causes it was visited. It decides in which order released
+nodes become candidates, so it is part of the behavior.
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 """
@@ -28,7 +28,7 @@ from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Us
 from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker, may_run_async
 
-#: What goes through the stack of no-ops instead of being compared.
+#: Opcodes that go through the stack of no-ops instead of being compared.
 _NO_OPS: Final = frozenset(
     "get-tuple-element bitcast constant parameter broadcast iota".split()
 )
@@ -44,11 +44,11 @@ class ScheduleGraph:
         instructions: by node.
         index: node by instruction.
         cost: of each node, us.
-        preds, succs: neighbours.
+        preds, succs: neighbors.
         pred_us, succ_us: latencies of those edges, None for 1 each.
         is_start, is_done: supported halves.
         occupies, releases: whether any resource entry has that usage.
-        operand_is_done, user_is_start: whether a neighbour is a supported half.
+        operand_is_done, user_is_start: whether a neighbor is a supported half.
         is_noop: placed without comparison.
         releases_nonextendable: whether it releases what must be released when due.
         force_early, force_delay: hints; `delay_priority`, 0 where absent.
@@ -74,7 +74,7 @@ class ScheduleGraph:
             instructions: in the base order.
             estimator: of costs and latencies, us.
             tracker: tells halves and resources.
-            costs_us: node costs, where they are known already.
+            costs_us: node costs, if they are known already.
         """
         self.computation = computation
         self.instructions = tuple(instructions)
@@ -240,7 +240,7 @@ class ScheduleGraph:
             self.runs_backwards = True
 
     def disconnect(self, first: int, then: int) -> None:
-        """Take the last edge between two nodes away."""
+        """Remove the last edge between two nodes."""
         for near, latencies, far in (
             (self.succs[first], self.succ_us[first], then),
             (self.preds[then], self.pred_us[then], first),
@@ -251,14 +251,14 @@ class ScheduleGraph:
                 del latencies[k]
 
     def connect_estimated(self, first: int, then: int) -> None:
-        """Add an edge whose latency the estimator tells."""
+        """Add an edge with the estimator's latency."""
         us = latency_us(
             self.estimator, self.instructions[first], self.instructions[then]
         )
         self.connect(first, then, us)
 
     def latency_us(self, first: int, then: int) -> float:
-        """Latency of the first edge between two nodes; KeyError when there is none."""
+        """Latency of the first edge between two nodes; KeyError if there is none."""
         latencies = self.succ_us[first]
         for k, n in enumerate(self.succs[first]):
             if n == then:
@@ -270,7 +270,7 @@ class ScheduleGraph:
         return self.instructions[n].name
 
     def start_of(self, done: int) -> int | None:
-        """Node that a done's first operand is; None when it has none."""
+        """The node of a done's first operand; None if it has none."""
         operands = self.instructions[done].operands
         return self.index.get(operands[0]) if operands else None
 

@@ -2,9 +2,9 @@
 
     frontend_attributes={_scheduling_group_id="3"}
 
-A group is tried before every single pick once all that reads its members is placed. It
-goes as soon as its need fits: first counted as if its dones all overlapped, and when
-nothing else can be placed, as if they did not.
+A group is tried before every single pick once everything that reads its members is
+placed. It is placed as soon as its need fits: first counted as if its dones all
+overlapped, and if nothing else can be placed, as if they did not.
 
 Inside a group `GROUP_RULES` decide, and no other rule.
 
@@ -77,7 +77,7 @@ def find_groups(graph: ScheduleGraph) -> dict[int, list[int]]:
 def _top_down_groups(
     graph: ScheduleGraph, groups: dict[int, list[int]]
 ) -> dict[int, list[int]]:
-    """Top-down: dones hand their annotation to their starts.
+    """Top-down: dones pass their annotation to their starts.
 
     Groups of generic halves alone are dropped: a start and its done would be placed
     side by side.
@@ -106,7 +106,7 @@ class GroupState:
         members: dict[int, list[int]],
         watcher: Watcher | None,
     ) -> None:
-        """All groups are whole; those that nothing reads are ready."""
+        """Start with whole groups; those that nothing reads are ready."""
         self._members = members
         self._policy = policy(state, GROUP_RULES, watcher)
         self._group_of: dict[int, int] = {
@@ -126,7 +126,7 @@ class GroupState:
                 self._ready.append(group)
 
     def group_of(self, n: int) -> int:
-        """The group that a node belongs to now, -1 for none."""
+        """The current group of a node, -1 for none."""
         return self._group_of.get(n, _NONE)
 
     def note_placed(self, state: SchedulingState, n: int) -> None:
@@ -144,14 +144,14 @@ class GroupState:
                 self._ready.append(group)
 
     def note_available(self, n: int, group: int) -> None:
-        """A member of the group being placed became a candidate."""
+        """Record that a member of the group being placed became a candidate."""
         if group == self._ongoing:
             self._candidates.add(n)
 
     # -- placing a group ------------------------------------------------------
 
     def start(self, state: SchedulingState, *, pessimistic: bool) -> bool:
-        """Place the first ready group that fits; False when there is none."""
+        """Place the first ready group that fits; False if there is none."""
         if not self._ready or self._holders:
             return False
         for k, group in enumerate(self._ready):
@@ -221,7 +221,7 @@ class GroupState:
             self._let_go(state, group)
 
     def _let_go(self, state: SchedulingState, group: int) -> None:
-        """Members that were not available: free, but other groups wait for them."""
+        """Release members that were not available; other groups wait for them."""
         graph = state.graph
         for n in self._members[group]:
             if state.placed[n]:
@@ -231,7 +231,7 @@ class GroupState:
                     f"%{graph.name(n)} of scheduling group {group} could not be placed "
                     "with its group",
                     code="E031",
-                    hint="only starts and dones may be left over",
+                    hint="only starts and dones may remain",
                     location=graph.instructions[n].location,
                 )
             self._group_of.pop(n, None)
@@ -240,7 +240,7 @@ class GroupState:
     # -- when nothing fits ----------------------------------------------------
 
     def give_up_smallest(self, state: SchedulingState) -> bool:
-        """Dissolve the smallest group that waits; False when there is none."""
+        """Dissolve the smallest group that waits; False if there is none."""
         found = [g for g in map(self.group_of, state.ready) if g != _NONE]
         if not found:
             return False
@@ -254,7 +254,7 @@ class GroupState:
         return True
 
     def explain_block(self, state: SchedulingState) -> str:
-        """What the first ready group needs; '' when none is ready."""
+        """What the first ready group needs; '' if none is ready."""
         if not self._ready:
             return ""
         group = self._ready[0]
@@ -280,7 +280,8 @@ def _need_in_order(state: SchedulingState, members: list[int]) -> dict[Resource,
     for n in sorted(members, reverse=True):
         if not _keeps_order(graph, n):
             raise PassError(
-                f"%{graph.name(n)} has no {attr.KEEP_ORDER}, others of its group do",
+                f"%{graph.name(n)} has no {attr.KEEP_ORDER}, but others of its group "
+                "do",
                 code="E031",
                 location=graph.instructions[n].location,
             )

@@ -1,10 +1,10 @@
-"""Hints that put an instruction early or late whatever else speaks for it.
+"""Hints that place an instruction early or late, regardless of other rules.
 
-    scheduler_hint="force_early"         custom-call: as low as can be
-    scheduler_hint="force_delay"         custom-call, async half: as far up as can be
+    scheduler_hint="force_early"         custom-call: as low as possible
+    scheduler_hint="force_delay"         custom-call, async half: as far up as possible
     scheduler_hint="force_delay_async"   start far up, done low
     "force_earliest_schedule":true       in the GPU's backend config: far up
-    fusion() without operands, 1 MiB     from 0.11 on: as low as can be
+    fusion() without operands, 1 MiB     from 0.11 on: as low as possible
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, `gpu_latency_hiding_scheduler.cc`
 (graph post-processing), Aug 2026.
@@ -36,7 +36,7 @@ _FILL_BYTES: Final = 1 << 20
 
 
 class Hinted(Protocol):
-    """What a graph notes of hints, by node; see `ScheduleGraph`."""
+    """The hints that a graph records, by node; see `ScheduleGraph`."""
 
     tracker: AsyncTracker
     is_start: bytearray
@@ -48,14 +48,14 @@ class Hinted(Protocol):
 
 
 def is_delayed_by_hint(instruction: Instruction) -> bool:
-    """Whether `force_delay` stands on an opcode that heeds it."""
+    """Whether it has the hint `force_delay` and its opcode honors it."""
     if instruction.opcode != "custom-call" and not is_generic(instruction):
         return False
     return attr.frontend(instruction, attr.HINT) == "force_delay"
 
 
 def note(graph: Hinted, n: int, instruction: Instruction) -> None:
-    """Set what an instruction's hints ask for."""
+    """Record the hints of an instruction."""
     if instruction.mentions(attr.HINT):
         _note_frontend_hint(graph, n, instruction)
     settings = graph.tracker.settings
@@ -79,7 +79,7 @@ def note(graph: Hinted, n: int, instruction: Instruction) -> None:
         # It needs nothing and keeps its buffer alive: it may wait for its user.
         graph.force_early[n] = 1
     if instruction.mentions(_EARLIEST) or graph.force_delay[n]:
-        # XLA assigns the field of any config it can read, so it also clears a hint.
+        # XLA sets the field from any config that it can read, so it also clears a hint.
         config = gpu_config(instruction)
         if config:
             graph.force_delay[n] = bool(config.get(_EARLIEST, False))
@@ -108,7 +108,7 @@ def _priority(instruction: Instruction) -> int:
         return int(text or "0")
     except ValueError as problem:
         raise PassError(
-            f"%{instruction.name}: {attr.DELAY_PRIORITY}={text} is no whole number",
+            f"%{instruction.name}: {attr.DELAY_PRIORITY}={text} is not an integer",
             code="E034",
             location=instruction.location,
         ) from problem

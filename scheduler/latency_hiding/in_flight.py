@@ -61,7 +61,7 @@ class InFlight:
                 held[holder] = None
 
     def count(self, resource: Resource) -> int:
-        """How many hold a resource."""
+        """The number of holders of a resource."""
         return len(self._held.get(resource, ()))
 
     def fits(self, n: int, free: list[int]) -> bool:
@@ -91,7 +91,7 @@ class InFlight:
             return False
         groups = self._groups_of(instruction.operands[0])
         if not groups:
-            return True  # unknown, or everybody
+            return True  # unknown, or all devices
         for other in held:
             if is_stream_collective(other):
                 continue

@@ -1,4 +1,4 @@
-"""The pass: instructions in the order that XLA's latency-hiding scheduler gives them.
+"""Puts instructions in the order that XLA's latency-hiding scheduler gives them.
 
 %s = all-gather-start(%p)          %s = all-gather-start(%p)
 %d = all-gather-done(%s)           %f = fusion(%q)
@@ -57,15 +57,15 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         costs: file of costs by name; none: what the pipeline was given. What it leaves
             out costs 0; sends and recvs it leaves out have XLA's coarse latency.
         profile: file of measured costs.
-        target: GPU description; none: what the pipeline was given.
-        topology: partitions x hosts x GPUs; none: what the pipeline was given, else one
+        target: GPU description; none: the pipeline's.
+        topology: partitions x hosts x GPUs; none: the pipeline's, otherwise one
             host.
         latency_options: of the analytical model, key=value,...
         enable_approx_costly_collectives: all-reduces above 30 MiB count four times in
             the gpu-approximate model.
         memory_limit_bytes: advisory limit of the memory rules; none: XLA's own, from
             the target's memory and memory-limit-slop-factor.
-        memory_limit_slop_factor: percent of the free memory that is the limit where
+        memory_limit_slop_factor: percent of the free memory that is the limit if
             memory-limit-bytes does not name one.
         device_memory_bytes: memory of the GPU; none: the target's.
         rules: the rules to use, or changes to XLA's list (docs/scheduler.md).
@@ -86,13 +86,13 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     rules: str | tuple[Rule, ...] = ""
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range (U013), and files that nothing reads (U219)."""
+        """Refuse values out of range (U013), and files that nothing reads (U219)."""
         SchedulerSettings.__post_init__(self)
         estimator_names(self._own_costs())
         if self.memory_limit_slop_factor < 0:
-            raise ValueError("memory-limit-slop-factor is a percentage, 0 or more")
+            raise ValueError("memory-limit-slop-factor must be a percentage, 0 or more")
         if self.device_memory_bytes is not None and self.device_memory_bytes < 0:
-            raise ValueError("device-memory-bytes is a number of bytes, 0 or more")
+            raise ValueError("device-memory-bytes must be a number of bytes, 0 or more")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Schedule the module."""
@@ -116,13 +116,13 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             progress=context.progress,
         )
         fill_report(report, result)
-        # A hard memory limit may have brought the input order back.
+        # A hard memory limit may have restored the input order.
         return not was_scheduled or orders != [
             c.instructions for c in module.computations
         ]
 
     def settings(self, module: Module, context: PassContext) -> SchedulerSettings:
-        """The scheduler's settings for a module, its memory limit worked out."""
+        """The scheduler's settings for a module, with its memory limit."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
         values["xla"] = context.release_for(module, self.xla).name
         if self.memory_limit_bytes is None:
@@ -166,7 +166,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
 def as_scheduled_by_xla(
     stack: EstimatorStack, *, costly_collectives: bool = False
 ) -> EstimatorStack:
-    """Estimators as XLA's scheduler hears them.
+    """Estimators, with the adjustments of XLA's scheduler.
 
     Args:
         stack: of estimators.

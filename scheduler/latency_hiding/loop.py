@@ -1,6 +1,6 @@
 """The ready-list loop: no-ops, groups, then what the policy picks, until all is placed.
 
-No rule lives here: a policy decides, the state does the bookkeeping.
+There are no rules here: a policy decides, the state does the bookkeeping.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Placements between two reports of progress.
 _PROGRESS_STEP: Final = 4096
-#: Candidates that a message about a standstill names.
+#: Candidates that a message about a blocked schedule lists.
 _NAMED: Final = 8
 
 
@@ -27,14 +27,14 @@ def run(
     note_start: Callable[[int, int | None], None] | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[int]:
-    """Place everything; the nodes in program order.
+    """Place everything; returns the nodes in program order.
 
     Args:
         state: seeded.
         policy: what decides.
         groups: scheduling groups, None where there are none.
         note_start: called with a start that was chosen and its last rival.
-        progress: called with the number placed, now and then.
+        progress: called from time to time with the number placed.
 
     Raises PassError E030 (nothing fits), E031 (a group cannot be placed), E033 (a cycle
     of edges).

@@ -1,4 +1,4 @@
-"""Kernels that memory bandwidth bounds: they hide no copy inside the GPU.
+"""Kernels that memory bandwidth limits: they hide no copy inside the GPU.
 
 Source: openxla/xla `gpu_latency_hiding_scheduler.cc` (Aug 2026).
 """
@@ -23,7 +23,7 @@ _CUDNN_FUSION: Final = "__cudnn$fusion"
 
 
 def is_memory_bound(instruction: Instruction, tracker: AsyncTracker) -> bool:
-    """Whether it is; by the compiler's own times where the config holds them."""
+    """Whether memory bandwidth limits it; by the compiler's own times if known."""
     known = _by_noted_times(instruction)
     if known is not None:
         return known

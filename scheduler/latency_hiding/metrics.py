@@ -1,4 +1,4 @@
-"""Depths of nodes: what stands above them, counted once per computation.
+"""Depths of nodes: what is above them, computed once per computation.
 
     async_depth   latency of asynchronous pairs on the heaviest way down to a node
     depth         costs and latencies on that way
@@ -100,8 +100,8 @@ def graph_depths(graph: ScheduleGraph, order: Sequence[int]) -> list[int]:
 def hops(graph: ScheduleGraph, order: Sequence[int]) -> list[int]:
     """Edges to the nearest node above that occupies selectively, as XLA counts them.
 
-    XLA's number is a signed one of 32 bits and wraps: what stands below nothing but
-    parameters gets -2^31, and such numbers spread downwards through the minimum.
+    XLA's number is a signed one of 32 bits and wraps: a node below nothing but
+    parameters has -2^31, and such numbers spread downwards through the minimum.
     """
     found = [_FAR] * len(graph)
     tracker, instructions = graph.tracker, graph.instructions

@@ -1,8 +1,8 @@
 """Memory while one computation is placed, with what each candidate would do to it.
 
-A buffer that becomes live or ends changes the numbers of the nodes that name it, and
-of no others: so they are kept up to date instead of being summed at every comparison.
-That begins when a comparison first asks.
+A buffer that becomes live or ends changes only the numbers of the nodes that name it:
+so they are updated instead of being summed at every comparison. That begins when a
+comparison first needs them.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class PressureTrack:
         return self._peaks
 
     def _begin(self) -> None:
-        """Sum every node's numbers once, and note who names which buffer."""
+        """Sum every node's numbers once, and record which nodes name which buffer."""
         memory, live = self._memory, self._live
         sizes = memory.sizes_bytes
         count = len(memory.allocs)

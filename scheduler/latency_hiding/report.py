@@ -1,4 +1,4 @@
-"""What a scheduling tells: XLA's statistics before and after, and what stays exposed.
+"""The report of a scheduling: XLA's statistics before and after, and exposure.
 
 exposed: %all-gather-start.3 310.2 of 341.5 us in %main.2500: placed by kLessStall ...
 """
@@ -19,7 +19,7 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
     if result.reruns:
         report.count("reruns", result.reruns)
     if not result.computations:
-        report.remark("not scheduled: no computation holds anything asynchronous")
+        report.remark("not scheduled: no computation has anything asynchronous")
         return
     report.details["statistics"] = {
         "before": {c.computation.name: c.before.to_json() for c in result.computations},
@@ -33,7 +33,7 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
         before, after = schedule.before, schedule.after
         report.remark(
             f"%{schedule.computation.name}: exposed {before.total_wasted_us:.6g} us "
-            f"before, {after.total_wasted_us:.6g} us after; in all "
+            f"before, {after.total_wasted_us:.6g} us after; in total "
             f"{before.total_us:.6g} and {after.total_us:.6g} us"
         )
         for user, start in schedule.dropped_hazards:

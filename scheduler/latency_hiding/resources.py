@@ -1,7 +1,7 @@
-"""Resources that asynchronous operations hold, their limits, and who holds them how.
+"""Resources that asynchronous operations hold, their limits, and how they are held.
 
 Bottom-up a done occupies (it is met first) and its start releases. `Occupies` and
-`releases` are from the scheduler's point of view, hence the other way round top-down.
+`releases` are from the scheduler's point of view, so they are reversed top-down.
 
 Source: openxla/xla `latency_hiding_scheduler.h`, `gpu_latency_hiding_scheduler.h`.
 """
@@ -41,7 +41,7 @@ class Resource(IntEnum):
 
 
 class Usage(IntEnum):
-    """What placing an instruction does to a resource."""
+    """The effect of placing an instruction on a resource."""
 
     NONE = 0
     OCCUPY = 1
@@ -90,7 +90,7 @@ RESOURCE_OF_KIND: Final[dict[str, Resource]] = {
 
 #: Point-to-point collectives in flight on the GPU.
 _GPU_P2P_LIMIT: Final = 4
-#: Copies inside the GPU are bounded by nothing.
+#: Copies inside the GPU have no limit.
 _GPU_MEMCPY_LIMIT: Final = 2**31 - 1
 #: `free` of a resource that has no limit: never exhausted, never tested.
 UNLIMITED: Final = 2**62

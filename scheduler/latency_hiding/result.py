@@ -49,9 +49,9 @@ class ComputationSchedule:
         order: its new order.
         before: statistics of the order it had.
         after: statistics of the new one.
-        decisions: every comparison, where they were asked for.
-        start_reasons: by start of an asynchronous pair, what decided its place
-            against the next best candidate ('' when there was no other).
+        decisions: every comparison, if requested.
+        start_reasons: by start of an asynchronous pair, the rule that decided its place
+            against the next best candidate ('' if there was no other).
         dropped_hazards: (user, start) of what the start may overwrite while the user
             has not read it: the edges that would keep them apart close a circle.
     """
@@ -71,12 +71,12 @@ class ScheduleResult:
 
     Attributes:
         module: whose computations have their new orders.
-        computations: those that were scheduled, in the order in which they were.
+        computations: those that were scheduled, in that order.
         peak_bytes: memory pressure peak of the module, None where not tracked.
         memory_limit_bytes: the advisory limit of the last round, None for none.
         reruns: rounds beyond the first.
-        explanation: of the instruction that was asked for; '' for none.
-        kept_input_order: why the orders are those of before; '' where they are not.
+        explanation: of the requested instruction; '' for none.
+        kept_input_order: why the orders did not change; '' if they did.
     """
 
     module: Module

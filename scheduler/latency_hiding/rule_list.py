@@ -1,9 +1,9 @@
-"""Lists of rules as text: XLA's list with some dropped or moved, or a list of its own.
+"""Lists of rules as text: XLA's list with changes, or a separate list.
 
     -avoid-waste                       XLA's without that rule
     -kStartAtZeroDepth                 without all rules that XLA logs so
-    async-depth<less-stall             put one in front of another
-    async-depth>schedule-done          put it directly behind
+    async-depth<less-stall             put one before another
+    async-depth>schedule-done          put it directly after
     force-early less-stall original-order       these and no others
 
 Words are separated by spaces and taken from left to right.
@@ -23,7 +23,7 @@ _MOVE: Final = re.compile(r"([^<>]+)([<>])([^<>]+)")
 
 
 def parse_rules(text: str, known: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
-    """The list that a text spells.
+    """The rules that a text lists.
 
     Args:
         text: as above; '' for `known` itself.
@@ -37,9 +37,10 @@ def parse_rules(text: str, known: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
         return tuple(rule for word in words for rule in _named(word, known))
     if len(edits) != len(words):
         raise UsageError(
-            f"rules={text}: names for a whole list stand beside changes to XLA's list",
+            f"rules={text}: names for a whole list are mixed with changes to XLA's "
+            "list",
             code="U216",
-            hint="either names alone, or -NAME, NAME<OTHER, NAME>OTHER",
+            hint="use either only names, or -NAME, NAME<OTHER, NAME>OTHER",
         )
     rules = list(known)
     for word in edits:
@@ -72,7 +73,7 @@ def _named(word: str, known: Sequence[Rule]) -> tuple[Rule, ...]:
         return found
     names = [n for rule in known for n in (rule.name, rule.reason)]
     raise UsageError(
-        f"there is no rule {word}",
+        f"unknown rule {word}",
         code="U215",
         hint=nearest(word, names) or "docs/scheduler.md lists them",
     )

@@ -1,4 +1,4 @@
-"""What steers the scheduler: XLA's settings by XLA's names, units added.
+"""The scheduler's settings: XLA's settings under XLA's names, with units.
 
     SchedulerSettings()                  as XLA's GPU back end sets them
     SchedulerSettings.generic()          XLA's bare defaults, as its unit tests use them
@@ -22,7 +22,7 @@ Flavour = Literal["gpu", "generic"]
 StartDelay = Literal["flag", "auto", "on", "off"]
 #: XLA's `PIPELINE_PARALLELISM_OPT_LEVEL_*`.
 OptLevel = Literal["DISABLE", "ENABLE"]
-#: What becomes of a schedule above `memory_limit_bytes`.
+#: What happens to a schedule above `memory_limit_bytes`.
 HardMemoryLimit = Literal["off", "fail", "input-order"]
 
 
@@ -34,7 +34,7 @@ class SchedulerSettings:
         flavour: `gpu` or `generic` resources and target rules.
         xla: the release of XLA to follow; none: that of the run. In 0.10.2 a wrapped
             dynamic-slice copy counts as an asynchronous computation, a large fill
-            is nothing special, and a slice written to any memory is one to the host.
+            is not special, and a slice written to any memory counts as one to the host.
         parallel_collective_overlap_limit: collectives in flight (GPU).
         parallel_async_compute_limit: asynchronous computations and copies in flight.
         all_gather_overlap_limit: in flight at once, for the generic flavour; the same
@@ -67,7 +67,8 @@ class SchedulerSettings:
             a tracker of your own says so.
         deannotate_group_if_blocked: give up a scheduling group that blocks.
         flexible_scheduling_annotation_scheduling: the last start of a group is free.
-        aggressive_flexible_annotation_scheduling: and delayed as long as possible.
+        aggressive_flexible_annotation_scheduling: it is also delayed as long as
+            possible.
         top_down_scheduling: place the first instruction first.
     """
 
@@ -112,7 +113,7 @@ class SchedulerSettings:
     top_down_scheduling: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is out of range (U013 in a pipeline's text)."""
+        """Refuse values out of range (U013 in a pipeline's text)."""
         for name in self.__dataclass_fields__:
             is_limit = name.endswith("_limit") and name != "hard_memory_limit"
             if is_limit and getattr(self, name) < 1:
@@ -122,7 +123,7 @@ class SchedulerSettings:
         if self.rerun < 0 or (self.memory_limit_bytes or 0) < 0:
             raise ValueError("rerun and memory-limit-bytes must not be negative")
         if self.max_hops_to_closest_selective_overlap < 0:
-            raise ValueError("max-hops-to-closest-selective-overlap is 0 or more")
+            raise ValueError("max-hops-to-closest-selective-overlap must be 0 or more")
 
     @property
     def release(self) -> XlaRelease:

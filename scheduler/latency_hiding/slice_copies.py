@@ -67,7 +67,7 @@ def _is_copy_with_slices(fusion: Instruction, body: Computation) -> bool:
 
 
 def _offset_instructions(body: Computation) -> dict[Instruction, None]:
-    """What only computes where slices start."""
+    """Instructions that only compute where slices start."""
     work: list[Instruction] = []
     for instruction in body.instructions:
         if instruction.opcode == "dynamic-slice":

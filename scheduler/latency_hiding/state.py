@@ -1,8 +1,8 @@
 """The state of a computation while it is being placed: flat lists by node.
 
-Bottom-up the last instruction is placed first and time runs backwards from the end: a
-start is free of stalls once `now` has passed its done by the latency. Top-down is the
-mirror image. What is placed next is not decided here.
+Bottom-up, the last instruction is placed first and time runs backwards from the end: a
+start causes no stall once `now` has passed its done by the latency. Top-down is the
+mirror image. This module does not decide what is placed next.
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, ScheduleNode (Aug 2026).
 """
@@ -81,10 +81,10 @@ class SchedulingState:
         unlocks: nodes that become available when a node is placed.
         resource_changes: how often `free` or `waiting` changed.
         queue: ready times of candidates that are not ready yet.
-        memory: pressure, None where it is not tracked.
+        memory: pressure, None if it is not tracked.
         memory_limit_bytes: of the memory rules, None for no limit.
-        groups: scheduling groups, None where there are none.
-        in_flight: None where nobody asks for it.
+        groups: scheduling groups, None if there are none.
+        in_flight: None if it is not needed.
         selective_releasers: available starts of copies inside the GPU.
         delays_starts: rule E2 is on.
         preference: numbers of a search procedure; `is_preferred` says for which nodes.
@@ -155,7 +155,7 @@ class SchedulingState:
         self._measure()
 
     def _measure(self) -> None:
-        """The metrics that some rule of these settings reads."""
+        """Compute the metrics that some rule of these settings reads."""
         graph, settings = self.graph, self.settings
         way = topological_order(graph)
         aggressive = settings.aggressive_scheduling_policies
@@ -200,7 +200,7 @@ class SchedulingState:
     # -- placing --------------------------------------------------------------
 
     def place(self, n: int) -> None:
-        """Place a node that was taken; its neighbours may become candidates."""
+        """Place a node that was taken; its neighbors may become candidates."""
         graph = self.graph
         self.order.append(n)
         self.placed[n] = 1
@@ -242,7 +242,7 @@ class SchedulingState:
             if not remaining:
                 self._make_available(p, later)
             elif remaining == 1:
-                # One unplaced neighbour is left: placing that one would release p.
+                # One unplaced neighbor is left: placing that one would release p.
                 placed = self.placed
                 for s in self.below[p]:
                     if not placed[s]:
@@ -277,7 +277,7 @@ class SchedulingState:
         return graph.tracker.releases_selectively(graph.instructions[n])
 
     def _note_selective(self, n: int) -> None:
-        """Work that hides no copy pushes the copies' starts further out."""
+        """Let work that hides no copy push the copies' starts further out."""
         graph, releasers = self.graph, self.selective_releasers
         if graph.releases[n] and n in releasers:
             releasers.remove(n)
@@ -312,7 +312,7 @@ class SchedulingState:
         return f"{name} shares ranks with what is in flight"
 
     def is_constrained(self, n: int) -> bool:
-        """Whether it holds an exhausted resource that somebody available wants."""
+        """Whether it holds an exhausted resource that an available node wants."""
         free, waiting = self.free, self.waiting
         for resource, _ in self.graph.resources.get(n, ()):
             if free[resource] == 0 and waiting[resource] > 0:
@@ -377,7 +377,7 @@ class SchedulingState:
     # -- memory ---------------------------------------------------------------
 
     def is_memory_tight(self) -> bool:
-        """Whether the memory rules have a say: usage above half the limit."""
+        """Whether the memory rules apply: usage is above half the limit."""
         limit = self.memory_limit_bytes
         return (
             limit is not None

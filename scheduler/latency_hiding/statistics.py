@@ -1,4 +1,4 @@
-"""What a schedule leaves exposed, counted as XLA counts it.
+"""The latency that a schedule leaves exposed, counted as XLA counts it.
 
     order:  x (0.6)  start (1.0)  y (2.0)  done (1.0)     latency of the pair 10
     begun = trunc(1.6) = 1;  at the done 4.6 have passed, 3.6 since then: 6.4 wasted
@@ -45,7 +45,7 @@ class Exposure:
         start: its start.
         done: its done.
         latency_us: of the pair.
-        wasted_us: what of it nothing covers.
+        wasted_us: the part that nothing covers.
     """
 
     start: Instruction
@@ -103,11 +103,11 @@ def lhs_statistics(
         computation: whose order.
         estimator: of costs and latencies, us.
         tracker: tells what is asynchronous.
-        order: in place of the computation's own.
+        order: instead of the computation's own.
         costs_us: node costs known already.
         latencies_us: latencies of pairs by their dones, as far as they are known; what
             is asked for is added.
-        peak_bytes: memory pressure peak, handed through.
+        peak_bytes: memory pressure peak, passed through.
     """
     known = {} if latencies_us is None else latencies_us
     now = 0.0
@@ -143,12 +143,12 @@ def lhs_statistics(
 
 
 def node_cost_us(estimator: Estimator, instruction: Instruction) -> float:
-    """Cost of an instruction; 0 where no estimator of the stack knows it."""
+    """Cost of an instruction; 0 if no estimator of the stack knows it."""
     found = estimator.node_cost(instruction)
     return 0.0 if found is None else found.us
 
 
 def latency_us(estimator: Estimator, first: Instruction, then: Instruction) -> float:
-    """Latency of an edge; 0 where no estimator of the stack knows it."""
+    """Latency of an edge; 0 if no estimator of the stack knows it."""
     found = estimator.latency(first, then)
     return 0.0 if found is None else found.us

@@ -1,4 +1,4 @@
-"""Which instructions are asynchronous, and which resources they hold.
+"""Tracks which instructions are asynchronous, and which resources they hold.
 
     tracker = make_tracker(settings)
     tracker.is_supported_start(i), tracker.is_supported_done(i)
@@ -37,7 +37,7 @@ class AsyncTracker:
     """
 
     def __init__(self, settings: SchedulerSettings) -> None:
-        """Nothing is known yet of any instruction."""
+        """Start with nothing known about any instruction."""
         self.settings = settings
         swapped = settings.top_down_scheduling
         self._start_usage = Usage.OCCUPY if swapped else Usage.RELEASE
@@ -122,7 +122,7 @@ class AsyncTracker:
         return tuple(found)
 
     def net_resources(self, instruction: Instruction) -> Holdings:
-        """What placing it changes: a loop only what it leaves unbalanced."""
+        """The effect of placing it: for a loop, only what it leaves unbalanced."""
         entries = self.resources(instruction)
         if instruction.opcode != "while":
             return entries
@@ -196,7 +196,7 @@ class AsyncTracker:
         return peak
 
     def forget_order(self, computation: Computation) -> None:
-        """Drop what was counted along an order that has changed."""
+        """Drop counts for an order that has changed."""
         self._peak_use.pop(computation, None)
 
     # -- hints of a back end --------------------------------------------------
@@ -240,7 +240,7 @@ _CALLERS: Final = frozenset(("while", "conditional", "call", "custom-call"))
 
 
 def may_run_async(instruction: Instruction) -> bool:
-    """Whether something that it calls may hold asynchronous halves.
+    """Whether its callees may have asynchronous halves.
 
     Bodies of fusions, reductions, sorts and the like are single kernels.
     """
@@ -258,7 +258,7 @@ def is_host_transfer(start: Instruction) -> bool:
 
 
 def runs_on_another_thread(half: Instruction) -> bool:
-    """Whether a generic half runs its computation on a thread of its own."""
+    """Whether a generic half runs its computation on another thread."""
     start = async_form.start_of(half)
     thread = start.attributes.get("async_execution_thread")
     if thread is None:

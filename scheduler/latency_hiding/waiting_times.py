@@ -1,8 +1,8 @@
-"""When the next candidates become ready: a heap of which only the top is ever read.
+"""When the next candidates become ready: a heap of which only the top is read.
 
-`WaitingTimes` suffices as long as nobody changes the ready time of a queued node. Where
-that happens (copies inside the GPU), the heap's order goes stale in XLA; `StaleHeap`
-goes stale in the same way, step by step as C++'s push_heap and pop_heap do.
+`WaitingTimes` is enough while nobody changes the ready time of a queued node. If that
+happens (copies inside the GPU), the heap's order becomes stale in XLA; `StaleHeap`
+becomes stale in the same way, step by step like C++'s push_heap and pop_heap.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
-"""Who takes part in a collective, and whether two could wait for each other in a cycle.
+"""The devices of a collective, and whether two collectives could wait in a cycle.
 
     a: replica_groups={{0,1},{2,3}}   b: {{0,1},{2,3}}   share 0 and 1: they could
     a: replica_groups={{0,1},{2,3}}   b: {{0,2},{1,3}}   no two in common: they cannot
 
 On two streams device 0 may begin with a and device 1 with b; each then waits for the
-other for ever. That takes two devices of one group in one group of the other.
-Source of the test: openxla/xla `xla/service/gpu/gpu_latency_hiding_scheduler.cc`; here
-ids are brought to the numbering replica x partitions + partition first.
+other forever. That takes two devices of one group in one group of the other. Source of
+the test: openxla/xla `xla/service/gpu/gpu_latency_hiding_scheduler.cc`; here ids are
+first converted to the numbering replica x partitions + partition.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.latency.collectives import group_mode
 
-#: Groups of devices; None when anybody may take part.
+#: Groups of devices; None if any device may take part.
 Groups = tuple[tuple[int, ...], ...] | None
 
 
 @dataclass(slots=True)
 class DeviceGroups:
-    """Groups of a module's collectives, remembered by what the text says."""
+    """Groups of a module's collectives, cached by text."""
 
     module: Module
     _groups: dict[tuple[str, str, str], Groups] = field(default_factory=dict)
@@ -68,7 +68,7 @@ class DeviceGroups:
         return self._groups[key]
 
     def _on_devices(self, written: tuple[tuple[int, ...], ...], mode: str) -> Groups:
-        """Groups of ids of a mode as groups of devices."""
+        """Groups of ids, converted from a mode to groups of devices."""
         replicas, partitions = self.module.replica_count, self.module.num_partitions
         if not written:
             return None
@@ -94,7 +94,7 @@ class DeviceGroups:
     def shared(self, one: Groups, other: Groups) -> tuple[int, ...] | None:
         """Two or more devices that a group of each has in common; None: unknown.
 
-        () when the two cannot wait for each other in a cycle.
+        It is () if the two cannot wait for each other in a cycle.
         """
         if one is None or other is None:
             return None

@@ -1,4 +1,4 @@
-"""Streams of the GPU, written at what starts on them.
+"""Writes GPU streams on the instructions that start asynchronous work.
 
     Before:  %s = (f32[8], f32[16]) all-gather-start(%x), ...
              %r = f32[8] all-reduce-start(%y), ...
@@ -31,7 +31,7 @@ from hlo_passes.scheduler.passes.stream_values import (
 from hlo_passes.scheduler.passes.streams import StreamAssignment, assign_streams
 from hlo_passes.xla_release import XlaRelease
 
-#: What the annotations of a module say once they are written.
+#: The annotations of a module after they are written.
 Annotations = Literal["changed", "all", "none"]
 
 
@@ -58,12 +58,12 @@ class ExecutionStreamAssignment(Pass):
         number_of_communication_streams: at least 1; XLA has 2 with
             `collective-multi-streaming`.
         number_of_compute_streams: at least 1.
-        parallel_collective_overlap_limit: above 1, collectives marked `is_sync` get
-            streams, too.
+        parallel_collective_overlap_limit: above 1, collectives marked `is_sync` receive
+            streams too.
         guard_cyclic_waits: keep such collectives on one stream.
-        annotate: where `_xla_stream_annotation` is written: `changed`, where XLA's
+        annotate: where to write `_xla_stream_annotation`: `changed`, where XLA's
             runtime would choose another stream; `all` starts; `none`.
-        xla_communication_streams: how many XLA's runtime itself will use.
+        xla_communication_streams: the number of streams that XLA's runtime will use.
         xla: the release of XLA to follow; none: that of the run. XLA 0.10.2 counts
             groups of collectives as compute; later ones have streams for copies to and
             from the host, which are then left alone.
@@ -88,12 +88,12 @@ class ExecutionStreamAssignment(Pass):
             self.xla_communication_streams,
         ):
             if number < 1:
-                raise ValueError(f"{number} streams, but there is at least 1 of each")
+                raise ValueError(f"{number} streams, but each kind has at least 1")
         if self.parallel_collective_overlap_limit < 1:
             raise ValueError("parallel-collective-overlap-limit must be 1 or more")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """All reachable computations together."""
+        """Visit all reachable computations together."""
         version = module.version
         release = context.release_for(module, self.xla)
         assigned = assign_streams(
@@ -120,7 +120,7 @@ class ExecutionStreamAssignment(Pass):
             return
         if not has_gpu_config(start):
             report.remark(
-                f"not written: the backend config of %{start.name} is no JSON"
+                f"not written: the backend config of %{start.name} is not JSON"
             )
             return
         set_operation_queue_id(start, release, queue)
@@ -132,10 +132,10 @@ class ExecutionStreamAssignment(Pass):
         release: XlaRelease,
         report: Report,
     ) -> None:
-        """Tell XLA's runtime what it would not do by itself.
+        """Annotate starts for which XLA's runtime would choose another stream.
 
-        An annotation takes its start out of XLA's turns; so when one is needed, all
-        starts that take turns get theirs.
+        An annotation takes its start out of XLA's round-robin; so if one is needed, all
+        starts in the round-robin are annotated.
         """
         if self.annotate == "none":
             return

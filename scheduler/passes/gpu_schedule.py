@@ -1,4 +1,4 @@
-"""Everything that XLA's GPU compiler does around scheduling, in its order.
+"""Does everything that XLA's GPU compiler does around scheduling, in its order.
 
     Before:  %g = f32[16] all-gather(%x), ...           (no schedule)
              %f = f32[8] fusion(%y), ...
@@ -6,7 +6,7 @@
              %f = f32[8] fusion(%y), ...
              %g = f32[16] all-gather-done(%s)           is_scheduled=true
 
-What XLA has in between is not there: tuning, copy insertion, the fusion of single
+It does not have what XLA does in between: tuning, copy insertion, the fusion of single
 instructions, rematerialization.
 """
 
@@ -25,9 +25,9 @@ _STREAMS_OF_MULTI_STREAMING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GpuSchedule(PassSequence):
-    """Make collectives asynchronous, order everything, convert back what hides nothing.
+    """Make collectives asynchronous, schedule, and undo those that hide nothing.
 
-    Stands for `async-collective-creator`, `async-collective-annotator`,
+    It runs `async-collective-creator`, `async-collective-annotator`,
     `stream-attribute-annotator`, `async-stream-attribute-wrapper`,
     `explicit-stream-annotation-async-wrapper`,
     `explicit-collectives-group-async-wrapper`, `collectives-schedule-linearizer`,
@@ -41,21 +41,21 @@ class GpuSchedule(PassSequence):
     `gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}`. With
     `enable-collective-multi-streaming=true` there are two communication streams.
 
-    A module that has a schedule keeps it as the order that scheduling starts from (XLA
-    leaves such a module alone).
+    If a module has a schedule, scheduling starts from its order (XLA leaves such a
+    module alone).
 
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc`,
     `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
 
     Attributes:
-        enable_latency_hiding_scheduler: false: the order that needs the least memory
+        enable_latency_hiding_scheduler: if false, the order that needs the least memory
             stays.
         enable_pipelined_p2p: order sends and recvs first, with
             `latency-hiding-scheduler-preparation`.
-        multi_streamed_windowed_einsum: wrap what has a queue of its own.
-        stream_annotation: wrap what carries `_xla_stream_annotation`.
-        scheduler_memory_fencing_threshold_bytes: fence buffers of that size; 0 for a
-            hundredth of the memory limit, below 0 none.
+        multi_streamed_windowed_einsum: wrap instructions that have their own queue.
+        stream_annotation: wrap instructions with `_xla_stream_annotation`.
+        scheduler_memory_fencing_threshold_bytes: fence buffers of at least this size; 0
+            for a hundredth of the memory limit, below 0 none.
         assign_streams: write streams.
     """
 
@@ -87,7 +87,7 @@ class GpuSchedule(PassSequence):
     assign_streams: bool = True
 
     def passes(self) -> tuple[Pass, ...]:
-        """Those that the options leave, in XLA's order."""
+        """The passes that the options leave, in XLA's order."""
         left_out = self._left_out()
         names = [name for name in self.members if name not in left_out]
         if not self.multi_streamed_windowed_einsum:
@@ -116,7 +116,7 @@ class GpuSchedule(PassSequence):
         return out
 
     def _fixed(self, name: str) -> dict[str, object]:
-        """What a pass gets besides the options that it shares with this one."""
+        """The options that a pass receives in addition to those that it shares."""
         given = dict(self.handed_on)
         if name == "hlo-memory-scheduler":
             return {"keep_schedule": True}

@@ -1,12 +1,13 @@
-"""Control edges that keep the last readers of large buffers from being put off.
+"""Adds control edges that keep the last readers of large buffers from being delayed.
 
     Before:  big = f32[4096] fusion(p)       u = f32[] reduce(big)
              s1 d1 ... s2 = all-gather-start(q)
     After:   s2 = all-gather-start(q), control-predecessors={u}
 
-The scheduler moves what is not needed soon out of the way of asynchronous operations,
-and large buffers live on meanwhile. A start waits for all readers of a buffer that the
-order so far has done with some windows (from a start to its done) before.
+The scheduler moves work that is not needed soon out of the way of asynchronous
+operations, and large buffers stay alive meanwhile. With the edges, a start waits for
+all readers of a buffer that the order so far finished using some windows (from a start
+to its done) earlier.
 """
 
 from __future__ import annotations
@@ -46,16 +47,17 @@ class SchedulerMemoryFencing(Pass):
 
     Requires: a scheduled module (E023).
     Ensures: every edge goes forward in the schedule.
-    Complexity: linear in instructions for each window that gets edges.
+    Complexity: linear in instructions for each window that receives edges.
     Source: openxla/xla `xla/service/scheduler_memory_fencing.cc`,
     `xla/service/gpu/gpu_hlo_schedule.cc`.
 
     Attributes:
-        scheduler_memory_fencing_threshold_bytes: smaller buffers are left alone; 0 for
+        scheduler_memory_fencing_threshold_bytes: smaller buffers are skipped; 0 for
             a hundredth of the memory limit, below 0 nothing happens.
         scheduler_memory_fencing_slack_windows: how many windows later readers may run.
         memory_limit_bytes: the scheduler's limit; `none`: from the target.
-        memory_limit_slop_factor: percent of the memory beside parameters and result.
+        memory_limit_slop_factor: percent of the memory that parameters and result
+            leave.
     """
 
     name: ClassVar[str] = "scheduler-memory-fencing"
@@ -66,14 +68,16 @@ class SchedulerMemoryFencing(Pass):
     memory_limit_slop_factor: int = DEFAULT_SLOP_PERCENT
 
     def __post_init__(self) -> None:
-        """Refuse windows before the reader's own (U013)."""
+        """Refuse windows before the reader's own window (U013)."""
         if self.scheduler_memory_fencing_slack_windows < 0:
-            raise ValueError("scheduler-memory-fencing-slack-windows is at least 0")
+            raise ValueError(
+                "scheduler-memory-fencing-slack-windows must be at least 0"
+            )
         if self.memory_limit_slop_factor < 0 or (self.memory_limit_bytes or 0) < 0:
             raise ValueError("a memory limit must not be negative")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """All computations together."""
+        """Visit all computations together."""
         if not module.is_scheduled:
             raise PassError(
                 f"{self.name} needs a scheduled module",
@@ -95,7 +99,7 @@ class SchedulerMemoryFencing(Pass):
         return module.version != version
 
     def _threshold_bytes(self, module: Module, context: PassContext) -> int | None:
-        """Bytes; None where the pass is switched off."""
+        """The threshold in bytes; None if the pass is switched off."""
         wanted = self.scheduler_memory_fencing_threshold_bytes
         if wanted < 0:
             return None
@@ -119,7 +123,7 @@ class Window:
 
 
 def windows_of(computation: Computation) -> tuple[Window, ...]:
-    """Windows in the order of their starts; one without done closes at once."""
+    """Windows in the order of their starts; one without a done closes at once."""
     place = {i: k for k, i in enumerate(computation.instructions)}
     found: list[Window] = []
     for start, opens in place.items():
@@ -151,7 +155,7 @@ def _large_buffers(
 
 
 class _Fences:
-    """Which starts wait for which readers."""
+    """The readers that each start waits for."""
 
     def __init__(self, buffers: Buffers, slack_windows: int) -> None:
         self._buffers = buffers
@@ -188,7 +192,7 @@ class _Fences:
             owner = flow.reached.instructions[flow.owner(positions[0])]
             report.remark(
                 f"not fenced: %{owner.name} ({size} bytes), no window opens far enough "
-                "behind its last reader"
+                "after its last reader"
             )
             return
         of_start = self._readers.setdefault(window.start, {})
@@ -197,7 +201,7 @@ class _Fences:
     def _readers_of(
         self, positions: list[int], computation: Computation
     ) -> list[Instruction]:
-        """Users of every value of the buffer; [] where the root is one of them."""
+        """Users of every value of the buffer; [] if the root is one of them."""
         flow = self._buffers.flow
         by_value: dict[int, list[int]] = {}
         for position in positions:
@@ -220,7 +224,7 @@ class _Fences:
 
 
 def _only_computation(buffers: Buffers, positions: list[int]) -> Computation | None:
-    """Where the whole buffer lives; None for parameters', results' and shared ones."""
+    """The only computation with the buffer; None for parameters and results."""
     flow = buffers.flow
     owners = [flow.reached.instructions[flow.owner(p)] for p in positions]
     computation = owners[0].computation

@@ -1,4 +1,4 @@
-"""Which send or recv owns an asynchronous transfer that is pipelined through a loop.
+"""The send or recv that owns an asynchronous transfer pipelined through a loop.
 
     s0 = send(x, t)                        the owner
     w = while(tuple(s0, ...)), body=b      b: d = send-done(get-tuple-element(p, 0))
@@ -21,9 +21,9 @@ PIPELINE_ATTRIBUTE: Final = "_xla_send_recv_pipeline"
 
 
 def owner_of_transfer(instruction: Instruction) -> Instruction:
-    """The send or recv whose stream a send, recv or one of their dones is on.
+    """The send or recv whose stream a send, recv or one of their dones uses.
 
-    What is not pipelined in the one way that XLA knows owns itself.
+    A transfer that is not pipelined in the one way that XLA knows owns itself.
     """
     module = instruction.computation.module
     if any(
@@ -65,7 +65,7 @@ _Slot = tuple[Instruction, int]
 
 
 def _slot_of_start(start: Instruction) -> _Slot | Instruction | None:
-    """The loop and tuple index that a send or recv feeds; itself when it has a done."""
+    """The loop and tuple index that a send or recv feeds; itself if it has a done."""
     if len(start.users) != 1:
         return start
     (user,) = start.users

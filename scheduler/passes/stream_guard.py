@@ -1,15 +1,15 @@
-"""Collectives that could wait for each other in a cycle stay on one stream.
+"""Keeps collectives on one stream that could wait for each other in a cycle.
 
     a = all-gather-start(x), replica_groups={{0,1}}     communication 0
     b = all-gather-start(y), replica_groups={{0,1}}     communication 1 -> 0
     da = all-gather-done(a)
 
-While a is in flight, b may begin: on device 0 behind a, on device 1 before it. On one
-stream all devices run both in the same order. In a scheduled module what stands between
-start and done is what runs beside it; in any other, what depends on neither.
+While a is in flight, b may begin: on device 0 after a, on device 1 before it. On one
+stream all devices run both in the same order. In a scheduled module everything between
+start and done runs beside it; in any other, everything that depends on neither.
 
-Not part of XLA's pass: its scheduler puts no such two in flight together when it may
-use several streams (`collective_multi_streaming`).
+This is not part of XLA's pass: its scheduler puts no such two in flight together if it
+may use several streams (`collective_multi_streaming`).
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ Pair = tuple[Instruction, Instruction]
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A start that changed streams, or (where an annotation forbids it) should have.
+    """A start that changed streams, or should have if no annotation forbade it.
 
     Attributes:
         start: the collective.
         stream: where it is now.
-        before: where its turn had put it.
+        before: the stream that the round-robin chose.
         beside: a collective that runs at the same time.
-        shared: devices in one group of both; () when anybody may take part.
+        shared: devices in one group of both; () if any device may take part.
     """
 
     start: Instruction
@@ -67,7 +67,7 @@ class Moved:
 def moves_against_cyclic_waits(
     module: Module, streams: Mapping[Instruction, Stream]
 ) -> tuple[Moved, ...]:
-    """What has to change so that no two collectives can wait in a cycle."""
+    """The changes needed so that no two collectives can wait in a cycle."""
     eligible = {
         start: stream
         for start, stream in streams.items()
@@ -86,7 +86,7 @@ def moves_against_cyclic_waits(
 
 
 class _Classes:
-    """Starts that have to share a stream; the earliest in order leads each class."""
+    """Starts that must share a stream; the earliest in order leads each class."""
 
     def __init__(self, rank: dict[Instruction, int]) -> None:
         self.rank = rank
@@ -185,7 +185,7 @@ class _Inside:
 def _overlapping(
     computation: Computation, starts: Mapping[Instruction, Stream], inside: _Inside
 ) -> Iterator[Pair]:
-    """What stands between a start and its done in the schedule."""
+    """The instructions between a start and its done in the schedule."""
     flying: dict[Instruction, None] = {}
     for instruction in computation.instructions:
         if instruction in starts:
@@ -201,7 +201,7 @@ def _overlapping(
 def _independent(
     computation: Computation, starts: Mapping[Instruction, Stream], inside: _Inside
 ) -> Iterator[Pair]:
-    """What no path of operands and control edges orders."""
+    """The instructions that no path of operands and control edges orders."""
     finished: dict[Instruction, int] = {}
     items: list[tuple[tuple[Instruction, ...], int, int]] = []
     bit_of: dict[Instruction, int] = {}

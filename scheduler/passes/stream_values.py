@@ -1,6 +1,6 @@
-"""A stream of the GPU, and where an instruction says which one it is on.
+"""A stream of the GPU, and where an instruction says which stream it is on.
 
-    frontend_attributes={_xla_stream_annotation="2"}     what XLA's runtime obeys
+    frontend_attributes={_xla_stream_annotation="2"}     what XLA's runtime follows
     backend_config={"operation_queue_id":"6",...}        0 is the default stream
     backend_config={..."is_sync":true...}                not asynchronous: the default
     Stream.parse("communication_stream[1]")              XLA's log
@@ -40,7 +40,7 @@ HOST_MEMORY: Final = 5
 #: XLA's numbers of streams; with `collective_multi_streaming` it has two of the second.
 DEFAULT_COMPUTE_STREAMS: Final = 4
 DEFAULT_COMMUNICATION_STREAMS: Final = 1
-#: What a stream annotation may be at most: XLA reads it as a signed 32-bit number.
+#: The largest stream annotation: XLA reads it as a signed 32-bit number.
 _LARGEST_NUMBER: Final = (1 << 31) - 1
 
 #: Older runtimes numbered kinds of streams: number on the communication side.
@@ -74,10 +74,10 @@ class Stream:
     def queue_id(self, compute_streams: int = DEFAULT_COMPUTE_STREAMS) -> int | None:
         """The `operation_queue_id`: default 0, compute from 1 on, then communication.
 
-        None for the streams of copies.
+        It is None for the streams of copies.
 
-        Explicit numbers may lie above `compute_streams`; the ids of two streams are
-        then the same number, and the stream annotation tells them apart.
+        Explicit numbers may exceed `compute_streams`; the ids of two streams are then
+        the same number, and the stream annotation distinguishes them.
         """
         if self.kind == "default":
             return 0
@@ -90,7 +90,7 @@ class Stream:
     def of_queue_id(
         queue: int, kind: StreamKind, compute_streams: int = DEFAULT_COMPUTE_STREAMS
     ) -> Stream:
-        """The stream behind an `operation_queue_id` of something of this kind."""
+        """The stream of an `operation_queue_id` on an instruction of this kind."""
         first = 1 + compute_streams if kind == "communication" else 1
         if queue == 0 or kind == "default":
             return DEFAULT_STREAM
@@ -118,9 +118,9 @@ class Stream:
         if old and old[1] in _OLD_KINDS:
             return Stream("communication", _OLD_KINDS[old[1]])
         raise ParseError(
-            f"{text!r} is no stream",
+            f"{text!r} is not a stream",
             code="P270",
-            hint="as in 'default', 'compute 1', 'communication_stream[0]' or 'P2P1'",
+            hint="use 'default', 'compute 1', 'communication_stream[0]' or 'P2P1'",
         )
 
 
@@ -135,7 +135,7 @@ def scope_start(instruction: Instruction) -> Instruction:
 
 
 def scope_kind(instruction: Instruction, release: XlaRelease) -> StreamKind | None:
-    """What a start occupies; None for all that starts nothing asynchronous.
+    """The kind of stream that a start uses; None if it starts nothing asynchronous.
 
     A send or recv that is pipelined through a loop starts nothing itself (see
     `owner_of_transfer`). Source: as the module, and where a release differs, its log.
@@ -172,7 +172,7 @@ def _is_group_alone(start: Instruction) -> bool:
 
 
 def _copy_kind(start: Instruction) -> CopyKind | None:
-    """Which way a copy or slice goes between host and device; None for others."""
+    """The direction of a copy or slice between host and device; None for others."""
     # copy-start: (to, from, context); async-start: ((from, ...), to, context).
     element = 0 if start.opcode == "copy-start" else 1
     to_host = _is_in_host_memory(start.shape.elements[element])
@@ -202,10 +202,10 @@ def annotated_number(instruction: Instruction) -> int | None:
         return None
     if not text.strip().isdecimal() or int(text) > _LARGEST_NUMBER:
         raise PassError(
-            f"%{instruction.name}: {STREAM_ANNOTATION}={text!r} is no stream",
+            f"%{instruction.name}: {STREAM_ANNOTATION}={text!r} is not a stream",
             code="E020",
             location=instruction.location,
-            hint="a number from 0 on, or collective",
+            hint="use a number from 0 on, or collective",
         )
     return int(text)
 
@@ -213,9 +213,9 @@ def annotated_number(instruction: Instruction) -> int | None:
 def runs_synchronously(
     instruction: Instruction, *, parallel_collective_overlap_limit: int = 1
 ) -> bool:
-    """Whether XLA emits a start on the default stream after all.
+    """Whether XLA emits a start on the default stream.
 
-    So it does with collectives marked `is_sync`, unless several may be in flight.
+    It does so for collectives marked `is_sync`, unless several may be in flight.
     """
     return parallel_collective_overlap_limit <= 1 and is_marked_sync(instruction)
 
@@ -226,17 +226,17 @@ def stream_of(
     compute_streams: int = DEFAULT_COMPUTE_STREAMS,
     release: XlaRelease | None = None,
 ) -> Stream | None:
-    """The stream written at an instruction (for a done: at its start).
+    """The stream written on an instruction (for a done: on its start).
 
-    None where nothing is written; what XLA will choose is then a matter of the whole
-    module, see `hlo_passes.scheduler.passes.streams.assign_streams`.
+    It is None if nothing is written; the stream that XLA will choose then depends on
+    the whole module, see `hlo_passes.scheduler.passes.streams.assign_streams`.
 
     Args:
         instruction: a start, a done, a send or a recv.
         compute_streams: at least 1; XLA: 4.
         release: of XLA; None: as `followed_release` finds it.
 
-    Raises PassError E020 for a stream annotation that is no stream.
+    Raises PassError E020 for an invalid stream annotation.
     """
     start = scope_start(instruction)
     if release is None:

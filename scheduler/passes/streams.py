@@ -1,12 +1,12 @@
-"""Which stream of the GPU an asynchronous operation runs on, as XLA's runtime decides.
+"""The GPU stream of each asynchronous operation, as XLA's runtime decides.
 
     assigned = assign_streams(module, communication_streams=2)
     assigned.of(start)         Stream('communication', 1)
     assigned.of(its done)      the same; of(an add): DEFAULT_STREAM
-    stream_of(start)           only what is written at the instruction, None if nothing
+    stream_of(start)           only what is written on the instruction, None if nothing
 
-Starts get streams by turns, compute and communication each on their own, computation
-by computation from the entry on, in post order (not in the order of the schedule).
+Streams are assigned to starts round-robin, compute and communication separately,
+computation by computation from the entry on, in post order (not in schedule order).
 Source: openxla/xla `xla/service/gpu/execution_stream_assignment.cc` (Aug 2026).
 """
 
@@ -51,7 +51,7 @@ __all__ = [
     "stream_of",
 ]
 
-#: Calls whose computations XLA looks into.
+#: Calls whose computations XLA visits.
 _ENTERED: Final = ("call", "conditional", "while")
 #: More visits than this (calls of calls of one computation) are not repeated.
 _MOST_VISITS: Final = 100_000
@@ -62,10 +62,10 @@ class StreamAssignment(Mapping[Instruction, Stream]):
     """Streams of a module's starts; a mapping from start to stream, in XLA's order.
 
     Attributes:
-        scopes: start -> stream as XLA numbers them, also for starts that then run
-            synchronously; moves of the guard are in.
-        synchronous: starts that run on the default stream after all.
-        moved: what the guard changed, and why.
+        scopes: start -> stream in XLA's numbering, also for starts that then run
+            synchronously; including moves of the guard.
+        synchronous: starts that run on the default stream.
+        moved: the changes of the guard, and why.
         bodies: computations inside asynchronous ones -> start that runs them.
     """
 
@@ -77,8 +77,9 @@ class StreamAssignment(Mapping[Instruction, Stream]):
     def of(self, instruction: Instruction) -> Stream:
         """The stream of any instruction.
 
-        Starts, their updates and dones: the start's stream. What stands in the
-        computation of an asynchronous start: that start's. All else: the default one.
+        Starts, their updates and dones have the start's stream. An instruction in the
+        computation of an asynchronous start has that start's. All others have the
+        default.
         """
         start = scope_start(instruction)
         if start not in self.scopes:
@@ -87,12 +88,12 @@ class StreamAssignment(Mapping[Instruction, Stream]):
         return self[start]
 
     def __getitem__(self, start: Instruction) -> Stream:
-        """The stream of a start; KeyError for what is none, or is never reached."""
+        """The stream of a start; KeyError for other or unreached instructions."""
         stream = self.scopes[start]
         return DEFAULT_STREAM if start in self.synchronous else stream
 
     def __iter__(self) -> Iterator[Instruction]:
-        """The starts in the order in which XLA comes by."""
+        """The starts in the order in which XLA visits them."""
         return iter(self.scopes)
 
     def __len__(self) -> int:
@@ -109,7 +110,7 @@ def assign_streams(
     guard: bool = True,
     release: XlaRelease | None = None,
 ) -> StreamAssignment:
-    """The streams XLA's runtime will use; nothing is written.
+    """The streams that XLA's runtime will use; the module does not change.
 
     Args:
         module: scheduled or not.
@@ -124,11 +125,11 @@ def assign_streams(
             the host.
 
     Raises:
-        PassError: E020, a stream annotation that is no stream.
+        PassError: E020, an invalid stream annotation.
         ValueError: a number of streams below 1.
     """
     if communication_streams < 1 or compute_streams < 1:
-        msg = "there is at least one stream of each kind"
+        msg = "each kind has at least one stream"
         raise ValueError(msg)
     turns = _Turns(communication_streams, compute_streams)
     scopes: dict[Instruction, Stream] = {}
@@ -153,7 +154,7 @@ def assign_streams(
 
 @dataclass(slots=True)
 class _Turns:
-    """Whose turn it is among the streams of each kind."""
+    """The round-robin over the streams of each kind."""
 
     communication_streams: int
     compute_streams: int
@@ -181,7 +182,7 @@ class _Turns:
 def _in_xla_order(
     module: Module, turns: _Turns, release: XlaRelease
 ) -> Iterator[tuple[Instruction, Stream]]:
-    """Breadth first from the entry; what several call is met, and counted, again."""
+    """Breadth first from the entry; a shared callee is counted each time."""
     waiting = deque([module.entry])
     plans: dict[Computation, _Plan] = {}
     visits = 0

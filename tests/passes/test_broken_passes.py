@@ -45,7 +45,7 @@ def _exits(module: Module) -> bool:
     [
         (lambda module: {}["oops"], "broken raised KeyError: 'oops'\n  at "),
         (_exits, "broken raised SystemExit: 7\n  at "),
-        (lambda module: None, "broken returned None, not whether it changed"),
+        (lambda module: None, "broken returned None, not True or False"),
     ],
 )
 def test_what_a_pass_raises_is_an_error_that_names_it(work: Any, message: str) -> None:
@@ -115,7 +115,7 @@ def plugged_in(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
             "pass gone of one cannot be loaded from no_such_module:P: Mod",
         ),
         ("lost", "U015", "AttributeError"),
-        ("number", "U015", "number is no subclass of Pass"),
+        ("number", "U015", "number is not a subclass of Pass"),
         ("raises", "U015", "ZeroDivisionError"),
         ("twice", "U014", "pass twice is offered twice: by one and two"),
     ],

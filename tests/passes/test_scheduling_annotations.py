@@ -99,7 +99,7 @@ def test_what_cannot_be_propagated_is_refused() -> None:
     (between,) = (i for i in module.entry.instructions if i.name == "n")
     between.set_attribute("frontend_attributes", '{_scheduling_group_id=":1"}')
     kept = "{keep-sync-annotation=all,propagate-annotation=true}"
-    with pytest.raises(hlo_passes.PassError, match="%n lies between members"):
+    with pytest.raises(hlo_passes.PassError, match="%n is between members"):
         run(module, kept)
 
 

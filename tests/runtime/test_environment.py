@@ -65,7 +65,7 @@ def test_a_file(
         ("other = 1\n", "U062.*found other"),
         ("[[install]\n", "U062"),
         ("[[install]]\nstage = 'pre-scheduler'\n", "U062.*without pipeline"),
-        ("[[install]]\npipelin = 'hlo-dce'\n", "no key pipelin\n.*mean pipeline"),
+        ("[[install]]\npipelin = 'hlo-dce'\n", "unknown key pipelin\n.*mean pipeline"),
         ("[[install]]\npipeline = 'hlo-dcee'\n", "U011"),
         (
             "[[install]]\npipeline = 'hlo-dce'\nstage = 'x'\n",

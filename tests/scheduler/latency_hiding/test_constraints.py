@@ -60,11 +60,11 @@ def constraints(text: str, name: str) -> list[str]:
     [
         (GROUPED, "s", "scheduling group 3: one after the other with %w, %d"),
         (GROUPED, "w", "scheduling group 3: one after the other with %s, %d"),
-        (BARRED, "s", "in front of optimization barrier %b"),
-        (BARRED, "d", "in front of optimization barrier %b"),
-        (BARRED, "w", "behind optimization barrier %b"),
-        (EDGED, "s", "behind %w: control edge"),
-        (EDGED, "w", "in front of %s: control edge"),
+        (BARRED, "s", "before optimization barrier %b"),
+        (BARRED, "d", "before optimization barrier %b"),
+        (BARRED, "w", "after optimization barrier %b"),
+        (EDGED, "s", "after %w: control edge"),
+        (EDGED, "w", "before %s: control edge"),
     ],
 )
 def test_a_constraint_is_named(text: str, name: str, expected: str) -> None:

@@ -67,7 +67,7 @@ def test_nothing_asynchronous_is_a_remark() -> None:
     scene.root("f")
     module, result = run(scene.text())
     assert not result.changed
-    assert "no computation holds anything asynchronous" in result.remarks[0]
+    assert "no computation has anything asynchronous" in result.remarks[0]
     assert names(module) == "f t"
 
 
@@ -147,7 +147,7 @@ def test_rules_can_be_moved_and_chosen() -> None:
     [
         ("less-stal", "U215", "did you mean less-stall?"),
         ("-kLessStal", "U215", "did you mean kLessStall?"),
-        ("less-stall -avoid-waste", "U216", "names alone"),
+        ("less-stall -avoid-waste", "U216", "only names"),
         ("-avoid-waste less-stall<avoid-waste", "U216", ""),
     ],
 )
@@ -257,7 +257,7 @@ def test_explanations(
     assert main([*words, "--explain=sa"]) == 0
     told = capfd.readouterr().err
     assert "%sa in %main: instruction 2 of 19 (before: 3)" in told
-    assert "lost 2 comparisons by kStartAtZeroDepth, at last to %f0" in told
+    assert "lost 2 comparisons by kStartAtZeroDepth, the last one to %f0" in told
     assert main([*words, "--explain=%f0"]) == 0
     told = capfd.readouterr().err
     assert "a candidate from" in told

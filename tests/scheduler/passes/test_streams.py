@@ -244,7 +244,7 @@ def test_streams_are_read_in_all_spellings(text: str, stream: Stream) -> None:
 
 @pytest.mark.parametrize("text", ["", "left", "compute", "compute -1", "default 1"])
 def test_other_words_are_no_streams(text: str) -> None:
-    with pytest.raises(hlo_passes.ParseError, match="is no stream"):
+    with pytest.raises(hlo_passes.ParseError, match="is not a stream"):
         Stream.parse(text)
 
 
@@ -310,7 +310,7 @@ ENTRY %main (x: f32[8], y: f32[8], z: f32[8]) -> (f32[8], f32[8], f32[8]) {
 @pytest.mark.parametrize("text", ["-1", "one", "1.5", "4294967296"])
 def test_a_bad_annotation_is_refused_with_its_place(text: str) -> None:
     module = loop_module(f', frontend_attributes={{_xla_stream_annotation="{text}"}}')
-    with pytest.raises(hlo_passes.PassError, match="is no stream") as refused:
+    with pytest.raises(hlo_passes.PassError, match="is not a stream") as refused:
         assign_streams(module)
     assert refused.value.code == "E020"
     assert refused.value.location is not None
