@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import done_of, is_start
+from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.errors import UsageError
 from hlo_passes.files import check_writable
+from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.scheduler.latency.collectives import Collective, describe

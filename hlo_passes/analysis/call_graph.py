@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
 
-#: Callers whose callees have a schedule of their own.
-_CONTROL_FLOW = frozenset(("while", "conditional", "call"))
-
 
 @dataclass(frozen=True, slots=True)
 class CallGraph:
@@ -52,11 +49,6 @@ class CallGraph:
         return any(i.opcode == "async-start" for i in self.callers_of(computation))
 
 
-def called_computations(instruction: Instruction) -> tuple[Computation, ...]:
-    """`instruction.called_computations`."""
-    return instruction.called_computations
-
-
 def build_call_graph(module: Module) -> CallGraph:
     """The calls of `module` as it stands."""
     callees: dict[Computation, tuple[Computation, ...]] = {}
@@ -64,7 +56,7 @@ def build_call_graph(module: Module) -> CallGraph:
     for owner in module.computations:
         called: dict[Computation, None] = {}
         for instruction in owner.instructions:
-            for callee in called_computations(instruction):
+            for callee in instruction.called_computations:
                 called[callee] = None
                 callers.setdefault(callee, {})[instruction] = None
         callees[owner] = tuple(called)
@@ -96,21 +88,3 @@ def computations_post_order(
     if fusions:
         return graph.post_order
     return tuple(c for c in graph.post_order if not graph.is_fusion_body(c))
-
-
-def scheduled_computations(module: Module) -> list[Computation]:
-    """The computations that have a schedule of their own, in text order.
-
-    The entry, bodies and conditions of loops, branches and called computations; not the
-    bodies of fusions and reductions.
-    """
-    reached: dict[Computation, None] = {module.entry: None}
-    work = [module.entry]
-    for computation in work:
-        for instruction in computation.instructions:
-            if instruction.opcode in _CONTROL_FLOW:
-                for callee in instruction.called_computations:
-                    if callee not in reached:
-                        reached[callee] = None
-                        work.append(callee)
-    return [c for c in module.computations if c in reached]

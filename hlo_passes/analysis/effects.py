@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import start_of
 
@@ -63,7 +62,7 @@ def has_side_effect(
         if acts_itself(start):
             return True
     known = {} if known is None else known
-    return any(_acts(c, known) for c in called_computations(instruction))
+    return any(_acts(c, known) for c in instruction.called_computations)
 
 
 def _acts(computation: Computation, known: dict[Computation, bool]) -> bool:
@@ -77,7 +76,7 @@ def _acts(computation: Computation, known: dict[Computation, bool]) -> bool:
         callees = dict.fromkeys(
             callee
             for instruction in current.instructions
-            for callee in called_computations(instruction)
+            for callee in instruction.called_computations
         )
         if any(known.get(callee) for callee in callees) or any(
             map(acts_itself, current.instructions)

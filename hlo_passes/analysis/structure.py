@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.attribute_tables import filled_attributes
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, ROWS, facts
@@ -90,7 +89,7 @@ class Structure:
 
     def callees_agree(self, one: Instruction, other: Instruction) -> bool:
         """Whether both call equal computations, in the same order."""
-        mine, yours = called_computations(one), called_computations(other)
+        mine, yours = one.called_computations, other.called_computations
         return len(mine) == len(yours) and all(
             self.computations_equal(a, b) for a, b in zip(mine, yours, strict=True)
         )
@@ -100,7 +99,7 @@ class Structure:
 
         Of use within this process alone; what the callees call is not looked at.
         """
-        return tuple(map(self._body_digest, called_computations(instruction)))
+        return tuple(map(self._body_digest, instruction.called_computations))
 
     def _body_digest(self, computation: Computation) -> int:
         found = self._digests.get(computation)
@@ -177,7 +176,7 @@ class Structure:
         while work:
             a, b = work.pop()
             if a is not b:
-                mine, yours = called_computations(a), called_computations(b)
+                mine, yours = a.called_computations, b.called_computations
                 if not self._alike(a, b) or len(mine) != len(yours):
                     return None
                 for callees in zip(mine, yours, strict=True):

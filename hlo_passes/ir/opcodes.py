@@ -260,6 +260,13 @@ CALLEE_ATTRIBUTES: Final = (
 _REMEMBERED: Final = 1024
 
 
+def _called_by_sugar(wrapped: Opcode, half: Half) -> Calls:
+    """What sugar calls: a start names the callees of what it wraps."""
+    if half != "start":
+        return ""
+    return "async" if wrapped.calls == "control-flow" else wrapped.calls
+
+
 @lru_cache(maxsize=_REMEMBERED)
 def facts(opcode: str) -> Opcode:
     """The row of an opcode: derived for sugar, without facts for an unknown word."""
@@ -274,7 +281,7 @@ def facts(opcode: str) -> Opcode:
         half=end,
         spelling="generic",
         work=inner,
-        calls=wrapped.calls if end == "start" else "",
+        calls=_called_by_sugar(wrapped, end),
         is_collective=inner in SYNC_COLLECTIVES,
         is_sugar=True,
     )

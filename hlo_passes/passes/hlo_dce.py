@@ -13,11 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_passes.analysis.call_graph import (
-    CallGraph,
-    build_call_graph,
-    called_computations,
-)
+from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.analysis.effects import (
     has_side_effect,
     is_removable,
@@ -74,7 +70,7 @@ class HloDce(Pass):
             computation = agenda.pop()
             self._clean(computation, graph, report)
             for instruction in computation.instructions:
-                for callee in called_computations(instruction):
+                for callee in instruction.called_computations:
                     if callee in unreached:
                         del unreached[callee]
                         agenda.append(callee)

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.errors import HloError, VerificationError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -187,12 +186,10 @@ def needed_computations(
 ) -> list[Computation]:
     """What instructions call, directly or not, in the module's order."""
     needed: set[Computation] = set()
-    work = [c for i in instructions for c in called_computations(i)]
+    work = [c for i in instructions for c in i.called_computations]
     while work:
         computation = work.pop()
         if computation not in needed:
             needed.add(computation)
-            work += [
-                c for i in computation.instructions for c in called_computations(i)
-            ]
+            work += [c for i in computation.instructions for c in i.called_computations]
     return [c for c in module.computations if c in needed]

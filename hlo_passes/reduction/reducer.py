@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.reduction.extract import DECORATION, extract, whole
@@ -80,9 +81,7 @@ def _bodies(module: Module) -> Iterator[Module | None]:
     graph = build_call_graph(module)
     for computation in graph.post_order:
         callers = graph.callers_of(computation)
-        if callers and all(
-            c.opcode in ("while", "conditional", "call") for c in callers
-        ):
+        if callers and all(map(runs_callees, callers)):
             keep = [i for i in computation.instructions if i.opcode != "parameter"]
             yield extract(module, computation, keep)
 

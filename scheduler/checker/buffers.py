@@ -21,11 +21,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir.async_form import half, is_done, is_start, is_update, start_of
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.checker.in_place import Path, in_place_pairs
 
@@ -34,24 +35,23 @@ _FORWARDS_OPERAND: Final = frozenset(
 )
 _POINTER_BYTES: Final = 8
 _DYNAMIC_DIMENSION_BYTES: Final = 4
-#: Callers that pass their operands to their callees.
-_CONTROL_FLOW: Final = frozenset({"while", "conditional", "call"})
-#: All opcodes whose callees count; a fusion's body does not.
-CALLERS: Final = _CONTROL_FLOW | frozenset(
-    "async-start all-reduce all-reduce-start reduce-scatter reduce-scatter-start "
-    "reduce reduce-window scatter sort select-and-scatter map scan custom-call".split()
-)
 #: Threads whose computations run on the device; host code has its own memory.
 _DEVICE_THREADS: Final = frozenset({"main", "parallel"})
 
 
+def _has_counted_callees(caller: Instruction) -> bool:
+    """Whether the memory of its callees counts; a fusion's body is its own affair."""
+    calls = facts(caller.opcode).calls
+    return calls in ("control-flow", "embedded") or caller.opcode == "async-start"
+
+
 def device_callees(caller: Instruction) -> list[Computation]:
     """The computations that an instruction runs in the memory of the device."""
-    if caller.opcode not in CALLERS:
+    if not _has_counted_callees(caller):
         return []
     return [
         callee
-        for callee in called_computations(caller)
+        for callee in caller.called_computations
         if callee.execution_thread in _DEVICE_THREADS
     ]
 
@@ -157,16 +157,16 @@ class Buffers:
         elif opcode == "copy":
             for k in range(len(instruction.shape.elements)):
                 self._forward(instruction, (k,), operands[0], (k,))
-        elif opcode in _CONTROL_FLOW and not self._owns_callees(instruction):
+        elif runs_callees(instruction) and not self._owns_callees(instruction):
             pass  # a body with several callers has its own memory
         elif opcode == "while":
             self._read_loop(instruction)
         elif opcode == "conditional":
-            for number, branch in enumerate(called_computations(instruction)):
+            for number, branch in enumerate(instruction.called_computations):
                 self._bind(branch, operands[number + 1 : number + 2])
                 self._share(instruction, (), branch.root, ())
         elif opcode == "call":
-            (callee, *_) = called_computations(instruction)
+            (callee, *_) = instruction.called_computations
             self._bind(callee, operands)
             self._forward(instruction, (), callee.root, ())
         elif half(instruction):
@@ -178,7 +178,7 @@ class Buffers:
 
     def _read_loop(self, loop: Instruction) -> None:
         """Let the carried value be new, unless the body passes it on unchanged."""
-        body, condition = called_computations(loop)
+        body, condition = loop.called_computations
         at, start = self.first[loop], self.first[loop.operands[0]]
         carried, root = self.first[body.parameters[0]], self.first[body.root]
         tested = self.first[condition.parameters[0]]
@@ -241,7 +241,7 @@ class Buffers:
             if bound <= number < bound + len(operands):
                 self._share(start, target, operands[number - bound], source)
         if self._owns_callees(start):
-            (callee, *_) = called_computations(start)
+            (callee, *_) = start.called_computations
             result: Path = () if is_done(instruction) else (1,)
             self._forward_arrays(instruction, result, callee.root, ())
             self._bind(callee, operands, bound)
@@ -304,7 +304,7 @@ class Buffers:
     def _owns_callees(self, caller: Instruction) -> bool:
         return all(
             len(self.module.callers(callee)) == 1
-            for callee in called_computations(caller)
+            for callee in caller.called_computations
         )
 
 
@@ -315,8 +315,8 @@ def _reachable(module: Module) -> Iterator[Computation]:
     for computation in work:
         yield computation
         for instruction in computation.instructions:
-            if instruction.opcode in CALLERS:
-                for callee in called_computations(instruction):
+            if _has_counted_callees(instruction):
+                for callee in instruction.called_computations:
                     if callee not in seen:
                         seen.add(callee)
                         work.append(callee)

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir.async_form import is_start
 from hlo_passes.ir.header_values import parse_output_aliasing
 from hlo_passes.ir.instruction import Instruction
@@ -85,7 +84,7 @@ def _listed(instruction: Instruction) -> tuple[Pair, ...]:
 
 def _fused(fusion: Instruction) -> Iterator[Pair]:
     """Outputs of a fusion that an update in place of a parameter makes."""
-    (body, *_) = called_computations(fusion)
+    (body, *_) = fusion.called_computations
     root = body.root
     outputs = root.operands if root.opcode == "tuple" else (root,)
     for k, output in enumerate(outputs):

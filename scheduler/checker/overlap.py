@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_done, is_start, start_of, work_of
 from hlo_passes.ir.computation import Computation
@@ -142,12 +141,12 @@ def _copies_a_slice(start: Instruction) -> bool:
     Such a fusion ends in a dynamic-slice or dynamic-update-slice whose backend config
     describes the copy. Source: openxla/xla `gpu/ir_emission_utils.h`.
     """
-    for wrapped in called_computations(start):
+    for wrapped in start.called_computations:
         fusion = wrapped.root
         config = str(gpu_config(fusion))
         if "dynamic_slice" in config or "dynamic_memcpy" in config:
             return True
-        for body in called_computations(fusion):
+        for body in fusion.called_computations:
             root = body.root
             while root.opcode in ("bitcast", "reshape"):
                 root = root.operands[0]
@@ -210,7 +209,7 @@ class OverlapCheck:
         ):
             return {}
         found: dict[str, int] = {}
-        for callee in called_computations(instruction):
+        for callee in instruction.called_computations:
             for lane, number in self._peaks.get(callee, {}).items():
                 if not number:
                     continue

@@ -16,9 +16,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_done, is_start, is_transfer, start_of, work_of
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
@@ -106,11 +106,11 @@ class ProgramReader:
                 (meeting,) = self.meetings(instruction)
                 yield Step(meeting, waits=False)
                 yield Step(meeting, waits=True)
-            elif opcode in ("while", "conditional", "call"):
+            elif runs_callees(instruction):
                 yield from self._calls(instruction, frame)
 
     def _calls(self, instruction: Instruction, frame: Frame) -> Iterator[Step]:
-        callees = called_computations(instruction)
+        callees = instruction.called_computations
         if not any(map(self.communicates, callees)):
             return
         operands = instruction.operands
@@ -136,8 +136,8 @@ class ProgramReader:
         if known is None:
             known = any(
                 is_start(i) or is_done(i) or kind_of(i) != ""
-                or (i.opcode in ("while", "conditional", "call")
-                    and any(map(self.communicates, called_computations(i))))
+                or (runs_callees(i)
+                    and any(map(self.communicates, i.called_computations)))
                 for i in computation.instructions
             )  # fmt: skip
             self._communicates[computation] = known

@@ -23,10 +23,10 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes import proto_wire as wire
-from hlo_passes.analysis.call_graph import scheduled_computations
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.files import read_file
 from hlo_passes.ir.async_form import done_of, is_pair, is_start, start_of, work_of
+from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module

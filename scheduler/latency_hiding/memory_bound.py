@@ -8,13 +8,13 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.base import is_nop
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
-_STRUCTURE: Final = ("while", "conditional", "call")
 _MATMULS: Final = ("dot", "convolution")
 #: cuBLAS and cublasLt GEMMs, cuDNN convolutions (not its reordering of filters).
 _LIBRARY_CALLS: Final = ("__cublas$gemm", "__cublas$lt$matmul", "__cudnn$conv")
@@ -28,7 +28,7 @@ def is_memory_bound(instruction: Instruction, tracker: AsyncTracker) -> bool:
     if known is not None:
         return known
     opcode = instruction.opcode
-    if is_nop(instruction) or opcode in _STRUCTURE or opcode in _MATMULS:
+    if is_nop(instruction) or runs_callees(instruction) or opcode in _MATMULS:
         return False
     if facts(opcode).half and (
         tracker.is_supported_start(instruction)

@@ -15,6 +15,7 @@ from __future__ import annotations
 from typing import Final
 
 from hlo_passes.ir import async_form, opcodes
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
@@ -235,10 +236,6 @@ class AsyncTracker:
         return False
 
 
-#: Opcodes whose callees are scheduled computations that may hold asynchronous work.
-_CALLERS: Final = frozenset(("while", "conditional", "call", "custom-call"))
-
-
 def may_run_async(instruction: Instruction) -> bool:
     """Whether its callees may have asynchronous halves.
 
@@ -247,7 +244,7 @@ def may_run_async(instruction: Instruction) -> bool:
     opcode = instruction.opcode
     if opcode == "custom-call":
         return bool(instruction.called_computations)
-    return opcode in _CALLERS or opcode == "async-start"
+    return runs_callees(instruction) or opcode == "async-start"
 
 
 def is_host_transfer(start: Instruction) -> bool:

@@ -13,16 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.analysis.call_graph import called_computations
+from hlo_passes.ir.calls import runs_callees
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
-
-#: Opcodes whose computations run as part of the program, one instruction at a time, on
-#: the caller's values. All other callees are embedded (adders, comparators).
-CONTROL_FLOW: Final = frozenset({"while", "conditional", "call", "async-start"})
 
 #: Threads that have a schedule on a GPU; other computations (host code) run elsewhere.
 #: Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc`.
@@ -33,6 +29,14 @@ _CALL_NOTHING: Final = frozenset(
     """fusion get-tuple-element bitcast parameter constant tuple copy add multiply
     broadcast dot all-gather-start all-gather-done all-reduce-done async-done""".split()
 )
+
+
+def has_own_instructions(caller: Instruction) -> bool:
+    """Whether its callees run one instruction at a time, on the caller's values.
+
+    All other callees are embedded (adders, comparators).
+    """
+    return runs_callees(caller) or caller.opcode == "async-start"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +118,7 @@ def _first_calls(
         (instruction, targets)
         for instruction in computation.instructions
         if instruction.opcode not in _CALL_NOTHING
-        and (targets := called_computations(instruction))
+        and (targets := instruction.called_computations)
     ]
     called[computation] = calls
     return iter([target for _, targets in calls for target in targets])

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hlo_passes.scheduler.memory.buffer_table import BufferTable
-from hlo_passes.scheduler.memory.reached import CONTROL_FLOW
+from hlo_passes.scheduler.memory.reached import has_own_instructions
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -57,7 +57,7 @@ class Replay:
             for c, sites in self._reached.call_sites.items()
             if sites
             and not any(
-                self._reached.instructions[n].opcode in CONTROL_FLOW for n in sites
+                has_own_instructions(self._reached.instructions[n]) for n in sites
             )
         }
         self.stored_peaks: dict[Computation, int] = {}

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.page.lanes import lane_label, lanes_of
@@ -40,7 +41,6 @@ _KIND_OF_SPAN: Final = {
 NO_SPAN: Final = -1
 _NS_PER_US: Final = 1000
 _MICROSECONDS: Final = re.compile(r"(\d) us\b")
-_CONTROL_FLOW: Final = ("while", "conditional", "call")
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +261,7 @@ def _callees(
     found: dict[str, dict[str, Any]] = {}
     times = timeline.computations
     for instruction in computation.instructions if computation else ():
-        if instruction.opcode not in _CONTROL_FLOW:
+        if not runs_callees(instruction):
             continue
         names = [c.name for c in instruction.called_computations if c.name in times]
         names.sort(key=lambda name: -times[name].step_time_us)

@@ -19,13 +19,12 @@ from dataclasses import dataclass
 
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.async_form import is_done, is_transfer, start_of
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.passes.device_groups import DeviceGroups
 from hlo_passes.scheduler.passes.stream_values import Stream, annotated_number
-
-_ENTERED = ("call", "conditional", "while")
 
 Pair = tuple[Instruction, Instruction]
 
@@ -153,7 +152,7 @@ class _Inside:
 
     def of(self, caller: Instruction) -> tuple[Instruction, ...]:
         """All starts below, each once."""
-        if caller.opcode not in _ENTERED:
+        if not runs_callees(caller):
             return ()
         found: dict[Instruction, None] = {}
         for callee in caller.called_computations:
@@ -167,7 +166,7 @@ class _Inside:
             callees = [
                 callee
                 for i in current.instructions
-                if i.opcode in _ENTERED
+                if runs_callees(i)
                 for callee in i.called_computations
             ]
             missing = [c for c in callees if c not in self._known]

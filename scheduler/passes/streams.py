@@ -17,10 +17,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.analysis.call_graph import called_computations
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -51,8 +51,6 @@ __all__ = [
     "stream_of",
 ]
 
-#: Calls whose computations XLA visits.
-_ENTERED: Final = ("call", "conditional", "while")
 #: More visits than this (calls of calls of one computation) are not repeated.
 _MOST_VISITS: Final = 100_000
 
@@ -214,7 +212,7 @@ class _Plan:
             kind = scope_kind(instruction, release)
             if kind is not None:
                 starts.append((instruction, kind))
-            elif instruction.opcode in _ENTERED:
+            elif runs_callees(instruction):
                 entered += instruction.called_computations
         return _Plan(tuple(starts), tuple(entered))
 
@@ -232,5 +230,5 @@ def _bodies(scopes: Mapping[Instruction, Stream]) -> dict[Computation, Instructi
                 continue
             bodies[body] = start
             for instruction in body.instructions:
-                stack += called_computations(instruction)
+                stack += instruction.called_computations
     return bodies

@@ -36,7 +36,6 @@ from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings, WorkKind
 
 #: Opcodes that run other computations in place: the items of those take the time.
-CALLS: Final = ("while", "conditional", "call")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -214,10 +213,9 @@ class ProgramBuilder:
         self, k: int, instruction: Instruction, works: dict[Instruction, Work]
     ) -> Item | _Silent | None:
         """What an instruction does besides computing; None if it only computes."""
-        opcode = instruction.opcode
-        if opcode in CALLS:
+        row = opcodes.facts(instruction.opcode)
+        if row.calls == "control-flow":
             return None if self.rules.xla_statistic else self._call(k, instruction)
-        row = opcodes.facts(opcode)
         if row.half == "start":
             return self._start(k, instruction, works)
         if row.half == "update":

@@ -15,6 +15,7 @@ from typing import Any
 
 from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.garbage import garbage_collection_paused
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
@@ -28,7 +29,7 @@ from hlo_passes.scheduler.simulation.memory_curve import memory_points
 from hlo_passes.scheduler.simulation.notes import notes_of
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.prices import Prices
-from hlo_passes.scheduler.simulation.program import CALLS, Program, ProgramBuilder
+from hlo_passes.scheduler.simulation.program import Program, ProgramBuilder
 from hlo_passes.scheduler.simulation.rows import Totals, rows_of
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
@@ -140,7 +141,7 @@ def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Prog
         for instruction in program.order:
             if instruction.opcode == "while":
                 waiting += instruction.called_computations[:1]  # without the condition
-            elif instruction.opcode in CALLS:
+            elif runs_callees(instruction):
                 waiting += instruction.called_computations
     return {c: programs[c] for c in module.computations if c in programs}
 

@@ -1,0 +1,46 @@
+"""Which calls are parts of the program: `while`, `conditional` and `call`.
+
+    while(%t), condition=%c, body=%b     runs %c and %b, instruction by instruction
+    reduce(%x, %zero), to_apply=%add     applies %add to elements
+    fusion(%x), calls=%fused             is one kernel
+
+What an opcode calls, its row says (`opcodes.Opcode.calls`); which computations those
+are, `Instruction.called_computations`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hlo_passes.ir.opcodes import facts
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+
+def runs_callees(instruction: Instruction) -> bool:
+    """Whether its callees run as parts of the program, each with its own schedule.
+
+    An `async-start` runs what it wraps, too, but beside its caller: it is not counted.
+    """
+    return facts(instruction.opcode).calls == "control-flow"
+
+
+def scheduled_computations(module: Module) -> list[Computation]:
+    """The computations that have a schedule of their own, in text order.
+
+    The entry, bodies and conditions of loops, branches and called computations; not the
+    bodies of fusions and reductions.
+    """
+    reached: dict[Computation, None] = {module.entry: None}
+    work = [module.entry]
+    for computation in work:
+        for instruction in computation.instructions:
+            if runs_callees(instruction):
+                for callee in instruction.called_computations:
+                    if callee not in reached:
+                        reached[callee] = None
+                        work.append(callee)
+    return [c for c in module.computations if c in reached]
