@@ -58,6 +58,9 @@ class XlaRelease:
             the topology; else from the number of GPUs of a node.
         prices_kernel_strategies: collectives annotated with a kernel are priced as
             NVLink kernels.
+        prices_collective_fusions: an asynchronous fusion around a collective has the
+            price of the collective; else that of any asynchronous fusion. XLA 0.10.2
+            has no such fusions.
         broadcasts_join: a broadcast inside a fusion belongs to its user's loop in the
             price of the fusion.
         keeps_donation: input-output aliases survive a callback that replaces a module.
@@ -84,6 +87,7 @@ class XlaRelease:
     fills_are_early: bool
     partition_from_topology: bool
     prices_kernel_strategies: bool
+    prices_collective_fusions: bool
     broadcasts_join: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
@@ -130,6 +134,7 @@ _0_10_2: Final = XlaRelease(
     fills_are_early=False,
     partition_from_topology=False,
     prices_kernel_strategies=False,
+    prices_collective_fusions=True,
     broadcasts_join=True,
     keeps_donation=False,
     calls_back_without_gpus=False,
@@ -154,11 +159,14 @@ _0_11: Final = XlaRelease(
     fills_are_early=True,
     partition_from_topology=True,
     prices_kernel_strategies=True,
+    prices_collective_fusions=False,
     broadcasts_join=False,
     keeps_donation=True,
     calls_back_without_gpus=False,
 )
-_0_12: Final = replace(_0_11, name="0.12", calls_back_without_gpus=True)
+_0_12: Final = replace(
+    _0_11, name="0.12", prices_collective_fusions=True, calls_back_without_gpus=True
+)
 
 #: The table, oldest first.
 RELEASES: Final = (_0_10_2, _0_11, _0_12)

@@ -117,7 +117,7 @@ class SolEstimator:
         annotated = latency_of_metadata(instruction)
         if annotated is not None:
             return Estimate(annotated, "latency-metadata")
-        if is_async_collective(instruction):
+        if is_async_collective(instruction) and not self._is_any_fusion(instruction):
             return self._kernel_cost(instruction) or Estimate(LOW, "sol/constant")
         gemm = gemm_of(instruction)
         if gemm is not None:
@@ -152,6 +152,13 @@ class SolEstimator:
         reason = f"XLA has no model for {_described(instruction)}"
         return Estimate(_FALLBACK_SHARE * coarse, "sol/constant", reason)
 
+    def _is_any_fusion(self, half: Instruction) -> bool:
+        """Whether the release does not see the collective in an asynchronous fusion."""
+        return (
+            not self.model.release.prices_collective_fusions
+            and half.async_wrapped_opcode == "fusion"
+        )
+
     def _kernel_cost(self, instruction: Instruction) -> Estimate | None:
         """Time of a collective kernel that blocks the compute stream, for its start."""
         try:
@@ -181,6 +188,8 @@ class SolEstimator:
 
     def _latency(self, start: Instruction, user: Instruction) -> Estimate:
         try:
+            if self._is_any_fusion(start):
+                raise NotEstimated("this release prices it as any fusion")
             collective = describe(start)
             if collective is None:
                 return self._transfer(start)

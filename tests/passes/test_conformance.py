@@ -27,7 +27,7 @@ _RECORDED = {
 }
 
 
-@pytest.mark.parametrize("release", ["0.10.2", "0.12.0.1"])
+@pytest.mark.parametrize("release", ["0.10.2", "0.11.2", "0.12.0.1"])
 def test_every_golden_pair(release: str) -> None:
     """All pairs of a release come out as XLA's, and no pass changed nothing at all."""
     pairs, _ = find_pairs(CORPUS / "golden" / release)
