@@ -156,7 +156,7 @@ _0_11: Final = XlaRelease(
     slice_copies_have_a_resource=True,
     repeats_hazard_edges=False,
     slices_to_anywhere_are_early=False,
-    fills_are_early=True,
+    fills_are_early=False,
     partition_from_topology=True,
     prices_kernel_strategies=True,
     prices_collective_fusions=False,
@@ -165,7 +165,11 @@ _0_11: Final = XlaRelease(
     calls_back_without_gpus=False,
 )
 _0_12: Final = replace(
-    _0_11, name="0.12", prices_collective_fusions=True, calls_back_without_gpus=True
+    _0_11,
+    name="0.12",
+    fills_are_early=True,
+    prices_collective_fusions=True,
+    calls_back_without_gpus=True,
 )
 
 #: The table, oldest first.

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import is_pair
+from hlo_passes.ir.async_form import is_pair, work_of
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -156,7 +156,7 @@ class SolEstimator:
         """Whether the release does not see the collective in an asynchronous fusion."""
         return (
             not self.model.release.prices_collective_fusions
-            and half.async_wrapped_opcode == "fusion"
+            and work_of(half) == "fusion"
         )
 
     def _kernel_cost(self, instruction: Instruction) -> Estimate | None:

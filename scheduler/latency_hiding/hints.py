@@ -4,7 +4,7 @@
     scheduler_hint="force_delay"         custom-call, async half: as far up as possible
     scheduler_hint="force_delay_async"   start far up, done low
     "force_earliest_schedule":true       in the GPU's backend config: far up
-    fusion() without operands, 1 MiB     from 0.11 on: as low as possible
+    fusion() without operands, 1 MiB     from 0.12 on: as low as possible
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, `gpu_latency_hiding_scheduler.cc`
 (graph post-processing), Aug 2026.

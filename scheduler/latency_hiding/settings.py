@@ -33,8 +33,9 @@ class SchedulerSettings:
     Attributes:
         flavour: `gpu` or `generic` resources and target rules.
         xla: the release of XLA to follow; none: that of the run. In 0.10.2 a wrapped
-            dynamic-slice copy counts as an asynchronous computation, a large fill
-            is not special, and a slice written to any memory counts as one to the host.
+            dynamic-slice copy counts as an asynchronous computation, and a slice
+            written to any memory counts as one to the host. Before 0.12 a large fill
+            is not special.
         parallel_collective_overlap_limit: collectives in flight (GPU).
         parallel_async_compute_limit: asynchronous computations and copies in flight.
         all_gather_overlap_limit: in flight at once, for the generic flavour; the same

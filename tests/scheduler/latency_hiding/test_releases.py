@@ -60,7 +60,8 @@ def test_large_fill_waits_for_its_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("elements", "xla"), [(MIB_ELEMENTS, "0.10.2"), (MIB_ELEMENTS - 1, "0.12")]
+    ("elements", "xla"),
+    [(MIB_ELEMENTS, "0.10.2"), (MIB_ELEMENTS, "0.11"), (MIB_ELEMENTS - 1, "0.12")],
 )
 def test_fill_like_anything_else(elements: int, xla: str) -> None:
     _, reasons = scheduled(elements, xla)
