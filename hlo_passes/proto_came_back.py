@@ -29,7 +29,7 @@ OF_ITS_PLACE: Final = frozenset(
     (messages.NAME, messages.ID, messages.OPERANDS, messages.CONTROL)
 )
 
-#: `  ROOT %name = `, in front of what is compared.
+#: `  ROOT %name = `, before the compared text.
 _NAME: Final = re.compile(r" *(?:ROOT )?%([\w.-]+) = ")
 
 #: Their text may leave their value out.
@@ -65,9 +65,10 @@ class GoneInstructions:
         return self._alike(instruction)[0]
 
     def content_of(self, instruction: Instruction) -> dict[int, bytes] | None:
-        """Fields by number, all but `OF_ITS_PLACE`; None where it came not back.
+        """Fields by number, all but `OF_ITS_PLACE`; None if it did not come back.
 
-        Nor is it told where some that read the same differ in what text cannot say.
+        It is also None if instructions with the same text differ in fields that text
+        cannot express.
         """
         same, added = self._alike(instruction)
         contents = [
@@ -107,7 +108,7 @@ class GoneInstructions:
 
 
 def _without_names(line: str, opcode: str) -> _Text | None:
-    """What stands before and behind the operands, the name left out."""
+    """The text before and after the operands, without the name."""
     name = _NAME.match(line)
     begin = line.find(f" {opcode}(")
     if name is None or begin < 0:

@@ -124,7 +124,7 @@ class _Editor:
     def _in_proto_order(self) -> list[Computation]:
         """Computations in the order that the proto had, callees before callers.
 
-        Only a computation that was changed can call what stood behind it, or is new.
+        Only a computation that was changed can call what came after it, or is new.
         """
         rank = {name: k for k, name in enumerate(self.old.computations)}
         order: dict[Computation, None] = {}

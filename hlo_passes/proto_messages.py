@@ -371,7 +371,7 @@ class ModuleProto:
         ]
         found: dict[int, Frame] = {0: ()}
         for number in range(1, len(parts_of) + 1):
-            # Parents may stand behind their children: walk up to what is known.
+            # Parents may come after their children: walk up to what is known.
             path = [number]
             while path[-1] not in found:
                 path.append(_number(self.data, parts_of[path[-1] - 1], _FRAME_PARENT))

@@ -30,7 +30,7 @@ _SHORT: Final = tuple(bytes([number]) for number in range(0x80))
 class Field(NamedTuple):
     """Where a field stands: its number, its wire type, and offsets into the bytes.
 
-    `start` is the offset of its key, `value` that of what it holds (behind the length,
+    `start` is the offset of its key, `value` that of what it holds (after the length,
     where there is one), `end` that of the next field.
     """
 
@@ -88,7 +88,7 @@ def fields(data: bytes, start: int = 0, end: int | None = None) -> list[Field]:
 
 
 def varint(data: bytes, at: int) -> tuple[int, int]:
-    """The unsigned number at an offset, and the offset behind it."""
+    """The unsigned number at an offset, and the offset after it."""
     number = shift = 0
     while True:
         byte = data[at]

@@ -4,7 +4,7 @@
     g = get-tuple-...           u = negate(g)
 
 The order changes as little as it can: what is ready stays where it stands, what is not
-follows directly behind the last thing it waited for.
+follows directly after the last thing it waited for.
 """
 
 from __future__ import annotations

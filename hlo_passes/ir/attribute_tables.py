@@ -4,7 +4,7 @@
     ATTRIBUTE_KINDS["dimensions"]     int_list
 
 A row lists names in the order in which XLA prints them; `!` marks the required ones.
-Behind the row come `COMMON_ATTRIBUTES`. Source: openxla/xla `hlo_parser.cc`,
+After the row come `COMMON_ATTRIBUTES`. Source: openxla/xla `hlo_parser.cc`,
 `hlo_instruction.cc`, `hlo_instructions.cc` (Aug 2026).
 """
 
@@ -336,7 +336,7 @@ class PrintRank(dict[str, tuple[float, int]]):
     """Sort keys of attribute names; one for names that the opcode does not have too."""
 
     def __missing__(self, name: str) -> tuple[float, int]:
-        """Behind the opcode's own attributes, in front of the common ones."""
+        """After the opcode's own attributes, before the common ones."""
         return (self["sharding"][0] - 0.5, _EXTRA_RANK.get(name, 0))
 
 

@@ -122,7 +122,7 @@ class Computation:
             name: stem of the fresh name; the opcode when not given.
             literal: see `Instruction.literal`.
             before: stand directly before this one in text order, or
-            after: directly behind this one; at the end when neither is given.
+            after: directly after this one; at the end when neither is given.
         """
         fresh = self.module.fresh_name(name or opcode)
         instruction = Instruction(
@@ -338,7 +338,7 @@ class Computation:
         if all(a is b for a, b in zip(new, old, strict=True)):
             return
         for instruction in old:
-            # Blanks and comments in front of an instruction go with it, except where
+            # Blanks and comments before an instruction go with it, except where
             # several instructions share a line or an anonymous operand hides.
             if self.source_joiner != "\n":
                 instruction._text = None

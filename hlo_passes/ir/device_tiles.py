@@ -199,7 +199,7 @@ class Mesh:
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """An axis of a mesh, or the factor `size` of it that lies behind `pre_size`."""
+    """An axis of a mesh, or the factor `size` of it that comes after `pre_size`."""
 
     index: int
     pre_size: int = 1
@@ -239,7 +239,7 @@ def read_mesh(cursor: ValueCursor) -> Mesh:
 
     def axis() -> tuple[str, int]:
         name = cursor.string()
-        cursor.expect("=", "behind an axis name")
+        cursor.expect("=", "after an axis name")
         return name, cursor.integer()
 
     axes = tuple(cursor.items("[", "]", axis))
@@ -298,7 +298,7 @@ def read_axis(cursor: ValueCursor, mesh: Mesh) -> Axis:
         cursor.fail(f"the mesh has no axis {index}", at=at)
     if not cursor.eat(":"):
         return Axis(index)
-    cursor.expect("(", "in front of what lies before a sub-axis")
+    cursor.expect("(", "before what comes before a sub-axis")
     pre_size = cursor.integer()
     cursor.expect(")")
     size = cursor.integer()

@@ -25,7 +25,7 @@ def _path_text(path: Path) -> str:
 
 def _read_path(cursor: ValueCursor) -> Path:
     """`{0,1}`; a trailing comma is accepted, as XLA does."""
-    cursor.expect("{", "in front of an index path")
+    cursor.expect("{", "before an index path")
     path: list[int] = []
     while not cursor.sees("}"):
         path.append(cursor.integer())
@@ -73,11 +73,11 @@ def parse_input_output_alias(text: str) -> InputOutputAlias:
     """
     cursor = ValueCursor(text, "P260")
     found: dict[Path, Alias] = {}
-    cursor.expect("{", "in front of aliases")
+    cursor.expect("{", "before aliases")
     while not cursor.sees("}"):
         output = _read_path(cursor)
-        cursor.expect(":", "behind the part of the result")
-        cursor.expect("(", "in front of a parameter number")
+        cursor.expect(":", "after the part of the result")
+        cursor.expect("(", "before a parameter number")
         parameter = cursor.integer("a parameter number")
         cursor.expect(",")
         path = _read_path(cursor)
@@ -118,9 +118,9 @@ def parse_buffer_donors(text: str) -> BufferDonors:
     """The donors that `text` spells. Raises ParseError P261."""
     cursor = ValueCursor(text, "P261")
     found: set[tuple[int, Path]] = set()
-    cursor.expect("{", "in front of donors")
+    cursor.expect("{", "before donors")
     while not cursor.sees("}"):
-        cursor.expect("(", "in front of a parameter number")
+        cursor.expect("(", "before a parameter number")
         parameter = cursor.integer("a parameter number")
         cursor.expect(",")
         found.add((parameter, _read_path(cursor)))
@@ -150,15 +150,15 @@ class EntryLayout:
 def parse_entry_layout(text: str) -> EntryLayout:
     """The layout that `text` spells. Raises ParseError P262 (P010-P014 in a shape)."""
     cursor = ValueCursor(text, "P262")
-    cursor.expect("{", "in front of the entry's layout")
-    cursor.expect("(", "in front of the parameters")
+    cursor.expect("{", "before the entry's layout")
+    cursor.expect("(", "before the parameters")
     parameters: list[Shape] = []
     while not cursor.sees(")"):
         parameters.append(cursor.shape())
         if not cursor.sees(")"):
             cursor.expect(",", "between parameters")
     cursor.expect(")")
-    cursor.expect("->", "in front of the result")
+    cursor.expect("->", "before the result")
     result = cursor.shape()
     cursor.expect("}", "at the end of the entry's layout")
     cursor.end()
@@ -184,11 +184,11 @@ def parse_output_aliasing(text: str) -> OutputAliasing:
     """The aliasing that `text` spells. Raises ParseError P263."""
     cursor = ValueCursor(text, "P263")
     found: list[tuple[Path, int, Path]] = []
-    cursor.expect("{", "in front of the aliasing")
+    cursor.expect("{", "before the aliasing")
     while not cursor.sees("}"):
         output = _read_path(cursor)
-        cursor.expect(":", "behind the part of the result")
-        cursor.expect("(", "in front of an operand number")
+        cursor.expect(":", "after the part of the result")
+        cursor.expect("(", "before an operand number")
         operand = cursor.integer("an operand number")
         cursor.expect(",")
         found.append((output, operand, _read_path(cursor)))

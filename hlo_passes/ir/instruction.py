@@ -203,7 +203,7 @@ class Instruction:
     def attributes(self) -> Mapping[str, str]:
         """Attribute texts by name, in the order written; read-only.
 
-        Raises ParseError P030-P039 at the place of the fault when the text behind the
+        Raises ParseError P030-P039 at the place of the fault when the text after the
         operands cannot be split.
         """
         if self._attributes is None:

@@ -16,7 +16,7 @@ TRIVIA: Final = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
 NAME: Final = re.compile(r"%?([A-Za-z_][A-Za-z0-9_.-]*)")
 WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
-#: Words that are names only behind a `%`.
+#: Words that are names only after a `%`.
 RESERVED_WORDS: Final = PRIMITIVE_TYPES.union(
     (
         "true false inf nan HloModule ENTRY ROOT FileNames FunctionNames "

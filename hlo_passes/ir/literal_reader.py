@@ -86,7 +86,7 @@ def _body(cursor: ValueCursor, shape: Shape) -> str:
             cursor.fail(f"expected a value of {shape.element_type}")
         return match[0]
     if not text.startswith("{", start):
-        cursor.fail(f"expected '{{' in front of the values of {shape.text}")
+        cursor.fail(f"expected '{{' before the values of {shape.text}")
     if "/" in text:
         text = _COMMENT.sub(lambda match: " " * len(match[0]), text)
     depth = 0

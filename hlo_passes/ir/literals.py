@@ -108,7 +108,7 @@ class Literal:
         return array_text(self.array, self.shape.element_type)
 
     def to_shaped_text(self) -> str:
-        """As XLA prints `literal=`: every array behind its shape with layout."""
+        """As XLA prints `literal=`: every array after its shape with layout."""
         if self.shape.is_tuple:
             inner = [element.to_shaped_text() for element in self.elements]
             return f"( {', '.join(inner)} )"
@@ -172,7 +172,7 @@ def _read_literal(cursor: ValueCursor, shape: Shape) -> Literal:
     current: Shape | None = shape
     while True:
         if current is not None and current.is_tuple:
-            cursor.expect("(", "in front of a tuple's elements")
+            cursor.expect("(", "before a tuple's elements")
             stack.append((current, []))
         elif current is not None:
             stack[-1][1].append(_read_literal(cursor, current))
@@ -182,7 +182,7 @@ def _read_literal(cursor: ValueCursor, shape: Shape) -> Literal:
                 cursor.expect(",", "between the elements of a tuple")
             current = owner.elements[len(found)]
             continue
-        cursor.expect(")", f"behind {len(found)} elements of a tuple")
+        cursor.expect(")", f"after {len(found)} elements of a tuple")
         literal = Literal(owner, None, tuple(found))
         stack.pop()
         if not stack:

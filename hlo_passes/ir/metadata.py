@@ -122,7 +122,7 @@ def parse_metadata(text: str) -> Metadata:
 def read_metadata(cursor: ValueCursor) -> Metadata:
     """`{name=value name=value}`; commas between are accepted."""
     found: dict[str, Any] = {}
-    cursor.expect("{", "in front of metadata")
+    cursor.expect("{", "before metadata")
     while not cursor.eat("}"):
         plain = _PLAIN_FIELD.match(cursor.text, cursor.at)
         if plain and plain[1] not in found:
@@ -166,7 +166,7 @@ def _read_profile_types(cursor: ValueCursor) -> tuple[int, ...]:
 def read_metadata_list(cursor: ValueCursor) -> tuple[Metadata, ...]:
     """One metadata, or `{{...}, {...}}` (in shardings)."""
     start = cursor.skip()
-    cursor.expect("{", "in front of metadata")
+    cursor.expect("{", "before metadata")
     nested = cursor.sees("{")
     cursor.at = start
     if not nested:

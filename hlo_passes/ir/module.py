@@ -187,7 +187,7 @@ class Module:
     def add_computation(
         self, computation: Computation, *, before: Computation | None = None
     ) -> None:
-        """Add a computation whose name is free, in front of another or at the end."""
+        """Add a computation whose name is free, before another or at the end."""
         if computation.name in self._computations:
             msg = f"there is a computation %{computation.name} already"
             raise ValueError(msg)

@@ -49,7 +49,7 @@ class Origin:
 def parse_origin(text: str) -> Origin:
     """The origin that `text` spells. Raises ParseError P264."""
     cursor = ValueCursor(text, "P264")
-    cursor.expect("{", "in front of an origin")
+    cursor.expect("{", "before an origin")
     if cursor.eat("["):
         at = cursor.skip()
         if cursor.word() != "synthetic_call":
@@ -62,9 +62,9 @@ def parse_origin(text: str) -> Origin:
         tree = _read_origin_tree(cursor)
     if cursor.eat(","):
         # The call that the value belongs to, since the middle of 2026.
-        cursor.expect("[", "in front of the call of an origin")
+        cursor.expect("[", "before the call of an origin")
         tree += f',["{cursor.string()}"]'
-        cursor.expect("]", "behind the call of an origin")
+        cursor.expect("]", "after the call of an origin")
     cursor.expect("}", "at the end of an origin")
     cursor.end()
     return Origin(tree)
@@ -94,14 +94,14 @@ def _read_origin_tree(cursor: ValueCursor) -> str:
 
 
 def _read_origin_leaf(cursor: ValueCursor) -> str:
-    cursor.expect("{", "in front of an origin's name")
+    cursor.expect("{", "before an origin's name")
     text = ""
     if not cursor.sees("}"):
         text = f'"{cursor.string()}"'
         if cursor.sees("{"):
             path = cursor.integers()
             text += f" {ints_text(path)}" if path else ""
-    cursor.expect("}", "behind an origin's name")
+    cursor.expect("}", "after an origin's name")
     return f"{{{text}}}"
 
 
@@ -126,7 +126,7 @@ class Statistics:
 def parse_statistics(text: str) -> Statistics:
     """The statistics that `text` spells. Raises ParseError P265."""
     cursor = ValueCursor(text, "P265")
-    cursor.expect("{", "in front of statistics")
+    cursor.expect("{", "before statistics")
     visualized = 0
     values: list[tuple[str, float]] = []
     if not cursor.sees("}"):
@@ -163,7 +163,7 @@ class ResultAccuracy:
 def parse_result_accuracy(text: str) -> ResultAccuracy:
     """The accuracy that `text` spells. Raises ParseError P266."""
     cursor = ValueCursor(text, "P266")
-    cursor.expect("{", "in front of a result accuracy")
+    cursor.expect("{", "before a result accuracy")
     at = cursor.skip()
     name = cursor.attribute_name("mode= or tolerance=")
     if name == "mode":
@@ -229,7 +229,7 @@ def parse_sparsity_config(text: str) -> SparsityConfig:
     """The configuration that `text` spells. Raises ParseError P267."""
     cursor = ValueCursor(text, "P267")
     found: dict[str, dict[str, Any]] = {}
-    cursor.expect("{", "in front of a sparsity configuration")
+    cursor.expect("{", "before a sparsity configuration")
     while not cursor.eat("}"):
         at = cursor.skip()
         side = cursor.attribute_name("lhs= or rhs=")

@@ -231,7 +231,7 @@ def _read_iota_groups(cursor: ValueCursor) -> IotaGroups:
             f"{len(tile)} dimensions; replica groups have two", at=start,
             hint="[groups,devices per group]<=[...]",
         )  # fmt: skip
-    cursor.expect("<=", "behind the number and size of the groups")
+    cursor.expect("<=", "after the number and size of the groups")
     at = cursor.skip()
     iota = read_iota(cursor)
     if iota.size != tile[0] * tile[1]:

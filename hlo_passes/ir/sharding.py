@@ -197,7 +197,7 @@ def parse_sharding(text: str) -> Sharding:
 def read_sharding(cursor: ValueCursor) -> Sharding:
     """One sharding, or a tuple of them."""
     start = cursor.skip()
-    cursor.expect("{", "in front of a sharding")
+    cursor.expect("{", "before a sharding")
     if not cursor.sees("{") and not cursor.sees("}"):
         cursor.at = start
         return _read_single(cursor)
@@ -206,7 +206,7 @@ def read_sharding(cursor: ValueCursor) -> Sharding:
 
 
 def _read_single(cursor: ValueCursor) -> TileSharding | MeshSharding:
-    cursor.expect("{", "in front of a sharding")
+    cursor.expect("{", "before a sharding")
     if sees_mesh(cursor):
         return _read_mesh_sharding(cursor)
     return _TileReader(cursor).read()
@@ -327,7 +327,7 @@ class _TileReader:
 
 
 def _read_mesh_sharding(cursor: ValueCursor) -> MeshSharding:
-    """`mesh[...], [{'x'}, {}], replicated={'y'}}`, behind the opening brace."""
+    """`mesh[...], [{'x'}, {}], replicated={'y'}}`, after the opening brace."""
     start = cursor.skip()
     mesh = read_mesh(cursor)
     lists: dict[str, tuple[Axis, ...]] = {}
@@ -483,7 +483,7 @@ def parse_domain(text: str) -> Domain:
     cursor = ValueCursor(text, "P221")
     start = cursor.skip()
     found: dict[str, Sharding | str] = {}
-    cursor.expect("{", "in front of a domain")
+    cursor.expect("{", "before a domain")
     while not cursor.eat("}"):
         cursor.eat(",")
         at = cursor.skip()

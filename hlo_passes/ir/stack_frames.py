@@ -160,7 +160,7 @@ def _read_rows(cursor: ValueCursor, names: tuple[str, ...]) -> list[list[int]]:
     rows: list[list[int]] = []
     while cursor.take(_ROW_NUMBER):
         start = cursor.skip()
-        cursor.expect("{", "in front of a row")
+        cursor.expect("{", "before a row")
         row: dict[str, int] = {}
         while not cursor.eat("}"):
             cursor.eat(",")

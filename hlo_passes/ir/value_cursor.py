@@ -158,14 +158,14 @@ class ValueCursor:
         if self.sees("%"):
             self.at += 1
             if not _WORD.match(self.text, self.at):
-                self.fail("expected a name directly behind '%'", at=self.at)
+                self.fail("expected a name directly after '%'", at=self.at)
         return self.word("a name")
 
     def attribute_name(self, what: str = "an attribute") -> str:
         """An identifier with `=` glued on; without it in the result."""
         match = self.peek(_WORD)
         if not match or not self.text.startswith("=", match.end()):
-            self.fail(f"expected {what}", hint="'=' stands directly behind the name")
+            self.fail(f"expected {what}", hint="'=' must follow the name directly")
         self.at = match.end() + 1
         return match[0]
 

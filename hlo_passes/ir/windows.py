@@ -84,7 +84,7 @@ def parse_window(text: str) -> Window:
     """The window that `text` spells, braces included. Raises ParseError P230."""
     cursor = ValueCursor(text, "P230")
     start = cursor.skip()
-    cursor.expect("{", "in front of a window")
+    cursor.expect("{", "before a window")
     found: dict[str, list[tuple[int, ...]]] = {}
     while not cursor.eat("}"):
         at = cursor.skip()

@@ -165,7 +165,7 @@ def infer_shape(
         raise ShapeError(
             f"{opcode} has no shape inference",
             code="V401",
-            hint=f"write the shape in front of {opcode}",
+            hint=f"write the shape before {opcode}",
         )
     shape = result_shape(
         Query(
