@@ -344,6 +344,8 @@ class _Editor:
     ) -> bytes:
         name = instruction.name
         old = old_computation and old_computation.instructions.get(name)
+        # An instruction that did not change keeps its bytes; one with other operands
+        # keeps all others.
         if old is not None and instruction.is_as_read:
             return old.whole
         if old is not None and self._reads_others(instruction):
@@ -352,6 +354,7 @@ class _Editor:
                 messages.OPERANDS, [ids[o] for o in instruction.operands]
             )
             return wire.bytes_field(messages.INSTRUCTIONS, messages.in_order(content))
+        # A new one with the text of one that was removed takes over its fields.
         if old is None and old_computation is not None:
             gone = self._gone_from(instruction.computation, old_computation)
             content = gone.content_of(instruction)
@@ -360,6 +363,8 @@ class _Editor:
                 return wire.bytes_field(
                     messages.INSTRUCTIONS, messages.in_order(content)
                 )
+        # Otherwise XLA's parser has read its text; what text cannot say comes from the
+        # old one, if the opcode is the same.
         new = self._written_instructions[instruction]
         metadata = self._written.metadata_of(new, self.old)
         if old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(

@@ -64,6 +64,7 @@ def run_module(arguments: argparse.Namespace) -> int:
     from hlo_passes.runtime.plain.legalize import plain_module
     from hlo_passes.runtime.plain.refusals import require_valid
 
+    # Refuse bad arguments and modules that cannot be run before any device starts.
     if arguments.seed < 0:
         raise UsageError(f"--seed={arguments.seed} is negative", code="U024")
     check_outputs(None, arguments.outputs or "")
@@ -75,6 +76,8 @@ def run_module(arguments: argparse.Namespace) -> int:
         if one is not None:
             require_valid(one)
     topology = topology_of(module, device_count=arguments.devices)
+    # Refuse what needs more memory than there is, and collect the collectives for the
+    # messages of a timeout.
     collectives = []
     for one in (module, other):
         if one is None:
@@ -87,6 +90,7 @@ def run_module(arguments: argparse.Namespace) -> int:
         asked = topology_of(other, device_count=arguments.devices)
         if arguments.devices is None:
             _require_same_devices(topology, asked)
+    # Run in another process, which can be ended.
     with (
         run_process.ended_by_sigterm(),
         tempfile.TemporaryDirectory(prefix="hlo-passes-run-") as folder,
@@ -98,6 +102,7 @@ def run_module(arguments: argparse.Namespace) -> int:
             timeout_seconds=arguments.timeout_seconds,
             time_limit_seconds=arguments.time_limit_seconds,
         )
+    # Print the answer.
     if arguments.json:
         sys.stdout.write(json.dumps(answer) + "\n")
     else:

@@ -68,18 +68,22 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
+    # Refuse bad arguments before XLA compiles, which takes seconds.
     check_pricing_arguments(arguments)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     check_form(arguments.output)
+    # Compile the function alone and with the passes.
     alone = compile_alone(
         arguments.function, target=arguments.target, topology=arguments.topology
     )
     both = hand_over(
         alone, passes=arguments.passes, stage=arguments.stage, costs=arguments.costs
     )
+    # Simulate both modules and compare their schedules.
     xla = Simulated(both.xla, simulate_arguments(arguments, both.xla))
     ours = Simulated(both.ours, simulate_arguments(arguments, both.ours))
     moves = schedule_moves(xla, ours)
+    # Write the module, the page, and the figures.
     if arguments.output:
         contents = module_contents(arguments.output, both.ours)
         files.write_text(arguments.output, contents)

@@ -202,6 +202,7 @@ def load_plain(
     plain: PlainModule, source: Module, replicas: int, partitions: int
 ) -> Executable:
     """Compile a plain module; `source` is the module that it was made from."""
+    # Turn the module into what JAX can compile, under a name of its own.
     devices = devices_for(replicas * partitions)
     name = f"hlo_passes_run_{next(_MODULE_NUMBERS)}"
     plain.module.name = name
@@ -214,6 +215,8 @@ def load_plain(
             f"{_in_short(problem)}",
             code="S012",
         ) from problem
+    # XLA hands every scheduled module to the callback. It puts the collectives back
+    # into this one, which it knows by its name.
     seen: list[bytes] = []
     failures: list[Exception] = []
 
@@ -228,6 +231,7 @@ def load_plain(
             raise
         return seen[-1]
 
+    # Compile it. An error of the callback comes before XLA's own, which only quotes it.
     try:
         with jax_private.transformation(callback):
             loaded = jax_private.compile_stablehlo(
@@ -243,6 +247,8 @@ def load_plain(
         raise CompilationError(
             f"XLA cannot compile {source.name} for CPUs: {_in_short(problem)}"
         ) from problem
+    # An XLA that ignores the callback's error, or never calls it, has compiled another
+    # program.
     if failures:
         raise failures[0]
     if not seen:

@@ -108,6 +108,7 @@ def jit(
         Everything that `runtime.install` raises.
         TypeError: for an object that cannot be called.
     """
+    # Without a function, return a decorator.
     if function is None:
         return partial(
             jit,
@@ -123,6 +124,7 @@ def jit(
     if not callable(function):
         msg = f"jit() takes a function, not {type(function).__name__}"
         raise TypeError(msg)
+    # Check passes and arguments now, not when the function is compiled.
     installation = prepare(
         passes,
         stage=stage,
@@ -133,6 +135,8 @@ def jit(
         multiprocess=multiprocess,
         context=context,
     )
+    # The module's name has digits of the installation: the callback knows it by them,
+    # and JAX does not reuse a program compiled without it.
     name = getattr(function, "__name__", "function")
     qualified = getattr(function, "__qualname__", name)
     whose = f"{installation.fingerprint} {function.__module__} {qualified}"

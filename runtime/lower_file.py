@@ -109,6 +109,7 @@ def read_program(function: str, devices: Sequence[Any]) -> tuple[Any, tuple[Any,
 
 
 def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
+    # Find the file.
     path, colon, name = function.rpartition(":")
     if not colon or not name.isidentifier():
         raise UserFunctionError(
@@ -120,6 +121,7 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
         raise UserFunctionError(
             f"{path} is not a Python file", hint="its name ends in .py"
         )
+    # Run the file with its folder on the path, and call the function.
     module = importlib.util.module_from_spec(spec)
     sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
     try:
@@ -134,6 +136,7 @@ def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
         ) from problem
     finally:
         sys.path.pop(0)
+    # Check what the function returned.
     if made is None:
         functions = [n for n, found in vars(module).items() if callable(found)]
         raise UserFunctionError(

@@ -213,6 +213,7 @@ def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measuremen
 
 def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
     """Fit launch, NIC rate, chunk preparation, round trip and chunk size."""
+    # Memory traffic has a known price: only the rest of each time is fitted.
     default = network_config(target, LatencyOptions())
     bandwidth = target.memory_bandwidth_bytes_per_s
     measured = np.array([row.us for row in rows])
@@ -225,6 +226,7 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
             _HEADER_OVERHEAD / (1e3 * default.nic_gb_per_s),
         ]
     )
+    # Fit the parameters once for each chunk size, and take the best fit.
     best: tuple[float, int, np.ndarray, tuple[int, ...], np.ndarray] | None = None
     # The target's own chunk size comes first, so it wins a tie.
     for chunk in (default.chunk_size_bytes, *_CHUNK_BYTES):
@@ -237,6 +239,8 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
             best = (error, chunk, found, free, fitted)
     assert best is not None
     _, chunk, found, free, fitted = best
+    # Express the fit as options of the model, and name the parameters that the
+    # measurements do not determine.
     wire = float(found[3])
     options = {
         "nccl_op_launch_us": float(found[0]),

@@ -57,6 +57,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    # Refuse bad arguments before any file is read.
     check_outputs(arguments.output, arguments.report or "")
     check_form(arguments.output)
     check_machine_arguments(arguments)
@@ -75,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 code="U005",
                 hint=f"its passes: {', '.join(sorted(names))}",
             )
+    # Run the passes.
     module = read_module(arguments.input)
 
     def print_after(name: str, after: Module) -> None:
@@ -84,12 +86,14 @@ def _run(arguments: argparse.Namespace) -> int:
     result = pipeline.run(
         module, verify_each=arguments.verify_each, after_pass=print_after
     )
+    # Write the files, all or none of them.
     explained = _explanations(arguments.explain, module, result)
     outputs = [(arguments.output, module_contents(arguments.output, module))]
     if arguments.report:
         report = json.dumps(result.to_json(), indent=1) + "\n"
         outputs.insert(0, (arguments.report, report))
     write_texts(*outputs)
+    # Print to stderr what the user asked to know.
     tell(explained)
     if arguments.timing:
         for run in result.passes:

@@ -87,6 +87,7 @@ def read_shape(source: SourceText, at: int) -> tuple[Shape, int]:
     open_tuples: list[tuple[int, list[Shape]]] = []
     while True:
         at = skip_trivia(text, at)
+        # Open a tuple, or read an array or token.
         if text.startswith("(", at):
             if len(open_tuples) >= MAXIMUM_DEPTH:
                 raise error(
@@ -135,11 +136,13 @@ def _read_leaf(source: SourceText, at: int) -> tuple[Shape, int]:
 
 def _read_array(source: SourceText, at: int) -> tuple[Shape, int]:
     text = source.text
+    # Most shapes have been read before.
     plain = _PLAIN_ARRAY.match(text, at)
     if plain:
         shape = _PARSED.get(plain[0])
         if shape is not None:
             return shape, plain.end()
+    # Read the element type.
     match = _TYPE.match(text, at)
     if not match or match[0] not in PRIMITIVE_TYPES:
         raise error(
@@ -147,6 +150,7 @@ def _read_array(source: SourceText, at: int) -> tuple[Shape, int]:
             "a shape reads like f32[8,128]{1,0}, f32[] or (f32[4], s32[])",
         )  # fmt: skip
     element_type = match[0]
+    # Read the dimensions, with `<=` for a bound and `?` for an unbounded one.
     dims = _DIMENSIONS.match(text, match.end())
     if not dims:
         raise error(
@@ -166,6 +170,7 @@ def _read_array(source: SourceText, at: int) -> tuple[Shape, int]:
             raise error(source, dims.start(1), "P013", f"dimension {part} out of range")
         sizes.append(size)
         dynamic.append(bounded or part == "?")
+    # Read the layout, and remember the shape under its text.
     layout, end = _read_layout(source, dims.end(), element_type, len(sizes))
     key = text[at:end]
     shape = _PARSED.get(key)
@@ -210,8 +215,10 @@ def _read_layout(
 def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -> int:
     """Parts in their fixed order: D T L # * E S SC M."""
     text = source.text
+    # Skip the level types.
     if match := _LEVELS.match(text, at):
         at = match.end()
+    # Read the tiles.
     if text.startswith("T(", at):
         at += 1
         tiles: list[tuple[int, ...]] = []
@@ -221,6 +228,7 @@ def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -
         if not tiles:
             raise error(source, at, "P014", "expected a tile, as in T(8,128)")
         fields["tiles"] = tuple(tiles)
+    # Read the other parts, each of which may be absent.
     for letter, name, pattern in (
         ("L", "tail_padding_alignment", _NUMBER),
         ("#", "index_type", _TYPE_ARGUMENT),

@@ -84,6 +84,7 @@ def _reason_to_keep(permute: Instruction) -> str:
 
 def _split(computation: Computation, permute: Instruction, channel: int) -> int:
     """Replace one permute; `channel` and the result are the next free id."""
+    # Find the elements that are read; the first one for each index describes it.
     elements = {
         user: user.tuple_index
         for user in permute.users
@@ -99,6 +100,7 @@ def _split(computation: Computation, permute: Instruction, channel: int) -> int:
         for name in _INHERITED_FROM_ELEMENT
         if any(name in element.attributes for element in elements)
     ]
+    # Make one permute for each operand, with the attributes of the whole.
     parts: list[Instruction] = []
     for index, operand in enumerate(permute.operands):
         attributes = {
@@ -121,6 +123,8 @@ def _split(computation: Computation, permute: Instruction, channel: int) -> int:
             part.set_attribute(name, element and element.attributes.get(name))
         relay_control(permute, part)
         parts.append(part)
+    # The parts replace the elements. A tuple of them replaces the permute where it is
+    # read as a whole.
     computation.drop_control_edges(permute)
     for element, index in elements.items():
         replace_relaying_control(element, parts[index])

@@ -192,6 +192,7 @@ class _Run:
         return False
 
     def _one_round(self, first: Instruction) -> None:
+        # The first collective starts the batch.
         limits = self.limits
         group = self.group_queues[self.keys[first]]
         batch = [first]
@@ -205,18 +206,22 @@ class _Run:
         passed: list[Instruction] = []
         cut = False
         while len(batch) < limits.threshold_count:
+            # Take the next candidate; one that no longer fits is out for good.
             candidate = self._pop(group)
             if candidate is None:
                 break
             if not self._fits(candidate):
                 del self.keys[candidate]
                 continue
+            # A candidate that makes the batch too large ends it.
             bytes_ = candidate.shape.byte_size
             if total + bytes_ > limits.threshold_bytes:
                 self._remark_bytes(batch, candidate, total + bytes_)
                 passed.append(candidate)
                 cut = True
                 break
+            # A candidate that depends on a member ends the batch, or is skipped where
+            # the limits allow that.
             needed = self._member_needed(candidate, dependent, independent, front)
             if needed is not None:
                 dependent[candidate] = needed
@@ -226,12 +231,15 @@ class _Run:
                 if limits.past_dependence:
                     continue
                 break
+            # Otherwise the candidate becomes a member.
             batch.append(candidate)
             dependent[candidate] = candidate
             total += bytes_
             del self.keys[candidate]
+        # Candidates that were passed over may join a later batch.
         for candidate in passed:
             self._put_back(candidate)
+        # Combine the batch. A collective for which nothing was found stays as it is.
         if len(batch) == limits.threshold_count:
             self.full.add(self.all_keys[first])
         if len(batch) > 1:

@@ -142,6 +142,7 @@ class GpuCombiner(Pass):
     def build(self, batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:
         """Make the combined collective, see `combine_by_key`."""
         first = batch[0]
+        # Turn operands that are gathered along another dimension.
         dimension = _common_dimension(batch)
         turns = [_turn(member, dimension) for member in batch]
         operands = [member.operands[0] for member in batch]
@@ -151,6 +152,7 @@ class GpuCombiner(Pass):
                 shape = permuted(operands[index].shape, turn)
                 operands[index] = _bitcast(operands[index], shape, anchor)
                 made.append(operands[index])
+        # Collect the attributes of the combined collective.
         attributes = {
             name: first.attributes[name]
             for name in _FROM_FIRST
@@ -161,6 +163,7 @@ class GpuCombiner(Pass):
         sharding = self.tuple_sharding(batch)
         if sharding:
             attributes["sharding"] = sharding
+        # Make it, and turn its elements back.
         combined = first.computation.new(
             self.opcode,
             tuple_shape(

@@ -175,6 +175,7 @@ def _orders_effects(after_all: Instruction) -> bool:
 
 def _drop_unused_outputs(body: Computation, fusion: Instruction) -> bool:
     """Remove unread elements from a fusion's tuple; True if there were any."""
+    # A fusion qualifies if it returns a tuple that is only taken apart.
     root = body.root
     if (
         root.opcode != "tuple"
@@ -188,10 +189,13 @@ def _drop_unused_outputs(body: Computation, fusion: Instruction) -> bool:
         or any(u.opcode != "get-tuple-element" for u in fusion.users)
     ):
         return False
+    # Keep outputs that are read or have side effects.
     read = {user.tuple_index for user in fusion.users}
     used = [k for k, o in enumerate(root.operands) if k in read or has_side_effect(o)]
     if len(used) == len(root.operands):
         return False
+    # Give the fusion its new shape and its elements their new indices. A single output
+    # needs no tuple.
     owner = fusion.computation
     shapes = [fusion.shape.elements[k] for k in used]
     if len(used) == 1:

@@ -285,10 +285,12 @@ class InstructionParser:
 
     def _read_operand(self, at: int) -> tuple[Instruction, int]:
         source, text = self.source, self.text
+        # A shape may come before the name.
         shape = None
         if _SHAPE_START.match(text, at):
             shape, at = read_shape(source, at)
             at = skip_trivia(text, at)
+        # Read the name. Without `%` it may be the opcode of a nested instruction.
         name = NAME.match(text, at)
         if not name or name[0] in RESERVED_WORDS:
             if shape is not None and self.single:
@@ -297,6 +299,7 @@ class InstructionParser:
         following = skip_trivia(text, name.end())
         if text[at] != "%" and text.startswith("(", following):
             return self._read_nested(shape, name[1], at, following + 1)
+        # Look the name up.
         operand = self.by_name.get(name[1])
         if operand is None:
             if shape is not None and self.single:
@@ -306,6 +309,7 @@ class InstructionParser:
                 self.module_parser.nearest(name[1], self.by_name)
                 or "an operand is defined before it is used, in the same computation",
             )  # fmt: skip
+        # Follow indices, as in `%t#0`.
         at = name.end()
         while index := _INDEX.match(text, at):
             try:
@@ -319,6 +323,7 @@ class InstructionParser:
                     f"{index[1]}",
                 ) from None  # fmt: skip
             at = index.end()
+        # A shape that is spelled must be the operand's.
         if shape is not None and not shape.compatible(operand.shape):
             raise error(
                 source, name.start(), "P005",

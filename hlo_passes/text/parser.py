@@ -156,6 +156,7 @@ class ModuleParser:
             self.module.source_epilogue = text[lead_start:]
             return None
         at = start
+        # Read `ENTRY` and the name.
         is_entry = False
         word = WORD.match(text, at)
         if word and word[0] == "ENTRY":
@@ -171,11 +172,13 @@ class ModuleParser:
             raise error(
                 source, at, "P022", f"computation %{name[1]} is defined already"
             )
+        # Skip the signature: parameters and root repeat it.
         opened = skip_trivia(
             text, skip_signature(source, skip_trivia(text, name.end()))
         )
         if not text.startswith("{", opened):
             raise error(source, opened, "P023", "expected '{' to open the computation")
+        # Read the instructions, then the attributes after the closing brace.
         computation = Computation(name[1])
         computation.line = source.line_of_offset(at)
         end = self.read_body(computation, opened)
@@ -189,6 +192,7 @@ class ModuleParser:
                     f"a computation cannot have an attribute {attribute}",
                 )  # fmt: skip
         computation.execution_thread = thread.get("execution_thread", '"main"')[1:-1]
+        # Keep the text around them, which printing repeats.
         computation.source_lead = text[lead_start:start]
         computation.source_head = text[start : opened + 1]
         computation.source_foot += text[foot_start:end]

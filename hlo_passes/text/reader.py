@@ -137,6 +137,7 @@ def _read_computations(reader: ModuleParser, at: int) -> None:
         if not line and done >= 0:
             index += 1
             continue
+        # Try the fast way: a header on a line of its own, and a plain body.
         header = _HEADER.fullmatch(line)
         if header is not None and done >= 0 and reader.is_free(header[2]):
             computation = Computation(header[2])
@@ -155,6 +156,7 @@ def _read_computations(reader: ModuleParser, at: int) -> None:
                 done, rest = end, ""
                 index = end + 1
                 continue
+        # Otherwise the complete parser reads one computation from the same place.
         start = at
         if done >= 0:
             start = source.offset_of_line(first_line + done) + len(lines[done])
@@ -164,6 +166,8 @@ def _read_computations(reader: ModuleParser, at: int) -> None:
         end_offset = reader.read_computation(start)
         if end_offset is None:
             return
+        # Go on after it; if more follows on its last line, that parser reads all the
+        # rest.
         done = source.line_of_offset(end_offset) - first_line
         line_end = text.find("\n", end_offset)
         rest = text[end_offset : line_end if line_end >= 0 else len(text)]
@@ -193,6 +197,8 @@ def _read_body(
     access = TupleAccess(computation, order)
     root = None
     while True:
+        # Read the name, and whether it is the root. Any other line ends the body or is
+        # for the complete parser.
         line = lines[index]
         start = line[:3]
         if start == "  %":
@@ -210,6 +216,8 @@ def _read_body(
             raise _NotPlainError
         if not equals:
             raise _NotPlainError
+        # The text before the parenthesis is the shape and the opcode. Instructions
+        # often share it, so it is looked up as a whole.
         head, _, arguments = rest.partition("(")
         if head not in heads:
             match = _HEAD_END.search(rest)
@@ -217,6 +225,7 @@ def _read_body(
                 raise _NotPlainError
             arguments = rest[match.end() :]
             head = rest[: match.end() - 1]
+        # Fill the fields here, because calling the constructor is slower.
         node = new(Instruction)
         shape, opcode = heads[head]
         node.shape = shape
@@ -231,6 +240,7 @@ def _read_body(
         node._users = []
         node._control_predecessors = ()
         node._control_successors = ()
+        # Read what is between the parentheses: operands, nothing, or a value.
         inside, closed, tail = arguments.partition(")")
         if inside[:1] == "%":
             if "/" in inside:
@@ -244,6 +254,7 @@ def _read_body(
                     inside[1:].split(", %"), by_name, line_number
                 )
             node.operands = operands
+            # The operands learn their user, once each.
             for operand in operands:
                 users: list[Instruction] = operand._users  # pyright: ignore
                 if not users or users[-1] is not node:
@@ -264,6 +275,8 @@ def _read_body(
             node.literal = inside
         else:
             raise _NotPlainError
+        # Keep the attributes as text, which is split when they are first read. Text
+        # that may not end where it seems to is split now.
         node._tail = tail
         if tail:
             if tail[:2] != ", ":
@@ -282,19 +295,23 @@ def _read_body(
                 _split_now(node, by_name)
         elif not closed:
             raise _NotPlainError
+        # Add the instruction under its name, and go to the next line.
         by_name[name] = node
         append(node)
         index += 1
         line_number += 1
+    # Check the closing line, and that no two instructions share a name.
     foot = _FOOT.fullmatch(line)
     spelled = computation.spelled_elements
     if foot is None or not order or len(by_name) + len(spelled) != len(order):
         raise _NotPlainError
+    # Check that all names are plain; one match over all of them is fastest.
     names = "\n".join(by_name) + "\n"
     if _NAMES.fullmatch(names) is None or not by_name.keys().isdisjoint(
         PRIMITIVE_TYPES
     ):
         raise _NotPlainError
+    # Name the elements that text spells as `%t#0`, and fill the computation.
     name_unnamed(list(spelled), by_name)
     computation.execution_thread = foot[1] or "main"
     computation.source_foot = "\n" + line

@@ -385,6 +385,7 @@ class _ComputationCheck:
     def _instruction(self, instruction: Instruction) -> None:
         report = self.report
         opcode, shape = instruction.opcode, instruction.shape
+        # Check the shape by itself, then the opcode.
         faults = shape_faults(shape)
         if faults:
             report.add_faults(instruction, faults)
@@ -396,12 +397,14 @@ class _ComputationCheck:
                 severity="unknown",
             )
             return
+        # Nothing more can be checked without its attributes and callees.
         attributes = check_attributes(instruction, report)
         if attributes is None:
             return
         callees = self._callees(instruction, attributes)
         if callees is None:
             return
+        # Check the shape against what the opcode infers from operands.
         if has_rule(opcode):
             signatures = self._signatures(callees)
             if signatures is not None:
@@ -418,6 +421,7 @@ class _ComputationCheck:
                 )
         else:
             self._without_rule(instruction, attributes, callees)
+        # Check async pairs, values and buffers.
         if facts(opcode).half:
             self._pair(instruction, attributes, callees)
         self._values(instruction, attributes)

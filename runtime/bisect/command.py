@@ -63,6 +63,7 @@ def _run(arguments: argparse.Namespace) -> int:
     from hlo_passes.runtime.bisect.search import bisect
     from hlo_passes.runtime.devices import topology_of
 
+    # Refuse bad arguments before any file is read.
     if arguments.json:
         check_outputs(None, arguments.output or "")
     else:
@@ -75,6 +76,7 @@ def _run(arguments: argparse.Namespace) -> int:
     pipeline = Pipeline.parse(arguments.passes, context)
     # The parts of the pipeline follow the release that the whole of it follows.
     pipeline = replace(pipeline, context=pipeline.settled(module))
+    # Choose who judges a module.
     if arguments.run:
         replicas, partitions = topology_of(module)
         oracle = RunOracle(
@@ -85,6 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         oracle = CrashOracle()
 
+    # Search for the smallest pipeline and module that still fail.
     def progress(text: str) -> None:
         tell(f"{text}\n")
 
@@ -92,6 +95,7 @@ def _run(arguments: argparse.Namespace) -> int:
         found = bisect(module, pipeline, oracle, progress)
     finally:
         oracle.close()
+    # Write the smaller module and the report.
     text = found.module.to_text()
     if arguments.output:
         contents = module_contents(arguments.output, found.module)

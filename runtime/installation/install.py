@@ -235,6 +235,7 @@ class Installation:
         facts = ModuleFacts(data)
         with self._lock:
             self._seen += 1
+        # Run the passes, unless the filter leaves this module out.
         started = time.perf_counter()
         run = _ModuleRun(self.pipeline, platform, data)
         error: HloError | None = None
@@ -247,6 +248,7 @@ class Installation:
                 changed = self._agreement.run(facts.name, place, data, run)
         except HloError as problem:
             error = problem
+        # Report what happened.
         report = ModuleReport(
             facts.name,
             platform,
@@ -260,6 +262,7 @@ class Installation:
             self._reports.append(report)
             self._fired += error is None
             self._changed += changed is not None
+        # Fail, or warn and leave the module unchanged.
         if error is not None:
             if self._on_error == "fail":
                 raise error.with_traceback(None) from None
@@ -379,6 +382,7 @@ def prepare(
     context: PassContext | None,
 ) -> Installation:
     """An installation that is not registered; arguments and errors as for `install`."""
+    # Check the words that choose among a few.
     for name, value, known in (
         ("stage", stage, STAGES),
         ("on_error", on_error, ON_ERROR),
@@ -388,6 +392,7 @@ def prepare(
             raise UsageError(
                 f"{name}={value!r}", code="U060", hint=f"one of {', '.join(known)}"
             )
+    # Read the pipeline.
     if isinstance(pipeline, str):
         pipeline = Pipeline.parse(pipeline, context)
     elif context is not None:
@@ -397,6 +402,7 @@ def prepare(
             hint="give it to Pipeline.parse",
         )
     _require_resolved(pipeline.context)
+    # Check the platforms, and the passes for this stage.
     names = (platforms,) if isinstance(platforms, str) else tuple(platforms)
     names = tuple(dict.fromkeys(names))
     if not names:

@@ -114,11 +114,14 @@ class SolEstimator:
         return known
 
     def _node_cost(self, instruction: Instruction) -> Estimate:
+        # A cost in the metadata overrides every model.
         annotated = latency_of_metadata(instruction)
         if annotated is not None:
             return Estimate(annotated, "latency-metadata")
+        # An asynchronous collective has its kernel's cost.
         if is_async_collective(instruction) and not self._is_any_fusion(instruction):
             return self._kernel_cost(instruction) or Estimate(LOW, "sol/constant")
+        # A matrix product costs what the table says, a fusion what the roofline says.
         gemm = gemm_of(instruction)
         if gemm is not None:
             path = (
@@ -146,6 +149,7 @@ class SolEstimator:
                     "write": us_of_ticks(time.write_ticks),
                 },
             )
+        # A no-op is free; anything else has a share of its coarse cost.
         if is_nop(instruction):
             return _FREE_ESTIMATE
         coarse = self._coarse.node_cost(instruction).us

@@ -71,17 +71,20 @@ def analyze_fusion(graph: FusedGraph, cycles: OpCycles) -> FusionCost:
     updated_in_place = {r for r in graph.roots if r.opcode == "dynamic-update-slice"}
     flops = _F32(0)
     for instruction in order:
+        # An instruction is computed as often as its elementwise roots use it.
         own = _F32(0)
         for root in uses[instruction]:
             own += root_utilization[root]
         utilization[instruction] = own
         flops += own * _F32(flops_of(instruction, cycles))
         passes_through = _passes_elements_through(instruction)
+        # Pass that use on to the operands.
         for index, operand in enumerate(instruction.operands):
             if passes_through:
                 uses[operand].update(uses[instruction])
                 continue
             uses[operand][operand] = None
+            # What is not elementwise reads a share of its operand, in whole elements.
             elements = operand.shape.element_count
             share = own * _F32(
                 operand_utilization(

@@ -143,10 +143,12 @@ class _Run:
         if not chosen:
             self._check_unscheduled()
             return ScheduleResult(self.module, ())
+        # Remember the input order and what it costs, for the report and as a way back.
         input_orders = {c: c.instructions for c in chosen}
         memory = self._memory()
         before = {c: self._statistics(c, memory) for c in chosen}
         needed_before = self._needed_bytes(before, memory)
+        # Schedule, and again with a lower limit as long as memory is over it.
         self._schedule_all(chosen, memory)
         reruns = 0
         last: dict[Computation, tuple[Instruction, ...]] = {}
@@ -159,8 +161,10 @@ class _Run:
             memory = memory.replayed(orders)
             self.limit_bytes = int((self.limit_bytes or 0) * _RERUN_SHARE)
             self._schedule_all(chosen, memory)
+        # Measure what came out.
         memory = memory.replayed({c: c.instructions for c in chosen})
         after = {c: self._statistics(c, memory) for c in chosen}
+        # If a hard limit is exceeded, the input order may be kept instead.
         kept = ""
         needed = self._needed_bytes(after, memory)
         if self.settings.hard_memory_limit != "off" and self._is_over(needed):

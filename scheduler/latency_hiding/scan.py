@@ -208,6 +208,8 @@ class Scan:
     # -- many candidates: with arrays -----------------------------------------
 
     def _of_many(self, nodes: Array, classes: Array) -> int | None:
+        # The rules at the head of the list depend on the class alone: they leave the
+        # candidates of the best classes.
         plan = self._plan()
         head = plan.head.ranking(fitting=True)
         columns, of = self._columns, self._classes.of_array
@@ -222,11 +224,14 @@ class Scan:
             self._rivals = nodes[numbers != UNFIT]
             return int(alive[0])
         self._rivals = alive
+        # Apply the other rules one after the other, each to the candidates that are
+        # left.
         steps = plan.without_head()
         if head is not None:
             steps = plan.after(head.silent[best])
         keeps_rivals = False
         for k, (asks, rest, in_tail) in enumerate(steps):
+            # A few candidates are faster without arrays.
             if len(alive) <= _FEW:
                 if len(alive) == 1:
                     break
@@ -234,6 +239,8 @@ class Scan:
                 return self._finish(few, steps[k:], keeps_rivals=keeps_rivals)
             if not keeps_rivals:
                 self._rivals, keeps_rivals = alive, in_tail
+            # Give every candidate its number: from its class, or from the rule. A rule
+            # without numbers compares pairs.
             if isinstance(asks, ClassRules):
                 ranking = asks.ranking()
                 assert ranking is not None
@@ -257,6 +264,7 @@ class Scan:
                     numbers = answers
                 smaller = asks.wants_smaller(self._state.top_down)
                 best = numbers[numbers.argmin() if smaller else numbers.argmax()]
+            # Keep the candidates with the best number.
             alive = alive[numbers == best]
         return int(alive[0])
 

@@ -113,6 +113,7 @@ class SchedulingState:
             below, above, below_us, above_us = above, below, above_us, below_us
         self.below, self.above = below, above
         self.below_us, self.above_us = below_us, above_us
+        # The clock, the candidates, and when each node may be placed.
         self.now = 0.0
         self.ready = Candidates()
         self.noops: list[int] = []
@@ -121,14 +122,17 @@ class SchedulingState:
         self.ready_at = array("d", [math.inf]) * count
         self._earliest = [0.0] * count
         self._left = [len(edges) for edges in below]
+        # How many nodes become ready as soon as each node is placed.
         self.unlocks = array("q", [0]) * count
         for edges in below:
             if len(edges) == 1:
                 self.unlocks[edges[0]] += 1
+        # The resources: how many are free, and how many nodes wait for one.
         self.limits = limits(settings)
         self.free = list(self.limits)
         self.waiting = [0] * len(self.free)
         self.resource_changes = 0
+        # The times at which candidates become ready, earliest first.
         self.is_selective = settings.enable_selective_memcpy_overlap
         self.selective_releasers: list[int] = []
         self.queue: WaitingQueue = (
@@ -136,17 +140,20 @@ class SchedulingState:
             if self.is_selective
             else WaitingTimes(self.ready_at)
         )
+        # The memory in use, if somebody asks for it.
         self.memory: PressureTrack | None = None
         if memory is not None:
             # Bottom-up a done is placed first, and brings its start's memory along.
             starts = {} if self.top_down else graph.starts_above
             self.memory = PressureTrack(memory, starts)
         self.memory_limit_bytes = memory_limit_bytes
+        # Annotation groups, and collectives on several streams.
         self.groups: Groups | None = None
         self.in_flight: InFlight | None = None
         if settings.enable_collective_multi_streaming or settings.resource_serializing:
             self.in_flight = InFlight(graph)
         self._tests_in_flight = settings.enable_collective_multi_streaming
+        # Preferences of a search procedure, and nodes to delay after a target.
         self.has_preferences = False
         self.preference = array("d", [0.0]) * count
         self.is_preferred = bytearray(count)

@@ -122,6 +122,7 @@ def _computation(
     memory: Sequence[MemoryPoint],
     opcodes: Opcodes,
 ) -> dict[str, Any]:
+    # Lay the spans out in lanes and rows, in which order the page reads them.
     by_name = {row.name: row for row in collectives}
     lanes = lanes_of(side.timeline, spans)
     placed = [span for lane in lanes for row in lane.rows for span in row]
@@ -131,7 +132,9 @@ def _computation(
         for row in lane.rows
         for span in row
     ]
+    # Times are stored as gaps and durations, which are small numbers.
     gaps, durations = _times(row for lane in lanes for row in lane.rows)
+    # Collectives refer to spans by number.
     number = {s.name: k for k, s in enumerate(placed) if KINDS[kinds[k]] != "wait"}
     waits = _waits(spans)
     computation = side.module.computation(name) if side.module else None

@@ -28,6 +28,7 @@ def notes_of(
 ) -> tuple[str, ...]:
     """Notes without a full stop; `device` is the one shown if devices differ."""
     notes = [ESTIMATES]
+    # Name prices that are poor.
     for model, count in sorted(prices.abstract.items()):
         notes.append(
             f"{count} {'operation has' if count == 1 else 'operations have'} no better "
@@ -44,12 +45,14 @@ def notes_of(
             f"the costs lack {prices.absent} of the starts and synchronous "
             "collectives: 0 was taken for each"
         )
+    # Name facts about the module that were assumed.
     if not is_scheduled:
         notes.append("the module is not scheduled; its text order was used")
     loops = list(dict.fromkeys(surroundings.unknown_trips))
     if loops:
         names = ", ".join(f"%{name}" for name in loops)
         notes.append(f"trip counts are not known, 1 was used: {names}")
+    # Say which devices are shown.
     if device is not None:
         notes.append(
             f"collectives leave devices out, so {surroundings.device_count} devices "
@@ -60,6 +63,7 @@ def notes_of(
             "links are shared, so one device represents all, though some "
             "collectives leave devices out"
         )
+    # Name the rules that were chosen.
     if rules.share_links:
         notes.append("collectives in flight on one kind of link share it evenly")
     if rules.xla_statistic:

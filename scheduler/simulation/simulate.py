@@ -88,15 +88,19 @@ def simulate_with(
 def _simulate(
     module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Timeline:
+    # Turn each computation into a program of priced steps.
     prices = Prices(estimator, as_xla=rules.xla_statistic)
     surroundings = Surroundings(module, topology, rules)
     builder = ProgramBuilder(prices, surroundings, rules)
     programs = _programs(builder, module)
+    # Run the entry; devices differ only if a collective leaves some out.
     every_device = surroundings.leaves_out and not rules.share_links
     device_count = surroundings.device_count if every_device else 1
     engine = Engine(builder, rules, device_count)
     entry = engine.entry(module.entry)
+    # Report the device that ends last.
     device = entry.elapsed.index(max(entry.elapsed))
+    # Account for each computation's time, collectives and memory.
     step = _Step(
         engine=engine,
         accounts=Accounts(device, rules.queueing, entry),

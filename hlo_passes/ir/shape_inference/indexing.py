@@ -51,6 +51,7 @@ def gather(query: Query) -> Shape:
     """(operand, indices): offset dimensions from slice_sizes, the rest from indices."""
     shape, indices = query.array(0), query.array(1)
     sizes, dynamic, at = _index_sizes(query, indices)
+    # Check the numbers of dimensions against each other.
     offsets = query.integers("offset_dims")
     rank = len(offsets) + len(sizes) - 1
     offsets = _ascending(query, "offset_dims", rank)
@@ -70,12 +71,14 @@ def gather(query: Query) -> Shape:
         query.fail(
             "offset, collapsed and batching dimensions do not add up to the rank"
         )
+    # Check each slice size against its dimension.
     for d, size in enumerate(slices):
         bound = shape.dimensions[d]
         if bound != UNBOUNDED and not 0 <= size <= bound:
             query.fail(f"slice size {size} exceeds dimension {d} of {shape}")
         if size > 1 and (d in collapsed or d in batching):
             query.fail(f"slice size {size} of collapsed or batching dimension {d}")
+    # Merge the dimensions of a slice and those of the indices.
     kept = iter([d for d in range(shape.rank) if d not in collapsed + batching])
     outer = iter([d for d in range(len(sizes)) if d != at])
     result, flags = [], []
