@@ -29,7 +29,8 @@ import jax
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
 from hlo_passes.runtime.installation.install import Installation, Registrations, prepare
-from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFilter
+from hlo_passes.runtime.installation.module_filter import ModuleFacts
+from hlo_passes.runtime.installation.options import InstallOptions
 
 #: Hexadecimal digits at the end of a name: 64 bits.
 _DIGITS: Final = 16
@@ -108,33 +109,31 @@ def jit(
         Everything that `runtime.install` raises.
         TypeError: for an object that cannot be called.
     """
-    # Without a function, return a decorator.
-    if function is None:
-        return partial(
-            jit,
-            passes=passes,
-            stage=stage,
-            platforms=platforms,
-            has_collectives=has_collectives,
-            on_error=on_error,
-            multiprocess=multiprocess,
-            context=context,
-            **jit_options,
-        )
-    if not callable(function):
-        msg = f"jit() takes a function, not {type(function).__name__}"
-        raise TypeError(msg)
-    # Check passes and arguments now, not when the function is compiled.
-    installation = prepare(
-        passes,
+    options = InstallOptions(
         stage=stage,
         platforms=platforms,
-        module_filter=ModuleFilter(),
         has_collectives=has_collectives,
         on_error=on_error,
         multiprocess=multiprocess,
         context=context,
     )
+    # Without a function, return a decorator.
+    decorator = partial(_jit, passes=passes, options=options, jit_options=jit_options)
+    return decorator if function is None else decorator(function)
+
+
+def _jit(
+    function: Callable[..., Any],
+    *,
+    passes: str | Pipeline,
+    options: InstallOptions,
+    jit_options: dict[str, Any],
+) -> Any:
+    if not callable(function):
+        msg = f"jit() takes a function, not {type(function).__name__}"
+        raise TypeError(msg)
+    # Check passes and arguments now, not when the function is compiled.
+    installation = prepare(passes, options)
     # The module's name has digits of the installation: the callback knows it by them,
     # and JAX does not reuse a program compiled without it.
     name = getattr(function, "__name__", "function")

@@ -22,11 +22,13 @@ import contextlib
 import os
 import pathlib
 import tomllib
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from hlo_passes.errors import HloError, UsageError, nearest
 from hlo_passes.passes.base import PassContext
 from hlo_passes.runtime.installation.install import Installation, install
+from hlo_passes.runtime.installation.options import InstallOptions
 from hlo_passes.source import Location
 
 #: The variable that `install_from_environment` reads.
@@ -35,20 +37,30 @@ VARIABLE: Final = "HLO_PASSES"
 _TABLE: Final = "install"
 _CONTEXT_KEYS: Final = ("target", "topology", "costs")
 
-#: The types that a key may have, and their names in messages.
-_TEXT: Final = ((str,), "a text")
-_NUMBER: Final = ((int,), "a whole number")
-_KEYS: Final[dict[str, tuple[tuple[type, ...], str]]] = {
-    "pipeline": _TEXT,
-    "stage": _TEXT,
-    "platforms": ((str, list), "a text or a list of texts"),
-    "modules": _TEXT,
-    "min_instructions": _NUMBER,
-    "max_instructions": _NUMBER,
-    "has_collectives": ((bool,), "true or false"),
-    "on_error": _TEXT,
-    "multiprocess": _TEXT,
-    **dict.fromkeys(_CONTEXT_KEYS, _TEXT),
+#: The types that a key may have, and their words in messages.
+_WORDS: Final[dict[tuple[type, ...], str]] = {
+    (str,): "a text",
+    (str, list): "a text or a list of texts",
+    (int,): "a whole number",
+    (bool,): "true or false",
+}
+
+
+def _types(hint: Any) -> tuple[type, ...]:
+    """The types of a TOML file that a field's annotation allows."""
+    allowed = {get_origin(each) or each for each in get_args(hint) or (hint,)}
+    named = ((str, str), (Sequence, list), (int, int), (bool, bool))
+    return tuple(kind for member, kind in named if member in allowed)
+
+
+_KEYS: Final[dict[str, tuple[type, ...]]] = {
+    "pipeline": (str,),
+    **{
+        name: _types(hint)
+        for name, hint in get_type_hints(InstallOptions).items()
+        if name != "context"
+    },
+    **dict.fromkeys(_CONTEXT_KEYS, (str,)),
 }
 
 
@@ -129,11 +141,13 @@ def _check_types(table: dict[str, Any], name: str, number: int) -> None:
                 f"unknown key {key}",
                 nearest(key, _KEYS) or f"use one of {', '.join(_KEYS)}",
             )
-        types, words = _KEYS[key]
+        types = _KEYS[key]
         # Compare types exactly: in Python, true is a number.
         items = value if isinstance(value, list) else []
         if type(value) not in types or not all(type(i) is str for i in items):
-            raise _refused(name, f"[[{_TABLE}]] {number}: {key} = {value!r}", words)
+            raise _refused(
+                name, f"[[{_TABLE}]] {number}: {key} = {value!r}", _WORDS[types]
+            )
     if "pipeline" not in table:
         raise _refused(name, f'[[{_TABLE}]] {number} without pipeline = "..."')
 

@@ -10,6 +10,7 @@ receives another one: before its scheduler or after it.
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import logging
 import threading
@@ -31,7 +32,8 @@ from hlo_passes.runtime.installation import compiled_caches
 from hlo_passes.runtime.installation.fingerprint import fingerprint
 from hlo_passes.runtime.installation.for_cpu import bring_to_cpu
 from hlo_passes.runtime.installation.for_gpu import require_for_gpu
-from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFilter
+from hlo_passes.runtime.installation.module_filter import ModuleFacts
+from hlo_passes.runtime.installation.options import InstallOptions
 from hlo_passes.runtime.installation.report import ModuleReport
 from hlo_passes.runtime.many_hosts import Agreement
 from hlo_passes.scheduler.estimators.profile import read_profile
@@ -40,16 +42,11 @@ from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.options import LatencyOptions
 
-STAGES: Final = ("pre-scheduler", "post-scheduler")
-ON_ERROR: Final = ("fail", "pass-through")
-MULTIPROCESS: Final = ("check", "rank0", "off")
-
 #: An installation keeps this many reports, the latest ones.
 MAXIMUM_REPORTS: Final = 1000
 
 #: Passes that may undo the copies of XLA's copy insertion: on CPUs both stages come
-#: after
-#: it, on GPUs `post-scheduler` does.
+#: after it, on GPUs `post-scheduler` does.
 _IN_FRONT_OF_COPIES: Final = ("hlo-cse",)
 
 _numbers = itertools.count(1)
@@ -111,31 +108,26 @@ class Installation:
     def __init__(
         self,
         pipeline: Pipeline,
-        *,
-        stage: str,
-        platforms: Sequence[str],
-        module_filter: ModuleFilter,
-        on_error: str,
-        multiprocess: str,
+        options: InstallOptions,
     ) -> None:
         """Nothing is registered yet; see `install`."""
         self.pipeline = pipeline
-        self.stage = stage
-        self.platforms = tuple(platforms)
+        self.stage = options.stage
+        self.platforms = options.platform_names
+        self._filter = options.module_filter
         self.fingerprint = fingerprint(
             pipeline,
-            stage,
-            on_error,
-            multiprocess,
-            module_filter.modules,
-            module_filter.min_instructions,
-            module_filter.max_instructions,
-            module_filter.needs_collectives,
+            options.stage,
+            options.on_error,
+            options.multiprocess,
+            self._filter.modules,
+            self._filter.min_instructions,
+            self._filter.max_instructions,
+            self._filter.needs_collectives,
         )
-        self._filter = module_filter
-        self._on_error = on_error
+        self._on_error = options.on_error
         self._passed_through: set[str] = set()
-        self._agreement = Agreement(multiprocess, self.fingerprint)
+        self._agreement = Agreement(options.multiprocess, self.fingerprint)
         self._lock = threading.Lock()
         self._endings: list[Callable[[], None]] = []
         self._reports: deque[ModuleReport] = deque(maxlen=MAXIMUM_REPORTS)
@@ -356,74 +348,42 @@ def install(
             that does not exist.
         PlatformError: R008, no such platform.
     """
-    installation = prepare(
-        pipeline,
+    options = InstallOptions(
         stage=stage,
         platforms=platforms,
-        module_filter=ModuleFilter(modules, min_instructions, max_instructions),
+        modules=modules,
+        min_instructions=min_instructions,
+        max_instructions=max_instructions,
         has_collectives=has_collectives,
         on_error=on_error,
         multiprocess=multiprocess,
         context=context,
     )
+    installation = prepare(pipeline, options)
     installation.register()
     return installation
 
 
-def prepare(
-    pipeline: str | Pipeline,
-    *,
-    stage: str,
-    platforms: str | Sequence[str],
-    module_filter: ModuleFilter,
-    has_collectives: bool | None,
-    on_error: str,
-    multiprocess: str,
-    context: PassContext | None,
-) -> Installation:
+def prepare(pipeline: str | Pipeline, options: InstallOptions) -> Installation:
     """An installation that is not registered; arguments and errors as for `install`."""
-    # Check the words that choose among a few.
-    for name, value, known in (
-        ("stage", stage, STAGES),
-        ("on_error", on_error, ON_ERROR),
-        ("multiprocess", multiprocess, MULTIPROCESS),
-    ):
-        if value not in known:
-            raise UsageError(
-                f"{name}={value!r}", code="U060", hint=f"one of {', '.join(known)}"
-            )
+    options.check_values()
     # Read the pipeline.
     if isinstance(pipeline, str):
-        pipeline = Pipeline.parse(pipeline, context)
-    elif context is not None:
+        pipeline = Pipeline.parse(pipeline, options.context)
+    elif options.context is not None:
         raise UsageError(
             "context= for a pipeline that has one",
             code="U060",
             hint="give it to Pipeline.parse",
         )
     _require_resolved(pipeline.context)
-    # Check the platforms, and the passes for this stage.
-    names = (platforms,) if isinstance(platforms, str) else tuple(platforms)
-    names = tuple(dict.fromkeys(names))
-    if not names:
-        raise UsageError("no platforms", code="U060", hint='as in platforms="cpu"')
+    # Check the passes for this stage, and ask them what they need.
     passes = tuple(_flattened(pipeline.passes))
-    _require_sound(passes, stage, names)
-    if has_collectives is None:
-        has_collectives = all(p.needs_collectives for p in passes)
-    return Installation(
-        pipeline,
-        stage=stage,
-        platforms=names,
-        module_filter=ModuleFilter(
-            module_filter.modules,
-            module_filter.min_instructions,
-            module_filter.max_instructions,
-            needs_collectives=has_collectives,
-        ),
-        on_error=on_error,
-        multiprocess=multiprocess,
-    )
+    _require_sound(passes, options.stage, options.platform_names)
+    if options.has_collectives is None:
+        asked = all(p.needs_collectives for p in passes)
+        options = dataclasses.replace(options, has_collectives=asked)
+    return Installation(pipeline, options)
 
 
 #: What reads a field of `Pricing`, for its errors' sake.
