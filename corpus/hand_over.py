@@ -16,6 +16,7 @@ import sys
 from record_schedules import TOPOLOGIES, inputs
 
 from hlo_passes.errors import HloError
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
 SCHEDULER = "latency-hiding-scheduler"
@@ -43,7 +44,9 @@ def main() -> int:
             continue
         for topology in options.topology or TOPOLOGIES:
             try:
-                alone = compile_alone(source, target=options.target, topology=topology)
+                alone = compile_alone(
+                    source, Pricing(target=options.target, topology=topology)
+                )
             except HloError as problem:
                 print(f"{name} {topology}: XLA alone refuses: {problem}", flush=True)
                 continue

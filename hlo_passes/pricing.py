@@ -65,3 +65,9 @@ class Pricing:
     xla: str = ""
     collective_perf_table: str = ""
     matmul_perf_table: str = ""
+
+    @property
+    def topology_text(self) -> str:
+        """The topology as `PxHxG`, '' where nobody named one."""
+        given = self.topology
+        return given if isinstance(given, str) else given.to_text()

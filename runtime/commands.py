@@ -20,6 +20,7 @@ from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, require_file, write_text
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
+from hlo_passes.pricing import Pricing
 
 #: How long a device waits for the others in a collective before the run counts as
 #: hung, and how long a run may take. The limits are generous: devices share few cores.
@@ -238,8 +239,7 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
         arguments.function,
         passes=arguments.passes,
         stage=arguments.passes_stage or "post-scheduler",
-        target=arguments.target,
-        topology=arguments.topology,
+        on=Pricing(target=arguments.target, topology=arguments.topology),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Final
 
 import hlo_passes.files as files
 from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.pricing import pricing_of
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.scheduler.command_arguments import (
@@ -73,12 +74,8 @@ def _run(arguments: argparse.Namespace) -> int:
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     check_form(arguments.output)
     # Compile the function alone and with the passes.
-    alone = compile_alone(
-        arguments.function, target=arguments.target, topology=arguments.topology
-    )
-    both = hand_over(
-        alone, passes=arguments.passes, stage=arguments.stage, costs=arguments.costs
-    )
+    alone = compile_alone(arguments.function, pricing_of(arguments))
+    both = hand_over(alone, passes=arguments.passes, stage=arguments.stage)
     # Simulate both modules and compare their schedules.
     xla = Simulated(both.xla, simulate_arguments(arguments, both.xla))
     ours = Simulated(both.ours, simulate_arguments(arguments, both.ours))

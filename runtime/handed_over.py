@@ -1,6 +1,6 @@
 """Runs our passes inside XLA's GPU compilation, and compares with XLA alone.
 
-    alone = compile_alone("model.py:step", target="h100_sxm", topology="1x2x8")
+    alone = compile_alone("model.py:step", Pricing(topology="1x2x8"))
     both = hand_over(alone, passes="latency-hiding-scheduler")
     both.xla, both.ours        both modules as they left XLA's HLO passes
     both.stops                 '' if XLA's back end finished, in both cases
@@ -20,6 +20,7 @@ import jax
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import PassContext
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import capture, gpu_aot, jax_private
 from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
 from hlo_passes.runtime.installation.install import Installation, install
@@ -70,23 +71,26 @@ def require_transformations() -> None:
         )
 
 
-def install_for_gpu(
-    passes: str, *, stage: str, target: str, topology: str, costs: str = ""
-) -> Installation:
+def install_for_gpu(passes: str, *, stage: str, on: Pricing) -> Installation:
     """Install passes in every compilation for GPUs that has communication.
+
+    Args:
+        passes: a pipeline's text.
+        stage: `pre-scheduler` or `post-scheduler`.
+        on: the machine and the costs that the passes use.
 
     Raises:
         NoGpuCompilerError: R007, this jax has no such stage.
         HloError: as `runtime.install`.
     """
     require_transformations()
-    gpu_aot.require_plug_in(target)
+    gpu_aot.require_plug_in(on.target)
     return install(
         passes,
         stage=stage,
         platforms=gpu_aot.PLATFORM,
         multiprocess="off",
-        context=PassContext(target=target, topology=topology, costs=costs),
+        context=PassContext(on),
     )
 
 
@@ -96,56 +100,48 @@ class Alone:
 
     Attributes:
         function: FILE.py:FUNCTION.
-        target: an absent GPU.
-        topology: 'PxHxG'.
+        on: the absent GPUs and their costs.
         jitted: the function, and its arguments.
         module: as XLA scheduled it.
         stops: as in `HandedOver`.
     """
 
     function: str
-    target: str
-    topology: str
+    on: Pricing
     jitted: tuple[Any, tuple[Any, ...]]
     module: Module
     stops: str
 
 
-def compile_alone(function: str, *, target: str, topology: str) -> Alone:
-    """Compile FILE.py:FUNCTION without passes.
+def compile_alone(function: str, on: Pricing) -> Alone:
+    """Compile FILE.py:FUNCTION without passes, for the machine of a pricing.
 
     Raises HloError as `runtime.lower`; NoGpuCompilerError R007 before jax 0.12.
     """
     require_transformations()
-    jitted, arguments = read_program(function, gpu_aot.gpu_devices(target, topology))
-    module, stops = capture.lower_to_the_end(
-        jitted, *arguments, target=target, topology=topology
-    )
-    return Alone(function, target, topology, (jitted, arguments), module, stops)
+    jitted, arguments = _read_program(function, on)
+    module, stops = _compile(jitted, arguments, on)
+    return Alone(function, on, (jitted, arguments), module, stops)
 
 
 def hand_over(
-    alone: Alone, *, passes: str, stage: str = "post-scheduler", costs: str = ""
+    alone: Alone, *, passes: str, stage: str = "post-scheduler"
 ) -> HandedOver:
-    """Compile a program again, with passes inside.
+    """Compile a program again, with passes inside that price on the same.
 
     Args:
         alone: from `compile_alone`.
         passes: a pipeline's text.
         stage: `pre-scheduler` or `post-scheduler`.
-        costs: a table for the scheduler, instead of its estimator.
 
     Raises:
         HloError: as `runtime.install` and the passes.
         RefusedError: E040, XLA refuses the result of the passes.
         UsageError: U028, the program has nothing for these passes.
     """
-    target, topology = alone.target, alone.topology
     jitted, arguments = alone.jitted
-    with install_for_gpu(
-        passes, stage=stage, target=target, topology=topology, costs=costs
-    ) as installed:
-        ours, refusal = _with_passes(jitted, arguments, target, topology, installed)
+    with install_for_gpu(passes, stage=stage, on=alone.on) as installed:
+        ours, refusal = _with_passes(jitted, arguments, alone.on, installed)
     if not installed.fired:
         raise UsageError(
             f"the passes ran in none of the {installed.seen} modules of "
@@ -163,41 +159,40 @@ def hand_over(
     return HandedOver(alone.module, ours, alone.stops, installed.changed, moved, common)
 
 
-def lower_with_passes(
-    function: str,
-    *,
-    passes: str,
-    stage: str,
-    target: str,
-    topology: str,
-) -> Module:
+def lower_with_passes(function: str, *, passes: str, stage: str, on: Pricing) -> Module:
     """The module of FILE.py:FUNCTION, scheduled by XLA's GPU compiler with passes.
 
     Arguments and errors are those of `compile_alone` and `hand_over`.
     """
     require_transformations()
-    jitted, arguments = read_program(function, gpu_aot.gpu_devices(target, topology))
-    with install_for_gpu(
-        passes, stage=stage, target=target, topology=topology
-    ) as installed:
-        module, refusal = _with_passes(jitted, arguments, target, topology, installed)
+    jitted, arguments = _read_program(function, on)
+    with install_for_gpu(passes, stage=stage, on=on) as installed:
+        module, refusal = _with_passes(jitted, arguments, on, installed)
     if _IN_TRANSFORMATION in refusal:
         raise RefusedError(f"XLA refuses the result of the passes: {refusal}")
     return module
 
 
+def _read_program(function: str, on: Pricing) -> tuple[Any, tuple[Any, ...]]:
+    """The jitted function and its arguments, for the devices of a machine."""
+    return read_program(function, gpu_aot.gpu_devices(on.target, on.topology_text))
+
+
+def _compile(
+    jitted: Any, arguments: tuple[Any, ...], on: Pricing
+) -> tuple[Module, str]:
+    """The module, and why XLA's back end stops after it."""
+    return capture.lower_to_the_end(
+        jitted, *arguments, target=on.target, topology=on.topology_text
+    )
+
+
 def _with_passes(
-    jitted: Any,
-    arguments: tuple[Any, ...],
-    target: str,
-    topology: str,
-    installed: Installation,
+    jitted: Any, arguments: tuple[Any, ...], on: Pricing, installed: Installation
 ) -> tuple[Module, str]:
     """The module, and why XLA refuses it; errors of a pass are raised."""
     try:
-        return capture.lower_to_the_end(
-            jitted, *arguments, target=target, topology=topology
-        )
+        return _compile(jitted, arguments, on)
     finally:
         # XLA stops if a pass fails, and leaves the dump from before.
         for failure in installed.failures:

@@ -50,11 +50,13 @@ def test_error_lower_with_passes_for_the_host() -> None:
 
 @needs_0_12
 def test_side_by_side(tmp_path: pathlib.Path) -> None:
+    """The passes inside price as the command line says: with `sol` nothing moves."""
     page, module = tmp_path / "both.html", tmp_path / "ours.hlo"
     run = tool(
         "compile",
         PROGRAM,
-        f"--passes={SCHEDULER}{{estimator=gpu-approximate}}",
+        f"--passes={SCHEDULER}",
+        "--estimator=gpu-approximate",
         "--json",
         f"--html={page}",
         f"--output={module}",
