@@ -1,7 +1,8 @@
 """Judge recordings: `python -m tests.scheduler.conformance [PLACE...]`.
 
 A PLACE is a folder, at any depth above recordings, or an archive. Without one: the
-recordings of this repository, and ../shared/golden where it is there.
+recordings of this repository, and ../shared/golden where it is there. Each is scheduled
+both ways: without a log, and pair by pair with a log of decisions.
 """
 
 from __future__ import annotations
@@ -63,13 +64,17 @@ def summary(verdicts: list[Verdict]) -> str:
     """Counts over all verdicts."""
     parts = Counter(d.part for v in verdicts for d in v.differences)
     equal = sum(not v.differences for v in verdicts)
+    scheduled = sum(v.scheduled for v in verdicts)
     lines = [
         f"{len(verdicts)} recordings, {equal} equal in all",
-        f"{sum(v.in_order for v in verdicts)} of {sum(v.scheduled for v in verdicts)} "
-        "computations in XLA's order",
+        f"{sum(v.in_order for v in verdicts)} of {scheduled} computations in XLA's order "
+        "without a log",
+        f"{sum(v.logged_in_order for v in verdicts)} of {scheduled} computations in "
+        "XLA's order with a log",
         f"{sum(v.equal_decisions for v in verdicts)} of "
         f"{sum(v.decisions for v in verdicts)} decisions equal",
-        f"{sum(v.seconds for v in verdicts):.1f} s of scheduling",
+        f"{sum(v.seconds for v in verdicts):.1f} s of scheduling without a log, "
+        f"{sum(v.logged_seconds for v in verdicts):.1f} s with one",
     ]
     explained = sum(len(v.explained) for v in verdicts)
     lines.append(f"{explained} figures differ by what XLA's log rounds off")

@@ -1,9 +1,14 @@
 """Our scheduler on a recording, and where it parts from XLA's.
 
-Compared are: the order of every computation, every comparison line by line, XLA's
-statistics before and after, the memory pressure peaks. The first comparison that
-differs is shown with its step, since everything behind it follows from it. The checker
-looks at every schedule.
+Every recording is scheduled twice, since there are two ways of choosing:
+
+    pair by pair       with a log of decisions (`latency_hiding/pairs.py`)
+    all at once        without one, as a user schedules (`latency_hiding/scan.py`)
+
+Compared are: the order of every computation both ways, every comparison line by line,
+XLA's statistics before and after, the memory pressure peaks. The first comparison that
+differs is shown with its step, since everything after it follows from it. The checker
+looks at both schedules.
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from hlo_passes.scheduler.latency_hiding.result import (
 )
 from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
-from tests.scheduler.conformance.recordings import Recording
+from tests.scheduler.conformance.recordings import Recording, Statistics
 from tests.scheduler.conformance.setting import Setting, setting_of
 
 Row = tuple[str, str, str]
@@ -45,7 +50,8 @@ class Difference:
     """One thing that is not as XLA had it.
 
     Attributes:
-        part: `order`, `decision`, `statistic`, `peak`, `computations` or `legality`.
+        part: `order` (without a log), `logged order`, `decision`, `statistic`, `peak`,
+            `computations` or `legality`.
         computation: where.
         text: what, ours and XLA's.
         is_explained: the digits that XLA's log leaves out account for it.
@@ -68,31 +74,33 @@ class Verdict:
         name: of the recording.
         estimator_name: of the estimator used.
         scheduled: computations that XLA's scheduler looked at.
-        in_order: of them, those in XLA's order.
-        moved: of them, those that XLA's scheduler changed.
+        in_order: of them, those in XLA's order without a log.
+        logged_in_order: of them, those in XLA's order with a log.
         decisions: comparisons that XLA made.
         equal_decisions: of them, those before the first difference of a computation.
         differences: all that nothing explains, first things first.
         explained: those that the rounding of XLA's log explains.
-        seconds: of our scheduler.
+        seconds: of our scheduler, without a log.
+        logged_seconds: with one.
     """
 
     name: str
     estimator_name: str
     scheduled: int = 0
     in_order: int = 0
-    moved: int = 0
+    logged_in_order: int = 0
     decisions: int = 0
     equal_decisions: int = 0
     differences: list[Difference] = field(default_factory=list)
     explained: list[Difference] = field(default_factory=list)
     seconds: float = 0.0
+    logged_seconds: float = 0.0
 
 
 def judge(
     recording: Recording, *, estimator_name: str = "", figures: bool = True
 ) -> Verdict:
-    """Schedule what XLA scheduled and compare.
+    """Schedule what XLA scheduled, both ways, and compare.
 
     Args:
         recording: of XLA.
@@ -100,18 +108,39 @@ def judge(
         figures: compare statistics and peaks (of no use with other costs than XLA's).
     """
     setting = setting_of(recording, estimator_name=estimator_name)
-    begun = time.perf_counter()
-    result = schedule_module(
-        setting.module, setting.estimator, setting.settings, log_decisions=True
-    )
+    given = {c: c.instructions for c in setting.module.computations}
     verdict = Verdict(recording.name, setting.estimator_name)
-    verdict.seconds = time.perf_counter() - begun
+    verdict.scheduled = sum(name in _scheduled(recording) for name in recording.orders)
+    result, verdict.logged_seconds = _timed(setting, log_decisions=True)
     _compare_decisions(recording, result, verdict)
-    _compare_orders(recording, setting.module, verdict)
+    verdict.logged_in_order = _compare_orders(
+        recording, setting.module, verdict, "logged order"
+    )
+    _check(recording, setting, verdict)
+    for computation, order in given.items():
+        computation.set_order(order)
+    result, verdict.seconds = _timed(setting, log_decisions=False)
+    verdict.in_order = _compare_orders(recording, setting.module, verdict, "order")
     _check(recording, setting, verdict)
     if figures:
         _compare_figures(recording, setting, result, verdict)
     return verdict
+
+
+def _timed(setting: Setting, *, log_decisions: bool) -> tuple[ScheduleResult, float]:
+    begun = time.perf_counter()
+    result = schedule_module(
+        setting.module,
+        setting.estimator,
+        setting.settings,
+        log_decisions=log_decisions,
+    )
+    return result, time.perf_counter() - begun
+
+
+def _scheduled(recording: Recording) -> Statistics:
+    """Computations that XLA's scheduler looked at, with its statistics before."""
+    return recording.statistics["before"]
 
 
 #: What the checker asks as the scheduler was asked it.
@@ -130,8 +159,11 @@ def _check(recording: Recording, setting: Setting, verdict: Verdict) -> None:
         verdict.differences.append(Difference("legality", entry, finding.render()))
 
 
-def _compare_orders(recording: Recording, module: Module, verdict: Verdict) -> None:
-    scheduled = recording.statistics["before"]
+def _compare_orders(
+    recording: Recording, module: Module, verdict: Verdict, part: str
+) -> int:
+    """Note orders that differ; returns how many scheduled ones are XLA's."""
+    in_order = 0
     for computation in module.computations:
         wanted = recording.orders.get(computation.name)
         if wanted is None:
@@ -139,13 +171,13 @@ def _compare_orders(recording: Recording, module: Module, verdict: Verdict) -> N
         # XLA's text of jax 0.12 may leave elements of tuples to their users.
         listed = frozenset(wanted)
         names = [i.name for i in computation.instructions if i.name in listed]
-        if computation.name in scheduled:
-            verdict.scheduled += 1
-            verdict.in_order += names == wanted
+        if computation.name in _scheduled(recording):
+            in_order += names == wanted
         if names != wanted:
             at = next(k for k, n in enumerate(names) if n != wanted[k])
             text = f"at {at} of {len(names)}: ours {names[at]}, XLA's {wanted[at]}"
-            verdict.differences.append(Difference("order", computation.name, text))
+            verdict.differences.append(Difference(part, computation.name, text))
+    return in_order
 
 
 def _compare_decisions(

@@ -15,6 +15,7 @@ from hlo_passes.passes.base import PassContext
 from hlo_passes.scheduler.latency_hiding import driver
 from hlo_passes.scheduler.latency_hiding.driver import computations_to_schedule
 from hlo_passes.scheduler.latency_hiding.result import ScheduleResult
+from hlo_passes.scheduler.latency_hiding.scan import Scan
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from tests.modules import CORPUS, SHARED
 from tests.scheduler.conformance.judge import Verdict, judge
@@ -57,7 +58,7 @@ def test_as_xla_did(archive: pathlib.Path) -> None:
     recording = sample(archive)
     verdict = judge(recording)
     assert not verdict.differences, f"{recording.name}\n{told(verdict)}"
-    assert verdict.in_order == verdict.scheduled
+    assert verdict.in_order == verdict.logged_in_order == verdict.scheduled
     assert verdict.equal_decisions == verdict.decisions
 
 
@@ -74,7 +75,7 @@ def test_public_module(variant: str) -> None:
 def test_own_estimates_in_place_of_xlas(name: str) -> None:
     verdict = judge(one(name, "1x2x8.sol"), estimator_name="sol", figures=False)
     assert verdict.estimator_name == "sol"
-    assert verdict.in_order == verdict.scheduled
+    assert verdict.in_order == verdict.logged_in_order == verdict.scheduled
 
 
 def test_as_a_pass(tmp_path: pathlib.Path) -> None:
@@ -173,7 +174,20 @@ def test_differences_are_found() -> None:
     last = next(k for k, line in enumerate(lines) if line.startswith("  ROOT %"))
     lines[last - 1], lines[last - 2] = lines[last - 2], lines[last - 1]
     found = _planted(recording, {AFTER: "\n".join(lines)})
-    assert [d.part for d in found] == ["order"]
+    assert [d.part for d in found] == ["logged order", "order"]
+
+
+def test_a_choice_that_only_one_way_makes_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The scan is judged itself, not only the comparison pair by pair."""
+    recording = one("scan_layers_train", "1x1x8.sol")
+    monkeypatch.setattr(Scan, "pick", lambda self, candidates, group=-1: 0)
+    verdict = judge(recording, figures=False)
+    assert {d.part for d in verdict.differences} >= {"order"}
+    assert "logged order" not in {d.part for d in verdict.differences}
+    assert verdict.in_order < verdict.logged_in_order == verdict.scheduled
+    assert verdict.equal_decisions == verdict.decisions
 
 
 def test_an_illegal_schedule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -186,7 +200,7 @@ def test_an_illegal_schedule_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("tests.scheduler.conformance.judge.schedule_module", backwards)
     found = judge(recording).differences
-    assert {d.part for d in found} == {"order", "legality"}
+    assert {d.part for d in found} == {"order", "logged order", "legality"}
 
 
 def _planted(recording: Recording, texts: dict[str, str]) -> list:

@@ -89,7 +89,7 @@ def test_a_recording_with_a_profile_is_judged_by_it() -> None:
     )
     verdict = judge(given, figures=False)
     assert verdict.estimator_name == "profile"
-    assert verdict.in_order == verdict.scheduled > 0
+    assert verdict.in_order == verdict.logged_in_order == verdict.scheduled > 0
     estimator = setting_of(given).estimator
     module = hlo_passes.parse(recorded.before)
     dear = max(profile.costs, key=profile.costs.__getitem__)
