@@ -153,6 +153,65 @@ def test_only_the_reader_and_the_graph_touch_raw_attribute_text() -> None:
     assert not found
 
 
+#: How a half is spelled; `opcodes.facts` and `async_form` answer what a half is.
+HALVES = ("-start", "-update", "-done")
+OF_THE_ENDS = {"endswith", "removesuffix", "partition", "rpartition", "find"}
+#: What `calls.runs_callees` answers.
+CONTROL_FLOW = {"while", "conditional", "call"}
+
+
+def _texts(node: ast.AST) -> set[str]:
+    """The literal texts of an expression, words of one text apart."""
+    return {
+        word
+        for part in ast.walk(node)
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+        for word in part.value.split()
+    }
+
+
+def _facts_of_opcodes(file: pathlib.Path) -> list[str]:
+    """Expressions that take an opcode apart, or list what runs its callees."""
+    found = []
+    for node in ast.walk(ast.parse(file.read_text())):
+        asked, listed = set[str](), set[str]()
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            if node.func.attr in OF_THE_ENDS:
+                asked = {t for a in node.args for t in _texts(a)}
+            if node.func.attr == "split":
+                listed = _texts(node.func.value)
+        elif isinstance(node, ast.Compare) and isinstance(node.left, ast.Constant):
+            asked = _texts(node.left)
+        elif isinstance(node, ast.Set | ast.Tuple | ast.List):
+            listed = _texts(node)
+        if any(text.endswith(HALVES) for text in asked) or listed == CONTROL_FLOW:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_only_the_ir_knows_how_halves_are_spelled_and_what_runs_callees(
+    tmp_path: pathlib.Path,
+) -> None:
+    found = {
+        str(place): peeks
+        for file in _files()
+        if not str(place := file.relative_to(REPOSITORY)).startswith("hlo_passes/ir/")
+        and (peeks := _facts_of_opcodes(file))
+    }
+    assert not found
+    file = tmp_path / "peeks.py"
+    for line in (
+        "opcode.endswith('-start')",
+        "opcode.removesuffix('-done')",
+        "opcode.endswith(('-start', '-done'))",
+        "'-start' in opcode",
+        "opcode in {'while', 'call', 'conditional'}",
+        "frozenset('while conditional call'.split())",
+    ):
+        file.write_text(line)
+        assert _facts_of_opcodes(file), line
+
+
 def test_only_commands_import_the_command_line() -> None:
     """What reads files, shows progress or suggests names is below it."""
     for name, imported in _imports_by_module().items():

@@ -79,6 +79,22 @@ def is_collective(instruction: Instruction) -> bool:
     return facts(work_of(instruction)).is_collective
 
 
+def begun_collective(opcode: str) -> str:
+    """The synchronous opcode of a collective or of a start that names one, else ''.
+
+    'all-gather' for all-gather and all-gather-start, 'all-to-all' for all-to-all-start;
+    '' for updates and dones, and for async-start, whose opcode does not name its work.
+    """
+    row = facts(opcode)
+    return row.work if row.is_collective and row.half in ("", "start") else ""
+
+
+def is_fusion(instruction: Instruction) -> bool:
+    """Whether it is a fusion or the sugar that starts one."""
+    row = facts(instruction.opcode)
+    return row.work == "fusion" and row.half in ("", "start")
+
+
 def start_of(instruction: Instruction) -> Instruction:
     """The start that an update or done follows; the instruction itself without one.
 

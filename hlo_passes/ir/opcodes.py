@@ -242,6 +242,13 @@ SYNC_COLLECTIVES: Final = frozenset(
     opcode for opcode, row in ROWS.items() if row.is_collective and not row.half
 )
 
+#: What starts a point-to-point transfer: send and recv.
+TRANSFERS: Final = frozenset(
+    opcode
+    for opcode, row in ROWS.items()
+    if row.spelling == "transfer" and row.half == "start"
+)
+
 #: Attributes that name computations, in the order in which XLA lists the callees.
 CALLEE_ATTRIBUTES: Final = (
     "body",

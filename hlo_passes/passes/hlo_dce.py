@@ -21,6 +21,7 @@ from hlo_passes.analysis.effects import (
 )
 from hlo_passes.analysis.frontend_flags import is_flag_set
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import begun_collective
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -33,10 +34,8 @@ KEEPS = ("disable_while_loop_dce", "preserve_tuple_indices")
 #: Collectives of the class whose members the option allows to remove.
 _COLLECTIVES_WITH_GROUPS = frozenset(
     opcode
-    for opcode, row in opcodes.ROWS.items()
-    if row.is_collective
-    and row.half in ("", "start")
-    and row.work != "collective-permute"
+    for opcode in opcodes.ROWS
+    if begun_collective(opcode) not in ("", "collective-permute")
 )
 
 

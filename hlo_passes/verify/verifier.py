@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import ParseError, VerificationError
 from hlo_passes.ir.async_form import half, is_transfer
-from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, facts
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, TRANSFERS, facts
 from hlo_passes.ir.shape_inference import Signature, signature_of
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.verify import async_pairs, calls
@@ -371,12 +371,7 @@ class _ComputationCheck:
         self.wrapped = _is_wrapped(computation)
         self.has_buffers = any(buffer_paths(i.shape) for i in computation.instructions)
         self.checked.depends_on_callers = (
-            self.has_buffers
-            or computation.root.opcode
-            in (
-                "send",
-                "recv",
-            )
+            self.has_buffers or computation.root.opcode in TRANSFERS
         )
         check = self._instruction
         for instruction in computation.instructions:
@@ -492,7 +487,7 @@ class _ComputationCheck:
             instruction, attributes, report, wrapped_root=wrapped_root
         )
         if (
-            opcode in ("send", "recv")
+            opcode in TRANSFERS
             and "channel_id" in attributes
             and attributes.get("is_host_transfer") == "true"
         ):
@@ -592,7 +587,7 @@ class _ComputationCheck:
 
 def _is_wrapped(computation: Computation) -> bool:
     """Whether an async-start calls the computation; asked only if it matters."""
-    return computation.root.opcode in ("send", "recv") and any(
+    return computation.root.opcode in TRANSFERS and any(
         caller.opcode == "async-start"
         for caller in computation.module.callers(computation)
     )

@@ -38,7 +38,7 @@ COMPUTE: Final = "asynchronous compute"
 #: The most in flight together on each lane of point-to-point transfers.
 #: Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, GetNumAvailableResources.
 _POINT_TO_POINT_LIMIT: Final = 4
-_COMMUNICATIONS: Final = opcodes.SYNC_COLLECTIVES | {"send", "recv"}
+_COMMUNICATIONS: Final = opcodes.SYNC_COLLECTIVES | opcodes.TRANSFERS
 _HOST_MEMORY_SPACE: Final = 5
 _P2P: Final = "point-to-point collectives"
 _MEMCPY: Final = "memory copies"
@@ -77,7 +77,7 @@ class Limits:
         if not self.by_kind:
             return lane_of(half)
         work = work_of(half)
-        if work not in ("send", "recv"):
+        if work not in opcodes.TRANSFERS:
             return work
         host = half.attributes.get("is_host_transfer") == "true"
         return HOST_TRANSFERS[work == "recv"] if host else TRANSFERS
@@ -93,7 +93,7 @@ def lane_of(half: Instruction) -> str:
         return _MEMCPY
     if frontend.get("_xla_gpu_collective_stream") == "p2p":
         return _P2P
-    if work in ("send", "recv"):
+    if work in opcodes.TRANSFERS:
         own: Mapping[str, str] = half.frontend_attributes if text else {}
         second = own.get("_xla_send_recv_pipeline") == "1"
         return f"{work} {int(second)}"

@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import Final
 
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import begun_collective
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
     parse_replica_groups,
@@ -109,20 +110,14 @@ def collectives_in(start: Instruction) -> tuple[Instruction, ...]:
             for inner in callee.instructions
             if inner.opcode in opcodes.SYNC_COLLECTIVES
         )
-    return (start,) if kind_of(start) else ()
-
-
-def kind_of(instruction: Instruction) -> str:
-    """The synchronous opcode of a collective or its start (native, sugar), or ''."""
-    row = opcodes.facts(instruction.opcode)
-    return row.work if row.is_collective and row.half in ("", "start") else ""
+    return (start,) if begun_collective(start.opcode) else ()
 
 
 def participants_of(collective: Instruction, machine: Machine) -> Participants:
     """The devices that meet in a collective (synchronous, native start or sugar)."""
     attributes = collective.attributes
     has_channel = "channel_id" in attributes
-    kind = kind_of(collective)
+    kind = begun_collective(collective.opcode)
     if kind == "collective-permute":
         return _pairs(attributes.get("source_target_pairs", "{}"), has_channel, machine)
     if not has_channel:

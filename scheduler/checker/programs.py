@@ -17,7 +17,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import is_done, is_start, is_transfer, start_of, work_of
+from hlo_passes.ir.async_form import (
+    begun_collective,
+    is_done,
+    is_start,
+    is_transfer,
+    start_of,
+    work_of,
+)
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
@@ -28,7 +35,6 @@ from hlo_passes.scheduler.checker.participants import (
     Machine,
     Participants,
     collectives_in,
-    kind_of,
     participants_of,
     transfer_pairs,
 )
@@ -135,7 +141,7 @@ class ProgramReader:
         known = self._communicates.get(computation)
         if known is None:
             known = any(
-                is_start(i) or is_done(i) or kind_of(i) != ""
+                is_start(i) or is_done(i) or begun_collective(i.opcode) != ""
                 or (runs_callees(i)
                     and any(map(self.communicates, i.called_computations)))
                 for i in computation.instructions
@@ -168,7 +174,7 @@ class ProgramReader:
             channel = collective.attributes.get("channel_id")
             named = f"channel {channel}" if channel else f"%{collective.name}"
             yield Meeting(
-                f"{kind_of(collective)} {named}",
+                f"{begun_collective(collective.opcode)} {named}",
                 instruction,
                 lane,
                 participants_of(collective, self.machine),

@@ -16,8 +16,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import is_pair, work_of
+from hlo_passes.ir.async_form import begun_collective, is_pair, work_of
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -49,18 +48,12 @@ _HOST: Final = "DEVICE_TYPE_HOST"
 _FREE: Final = frozenset("get-tuple-element bitcast parameter tuple constant".split())
 
 
-def _begun_collective(opcode: str) -> str:
-    """The kind of a collective or of the start of one, sugar included; else ''."""
-    row = opcodes.facts(opcode)
-    return row.work if row.is_collective and row.half in ("", "start") else ""
-
-
 def unsupported_reason(module: Module) -> str:
     """Why XLA does not use its model for a module; '' if it does."""
     for computation in module.computations:
         for instruction in computation.instructions:
             opcode = instruction.opcode
-            kind = _begun_collective(opcode)
+            kind = begun_collective(opcode)
             if kind and kind not in _SUPPORTED:
                 return f"%{instruction.name} is a {kind}, which the model does not know"
             if (
@@ -182,7 +175,7 @@ class SolEstimator:
             coarse = self._coarse.latency(start, user)
             return Estimate(coarse.us, coarse.model, reason)
         pair = is_pair(start, user)
-        if not pair and _begun_collective(start.opcode) not in _SUPPORTED:
+        if not pair and begun_collective(start.opcode) not in _SUPPORTED:
             return self._coarse.latency(start, user)
         key = (pair, self._prints.key(start))
         known = self._latencies.get(key)

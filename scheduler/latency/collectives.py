@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import is_start
+from hlo_passes.ir.async_form import begun_collective, is_start
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
@@ -170,11 +170,12 @@ def describe(instruction: Instruction) -> Collective | None:
     if opcode == "async-start":
         inner = wrapped_collective(instruction)
         return inner and _describe(inner, inner.opcode, "wrapped", instruction)
-    row = opcodes.facts(opcode)
-    if not row.is_collective or row.half not in ("", "start"):
+    kind = begun_collective(opcode)
+    if not kind:
         return None
+    row = opcodes.facts(opcode)
     form = "wrapped" if row.is_sugar else "start" if row.half else "sync"
-    return _describe(instruction, row.work, form, instruction)
+    return _describe(instruction, kind, form, instruction)
 
 
 def describe_transfer(instruction: Instruction) -> Collective | None:
@@ -182,7 +183,7 @@ def describe_transfer(instruction: Instruction) -> Collective | None:
 
     The pairs are in the frontend attribute `_xla_send_recv_source_target_pairs`.
     """
-    if instruction.opcode not in ("send", "recv"):
+    if instruction.opcode not in opcodes.TRANSFERS:
         return None
     text = instruction.frontend_attributes.get(_TRANSFER_PAIRS, "")
     data = instruction.shape.elements[0] if instruction.shape.is_tuple else None

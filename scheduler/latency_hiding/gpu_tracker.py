@@ -16,6 +16,7 @@ from typing import Final
 from hlo_passes.ir.async_form import (
     is_collective,
     is_done,
+    is_fusion,
     is_generic,
     is_start,
     is_transfer,
@@ -123,7 +124,7 @@ class GpuAsyncTracker(AsyncTracker):
         if not (is_start(instruction) and is_generic(instruction)):
             return False
         wrapped = wrapped_instruction(instruction)
-        if wrapped.opcode not in ("fusion", "fusion-start"):
+        if not is_fusion(wrapped):
             return False
         anywhere = self.settings.release.slices_to_anywhere_are_early
         if not (anywhere or is_on_host(wrapped.shape)):
@@ -163,7 +164,7 @@ def is_collectives_group(instruction: Instruction) -> bool:
 
 def _is_slicing_copy(wrapped: Instruction) -> bool:
     """Whether a wrapped fusion copies from or to the host, or by dynamic slice."""
-    if wrapped.opcode not in ("fusion", "fusion-start"):
+    if not is_fusion(wrapped):
         return False
     source = wrapped.operands[0].shape if wrapped.operands else None
     return (

@@ -13,6 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hlo_passes.ir.async_form import (
+    begun_collective,
     is_transfer,
     wrapped_computation,
     wrapped_instruction,
@@ -123,8 +124,7 @@ def _own_groups(start: Instruction) -> Groups | None:
     pairs = collective.source_target_pairs
     if pairs is not None:
         return tuple(pairs)
-    row = facts(collective.opcode)
-    if not row.is_collective or row.half not in ("", "start"):
+    if not begun_collective(collective.opcode):
         return None
     groups = collective.replica_groups
     return () if groups is None else groups.groups
@@ -148,8 +148,7 @@ def _groups_of_body(body: Computation) -> Groups | None:
 
 def _is_collective(opcode: str) -> bool:
     """Whether it is a collective or the native start of one."""
-    row = facts(opcode)
-    return row.is_collective and not row.is_sugar and row.half in ("", "start")
+    return begun_collective(opcode) != "" and not facts(opcode).is_sugar
 
 
 def _is_collective_start(start: Instruction) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hlo_passes.ir.async_form import is_fusion
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import fusion_config, gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -29,7 +30,7 @@ _COPY_FUSION: Final = "dynamic_slice_fusion"
 
 def is_slice_copy(fusion: Instruction) -> bool:
     """Whether a fusion copies one contiguous slice, or wraps such a copy."""
-    if fusion.opcode not in ("fusion", "fusion-start"):
+    if not is_fusion(fusion):
         return False
     if not fusion.called_computations:
         return False

@@ -249,7 +249,7 @@ def may_run_async(instruction: Instruction) -> bool:
 
 def is_host_transfer(start: Instruction) -> bool:
     """Whether a send or recv exchanges with the host."""
-    if start.opcode not in ("send", "recv"):
+    if start.opcode not in opcodes.TRANSFERS:
         return False
     return start.attributes.get("is_host_transfer") == "true"
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import begun_collective
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.latency.collectives import group_mode
@@ -40,10 +41,10 @@ class DeviceGroups:
         found: list[tuple[int, ...]] = []
         for body in start.called_computations:
             for instruction in body.instructions:
-                row = opcodes.facts(instruction.opcode)
-                if not row.is_collective or row.half not in ("", "start"):
+                kind = begun_collective(instruction.opcode)
+                if not kind:
                     continue
-                groups = self.of(instruction, row.work)
+                groups = self.of(instruction, kind)
                 if groups is None:
                     return None
                 found += groups
