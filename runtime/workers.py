@@ -13,7 +13,7 @@ import os
 import pathlib
 import subprocess
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import hlo_passes
 
@@ -29,11 +29,20 @@ def environment(**others: str) -> dict[str, str]:
     }
 
 
+#: How long to wait for a process that was killed.
+_KILLED_SECONDS: Final = 10.0
+
+
 def end(process: subprocess.Popen[Any]) -> None:
-    """Kill a process unless it has ended, wait for that, and close its streams."""
+    """Kill a process unless it has ended, wait for that, and close its streams.
+
+    The wait has a limit: a KeyboardInterrupt inside `Popen.poll` can leave its lock
+    taken, and a wait without a limit would then never return.
+    """
     if process.poll() is None:
         process.kill()
-        process.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_KILLED_SECONDS)
     for stream in (process.stdin, process.stdout, process.stderr):
         if stream is not None:
             # What was not written yet has no reader any more.

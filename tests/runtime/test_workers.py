@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+
+import pytest
 
 import hlo_passes
 from hlo_passes.runtime import workers
@@ -65,3 +68,16 @@ def test_a_worker_that_has_ended_keeps_its_code() -> None:
     workers.end(process)
     workers.end(process)
     assert workers.how_it_ended(process.returncode) == "ended with 3"
+
+
+def test_a_lock_that_an_interrupt_left_taken_stops_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As a KeyboardInterrupt inside `Popen.poll` leaves it, for a moment's bad luck."""
+    monkeypatch.setattr(workers, "_KILLED_SECONDS", 0.5)
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    lock = process._waitpid_lock  # type: ignore[attr-defined]
+    lock.acquire()
+    workers.end(process)
+    lock.release()
+    assert process.wait() == -signal.SIGKILL
