@@ -8,10 +8,30 @@ context, and `hlo_passes.scheduler` reads it. This package only hands it on.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from hlo_passes.errors import UsageError
+
 DEFAULT_TARGET: Final = "h100_sxm"
+
+_TOPOLOGY: Final = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})")
+
+
+def parse_topology(text: str, *, code: str = "U202") -> tuple[int, int, int]:
+    """(partitions, hosts per partition, GPUs per host) of `PxHxG`.
+
+    Raises UsageError U202, or the code given.
+    """
+    match = _TOPOLOGY.fullmatch(text)
+    if match is None:
+        raise UsageError(
+            f"--topology={text} is not of the form PxHxG",
+            code=code,
+            hint="use partitions x hosts per partition x GPUs per host, as in 1x2x8",
+        )
+    return int(match[1]), int(match[2]), int(match[3])
 
 
 class Spelled(Protocol):

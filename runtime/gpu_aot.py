@@ -11,13 +11,14 @@ installs the plug-in without them.
 from __future__ import annotations
 
 import importlib.metadata
-import re
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import jax
 
 from hlo_passes.errors import UsageError
+from hlo_passes.pricing import parse_topology
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.devices import RuntimeHostError
 from hlo_passes.scheduler.hardware.target import target_text
@@ -52,14 +53,7 @@ def device_count(topology: str) -> int:
 
     Raises UsageError U026 for another form, or more than `MAXIMUM_DEVICES`.
     """
-    match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", topology)
-    if match is None:
-        raise UsageError(
-            f"--topology={topology} is not of the form PxHxG",
-            code="U026",
-            hint="partitions x hosts per partition x devices per host, such as 1x2x8",
-        )
-    count = int(match[1]) * int(match[2]) * int(match[3])
+    count = math.prod(parse_topology(topology, code="U026"))
     if count > MAXIMUM_DEVICES:
         raise UsageError(
             f"--topology={topology} has {count} devices",

@@ -7,16 +7,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import re
 from typing import Final
 
 from hlo_passes.cli.command import positive
 from hlo_passes.cli.xla_option import add_xla_argument
-from hlo_passes.errors import UsageError
 from hlo_passes.files import require_file
-from hlo_passes.pricing import DEFAULT_TARGET, Pricing
+from hlo_passes.pricing import DEFAULT_TARGET, Pricing, parse_topology
 
-_TOPOLOGY: Final = re.compile(r"[1-9][0-9]*x[1-9][0-9]*x[1-9][0-9]*")
 _FIELDS: Final = tuple(f.name for f in dataclasses.fields(Pricing))
 
 
@@ -45,10 +42,8 @@ def check_machine_arguments(arguments: argparse.Namespace) -> None:
     """
     if arguments.costs:
         require_file(arguments.costs)
-    if arguments.topology and not _TOPOLOGY.fullmatch(arguments.topology):
-        raise UsageError(
-            f"--topology={arguments.topology} is not of the form PxHxG", code="U202"
-        )
+    if arguments.topology:
+        parse_topology(arguments.topology)
 
 
 def pricing_of(arguments: argparse.Namespace) -> Pricing:

@@ -13,7 +13,6 @@ Source: openxla/xla `xla/pjrt/distributed/topology_util.cc`, `gpu_topology.cc`.
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -26,9 +25,8 @@ from hlo_passes.ir.replica_groups import (
     parse_replica_groups,
     parse_source_target_pairs,
 )
-from hlo_passes.pricing import Pricing
+from hlo_passes.pricing import Pricing, parse_topology
 
-_FORM: Final = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})x([1-9]\d{0,8})")
 _ID_ATTRIBUTES: Final = ("replica_groups", "source_target_pairs")
 _NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
 
@@ -47,15 +45,7 @@ class Topology:
     @staticmethod
     def parse(text: str) -> Topology:
         """From `PxHxG`. Raises UsageError U202."""
-        match = _FORM.fullmatch(text)
-        if match is None:
-            raise UsageError(
-                f"--topology={text} is not PxHxG",
-                code="U202",
-                hint="use partitions x hosts per partition x GPUs per host, as in "
-                "1x2x8",
-            )
-        return Topology(*(int(part) for part in match.groups()))
+        return Topology(*parse_topology(text))
 
     @property
     def is_regular(self) -> bool:
