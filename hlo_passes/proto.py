@@ -1,4 +1,4 @@
-"""Serialised HloModuleProto and HloProto, through jaxlib. The only file that loads it.
+"""Serialized HloModuleProto and HloProto, through jaxlib. The only file that loads it.
 
 module = module_from_proto(pathlib.Path("m.pb").read_bytes())
 data = module_to_proto(module)
@@ -24,7 +24,7 @@ from hlo_passes.proto_messages import (
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
 
-#: A proto lists every device: five megabytes for so many.
+#: A proto lists every device: this many take five megabytes.
 _MOST_DEVICES = 1 << 20
 
 
@@ -41,7 +41,7 @@ def _jaxlib_hlo() -> Any:
 
 
 def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
-    """HLO text of a serialised HloModuleProto, constants in full; P042 if none."""
+    """HLO text of a serialized HloModuleProto, constants in full; P042 if none."""
     return _read(data, filename=filename, large_constants=True)[1]
 
 
@@ -56,7 +56,7 @@ def _read(data: bytes, *, filename: str, large_constants: bool) -> tuple[bytes, 
         told = problem.message if isinstance(problem, ParseError) else str(problem)
         reason = told.splitlines()[0] if told else "unreadable"
         raise ParseError(
-            f"this is no serialised HloModuleProto or HloProto: {reason}",
+            f"this is not a serialized HloModuleProto or HloProto: {reason}",
             code="P042",
             location=Location(filename, 1, 1),
         ) from problem
@@ -71,7 +71,7 @@ def _read(data: bytes, *, filename: str, large_constants: bool) -> tuple[bytes, 
 def module_from_proto(
     data: bytes, *, filename: str = "<proto>", large_constants: bool = True
 ) -> Module:
-    """Read a serialised HloModuleProto or HloProto.
+    """Read a serialized HloModuleProto or HloProto.
 
     Args:
         data: the bytes; the module keeps them, `module_to_proto` needs them.
@@ -80,11 +80,12 @@ def module_from_proto(
             read `{...}`, and keep their value in the proto.
 
     Raises:
-        ParseError: P042, it is neither of the two.
+        ParseError: P042, the bytes are neither of the two.
         UnsupportedHloError: S001, jaxlib cannot read protos.
     """
     proto, text = _read(data, filename=filename, large_constants=large_constants)
-    # Text has no place for what the compilation fixed: the header tells passes.
+    # Text has no place for the device counts of the compilation: put them into the
+    # header, where passes look for them.
     header, newline, rest = text.partition("\n")
     counts = zip(("replica_count", "num_partitions"), device_counts(proto), strict=True)
     for name, count in counts:
@@ -96,12 +97,12 @@ def module_from_proto(
 
 
 def module_to_proto(module: Module) -> bytes:
-    """The serialised HloModuleProto of a module.
+    """The serialized HloModuleProto of a module.
 
     For one that came from a proto it is that proto, changed where the module was
     changed (see proto_edit.py); else XLA's reading of its text. The header's counts
-    of replicas and partitions, of which XLA's reading keeps nothing, stand in the
-    proto's device assignment.
+    of replicas and partitions, of which XLA's reading keeps nothing, are written into
+    the proto's device assignment.
 
     Raises:
         UnsupportedHloError: S015, a new constant without its value; S001.
@@ -141,7 +142,7 @@ def _module_of(data: bytes) -> bytes:
     """The HloModuleProto that an HloProto holds, or that `data` are themselves.
 
     An HloModuleProto names its entry, in a field that an HloProto does not have. XLA
-    is not asked: protobuf complains on stderr about a name that is a module.
+    does not decide this: protobuf complains on stderr about a name that is a module.
     """
     places = by_number(wire.fields(data))
     if ENTRY_NAME in places or HELD_MODULE not in places:

@@ -1,12 +1,12 @@
-"""Instructions that a pass took out and put back under another name.
+"""Instructions that a pass removed and reinserted under another name.
 
     Before:  %all-gather.3 = f32[64]{0} all-gather(%p), channel_id=1, dimensions={0}
     After:   %all-gather = f32[64]{0} all-gather(%p), channel_id=1, dimensions={0}
 
-A collective that was made asynchronous and synchronous again is such a one. Where the
-text of a new instruction is that of one that is gone, but for its name and operands, so
-is its proto: XLA's parser need not be asked, and nothing is lost that text cannot say.
-A backend config in JSON that the new one has and the other had not is added to it.
+A collective that was made asynchronous and then synchronous again is an example. If the
+text of a new instruction equals that of a removed one, except for name and operands,
+the new one takes over its proto. XLA's parser is not needed then, and nothing is lost
+that text cannot express. A backend config in JSON that only the new one has is added.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.proto_messages import ComputationProto, InstructionProto
 from hlo_passes.text.printer import instruction_text, operands_text
 
-#: What stands between the parentheses: names, as XLA prints them.
+#: The text between the parentheses: names, as XLA prints them.
 OPERANDS: Final = re.compile(r"(?:%[\w.-]+|, |/\*index=\d+\*/)*")
 
-#: Fields that differ between two instructions that read the same.
+#: Fields that differ between two instructions with the same text.
 OF_ITS_PLACE: Final = frozenset(
     (messages.NAME, messages.ID, messages.OPERANDS, messages.CONTROL)
 )
@@ -32,16 +32,16 @@ OF_ITS_PLACE: Final = frozenset(
 #: `  ROOT %name = `, before the compared text.
 _NAME: Final = re.compile(r" *(?:ROOT )?%([\w.-]+) = ")
 
-#: Their text may leave their value out.
+#: The text of these may leave their value out.
 _WITHOUT_VALUE: Final = "constant"
 
 _Text = tuple[str, str]
-#: Old instructions, and the fields that a new one has besides.
+#: Old instructions, and the fields that only a new one has.
 _Alike = tuple[list[InstructionProto], dict[int, bytes]]
 
 
 class GoneInstructions:
-    """What a computation held when it was read and holds no more."""
+    """Instructions that a computation had when it was read and no longer has."""
 
     def __init__(
         self, computation: Computation, old: ComputationProto, lines: list[str]
@@ -61,7 +61,7 @@ class GoneInstructions:
             at += 1
 
     def alike(self, instruction: Instruction) -> list[InstructionProto]:
-        """Those that read the same but for name, operands and a new backend config."""
+        """Old ones that differ only in name, operands and a new backend config."""
         return self._alike(instruction)[0]
 
     def content_of(self, instruction: Instruction) -> dict[int, bytes] | None:
@@ -85,7 +85,7 @@ class GoneInstructions:
         return known
 
     def _find(self, instruction: Instruction) -> _Alike:
-        """Those that read the same, and fields that they lack."""
+        """Old ones with the same text, and fields that they lack."""
         if instruction.opcode == _WITHOUT_VALUE or not instruction.operands:
             return [], {}
         line = instruction_text(instruction)
@@ -115,5 +115,5 @@ def _without_names(line: str, opcode: str) -> _Text | None:
         return None
     begin += len(opcode) + 2
     operands = OPERANDS.match(line, begin)
-    assert operands is not None  # it matches nothing at all, too
+    assert operands is not None  # it also matches the empty text
     return line[name.end() : begin], line[operands.end() :]

@@ -1,20 +1,20 @@
-"""The proto a module came from, changed where the module was changed.
+"""The proto that a module came from, changed where the module was changed.
 
     proto ------------------------> text -> Module -> passes -> Module'
       |                                                            |
-      `--- bytes of all that is as it was, new bytes for the rest -'---> proto'
+      `--- bytes of whatever did not change, new bytes for the rest'---> proto'
 
 HLO text does not hold all of an HloModuleProto: shardings of parameters and results,
 the device assignment, profiles, payloads, NaN bits and the ids of instructions are
 lost on the way through it, large constants are left out of it. So nothing that a pass
-left alone is written anew: an untouched module gives its own bytes, a computation that
-was only put into another order a new schedule and nothing else, and an instruction
-whose text changed keeps every field in which XLA's protos of its old and its new text
-agree; one that came back under another name (proto_came_back.py) keeps them all. Ids
-of what stays stay; new instructions and computations get the next free ones.
+left alone is written again. An untouched module keeps its bytes. A computation that was
+only reordered has a new schedule and nothing else. An instruction whose text changed
+keeps every field in which XLA's protos of its old and its new text agree; one that was
+reinserted under another name (proto_came_back.py) keeps them all. Ids do not change;
+new instructions and computations have the next free ones.
 
-A `reduce-scatter-start` in the text of a changed module is read by XLA as an
-async-start with a computation that has no text: such a one is called hidden here.
+XLA reads a `reduce-scatter-start` in the text of a changed module as an async-start
+with a computation that has no text. Such a computation is called hidden here.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _REBUILT: Final = frozenset(
     )
 )
 
-#: Fields of a module that the IR answers for.
+#: Fields of a module that come from the IR.
 _FROM_IR: Final = (
     messages.MODULE_NAME,
     messages.ENTRY_NAME,
@@ -54,7 +54,7 @@ _FROM_IR: Final = (
     messages.SCHEDULE,
 )
 
-#: Fields that stay as they were, whatever XLA's parser makes of them.
+#: Fields that stay unchanged, whatever XLA's parser makes of them.
 _KEPT: Final = frozenset((messages.MODULE_ID, messages.STACK_FRAMES))
 
 #: An instruction's id carries its computation's in the upper half.
@@ -63,17 +63,17 @@ _COMPUTATION_SHIFT: Final = 32
 #: How HLO text spells a constant whose value it leaves out.
 _LEFT_OUT: Final = "{...}"
 
-#: HLO text -> serialised HloModuleProto, through XLA's parser.
+#: HLO text -> serialized HloModuleProto, through XLA's parser.
 TextToProto = Callable[[str], bytes]
 
 
 def edited(module: Module, data: bytes, text_to_proto: TextToProto) -> bytes:
-    """What the module's proto is now.
+    """The module's proto after the changes.
 
     Args:
         module: read from the text of `data`, then changed.
-        data: the serialised HloModuleProto that it was read from.
-        text_to_proto: asked for the fields of what is new.
+        data: the serialized HloModuleProto that it was read from.
+        text_to_proto: reads text, for the fields of what is new.
 
     Raises:
         UnsupportedHloError: S015, a new constant whose value the text leaves out.
@@ -84,7 +84,7 @@ def edited(module: Module, data: bytes, text_to_proto: TextToProto) -> bytes:
 
 
 class _Editor:
-    """Puts the bytes of one changed module together."""
+    """Assembles the bytes of one changed module."""
 
     def __init__(self, module: Module, data: bytes, text_to_proto: TextToProto) -> None:
         assert module.source is not None
@@ -161,7 +161,8 @@ class _Editor:
         """XLA's protos of the instructions as they are now.
 
         XLA's parser numbers instructions in the order of the text. It renames some
-        (those whose name a hidden computation took first), so names do not tell.
+        (those whose name a hidden computation took first), so names do not identify
+        them.
         """
         table = {}
         for computation in self.now.computations:
@@ -186,7 +187,7 @@ class _Editor:
     # -- header -------------------------------------------------------------
 
     def _header_fields(self) -> dict[int, bytes]:
-        """All fields but those that the IR answers for."""
+        """All fields except those that come from the IR."""
         before, after = self.old, self.old
         if self.now.header_touched:
             before, after = self._read, self._written
@@ -209,7 +210,7 @@ class _Editor:
         return self._ids[name]
 
     def _add(self, computation: Computation) -> None:
-        """Add a computation and its sequence, hidden ones that it calls in front."""
+        """Add a computation and its sequence, after the hidden ones that it calls."""
         name = computation.name
         old = self.old.computations.get(name)
         if old is not None and (
@@ -249,7 +250,7 @@ class _Editor:
         )
 
     def _is_signed_as(self, computation: Computation, old: ComputationProto) -> bool:
-        """Whether parameters are untouched and the root is what it was."""
+        """Whether parameters and root are unchanged."""
         if computation.source_head is not None:
             return True
         parameters = [i for i in computation.instructions if i.opcode == "parameter"]
@@ -385,7 +386,7 @@ class _Editor:
         return wire.bytes_field(messages.INSTRUCTIONS, messages.in_order(content))
 
     def _reads_others(self, instruction: Instruction) -> bool:
-        """Whether nothing but its operands changed, so far as its text tells."""
+        """Whether only its operands changed, as far as its text shows."""
         if not instruction.line or not instruction.operands:
             return False
         now = instruction_text(instruction)
@@ -409,7 +410,7 @@ class _Editor:
         return known
 
     def _calls_shown(self, proto: InstructionProto) -> bool:
-        """Whether the text has all computations that an old instruction calls."""
+        """Whether the text shows all computations that an old instruction calls."""
         computations = self.old.computations_by_id
         return all(computations[number].name in self._shown for number in proto.called)
 
@@ -432,7 +433,7 @@ class _Editor:
         return self._source_text.split("\n")
 
     def _called_ids(self, written: InstructionProto) -> list[int]:
-        """Ids here of what a written instruction calls, in XLA's order."""
+        """The ids of computations that a written instruction calls, in XLA's order."""
         numbers = []
         for called in written.called:
             callee = self._written.computations_by_id[called]
@@ -473,7 +474,7 @@ def _sequence(computation_id: int, order: Sequence[int]) -> bytes:
 
 
 def _in_text_order(computation: ComputationProto) -> list[InstructionProto]:
-    """Instructions of a computation that XLA's parser made, as its text had them."""
+    """Instructions of a computation that XLA's parser made, in text order."""
     return sorted(computation.instructions.values(), key=lambda i: i.id)
 
 
@@ -499,7 +500,7 @@ def _but_rebuilt(proto: InstructionProto) -> dict[int, bytes]:
 
 
 def _is_only_reordered(computation: Computation, old: ComputationProto) -> bool:
-    """Whether the same untouched instructions stand there, in whatever order."""
+    """Whether it has the same untouched instructions, in whatever order."""
     instructions = computation.instructions
     known = old.instructions
     return len(instructions) == len(known) and all(
@@ -510,7 +511,7 @@ def _is_only_reordered(computation: Computation, old: ComputationProto) -> bool:
 def _merged(
     old: InstructionProto, before: InstructionProto, new: InstructionProto
 ) -> dict[int, bytes]:
-    """Fields of `old`; of `new` those in which it differs from `before`."""
+    """Fields of `old`, except those in which `new` differs from `before`."""
     config = messages.BACKEND_CONFIG
     configured = before.bytes_of(config) != new.bytes_of(config)
     content = {}

@@ -1,9 +1,9 @@
-"""HloModuleProto as bytes: where its computations, instructions and frames stand.
+"""HloModuleProto as bytes: the places of its computations, instructions and frames.
 
     module = ModuleProto(data)
     module.computations["main"].instructions["add.1"].bytes_of(OPERANDS)
 
-Only what proto_edit.py asks for is decoded; field values stay the bytes they were.
+Only what proto_edit.py asks for is decoded; all other field values stay bytes.
 
 Source: openxla/xla `xla/service/hlo.proto` and `xla/xla_data.proto` (field numbers),
 `xla/service/computation_placer.cc` (the device assignment of a module without one).
@@ -53,7 +53,7 @@ _STOPPER = "hlo_passes_printed"
 _RESULT = 3
 _TOKEN = wire.varint_field(2, 17)
 
-#: A frame by what it says: file, function, lines and columns, the frame around it.
+#: The contents of a frame: file, function, lines and columns, the frame around it.
 Frame = tuple[object, ...]
 
 
@@ -70,7 +70,7 @@ def by_number(found: Sequence[Field]) -> dict[int, list[Field]]:
 
 
 def _whole(data: bytes, places: Sequence[Field]) -> bytes:
-    """Fields as they stand in the bytes, keys included."""
+    """Fields as they are in the bytes, keys included."""
     if len(places) == 1:
         return data[places[0].start : places[0].end]
     return b"".join([data[f.start : f.end] for f in places])
@@ -145,10 +145,10 @@ def without_sugar(data: bytes) -> tuple[bytes, str]:
     """A module that XLA prints with all its computations, and a name to strip.
 
     XLA's printer writes an async-start whose computation is one instruction as
-    `all-to-all-start`, leaves the computation out, and cannot be told not to: text
-    that may mean two protos. A second instruction in the computation stops it; the
-    lines that have the name in them are to be taken out of the text again. The name
-    is '' where there was nothing to do.
+    `all-to-all-start` and leaves the computation out, so the text may mean two protos.
+    No option prevents that, but a second instruction in the computation does. Remove
+    the lines with its name from the text again. The name is '' where there was nothing
+    to do.
     """
     if _ASYNC_START not in data:
         return data, ""
@@ -182,7 +182,7 @@ def without_sugar(data: bytes) -> tuple[bytes, str]:
 def _with_stopper(
     computation: ComputationProto, numbers: dict[int, int], name: str
 ) -> bytes:
-    """A computation, with its stopper if it is to get one; `numbers` by its id."""
+    """A computation, with its stopper if it has one; `numbers` by its id."""
     number = numbers.get(computation.id)
     if number is None:
         return computation.whole
@@ -202,7 +202,7 @@ def _with_stopper(
 def _with_scheduled_stoppers(
     data: bytes, schedule: Field, numbers: dict[int, int]
 ) -> bytes:
-    """The schedule, the stoppers at the end of their computations."""
+    """The schedule, with the stoppers at the end of their computations."""
     entries = b""
     for entry in wire.fields(data, schedule.value, schedule.end):
         parts = by_number(wire.fields(data, entry.value, entry.end))
@@ -221,11 +221,11 @@ def _with_scheduled_stoppers(
 
 @dataclass(frozen=True)
 class _Part:
-    """A message inside the module's: its fields, cut but not read.
+    """A message inside the module's: its fields, split but not read.
 
     Attributes:
         data: the module.
-        place: where the part stands in it.
+        place: of the part in it.
     """
 
     data: bytes
@@ -238,7 +238,7 @@ class _Part:
 
     @property
     def whole(self) -> bytes:
-        """As it stands in what it is part of, key included."""
+        """Its bytes in the message that it is part of, key included."""
         return self.data[self.place.start : self.place.end]
 
     @property
@@ -299,10 +299,10 @@ class ComputationProto(_Part):
 
 
 class ModuleProto:
-    """A serialised HloModuleProto, cut into computations."""
+    """A serialized HloModuleProto, split into computations."""
 
     def __init__(self, data: bytes) -> None:
-        """Cut `data`; P042 when it is no message."""
+        """Split `data`; P042 when it is not a message."""
         self.data = data
         self.fields = by_number(wire.fields(data))
 
@@ -325,7 +325,7 @@ class ModuleProto:
 
     @cached_property
     def sequences(self) -> dict[int, Field]:
-        """The schedule: where its entries stand, by computation id."""
+        """The schedule: the places of its entries, by computation id."""
         table: dict[int, Field] = {}
         for schedule in self.fields.get(SCHEDULE, ()):
             for entry in wire.fields(self.data, schedule.value, schedule.end):
@@ -352,7 +352,7 @@ class ModuleProto:
 
     @cached_property
     def frames(self) -> list[Frame]:
-        """Stack frames by what they say; the frame of id n stands at n - 1."""
+        """Stack frames by their contents; the frame of id n is at n - 1."""
         tables: dict[int, list[Field]] = {}
         for index in self.fields.get(STACK_FRAMES, ()):
             tables = by_number(wire.fields(self.data, index.value, index.end))
@@ -384,7 +384,7 @@ class ModuleProto:
 
     @cached_property
     def frame_ids(self) -> dict[Frame, int]:
-        """The id of a frame by what it says."""
+        """The id of a frame by its contents."""
         return {frame: k for k, frame in reversed([*enumerate(self.frames, 1)])}
 
     def _strings(self, found: Sequence[Field]) -> list[bytes]:

@@ -1,10 +1,10 @@
-"""The wire format of protocol buffers: fields cut out of bytes, and put together.
+"""The wire format of protocol buffers: splits and joins the fields of messages.
 
     08 96 01        field 1, a varint: 150
     12 03 61 62 63  field 2, three bytes: 'abc'
 
-Nothing here knows what a field means; `proto_edit.py` does. Reading cuts, it copies no
-value that nobody asks for.
+Nothing here knows what a field means; `proto_edit.py` does. Reading only finds fields;
+a value is copied when it is asked for.
 
 It is written by hand on purpose: no package carries XLA's schema, and the bytes of
 fields that nobody changed must stay as they are, unknown ones included.
@@ -28,7 +28,7 @@ _SHORT: Final = tuple(bytes([number]) for number in range(0x80))
 
 
 class Field(NamedTuple):
-    """Where a field stands: its number, its wire type, and offsets into the bytes.
+    """The place of a field: its number, its wire type, and offsets into the bytes.
 
     `start` is the offset of its key, `value` that of what it holds (after the length,
     where there is one), `end` that of the next field.
@@ -50,7 +50,7 @@ def _broken(at: int) -> ParseError:
 
 
 def fields(data: bytes, start: int = 0, end: int | None = None) -> list[Field]:
-    """The fields of the message in data[start:end], in order; P042 if it is none."""
+    """The fields of the message in data[start:end], in order; P042 if it is not one."""
     stop = len(data) if end is None else end
     found: list[Field] = []
     # `Field(...)` itself, without the call around it: there are many.
@@ -102,8 +102,8 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 def find_number(data: bytes, start: int, end: int, wanted: int) -> int:
     """The first integer field of that number in a message; 0 where it is not there.
 
-    What `fields` would find, without keeping anything: ids are asked for of every
-    instruction, all else of few.
+    It finds what `fields` would find, without keeping anything: every instruction needs
+    its id, and only few need more.
     """
     at = start
     while at < end:

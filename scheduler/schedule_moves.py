@@ -29,7 +29,7 @@ from hlo_passes.scheduler.simulation.timeline_data import (
 SAME_US: Final = 0.05
 #: The text for a move that cannot save time by itself.
 TAKES_NO_TIME: Final = "takes no time"
-#: Neighbours that a sentence lists before it counts the rest.
+#: Neighbors that a sentence lists before it counts the rest.
 _NAMED: Final = 3
 
 

@@ -1,4 +1,4 @@
-"""Imports point one way and close no circle, and reading HLO never loads JAX."""
+"""Imports point one way and form no cycle, and reading HLO never loads JAX."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def _imports_by_module() -> dict[str, set[tuple[str, bool]]]:
     }
 
 
-def test_imports_close_no_circle() -> None:
+def test_imports_form_no_cycle() -> None:
     """Those in functions and for type checkers count like all others."""
     imports = {
         name: {

@@ -1,1 +1,1 @@
-"""What passes ask about a module: order, calls, effects, equality, differences."""
+"""Facts of a module that passes need: order, calls, effects, equality, differences."""

@@ -1,14 +1,14 @@
-"""Who calls whom: computations, callees first; callers, fusion and async bodies.
+"""The call graph: computations, callees first; callers, fusion and async bodies.
 
     %add ...                    called by reduce
     %fused (...) {...}          called by fusion: a fusion body
     %wrapped (...) {...}        called by async-start: an async body
-    ENTRY %main ...             callees stand before callers
+    ENTRY %main ...             callees come before callers
 
 The order is the one in which XLA prints a module: depth first from the computations
-that nobody calls. Most of XLA's passes walk another, a topological order kept up to
-date since the module was made; both have callees first, but which of two siblings
-comes first there depends on the compilation's history, and no text tells it.
+that nobody calls. Most of XLA's passes walk another one, a topological order that is
+kept up to date since the module was made. Both have callees first, but which of two
+siblings comes first there depends on the compilation's history, which no text shows.
 
 Source of the order: openxla/xla `xla/hlo/ir/hlo_module.cc`.
 """
@@ -50,7 +50,7 @@ class CallGraph:
 
 
 def build_call_graph(module: Module) -> CallGraph:
-    """The calls of `module` as it stands."""
+    """The calls of `module` as it is now."""
     callees: dict[Computation, tuple[Computation, ...]] = {}
     callers: dict[Computation, dict[Instruction, None]] = {}
     for owner in module.computations:
@@ -60,7 +60,7 @@ def build_call_graph(module: Module) -> CallGraph:
                 called[callee] = None
                 callers.setdefault(callee, {})[instruction] = None
         callees[owner] = tuple(called)
-    # Computations that nobody calls are where the walk starts, in module order.
+    # The walk starts at computations that nobody calls, in module order.
     # What is only reachable from itself (refused by the verifier) comes last.
     starts = [c for c in module.computations if c not in callers]
     post_order: list[Computation] = []
@@ -83,7 +83,7 @@ def build_call_graph(module: Module) -> CallGraph:
 def computations_post_order(
     module: Module, *, fusions: bool = True
 ) -> tuple[Computation, ...]:
-    """Computations, callees before callers; without fusion bodies if told so."""
+    """Computations, callees before callers; perhaps without fusion bodies."""
     graph = build_call_graph(module)
     if fusions:
         return graph.post_order

@@ -1,4 +1,4 @@
-"""What an instruction does beyond its result, and whether it may go when unused.
+"""What an instruction does besides its result, and whether it is removable if unused.
 
     send, recv, rng, infeed, outfeed, native starts and dones     always
     all-reduce(...), channel_id=1                   in a module that is not partitioned
@@ -46,10 +46,10 @@ def channels_carry_meaning(module: Module) -> bool:
 def has_side_effect(
     instruction: Instruction, known: dict[Computation, bool] | None = None
 ) -> bool:
-    """Whether it, or anything that it calls, acts beyond its result.
+    """Whether it, or anything that it calls, does more than return a result.
 
     An unknown opcode counts as having one. A generic update or done acts if its start
-    does: XLA would take a dead done away from a start that it keeps.
+    does: XLA would remove a dead done and keep its start.
 
     `known` keeps, between calls, which computations act; it holds as long as they do
     not change.
@@ -81,7 +81,7 @@ def _acts(computation: Computation, known: dict[Computation, bool]) -> bool:
         if any(known.get(callee) for callee in callees) or any(
             map(acts_itself, current.instructions)
         ):
-            # So do those that led here; of the others nothing is known.
+            # So do those that led here; nothing is known of the others.
             acting: Computation | None = current
             while acting is not None:
                 known[acting] = True
@@ -96,7 +96,7 @@ def _acts(computation: Computation, known: dict[Computation, bool]) -> bool:
 
 
 def acts_itself(instruction: Instruction) -> bool:
-    """Whether it acts beyond its result, its callees left aside."""
+    """Whether it does more than return a result, apart from its callees."""
     opcode = instruction.opcode
     if opcode in _ALWAYS:
         return True
@@ -132,10 +132,10 @@ def has_control_edges(instruction: Instruction) -> bool:
 
 
 def is_safely_removable(instruction: Instruction) -> bool:
-    """Whether taking it away loses no ordering and no parameter."""
+    """Whether removing it loses no ordering and no parameter."""
     return instruction.opcode != "parameter" and not has_control_edges(instruction)
 
 
 def is_removable(instruction: Instruction) -> bool:
-    """Whether it may go once nothing uses it: safely removable, without effects."""
+    """Whether it can be removed once nothing uses it: safely, and without effects."""
     return is_safely_removable(instruction) and not has_side_effect(instruction)

@@ -1,14 +1,14 @@
-"""Which release of XLA is followed where nobody says so.
+"""Which release of XLA is followed where the user does not name one.
 
     followed_release(module, "0.12")    what was asked for
     followed_release(module)            what the module says, else the jaxlib installed
 
-A module says its release in the GPU's backend configs alone: XLA prints all fields of
-a collective's, and which there are depends on the release. Releases with the same
-fields are told apart by the jaxlib installed, else the newest of them is taken. Nothing
-else in a module is used: header, frontend attributes and metadata are the same in all
-releases, and how operands are printed says who printed the text, not who made the
-module. A module without such configs (before the GPU's passes) says nothing.
+Only the GPU's backend configs of a module show its release: XLA prints all fields of
+a collective's, and which there are depends on the release. Among releases with the same
+fields the installed jaxlib decides, else the newest of them is taken. Nothing else in a
+module is used: header, frontend attributes and metadata are the same in all releases,
+and how operands are printed says who printed the text, not who made the module. A
+module without such configs (before the GPU's passes) says nothing.
 
 Source: dumps of jaxlib 0.10.2, 0.11.2 and 0.12.0.1.
 """
@@ -34,7 +34,7 @@ from hlo_passes.xla_release import (
 )
 
 _log = logging.getLogger("hlo_passes")
-#: Fields that every release prints: where there are none, nothing need be read.
+#: Every release prints these fields: without them, nothing needs to be read.
 _OF_ALL_RELEASES: Final = [
     name
     for name, _ in OLDEST.collective_fields
@@ -46,10 +46,10 @@ def followed_release(module: Module | None = None, xla: str = "") -> XlaRelease:
     """The release to follow.
 
     Args:
-        module: is asked where `xla` is empty.
-        xla: a version as of `xla_release`, '' where nobody said one.
+        module: decides where `xla` is empty.
+        xla: a version as for `xla_release`, '' where none was named.
 
-    Raises ValueError for a text that names no release.
+    Raises ValueError for a text that does not name a release.
     """
     if xla:
         _warn_of_unknown(xla)
@@ -62,7 +62,7 @@ def followed_release(module: Module | None = None, xla: str = "") -> XlaRelease:
 def release_asked_for(module: Module | None, xla: str) -> XlaRelease:
     """As `followed_release`, for what a user wrote.
 
-    Raises UsageError U207 for a text that names no release.
+    Raises UsageError U207 for a text that does not name a release.
     """
     try:
         return followed_release(module, xla)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def is_flag_set(instruction: Instruction, flag: str) -> bool:
-    """Whether `xla_FLAG` or `xla.FLAG` says true, 1 or yes, in any case."""
+    """Whether `xla_FLAG` or `xla.FLAG` is true, 1 or yes, in upper or lower case."""
     if "frontend_attributes" not in instruction.attributes:
         return False
     given = instruction.frontend_attributes

@@ -1,12 +1,12 @@
-"""What became of a module's instructions: moved, changed, merged, split, new, gone.
+"""How a module's instructions changed: moved, changed, merged, split, added, removed.
 
     %main
       merged    %a, %b -> %collective-permute
       appeared  %get-tuple-element (get-tuple-element)
       moved     %start from place 4 to place 2
 
-Instructions are the same when their names are. An instruction that went and one that
-appeared are one renamed when they are equal and read the same.
+Instructions are the same when their names are. An instruction that disappeared and one
+that appeared are one renamed instruction if they are equal and read the same operands.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from hlo_passes.ir.module import Module
 class Moved:
     """An instruction at another place among those that both computations have.
 
-    Places count from 0 among those, so that what appeared or went moves nothing. The
-    fewest instructions that explain the new order are given.
+    Places count from 0 among those, so that added and removed instructions move
+    nothing. It names the fewest instructions that explain the new order.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Moved:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """An instruction of one name that says something else; `what` names the parts."""
+    """An instruction of the same name that differs; `what` names the parts."""
 
     name: str
     what: tuple[str, ...]
@@ -44,7 +44,7 @@ class Changed:
 
 @dataclass(frozen=True, slots=True)
 class Regrouped:
-    """Collectives that went into one (merged), or came out of one (split)."""
+    """Collectives that became one (merged), or that one became (split)."""
 
     before: tuple[str, ...]
     after: tuple[str, ...]
@@ -52,7 +52,7 @@ class Regrouped:
 
 @dataclass(frozen=True, slots=True)
 class ComputationDiff:
-    """What became of one computation; names are in text order.
+    """How one computation changed; names are in text order.
 
     `status` is 'kept', 'appeared' or 'went'.
     """
@@ -75,7 +75,7 @@ class ComputationDiff:
 
 @dataclass(frozen=True, slots=True)
 class ModuleDiff:
-    """What became of a module: its header, and computations that are not as before."""
+    """How a module changed: its header, and computations that are not as before."""
 
     header: tuple[tuple[str, str | None, str | None], ...] = ()
     computations: tuple[ComputationDiff, ...] = field(default_factory=tuple)
@@ -89,8 +89,7 @@ class ModuleDiff:
         """For a reader; 'no differences' when there are none.
 
         Args:
-            moves: tell what moved too; off where somebody else does, which may leave
-                nothing to say: ''.
+            moves: report what moved, too. Without it the text may be empty.
         """
         if self.is_empty:
             return "no differences\n"
@@ -184,7 +183,7 @@ def diff_computations(before: Computation, after: Computation) -> ComputationDif
 def _take_renamed(
     went: dict[str, Instruction], appeared: dict[str, Instruction]
 ) -> tuple[tuple[str, str], ...]:
-    """Take pairs that differ in nothing but the name out of both."""
+    """Remove pairs that differ only in name from both."""
     waiting: dict[object, list[Instruction]] = {}
     for instruction in went.values():
         waiting.setdefault(_identity(instruction, {}), []).append(instruction)

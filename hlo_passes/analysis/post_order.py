@@ -3,9 +3,9 @@
     p = parameter(0)           roots in list order: what has no user
     n = negate(p)              operands from first to last, each once
     ROOT a = add(n, p)         control predecessors count as edges; they come first,
-                               the last one listed foremost
+                               the last listed one first
 
-The order decides which collectives share a batch, so it is XLA's to the letter.
+The order decides which collectives share a batch, so it is exactly XLA's.
 Source: openxla/xla `xla/hlo/ir/hlo_computation.cc`.
 """
 
@@ -26,7 +26,7 @@ def post_order(
 
     Args:
         computation: the graph.
-        order: the list in which roots are looked for; text order when not given.
+        order: the list that is searched for roots; text order when not given.
 
     Instructions on a cycle of control edges still appear once each.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def reaches(first: Instruction, then: Instruction) -> bool:
     """Whether a path leads from one to the other; every instruction reaches itself.
 
-    Linear in what `then` needs. For many questions about one `then` ask `ancestors`
+    Linear in what `then` needs. For many questions about one `then`, call `ancestors`
     once.
     """
     if first is then:

@@ -27,7 +27,7 @@ _LARGEST: Final = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True, order=True)
 class Annotation:
-    """Which group, and in a pipelined loop which iteration; None where not said."""
+    """The group, and in a pipelined loop the iteration; None where not given."""
 
     group: int | None = None
     iteration: int | None = None
@@ -47,7 +47,7 @@ def is_annotated(instruction: Instruction) -> bool:
 def annotation_of(instruction: Instruction) -> Annotation | None:
     """The annotation; None without one, and for 'noop'.
 
-    Raises PassError E021 for what is no annotation.
+    Raises PassError E021 for text that is not an annotation.
     """
     if not is_annotated(instruction):
         return None
@@ -65,7 +65,7 @@ def annotation_of(instruction: Instruction) -> Annotation | None:
         or any(abs(number or 0) > _LARGEST for number in numbers)
     ):
         raise PassError(
-            f"%{instruction.name}: {GROUP_ID}={text!r} is no scheduling annotation",
+            f"%{instruction.name}: {GROUP_ID}={text!r} is not a scheduling annotation",
             code="E021",
             location=instruction.location,
             hint=f"GROUP, GROUP:ITERATION, :ITERATION or {NO_GROUP}, with GROUP >= 0",
@@ -74,7 +74,7 @@ def annotation_of(instruction: Instruction) -> Annotation | None:
 
 
 def set_annotation(instruction: Instruction, annotation: Annotation | None) -> None:
-    """Write an annotation over what is there; None removes it."""
+    """Replace the annotation; None removes it."""
     attributes = instruction.frontend_attributes
     instruction.frontend_attributes = (
         attributes.without(GROUP_ID)

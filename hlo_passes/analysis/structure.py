@@ -3,7 +3,7 @@
     %add (x, y) { ROOT %s = add(%x, %y) }    is    %sum (a, b) { ROOT %r = add(%a, %b) }
 
 Names, metadata, frontend attributes and the order of instructions do not count.
-Shardings clash only when both are there and differ.
+Shardings conflict only when both are there and differ.
 
 Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc`, `hlo_computation.cc`.
 """
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
 
-#: Attributes that say nothing of what is computed.
+#: Attributes that say nothing about what is computed.
 _DESCRIPTIVE: Final = frozenset(
     ("metadata", "frontend_attributes", "sharding", "origin", "statistics")
 )
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Structure:
-    """Answers questions of equality about what does not change meanwhile.
+    """Answers whether things are equal, as long as they do not change.
 
     Answers about computations are kept.
 
@@ -44,7 +44,7 @@ class Structure:
     """
 
     def __init__(self, *, layout_sensitive: bool) -> None:
-        """Nothing is compared before it is asked for."""
+        """Compare nothing yet."""
         self.layout_sensitive = layout_sensitive
         self._bodies: dict[_Bodies, bool] = {}
         self._digests: dict[Computation, int] = {}
@@ -83,7 +83,7 @@ class Structure:
         return tuple(sorted(found, key=lambda item: item[0]))
 
     def shardings_agree(self, one: Instruction, other: Instruction) -> bool:
-        """Whether the shardings do not clash."""
+        """Whether the shardings do not conflict."""
         a, b = one.spelling_of("sharding"), other.spelling_of("sharding")
         return a is None or b is None or a == b
 
@@ -95,9 +95,9 @@ class Structure:
         )
 
     def callees_digest(self, instruction: Instruction) -> tuple[int, ...]:
-        """Equal for instructions that call equal computations, nearly only for them.
+        """Equal for instructions that call equal computations, seldom for others.
 
-        Of use within this process alone; what the callees call is not looked at.
+        It is valid within this process only, and ignores what the callees call.
         """
         return tuple(map(self._body_digest, instruction.called_computations))
 
@@ -113,13 +113,13 @@ class Structure:
         return found
 
     def equal_apart_from_operands(self, one: Instruction, other: Instruction) -> bool:
-        """Whether only what they read could still make a difference."""
+        """Whether they can differ only in what they read."""
         return one is other or (
             self._alike(one, other) and self.callees_agree(one, other)
         )
 
     def _alike(self, one: Instruction, other: Instruction) -> bool:
-        """Whether only what they read or call could still make a difference."""
+        """Whether they can differ only in what they read or call."""
         return (
             one.opcode == other.opcode
             and one.opcode in ROWS
@@ -148,7 +148,7 @@ class Structure:
             pair = work.pop()
             called = self._pairs_called(*pair)
             if called is None or any(self._bodies.get(p) is False for p in called):
-                # So do those differ that led here; of the others nothing is known.
+                # Those that led here differ, too; nothing is known of the others.
                 unequal: _Bodies | None = pair
                 while unequal is not None:
                     self._bodies[unequal] = False

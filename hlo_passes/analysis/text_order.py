@@ -1,10 +1,10 @@
-"""Bringing text order back to definitions before uses.
+"""Restores text order, so that definitions come before uses.
 
     u = negate(g)        ->     g = get-tuple-element(c), index=0
     g = get-tuple-...           u = negate(g)
 
-The order changes as little as it can: what is ready stays where it stands, what is not
-follows directly after the last thing it waited for.
+The order changes as little as it can: an instruction that is ready keeps its place, any
+other comes directly after the last one that it waited for.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def restore_text_order(computation: Computation) -> bool:
-    """Reorder until operands and control predecessors come first; True if it moved.
+    """Reorder until operands and control predecessors come first; True if any moved.
 
     O(n) when the order is right already, O(n log n) otherwise. Instructions on a cycle
     keep their places at the end.

@@ -4,9 +4,9 @@
     async-done of a wrapped fusion      done of fusion
     reduce-scatter-update               update of reduce-scatter
     send -> send-done                   start and done of send, maybe through a loop
-    add                                 no half of anything
+    add                                 not a half
 
-Which half an opcode is, its row says (`opcodes.facts`). This module says what a half
+An opcode's row says which half it is (`opcodes.facts`). This module says what a half
 does, where its operation starts and ends, and what it wraps. Nothing else looks at how
 a half is spelled.
 
@@ -56,7 +56,7 @@ def is_generic(instruction: Instruction) -> bool:
 
 
 def work_of(instruction: Instruction) -> str:
-    """What it does, as an opcode: of a half, what it is half of.
+    """The opcode of what it does; for a half, that of the whole operation.
 
     'all-gather' for all-gather-start, 'fusion' for async-done of a wrapped fusion, its
     own opcode for what is not a half; '' for a generic half without a computation.
@@ -98,7 +98,8 @@ def is_fusion(instruction: Instruction) -> bool:
 def start_of(instruction: Instruction) -> Instruction:
     """The start that an update or done follows; the instruction itself without one.
 
-    A `recv-done` whose `recv` is in another computation or trip has no start in sight.
+    A `recv-done` whose `recv` is in another computation or trip has no start that could
+    be found.
     """
     step = instruction
     while facts(step.opcode).half in ("update", "done"):

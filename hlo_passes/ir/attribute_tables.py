@@ -259,7 +259,7 @@ _UNPRINTED: Final[dict[tuple[str, str], str]] = {
     ("collective-permute", "slice_sizes"): "{}",
     ("collective-permute-start", "slice_sizes"): "{}",
 }
-#: Read and forgotten by XLA.
+#: XLA reads these and forgets them.
 _FORGOTTEN: Final = frozenset({("ragged-all-to-all", "dimensions"), ("", "mode")})
 
 #: Printed even when the text leaves them out.
@@ -318,7 +318,7 @@ def _row(opcode: str) -> dict[str, bool]:
     }
 
 
-#: Where every attribute that any opcode has stands, for opcodes that are not known.
+#: The places of all attributes of all opcodes, for opcodes that are not known.
 _EXTRA_RANK: Final[dict[str, int]] = {
     name: k
     for k, name in enumerate(
@@ -333,10 +333,10 @@ _EXTRA_RANK: Final[dict[str, int]] = {
 
 
 class PrintRank(dict[str, tuple[float, int]]):
-    """Sort keys of attribute names; one for names that the opcode does not have too."""
+    """Sort keys of attribute names, including names that the opcode does not have."""
 
     def __missing__(self, name: str) -> tuple[float, int]:
-        """After the opcode's own attributes, before the common ones."""
+        """Unknown names come after the opcode's own attributes, before common ones."""
         return (self["sharding"][0] - 0.5, _EXTRA_RANK.get(name, 0))
 
 

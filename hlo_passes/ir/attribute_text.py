@@ -14,7 +14,7 @@ from functools import lru_cache
 from hlo_passes.ir.lexical import error, skip_trivia
 from hlo_passes.source import SourceText
 
-#: The inside of a JSON list or dict with its strings: no nested one, one, two deep.
+#: The inside of a JSON list or dict with strings; at most two more are nested in it.
 _FLAT = r"""[^][{}()"'/]*+(?:"[^"\\]*+"[^][{}()"'/]*+)*+"""
 _ONE_DEEP = rf"{_FLAT}(?:(?:\{{{_FLAT}\}}|\[{_FLAT}\]){_FLAT})*+"
 _TWO_DEEP = rf"{_FLAT}(?:(?:\{{{_ONE_DEEP}\}}|\[{_ONE_DEEP}\]){_FLAT})*+"
@@ -49,8 +49,8 @@ _CLOSER = {"{": "}", "[": "]", "(": ")"}
 def split_attributes(tail: str) -> Mapping[str, str]:
     """Attribute texts by name, from all that follows an instruction's operands.
 
-    Control predecessors are edges, not attributes, and left out. The same text has the
-    same answer, which is shared: nobody may change it.
+    Control predecessors are edges, not attributes, and left out. Equal texts share one
+    answer, which must not be changed.
 
     Raises ParseError P030-P033 at a column of `tail`.
     """

@@ -4,9 +4,9 @@
     value_text("dimensions", (0, 1))            {0,1}
     canonical_text("window", "{ size=3 }")      {size=3}
 
-What has a kind of its own (replica groups, windows, shardings, ...) is read into a
-class with `to_text()`; flags, numbers, words and lists into plain Python values. Names
-that XLA does not know keep their text.
+Values with a kind of their own (replica groups, windows, shardings, ...) are read into
+a class with `to_text()`; flags, numbers, words and lists into plain Python values.
+Names that XLA does not know keep their text.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _PARSERS: Final[dict[str, Callable[[str], Any]]] = {
 #: Attribute texts whose canonical spelling is remembered.
 _REMEMBERED_TEXTS: Final = 1 << 16
 
-#: `canonical_text`, or something that remembers what it said.
+#: `canonical_text`, or a version of it that remembers its answers.
 CanonicalText = Callable[[str, str, str], str | None]
 
 _HEADER_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
@@ -170,8 +170,9 @@ def canonical_attributes(
 ) -> Mapping[str, str]:
     """All attributes of an instruction as XLA prints them, in its order.
 
-    Control predecessors are edges and not among them. Who prints many instructions
-    gives a `text_of` that remembers: most values are there many times.
+    Control predecessors are edges, so they are not included. To print many
+    instructions, pass a `text_of` that remembers its answers: most values occur many
+    times.
     """
     filled = filled_attributes(opcode)
     if not attributes:
@@ -202,8 +203,8 @@ def one_spelling(
     that a `sharding` is about.
     """
     if without:
-        # Most texts differ in metadata alone. What is plainly to be left out is cut
-        # before the rest is split, so that few texts are.
+        # Most texts differ in metadata alone. Text that is certainly left out is cut
+        # before the rest is split, so that only few texts need splitting.
         text = _plain_attributes(without).sub("", text)
     return _one_spelling_of_rest(text, opcode, without, sharded)
 

@@ -2,7 +2,7 @@ r"""Quoted strings: C escapes, read and written as XLA does.
 
     "a \"b\" \303\251"   <->   a "b" é
 
-A Python string holds the UTF-8 text; bytes that are no UTF-8 become lone surrogates
+A Python string holds the UTF-8 text; bytes that are not UTF-8 become lone surrogates
 (`surrogateescape`), so that every string survives the round trip. Source of the rules:
 `absl::CEscape` and `absl::CUnescape`.
 """
@@ -38,7 +38,7 @@ _PLAIN: Final = re.compile(r"[ !#-&(-\[\]-~]*")
 
 
 class EscapeError(ValueError):
-    """A bad escape; `offset` is where its backslash stands in the raw text."""
+    """A bad escape; `offset` is the place of its backslash in the raw text."""
 
     def __init__(self, message: str, offset: int) -> None:
         """Keep the place."""
@@ -73,7 +73,7 @@ def unescape(raw: str) -> str:
 
 
 def _to_bytes(value: str) -> bytes:
-    # A surrogate that no byte stands for can only come from Python code.
+    # A surrogate that does not represent a byte can only come from Python code.
     try:
         return value.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
@@ -91,7 +91,7 @@ def _escaped_bytes(match: re.Match[str]) -> bytes:
     if short or long:
         value = int(short or long, 16)
         if value > 0x10FFFF or 0xD800 <= value <= 0xDFFF:
-            raise EscapeError("this escape is no Unicode character", match.start())
+            raise EscapeError("this escape is not a Unicode character", match.start())
         return chr(value).encode()
     if named is None or named not in _NAMED_TO_BYTE:
         raise EscapeError("unknown escape in a string", match.start())

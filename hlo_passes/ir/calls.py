@@ -4,8 +4,8 @@
     reduce(%x, %zero), to_apply=%add     applies %add to elements
     fusion(%x), calls=%fused             is one kernel
 
-What an opcode calls, its row says (`opcodes.Opcode.calls`); which computations those
-are, `Instruction.called_computations`.
+An opcode's row says what it calls (`opcodes.Opcode.calls`), and
+`Instruction.called_computations` are those computations.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def runs_callees(instruction: Instruction) -> bool:
     """Whether its callees run as parts of the program, each with its own schedule.
 
-    An `async-start` runs what it wraps, too, but beside its caller: it is not counted.
+    An `async-start` also runs what it wraps, but next to its caller: it is not counted.
     """
     return facts(instruction.opcode).calls == "control-flow"
 

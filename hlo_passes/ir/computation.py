@@ -32,11 +32,11 @@ class Computation:
         module: the owner.
         root: the instruction whose value is the result.
         execution_thread: 'main' unless the text says otherwise.
-        edits: grows with every change but a new order.
+        edits: grows with every change except a new order.
         line: 1-based line of the header in the source, 0 when made here.
     """
 
-    #: Whether an instruction may go once nothing uses it. What that takes is known
+    #: Whether an instruction may be removed once nothing uses it. The answer is known
     #: above the IR: `hlo_passes/connections.py` sets it, see analysis/effects.py.
     is_removable: ClassVar[Callable[[Instruction], bool]]
 
@@ -121,7 +121,7 @@ class Computation:
             attributes: texts by name, in print order.
             name: stem of the fresh name; the opcode when not given.
             literal: see `Instruction.literal`.
-            before: stand directly before this one in text order, or
+            before: insert it directly before this one in text order, or
             after: directly after this one; at the end when neither is given.
         """
         fresh = self.module.fresh_name(name or opcode)
@@ -157,7 +157,7 @@ class Computation:
         self._changed()
 
     def remove(self, instruction: Instruction) -> None:
-        """Remove an instruction without users; its control edges go with it.
+        """Remove an instruction without users, and its control edges.
 
         Raises ValueError when it has users or is the root.
         """
@@ -178,7 +178,7 @@ class Computation:
         self._changed()
 
     def remove_with_dead_operands(self, instruction: Instruction) -> int:
-        """Remove it, then every operand that thereby died and may go; the number."""
+        """Remove it and operands that are then dead and removable; returns how many."""
         is_removable = Computation.is_removable
         count, work = 0, [instruction]
         while work:
@@ -225,11 +225,11 @@ class Computation:
             self.set_root(new)
 
     def replace(self, old: Instruction, new: Instruction) -> bool:
-        """XLA's ReplaceInstruction: `new` takes the place of `old`, which goes.
+        """XLA's ReplaceInstruction: `new` takes the place of `old`, which is removed.
 
         `new` inherits op metadata, frontend attributes and sharding where it has none,
-        and the name if the opcodes are equal. Operands that die go too. An instruction
-        with control edges is left alone: False.
+        and the name if the opcodes are equal. Operands that are then dead are removed
+        too. An instruction with control edges is left alone: False.
 
         Source: openxla/xla `xla/hlo/ir/hlo_computation.cc`.
         """
@@ -333,7 +333,7 @@ class Computation:
         new = list(order)
         old = self.instructions
         if len(new) != len(old) or set(new) != set(old):
-            msg = f"the new order of %{self.name} is no permutation of the old one"
+            msg = f"the new order of %{self.name} is not a permutation of the old one"
             raise ValueError(msg)
         if all(a is b for a, b in zip(new, old, strict=True)):
             return

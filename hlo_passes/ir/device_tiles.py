@@ -38,7 +38,7 @@ def row_major_sums(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 
 def row_major_strides(sizes: Sequence[int]) -> list[int]:
-    """How far apart neighbours along each dimension lie."""
+    """The distance between neighbors along each dimension."""
     strides: list[int] = []
     step = 1
     for size in reversed(sizes):
@@ -54,7 +54,7 @@ def row_major_strides(sizes: Sequence[int]) -> list[int]:
 class Iota:
     """`arange(n).reshape(reshape).transpose(permutation)`, flat; kept canonical.
 
-    Canonical: no dimension of size 1, no neighbours that stay neighbours, at least one
+    Canonical: no dimension of size 1, no neighbors that stay neighbors, at least one
     dimension. Two orders that are equal have one canonical form.
     """
 
@@ -216,7 +216,7 @@ def _quoted(name: str) -> str:
 
 
 def sees_mesh(cursor: ValueCursor) -> bool:
-    """Whether a mesh stands next."""
+    """Whether a mesh comes next."""
     return cursor.peek(_MESH_WORD) is not None
 
 
@@ -231,7 +231,7 @@ def read_mesh(cursor: ValueCursor) -> Mesh:
         at = cursor.skip()
         device = cursor.integer()
         if device < 0:
-            cursor.fail("a device id is not negative", at=at)
+            cursor.fail("a device id must not be negative", at=at)
         cursor.expect("]")
         return Mesh(devices=(device,), single_word=single[1])
     cursor.expect("mesh")
@@ -246,34 +246,34 @@ def read_mesh(cursor: ValueCursor) -> Mesh:
     if not axes:
         return Mesh()
     if len({name for name, _ in axes}) != len(axes):
-        cursor.fail("two axes of the mesh have one name", at=start)
+        cursor.fail("two axes of the mesh have the same name", at=start)
     sizes = [size for _, size in axes]
     check_sizes(cursor, start, sizes)
-    behind = cursor.at
+    end = cursor.at
     if cursor.eat(",") and cursor.eat("device_ids="):
         return Mesh(axes, _read_device_ids(cursor, prod(sizes)))
-    cursor.at = behind
+    cursor.at = end
     return Mesh(axes, Iota.of((prod(sizes),)))
 
 
 def _read_device_ids(cursor: ValueCursor, count: int) -> Iota | tuple[int, ...]:
     start = cursor.skip()
     devices: Iota | tuple[int, ...]
-    behind_brace = cursor.at + 1
+    end_brace = cursor.at + 1
     cursor.expect("(")
     if cursor.sees("["):
         devices = read_iota(cursor)
         found = devices.size
         cursor.expect(")")
     else:
-        cursor.at = behind_brace - 1
+        cursor.at = end_brace - 1
         devices = cursor.integers("(", ")")
         found = len(devices)
     if found != count:
         cursor.fail(f"the mesh has {count} devices, {found} are listed", at=start)
     if not isinstance(devices, Iota):
         if sorted(devices) != list(range(count)):
-            cursor.fail("the device ids are no order of 0 to n-1", at=start)
+            cursor.fail("the device ids are not a permutation of 0 to n-1", at=start)
         if list(devices) == list(range(count)):
             cursor.fail(
                 "the device ids are in their natural order",
@@ -304,12 +304,14 @@ def read_axis(cursor: ValueCursor, mesh: Mesh) -> Axis:
     size = cursor.integer()
     axis_size = mesh.axes[index][1]
     if pre_size < 1 or size < 2 or size >= axis_size or axis_size % (pre_size * size):
-        cursor.fail(f"({pre_size}){size} is no factor of an axis of {axis_size}", at=at)
+        cursor.fail(
+            f"({pre_size}){size} is not a factor of an axis of {axis_size}", at=at
+        )
     return Axis(index, pre_size, size)
 
 
 def read_axes(cursor: ValueCursor, mesh: Mesh) -> tuple[Axis, ...]:
-    """`{'x','y':(1)2}`: distinct parts of the mesh, not two that are one."""
+    """`{'x','y':(1)2}`: distinct parts of the mesh, merged where possible."""
     start = cursor.skip()
     axes = tuple(cursor.items("{", "}", lambda: read_axis(cursor, mesh)))
     problem = axes_problem(axes)
@@ -319,9 +321,9 @@ def read_axes(cursor: ValueCursor, mesh: Mesh) -> tuple[Axis, ...]:
 
 
 def axes_problem(axes: Sequence[Axis], *, mergeable: bool = False) -> str:
-    """Why these axes cannot stand together, '' when they can.
+    """Why these axes cannot be listed together, '' when they can.
 
-    `mergeable` allows neighbours that could be written as one.
+    `mergeable` allows neighbors that could be written as one.
     """
     by_index: dict[int, list[Axis]] = {}
     for axis in axes:
@@ -342,7 +344,7 @@ def axes_problem(axes: Sequence[Axis], *, mergeable: bool = False) -> str:
                 low.index == high.index
                 and low.pre_size * (low.size or 1) == high.pre_size
             ):
-                return "two neighbouring parts of an axis are written as one"
+                return "two adjacent parts of an axis must be written as one"
     return ""
 
 

@@ -39,7 +39,7 @@ PRECISION: Final = {
     "f8e4m3fn": 4, "f8e4m3b11fnuz": 4, "f8e3m4": 5, "f8e5m2fnuz": 3, "f8e4m3fnuz": 4,
     "f8e8m0fnu": 1, "f4e2m1fn": 2, "f6e2m3fn": 4, "f6e3m2fn": 3,
 }  # fmt: skip
-#: Types whose NaNs carry a payload: as many bits as are stored of the significand.
+#: Types whose NaNs carry a payload; it has the stored bits of the significand.
 PAYLOAD_TYPES: Final = frozenset({"f64", "f32", "f16", "bf16", "f8e5m2", "f8e4m3",
                                   "f8e3m4"})  # fmt: skip
 
@@ -75,7 +75,7 @@ def element_type_of(dtype: np.dtype[Any]) -> str:
 
 
 def significant_digits(element_type: str) -> int:
-    """Decimal digits that tell every value from its neighbours (C's max_digits10)."""
+    """Decimal digits that distinguish neighboring values (C's max_digits10)."""
     return ceil(PRECISION[element_type] * log10(2) + 1)
 
 

@@ -102,7 +102,7 @@ def parse_input_output_alias(text: str) -> InputOutputAlias:
 
 @dataclass(frozen=True, slots=True)
 class BufferDonors:
-    """(parameter, path) of buffers given away without an alias, sorted."""
+    """(parameter, path) of buffers that are donated without an alias, sorted."""
 
     donors: tuple[tuple[int, Path], ...] = ()
 

@@ -6,7 +6,7 @@
 
 An instruction compares by identity. Its edges (operands, users, control edges) change
 only through its `Computation`; its attributes through `set_attribute` and the typed
-properties. Whatever changes drops the kept source text, so that the printer writes the
+properties. Every change drops the kept source text, so that the printer writes the
 instruction anew.
 """
 
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 _NO_ATTRIBUTES: Mapping[str, str] = MappingProxyType({})
 _NO_NAMES: frozenset[str] = frozenset()
 
-# What most instructions are asked for, read without splitting their attributes. Each
+# These facts are read most often, so they are read without splitting attributes. Each
 # expression matches a form that XLA prints; for other text the attributes are split.
 _FUSED = re.compile(r", kind=k[A-Z][a-z]+, calls=%([\w.-]+)(?=,|$)")
 _INDEX = re.compile(r", index=([0-9]+)(?=,|$)")
@@ -57,7 +57,7 @@ class Instruction:
         opcode: as printed: 'add', 'all-gather-start', 'reduce-scatter-start' (sugar).
         shape: of the result.
         operands: the instructions read, in order; the same one may occur twice.
-        literal: what stands between the parentheses of a `constant` (verbatim), the
+        literal: the text between the parentheses of a `constant` (verbatim), the
             number of a `parameter`, else None.
         computation: the owner.
         line: 1-based line in the source, 0 for an instruction made here.
@@ -79,7 +79,8 @@ class Instruction:
     removed: bool
     # The attributes are kept as text, as a table, or as both, which then say the same.
     # Nothing outside `ir/` and `text/` reads them.
-    #: None: not split yet, see `_tail`. Replaced, never changed: others may share it.
+    #: None: not split yet, see `_tail`. It is replaced, never changed: others may share
+    #: it.
     _attributes: Mapping[str, str] | None
     #: ", name=value, name=value"; None: not written yet, see `_attributes`.
     _tail: str | None
@@ -118,7 +119,7 @@ class Instruction:
 
     @property
     def users(self) -> tuple[Instruction, ...]:
-        """Instructions that read this one, each once, in the order they came."""
+        """Instructions that read this one, each once, in the order of adding."""
         return tuple(self._users)
 
     @property
@@ -160,7 +161,7 @@ class Instruction:
     def parameter_number(self) -> int:
         """Number of a parameter; ValueError for anything else."""
         if self.opcode != "parameter" or self.literal is None:
-            msg = f"%{self.name} is no parameter"
+            msg = f"%{self.name} is not a parameter"
             raise ValueError(msg)
         return int(self.literal)
 
@@ -168,7 +169,7 @@ class Instruction:
     def tuple_index(self) -> int:
         """`index=` of a get-tuple-element; ValueError for anything else."""
         if self.opcode != "get-tuple-element":
-            msg = f"%{self.name} is no get-tuple-element"
+            msg = f"%{self.name} is not a get-tuple-element"
             raise ValueError(msg)
         if self._attributes is None and self._tail is not None:
             plain = _INDEX.match(self._tail)
@@ -240,7 +241,7 @@ class Instruction:
     def spelling_of(self, name: str) -> str | None:
         """The text of one attribute in the spelling that equal values share, or None.
 
-        Compare these, and not the texts of `attributes`, which may differ in blanks.
+        Compare these instead of the texts of `attributes`, which may differ in blanks.
         """
         text = self.attributes.get(name)
         if text is None:
@@ -248,7 +249,7 @@ class Instruction:
         return value_spelling(name, text, self.opcode, self._sharded(f"{name}="))
 
     def _written_tail(self) -> str:
-        """`, name=value` of all attributes as somebody spelled them."""
+        """`, name=value` of all attributes as they were spelled."""
         if self._tail is None:
             self._tail = "".join(
                 [f", {name}={text}" for name, text in (self._attributes or {}).items()]
@@ -356,7 +357,7 @@ class Instruction:
 
     @property
     def location(self) -> Location | None:
-        """Where it stands in the source; None for an instruction made here."""
+        """Its place in the source; None for an instruction made here."""
         source = self.computation.module.source
         if not self.line or source is None:
             return None
@@ -369,7 +370,7 @@ class Instruction:
         )
 
     def _in_place(self, problem: ParseError) -> ParseError:
-        """A problem of `_tail` with the column that it has in the source line."""
+        """The error of `_tail` with its column in the source line."""
         source, location = self.computation.module.source, problem.location
         if source is None or not self.line or location is None:
             return problem

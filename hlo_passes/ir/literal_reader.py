@@ -36,7 +36,7 @@ _DECIMAL: Final = re.compile(
 _NAN: Final = re.compile(r"(-?)nan(?:\(0x([0-9a-fA-F]+)\))?")
 _ONLY_INTEGERS: Final = re.compile(r"[-0-9 \t\r\n,{}]*")
 _ONLY_DECIMALS: Final = re.compile(r"[-+.0-9eE \t\r\n,{}]*")
-#: What Python's float accepts and HLO does not, in text of only those characters.
+#: Python's float accepts these and HLO does not, in text of only those characters.
 _BAD_START: Final = re.compile(r"(?:^|[ \t\r\n,{])[+.]")
 #: An integer to XLA, so no negative zero.
 _NEGATIVE_ZERO: Final = re.compile(r"-(0+)(?![0-9.eE])")
@@ -106,7 +106,7 @@ def _body(cursor: ValueCursor, shape: Shape) -> str:
 
 @dataclass(slots=True)
 class _Body:
-    """The text of one array literal, where it stands, and what it must be."""
+    """The text of one array literal, its place, and what it must be."""
 
     cursor: ValueCursor
     start: int
@@ -149,7 +149,7 @@ class _Body:
         return self._pattern().findall(self.text)
 
     def check_braces(self) -> None:
-        """The braces and the number of elements are those of the shape."""
+        """Check that the braces and the number of elements are those of the shape."""
         dims = self.shape.dimensions
         length = 1
         for size in reversed(dims):
@@ -196,7 +196,9 @@ class _Body:
             if message:
                 self._fail_at_structure(k, f"{message} in a literal of "
                                            f"{self.shape.text}")  # fmt: skip
-        self._fail_at_structure(len(found), f"this is no literal of {self.shape.text}")
+        self._fail_at_structure(
+            len(found), f"this is not a literal of {self.shape.text}"
+        )
 
     def _fail_at_structure(self, index: int, message: str) -> NoReturn:
         """Raise at the `index`-th brace, value or stray character."""
@@ -261,7 +263,7 @@ class _Body:
         )
 
     def doubles(self) -> np.ndarray[Any, Any]:
-        """Doubles; NaN payloads stand in the low bits, as in XLA."""
+        """Doubles; NaN payloads are in the low bits, as in XLA."""
         import numpy as np
 
         if _ONLY_DECIMALS.fullmatch(self.text) and not _BAD_START.search(self.text):

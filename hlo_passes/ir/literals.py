@@ -43,7 +43,7 @@ class Literal:
 
     @staticmethod
     def from_numpy(values: np.ndarray[Any, Any], shape: Shape | None = None) -> Literal:
-        """A literal with these elements; without a shape that of the array.
+        """A literal with these elements; without `shape` it has that of the array.
 
         ValueError when dimensions differ from the shape's; the elements are converted
         to its type.
@@ -54,7 +54,7 @@ class Literal:
         if shape is None:
             shape = array_shape(element_type_of(values.dtype), values.shape)
         if shape.dimensions != values.shape:
-            msg = f"an array {values.shape} is no {shape.text}"
+            msg = f"an array {values.shape} does not fit {shape.text}"
             raise ValueError(msg)
         kept = np.array(values, dtype=numpy_dtype(shape.element_type), order="C")
         kept.setflags(write=False)
@@ -80,7 +80,7 @@ class Literal:
         """
         if self.shape.is_tuple:
             raise UnsupportedHloError(
-                "a tuple literal is no single array",
+                "a tuple literal is not a single array",
                 code="S022",
                 hint="take its elements",
             )
@@ -95,7 +95,7 @@ class Literal:
     def to_text(self, *, elide: bool = False) -> str:
         """As XLA prints it between `constant(` and `)`.
 
-        With `elide` as by default: `{...}` for tuples and more than ten elements.
+        With `elide`, as by default, tuples and more than ten elements become `{...}`.
         """
         if elide and (
             self.shape.is_tuple or self.shape.element_count > MAXIMUM_PRINTED_ELEMENTS

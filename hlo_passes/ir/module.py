@@ -32,10 +32,10 @@ class Formats:
 
     Attributes:
         parse: HLO text to a module.
-        text: the module as text, source bytes where nobody touched them.
+        text: the module as text, with the source bytes of whatever did not change.
         canonical_text: the module as text, from the IR alone.
-        from_proto: a serialised HloModuleProto or HloProto to a module.
-        to_proto: the module as a serialised HloModuleProto.
+        from_proto: a serialized HloModuleProto or HloProto to a module.
+        to_proto: the module as a serialized HloModuleProto.
     """
 
     parse: Callable[..., Module]
@@ -55,7 +55,7 @@ class Module:
         tables: the stack-frame tables, verbatim ('' when there are none).
         version: grows with every change, 0 as read.
         single_instruction: read from text that is one instruction.
-        proto: the serialised HloModuleProto it was read from, None when it was not.
+        proto: the serialized HloModuleProto it was read from, None when it was not.
     """
 
     #: `hlo_passes/connections.py` sets it.
@@ -189,7 +189,7 @@ class Module:
     ) -> None:
         """Add a computation whose name is free, before another or at the end."""
         if computation.name in self._computations:
-            msg = f"there is a computation %{computation.name} already"
+            msg = f"there already is a computation %{computation.name} already"
             raise ValueError(msg)
         computation.module = self
         if before is None:
@@ -262,18 +262,18 @@ class Module:
 
     @classmethod
     def from_proto(cls, data: bytes, *, filename: str = "<proto>") -> Module:
-        """Read a serialised HloModuleProto or HloProto, through jaxlib; P042, S001."""
+        """Read a serialized HloModuleProto or HloProto, through jaxlib; P042, S001."""
         return Module.formats.from_proto(data, filename=filename)
 
     def to_proto(self) -> bytes:
-        """The serialised HloModuleProto, through jaxlib; see hlo_passes/proto.py.
+        """The serialized HloModuleProto, through jaxlib; see hlo_passes/proto.py.
 
-        What came from a proto and was not changed is the same bytes.
+        Whatever came from a proto and did not change keeps its bytes.
         """
         return Module.formats.to_proto(self)
 
     def to_text(self) -> str:
-        """HLO text. Whatever nobody touched is its own source bytes."""
+        """HLO text. Whatever did not change keeps its source bytes."""
         return Module.formats.text(self)
 
     def to_canonical_text(self) -> str:

@@ -28,7 +28,7 @@ _TOLERANCES: Final = ("atol", "rtol", "ulps")
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a value came from before optimisation, kept as canonical text.
+    """Where a value came from before optimization, kept as canonical text.
 
     `text` is a tree: `{"a"}`, `{"a" {0,1}}`, `({"a"}, {})`, perhaps with the call it
     belongs to, `{"a"},["call"]`; or `[synthetic_call]`.
@@ -38,7 +38,7 @@ class Origin:
 
     @property
     def is_synthetic_call(self) -> bool:
-        """Whether it stands for a call that was made up."""
+        """Whether it represents a call that was made up."""
         return self.text == "[synthetic_call]"
 
     def to_text(self) -> str:

@@ -32,7 +32,7 @@ from hlo_passes.ir.value_cursor import ValueCursor
 
 Groups = tuple[tuple[int, ...], ...]
 
-#: Values are immutable and few texts occur over and over, so they are read once.
+#: Values are immutable and the same few texts occur often, so each is read once.
 _REMEMBERED_VALUES: Final = 4096
 
 
@@ -75,7 +75,7 @@ class MeshGroups:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplicaGroups:
-    """Which devices a collective brings together; equal when the groups are.
+    """Which devices take part in a collective together; equal when the groups are.
 
     `form` is how it was written: the groups themselves, an IotaGroups or a MeshGroups.
     No groups at all means one group of everybody.
@@ -171,7 +171,7 @@ class ReplicaGroups:
 
 @dataclass(frozen=True, slots=True)
 class SourceTargetPairs:
-    """Who sends to whom in a collective-permute, in the order written."""
+    """Which device sends to which in a collective-permute, in the order written."""
 
     pairs: tuple[tuple[int, int], ...]
 

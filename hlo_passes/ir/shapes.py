@@ -315,7 +315,7 @@ _INTERN_LIMIT = 200_000
 
 
 def intern(shape: Shape) -> Shape:
-    """The one object that stands for shapes equal to this."""
+    """The one object that represents all shapes equal to this."""
     known = _INTERNED.get(shape.text)
     if known is not None:
         return known

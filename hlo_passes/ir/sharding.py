@@ -175,7 +175,7 @@ Sharding = TileSharding | MeshSharding | TupleSharding
 def for_shape(sharding: Sharding, shape: Shape) -> Sharding:
     """The sharding as XLA keeps it on an instruction of this shape.
 
-    One sharding on a tuple stands for every leaf (an empty tuple counts as one).
+    One sharding on a tuple applies to every leaf (an empty tuple counts as one).
     """
     if not shape.is_tuple or isinstance(sharding, TupleSharding):
         return sharding
@@ -291,7 +291,7 @@ class _TileReader:
             if kind == "maximal":
                 devices = [] if isinstance(self.devices, Iota) else list(self.devices)
                 if len(devices) != 1:
-                    self._fail("a maximal sharding has exactly one device")
+                    self._fail("a maximal sharding must have exactly one device")
                 return TileSharding(kind, None, (), devices[0], group, self.metadata)
             if explicit:
                 self._fail(f"a {kind} sharding has no devices")
@@ -304,7 +304,7 @@ class _TileReader:
             self._fail("a sharding needs devices=[...]")
         tile = Tile(self.dims, self.devices)
         if isinstance(self.devices, tuple) and len(self.devices) < 2:
-            self._fail("a tiled sharding has more than one device")
+            self._fail("a tiled sharding must have more than one device")
         if tile.device_count != tile.size:
             self._fail(f"{tile.device_count} devices do not fill a tile of {tile.size}")
         return tile
@@ -449,7 +449,7 @@ def _check_axes(
     dimensions: Sequence[MeshDimension],
     lists: dict[str, tuple[Axis, ...]],
 ) -> None:
-    """Every part of the mesh is used once; lists are in the order of the mesh."""
+    """Check that every part of the mesh is used once, and lists are in its order."""
     for name, axes in lists.items():
         if sorted(axes, key=lambda a: (a.index, a.pre_size)) != list(axes):
             cursor.fail(f"the {name} axes are not in the order of the mesh", at=start)

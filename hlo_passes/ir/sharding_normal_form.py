@@ -4,8 +4,8 @@
     {devices=[2,1,2,2]<=[8] last_tile_dims={replicated, manual}}
         -> {devices=[2,1,2,2]<=[2,2,2]T(0,2,1) last_tile_dims={manual, replicated}}
 
-Last dimensions of size 1 go, those of one type merge, types are sorted, and devices
-that hold the same data are sorted among themselves. Source: openxla/xla
+Last dimensions of size 1 are dropped, those of one type merged, types sorted, and
+devices that hold the same data are sorted among themselves. Source: openxla/xla
 `xla/hlo/ir/hlo_sharding.cc` (Aug 2026).
 """
 
@@ -179,7 +179,7 @@ def _partly_replicated(tile: Tile) -> tuple[str, Tile | None, tuple[str, ...]]:
 
 
 def _sorted_iota(iota: Iota, group: int) -> Iota | None:
-    """The iota with the minor `group` places in ascending order; None if it is none."""
+    """The iota with the minor `group` places in ascending order, if that is one."""
     dims, order = list(iota.reshape), list(iota.permutation)
     rest, first = group, len(order)
     while rest > 1:

@@ -18,7 +18,7 @@ from hlo_passes.ir.replica_groups import lists_text
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.ir.value_cursor import ValueCursor
 
-#: XLA prints six significant digits of a number unless told otherwise.
+#: XLA prints six significant digits of a number unless asked for more.
 _SIGNIFICANT_DIGITS: Final = 6
 #: XLA reads the words of these attributes in either case.
 _ANY_CASE: Final = frozenset(

@@ -1,4 +1,4 @@
-"""The tables behind `stack_frame_id`: files, functions, locations, frames.
+"""The tables to which `stack_frame_id` refers: files, functions, locations, frames.
 
     FileNames
     1 "model.py"
@@ -71,7 +71,7 @@ class StackFrames:
     def chain(self, frame_id: int) -> tuple[ResolvedFrame, ...]:
         """The frame of this id and its callers, innermost first.
 
-        Stops at an id out of range and at a frame that was there before (a cycle).
+        It stops at an id out of range and at a frame that it has seen (a cycle).
         """
         found: list[ResolvedFrame] = []
         seen: set[int] = set()

@@ -1,4 +1,4 @@
-"""A position in the text of one attribute value, and the tokens that can stand there.
+"""A position in the text of one attribute value, and the tokens that can occur there.
 
     cursor = ValueCursor("{{0,1}}", "P210")
     cursor.expect("{") ... cursor.integer() ... cursor.end()
@@ -20,7 +20,7 @@ from hlo_passes.ir.shape_parser import read_shape
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.source import SourceText
 
-#: Where a blank or a comment may start; most tokens stand glued together.
+#: Where a blank or a comment may start; most tokens have nothing between them.
 _TRIVIA_STARTS: Final = " \t\r\n/"
 _INTEGER: Final = re.compile(r"-?[0-9]+")
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -67,7 +67,7 @@ class ValueCursor:
     # -- looking ------------------------------------------------------------
 
     def skip(self) -> int:
-        """Past blanks and comments; the offset of the next token."""
+        """Move past blanks and comments; returns the offset of the next token."""
         at = self.at
         if self.text[at : at + 1] in _TRIVIA_STARTS:
             match = TRIVIA.match(self.text, at)
@@ -109,7 +109,7 @@ class ValueCursor:
             self.fail(f"expected '{token}'{f' {where}' if where else ''}")
 
     def end(self) -> None:
-        """Nothing may be left."""
+        """Raise a ParseError unless everything is read."""
         if not self.done():
             self.fail("unexpected text after the value")
 
@@ -154,7 +154,7 @@ class ValueCursor:
         return match[0]
 
     def name(self) -> str:
-        """An identifier, with or without `%` in front; without it in the result."""
+        """An identifier, with or without a leading `%`; the result is without it."""
         if self.sees("%"):
             self.at += 1
             if not _WORD.match(self.text, self.at):
@@ -162,7 +162,7 @@ class ValueCursor:
         return self.word("a name")
 
     def attribute_name(self, what: str = "an attribute") -> str:
-        """An identifier with `=` glued on; without it in the result."""
+        """An identifier directly followed by `=`; the result is without it."""
         match = self.peek(_WORD)
         if not match or not self.text.startswith("=", match.end()):
             self.fail(f"expected {what}", hint="'=' must follow the name directly")

@@ -231,7 +231,7 @@ def parse_dim_labels(text: str) -> DimLabels:
         cursor.fail(
             f"{ranks[0]}, {ranks[1]} and {ranks[2]} spatial dimensions",
             at=match.start(),
-            hint="input, kernel and output have the same number",
+            hint="input, kernel and output must have the same number",
         )
     # XLA forgets the unnamed dimensions at the end.
     return DimLabels(*(match[group].rstrip("?") for group in (1, 2, 3)))
@@ -245,7 +245,7 @@ def _spatial_rank(cursor: ValueCursor, match: re.Match[str], group: int) -> int:
     spatial = sorted(label for label in labels if label.isdigit())
     if spatial != [str(k) for k in range(len(spatial))]:
         cursor.fail(
-            f"the spatial labels are not 0 to {len(spatial) - 1}",
+            f"the spatial labels must be 0 to {len(spatial) - 1}",
             at=match.start(group),
         )
     return len(spatial)

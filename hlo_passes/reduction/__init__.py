@@ -1,1 +1,1 @@
-"""Smaller modules out of a module: what `hlo-passes bisect` tries one after another."""
+"""Makes smaller modules from a module, which `hlo-passes bisect` tries one by one."""

@@ -1,6 +1,6 @@
 """What a pass changed, as parts of the module before it.
 
-changed_instructions(before, after)     by computation: changed, merged, gone
+changed_instructions(before, after)     by computation: changed, merged, removed
 slices(before, after)                   modules around them, small and large
 """
 
@@ -14,14 +14,14 @@ from hlo_passes.ir.module import Module
 from hlo_passes.reduction.extract import DECORATION, extract
 from hlo_passes.reduction.shrink import is_small, shrunk
 
-#: How far around the changed instructions a slice reaches, in operands and users.
+#: How many operands and users away from the changed instructions a slice reaches.
 _REACHES = (1, 0, 2)
 
 
 def changed_instructions(
     before: Module, after: Module
 ) -> dict[Computation, list[Instruction]]:
-    """Instructions of `before` that are not there afterwards as they were."""
+    """Instructions of `before` that were changed or removed."""
     found: dict[Computation, list[Instruction]] = {}
     for computation in before.computations:
         other = after.computation(computation.name)
@@ -50,7 +50,7 @@ def _says(instruction: Instruction) -> tuple[object, ...]:
 def slices(before: Module, after: Module) -> Iterator[Module]:
     """Modules around what changed: all of a computation's changes, halves, quarters.
 
-    Arrays are made small where the text allows it, nothing is run for that.
+    Arrays are made small where the text allows it; nothing runs for that.
     """
     parts = list(changed_instructions(before, after).items())
     while parts:

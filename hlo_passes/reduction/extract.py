@@ -7,8 +7,8 @@
   ROOT %d = f32[8] sine(%c)
 }
 
-What a kept instruction reads and is not kept becomes a parameter; what others read of
-kept ones becomes the result. Computations that kept instructions call come along.
+An operand that is not kept becomes a parameter; values that others read become the
+result. Computations that kept instructions call come along.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def extract(
     Args:
         module: left as it is.
         computation: becomes the entry.
-        keep: instructions of it, parameters left out of account.
-        outputs: whose values are the result; what others read of the kept ones if none
-            are given.
+        keep: instructions of it, parameters do not count.
+        outputs: instructions whose values are the result; the kept ones that others
+            read if none are given.
         drop: attributes to leave out.
     """
     kept = [i for i in computation.instructions if i in keep and _can_stay(i)]
@@ -69,14 +69,14 @@ def extract(
 
 
 def whole(module: Module, *, drop: Collection[str] = ()) -> Module | None:
-    """The module as it is, but for aliases, layouts of the entry and `drop`."""
+    """The module as it is, except for aliases, layouts of the entry and `drop`."""
     entry = module.entry
     keep = [i for i in entry.instructions if i.opcode != "parameter"]
     return extract(module, entry, keep, [entry.root], drop=drop)
 
 
 def read_valid(text: str) -> Module | None:
-    """The module that a text is; None where reader or verifier refuse it."""
+    """The module that a text spells; None if reader or verifier refuse it."""
     try:
         module = parse(text)
         verify(module, allow_unknown=True)
@@ -90,7 +90,7 @@ def _can_stay(instruction: Instruction) -> bool:
 
 
 def _has_value(instruction: Instruction) -> bool:
-    """Whether its result can be handed over: arrays, and tuples of them."""
+    """Whether its result can become a parameter: arrays, and tuples of them."""
     return all(leaf.is_array for _, leaf in instruction.shape.leaves())
 
 

@@ -1,15 +1,15 @@
-"""The smallest module that a predicate still holds of, step by step.
+"""Finds, step by step, the smallest module for which a predicate still holds.
 
     reduce_module(module, fails)
 
-    instructions   in halves, quarters, ...: what is taken out becomes a parameter
+    instructions   in halves, quarters, ...: what is removed becomes a parameter
     results        fewer of them
-    computations   a callee's body alone; calls and loops go with their instruction
-    by-passes      an operand of the same shape in place of an instruction
-    decorations    metadata, shardings, frontend attributes, backend configs
-    sizes          smaller arrays
+    computations   a callee's body alone; calls and loops are removed with their
+    instruction by-passes      an operand of the same shape in place of an instruction
+    decorations    metadata, shardings, frontend attributes, backend configs sizes
+    smaller arrays
 
-Every step proposes modules; the first of which the predicate holds is the new one.
+Every step proposes modules; the first for which the predicate holds is the new one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ATTRIBUTES: Final = (*sorted(DECORATION), "frontend_attributes", "backend_confi
 
 
 def reduce_module(module: Module, fails: Predicate) -> Module:
-    """The smallest module found of which `fails` holds; it holds of `module`."""
+    """The smallest module found for which `fails` holds; it must hold for `module`."""
     while True:
         size = _size(module)
         for step in (_bodies, _fewer, _results, _bypassed, _undecorated, _smaller):
@@ -39,7 +39,7 @@ def reduce_module(module: Module, fails: Predicate) -> Module:
 
 
 def _size(module: Module) -> tuple[int, int, int]:
-    """What counts: instructions, elements, characters."""
+    """The measure of a module: instructions, elements, characters."""
     return (
         module.instruction_count,
         element_count(module),
@@ -52,7 +52,7 @@ def _take(
     step: Callable[[Module], Iterator[Module | None]],
     fails: Predicate,
 ) -> Module:
-    """Apply a step for as long as it finds something smaller."""
+    """Apply a step as long as it finds something smaller."""
     found = True
     while found:
         found = False
@@ -94,7 +94,7 @@ def _fewer(module: Module) -> Iterator[Module | None]:
         for at in range(0, len(work), length):
             gone = set(work[at : at + length])
             yield extract(module, module.entry, [i for i in work if i not in gone])
-            # The other way round: these alone.
+            # The other way around: these alone.
             if length > 1:
                 yield extract(module, module.entry, gone)
         if length == 1:
@@ -103,7 +103,7 @@ def _fewer(module: Module) -> Iterator[Module | None]:
 
 
 def _results(module: Module) -> Iterator[Module | None]:
-    """Fewer results, and what only the others need goes."""
+    """Fewer results, without what only the others need."""
     outputs = _outputs(module)
     length = max(1, len(outputs) // 2)
     while len(outputs) > 1:

@@ -1,9 +1,9 @@
-"""Smaller arrays: sizes replaced all over the module, so that they still fit.
+"""Makes arrays smaller: replaces sizes in the whole module, so that they still fit.
 
 f32[4096,128] multiply(...)       f32[8,4] multiply(...)
 
-Only the text knows where a size stands: in shapes, slices, windows. What the verifier
-accepts afterwards is taken.
+Sizes are replaced in the text, which has them in shapes, slices and windows. A module
+is taken if the verifier accepts it afterwards.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LISTS: Final = re.compile(
 )
 _WINDOW: Final = re.compile(r"\bsize=([\dx]+)")
 _NUMBER: Final = re.compile(r"\d+")
-#: Arrays of so many elements and more are worth shrinking.
+#: Arrays of this many elements or more are worth shrinking.
 _LARGE_ELEMENTS: Final = 64
 _FACTORS: Final = tuple(2**k for k in range(14, 0, -1))
 _SIZES: Final = (1, 2, 3, 4, 8, 16)

@@ -8,7 +8,7 @@ putting it into its lane's queue, and continues. The head of a queue has arrived
 ends when every device that it waits for has arrived. A done holds the program until its
 communication has ended; one without asynchronous halves runs in the program. If nothing
 moves any more and a device has not ended, the orders are at fault: following the
-devices that wait for one another leads to a circle (C040), or to a device that never
+devices that wait for each other leads to a cycle (C040), or to a device that never
 arrives (C041). Devices that meet must do the same there (C042): exchange data of one
 shape for one purpose.
 
@@ -62,11 +62,11 @@ class Fault:
     instruction: Instruction
 
 
-def _circle(waits: Sequence[Wait]) -> Fault:
+def _cycle(waits: Sequence[Wait]) -> Fault:
     listed = "; ".join(map(str, waits))
     return Fault(
         "C040",
-        f"devices wait for one another in a circle: {listed}",
+        f"devices wait for each other in a cycle: {listed}",
         waits[0].instruction,
     )
 
@@ -263,7 +263,7 @@ class _Run:
             other = (waiting or missing)[0]
             chain.append(Wait(number, other, occurrence.meeting.instruction))
             number = other
-        return _circle(chain[seen[number] :])
+        return _cycle(chain[seen[number] :])
 
 
 def _come(number: int, device: _Device, meeting: Meeting) -> _Occurrence | None:

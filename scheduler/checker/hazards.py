@@ -145,8 +145,8 @@ def _check_flights(
     """Readers of what a start overwrites must come before it.
 
     In a module before copy insertion these demands contradict one another: together
-    with the dependences they form circles, which no order can follow. A broken demand
-    is excused if it is part of such a circle.
+    with the dependences they form cycles, which no order can follow. A broken demand
+    is excused if it is part of such a cycle.
     """
     position = {i: k for k, i in enumerate(computation.instructions)}
     demands: dict[Instruction, list[Instruction]] = {}

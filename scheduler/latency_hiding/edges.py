@@ -53,7 +53,7 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
             if top_down:
                 _connect_receives_after_loops(graph, n)
     if graph.runs_backwards:
-        _break_circles(graph)
+        _break_cycles(graph)
 
 
 def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
@@ -84,8 +84,8 @@ def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
             graph.hazards.append((node, start))
 
 
-def _break_circles(graph: ScheduleGraph) -> None:
-    """Remove hazard edges on circles, on which XLA would fail.
+def _break_cycles(graph: ScheduleGraph) -> None:
+    """Remove hazard edges on cycles, on which XLA would fail.
 
     They occur if others read what is written in place: in modules that
     copy insertion has not seen.

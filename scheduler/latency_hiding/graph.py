@@ -56,7 +56,7 @@ class ScheduleGraph:
         resources, net, needs: entries by node, for those that have any.
         runs_backwards: an edge goes against the base order.
         hazards: edges (user, start) that keep a reader out of a window.
-        dropped_hazards: those among them that would have closed a circle.
+        dropped_hazards: those among them that would have closed a cycle.
     """
 
     def __init__(

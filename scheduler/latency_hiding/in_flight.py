@@ -3,7 +3,7 @@
     in flight: all-gather over {0,1},{2,3};   candidate: all-reduce over {0,1},{2,3}
 
 Two collectives that share more than one rank in a group could wait for each other in a
-circle, so they must not be in flight together; sharing one rank is harmless.
+cycle, so they must not be in flight together; sharing one rank is harmless.
 
 Source: openxla/xla `gpu_latency_hiding_scheduler.cc` (Aug 2026).
 """

@@ -102,6 +102,6 @@ def _incomplete(state: SchedulingState) -> PassError:
     left = [graph.name(n) for n in range(len(graph)) if not state.placed[n]]
     return PassError(
         f"%{graph.computation.name}: {len(left)} instructions depend on each other in "
-        f"a circle, %{left[0]} among them",
+        f"a cycle, %{left[0]} among them",
         code="E033",
     )

@@ -39,7 +39,7 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
         for user, start in schedule.dropped_hazards:
             report.remark(
                 f"not kept apart: %{start} may overwrite what %{user} reads, and they "
-                "depend on each other in a circle: this module lacks copies"
+                "depend on each other in a cycle: this module lacks copies"
             )
         for exposure in after.exposures:
             report.remark(_exposure_text(schedule, exposure))

@@ -53,7 +53,7 @@ class ComputationSchedule:
         start_reasons: by start of an asynchronous pair, the rule that decided its place
             against the next best candidate ('' if there was no other).
         dropped_hazards: (user, start) of what the start may overwrite while the user
-            has not read it: the edges that would keep them apart close a circle.
+            has not read it: the edges that would keep them apart close a cycle.
     """
 
     computation: Computation

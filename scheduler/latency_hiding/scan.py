@@ -301,7 +301,7 @@ class Scan:
     ) -> list[tuple[list[Any], list[Any] | None, bool]] | None:
         """Numbers (the larger wins), kinds, and whose kind counts, rule after rule.
 
-        Neighbours that compare everything are one block of tuples.
+        Neighbors that compare everything are one block of tuples.
         """
         blocks: list[tuple[list[Any], list[Any] | None, bool]] = []
         plain: list[list[Any]] = []

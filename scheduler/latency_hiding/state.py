@@ -229,14 +229,14 @@ class SchedulingState:
         self.ready_at[n] = time
         later = time + graph.cost[n]
         self.queue.drop_before(later)
-        self._release_neighbours(n, time, later)
+        self._release_neighbors(n, time, later)
         if self.in_flight is not None:
             self.in_flight.note(n)
         if self.memory is not None:
             self.memory.place(n)
         self.now = later
 
-    def _release_neighbours(self, n: int, time: float, later: float) -> None:
+    def _release_neighbors(self, n: int, time: float, later: float) -> None:
         left, earliest = self._left, self._earliest
         latencies = self.above_us[n]
         plain = time + 1.0

@@ -24,7 +24,7 @@ from hlo_passes.scheduler.simulation.timeline_data import (
     TimelineData,
 )
 
-#: The kinds that the page shows in different colours; its numbers are indices here.
+#: The kinds that the page shows in different colors; its numbers are indices here.
 KINDS: Final = ("compute", "loop", "copy", "hidden", "partial", "exposed", "wait")
 _KIND_OF_SPAN: Final = {
     "compute": "compute",

@@ -29,14 +29,14 @@ def given(tmp_path: pathlib.Path) -> pathlib.Path:
     return file
 
 
-def optimised(given: pathlib.Path, name: str) -> tuple[int, pathlib.Path]:
+def optimized(given: pathlib.Path, name: str) -> tuple[int, pathlib.Path]:
     out = given.parent / name
     return main(["opt", str(given), "--passes=hlo-dce", "-o", str(out)]), out
 
 
 @pytest.mark.parametrize("name", ["m.pb", "m.pb.gz", "m.hlo", "m.pb.hlo", "m.hlo.gz"])
 def test_what_opt_writes_is_read_back(name: str, given: pathlib.Path) -> None:
-    code, out = optimised(given, name)
+    code, out = optimized(given, name)
     assert code == 0
     assert main(["verify", str(out)]) == 0
     module = read_module(str(out))
@@ -48,8 +48,8 @@ def test_what_opt_writes_is_read_back(name: str, given: pathlib.Path) -> None:
 
 
 def test_an_unchanged_proto_keeps_its_bytes(given: pathlib.Path) -> None:
-    _, first = optimised(given, "first.pb")
-    code, second = optimised(first, "second.pb")
+    _, first = optimized(given, "first.pb")
+    code, second = optimized(first, "second.pb")
     assert (code, second.read_bytes()) == (0, first.read_bytes())
 
 
@@ -57,7 +57,7 @@ def test_an_unchanged_proto_keeps_its_bytes(given: pathlib.Path) -> None:
 def test_stablehlo_is_not_written(
     name: str, given: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, out = optimised(given, name)
+    code, out = optimized(given, name)
     assert (code, out.exists()) == (2, False)
     assert capsys.readouterr().err == (
         f"error[U002]: cannot write {out}: StableHLO is only read\n"

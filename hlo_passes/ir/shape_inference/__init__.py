@@ -1,12 +1,12 @@
-"""Result shapes: `infer_shape` and the table of rules behind it.
+"""Result shapes: `infer_shape` and its table of rules.
 
     infer_shape("add", [f32[8], f32[8]], {}, [])  ->  f32[8]
 
 The reader asks for shapes that the text leaves out; the verifier asks for all of them
 and compares. Both go through `RULES`, one row per opcode. Opcodes whose result the
-operands do not settle look at the declared shape and give back what it ought to be.
-Collectives and asynchronous pairs depend on groups and partners: see `verify`.
-Source: openxla/xla `xla/service/shape_inference.cc`, `hlo_verifier.cc` (Aug 2026).
+operands do not determine look at the declared shape and return what it should be.
+Collectives and asynchronous pairs depend on groups and partners: see `verify`. Source:
+openxla/xla `xla/service/shape_inference.cc`, `hlo_verifier.cc` (Aug 2026).
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ _BINARY: Final = (
     "remainder shift-left shift-right-arithmetic shift-right-logical subtract xor"
 )
 
-#: What gives the result shape of an opcode. Absent: constant, parameter, custom-call,
-#: fusion, bitcast (free), collectives and async pairs (see `verify`), unknown opcodes.
+#: The rule for the result shape of each opcode. These have none: constant, parameter,
+#: custom-call, fusion, bitcast (free), collectives and async pairs (see `verify`),
+#: unknown opcodes.
 RULES: Final[dict[str, Rule]] = {
     **dict.fromkeys(elementwise.UNARY_TYPES, elementwise.unary),
     **dict.fromkeys(_BINARY.split(), elementwise.binary),
@@ -120,7 +121,7 @@ RULES: Final[dict[str, Rule]] = {
     "recv-done": calls.recv_done,
 }
 
-#: Opcodes that the text must give a shape although a rule could find it, as XLA asks.
+#: The text must give the shape of these although a rule could find it, as in XLA.
 _ALWAYS_GIVEN: Final = (
     "convert stochastic-convert bitcast-convert reduce-precision reshape "
     "dynamic-reshape slice dynamic-slice dynamic-update-slice iota copy-start "
@@ -131,7 +132,7 @@ _ALWAYS_GIVEN: Final = (
 
 
 def result_shape(query: Query) -> Shape | None:
-    """The shape that an instruction must have; None where no rule settles it.
+    """The shape that an instruction must have; None where no rule determines it.
 
     Raises ShapeError (V400) when operands, attributes and callees do not fit.
     """

@@ -1,4 +1,4 @@
-"""tuple, get-tuple-element, call, while, conditional and what handles tokens.
+"""tuple, get-tuple-element, call, while, conditional and opcodes with tokens.
 
     (s32[], f32[8]) while((s32[], f32[8])), condition=%c, body=%b
 
@@ -160,7 +160,7 @@ def copy_start(query: Query) -> Shape:
 
 
 def copy_done(query: Query) -> Shape:
-    """Element 0 of the start, which is as element 1."""
+    """Element 0 of the start, whose shape is that of element 1."""
     shape = query.operand(0)
     if not shape.is_tuple or len(shape.elements) < 2:
         query.fail(f"takes (destination, source, u32[]), not {shape}")

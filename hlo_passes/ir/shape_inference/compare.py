@@ -1,6 +1,6 @@
 """When two shapes count as the same, in the senses that XLA's rules need.
 
-None of them looks at layouts or at whether a dimension is dynamic; `?` fits any size.
+All of them ignore layouts and whether a dimension is dynamic; `?` fits any size.
 Source: openxla/xla `xla/shape.h` (Shape::Equal), `xla/shape_util.h`.
 """
 
@@ -24,7 +24,7 @@ def sizes_fit(a: int, b: int) -> bool:
 
 
 def same_dimensions(a: Shape, b: Shape) -> bool:
-    """Same rank and sizes; element types are not looked at."""
+    """Same rank and sizes; element types are ignored."""
     x, y = a.dimensions, b.dimensions
     return x == y or (len(x) == len(y) and all(map(sizes_fit, x, y)))
 
@@ -37,7 +37,7 @@ def same_type_but_precision(a: str, b: str) -> bool:
 def compatible(
     a: Shape, b: Shape, *, any_type: bool = False, any_precision: bool = False
 ) -> bool:
-    """Same structure, sizes and (unless told otherwise) element types."""
+    """Same structure, sizes and (unless they are ignored) element types."""
     if a is b:
         return True
     x, y = a.element_type, b.element_type

@@ -78,7 +78,7 @@ def _product(
 
 
 def dot(query: Query) -> Shape:
-    """Batch dimensions, then what is free on the left, then on the right."""
+    """Batch dimensions, then the free ones on the left, then those on the right."""
     return _product(query, _dot_dimensions(query))
 
 
@@ -171,12 +171,12 @@ def cholesky(query: Query) -> Shape:
     if shape.element_type not in FLOATING | COMPLEX:
         query.fail(f"does not take {shape.element_type}")
     if shape.rank < 2 or not sizes_fit(*shape.dimensions[-2:]):
-        query.fail(f"{shape} holds no square matrices")
+        query.fail(f"{shape} does not hold square matrices")
     return shape
 
 
 def triangular_solve(query: Query) -> Shape:
-    """(a, b): a square, b of b's shape; left_side says which dimension they share."""
+    """(a, b): b's shape; a is square, and left_side says which dimension they share."""
     a = cholesky(query)
     b = query.array(1)
     if a.element_type != b.element_type or a.rank != b.rank:

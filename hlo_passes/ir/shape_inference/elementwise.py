@@ -3,9 +3,9 @@
     f32[8] add(f32[8], f32[8])      pred[8] compare(s32[8], s32[8])
     u8[4,4] bitcast-convert(f32[4])
 
-Operands of one operation have one shape: HLO has no implicit broadcast. Floating types
-may be mixed, as XLA's verifier allows it between passes.
-Source: openxla/xla `xla/service/shape_inference.cc`, `hlo_verifier.cc`.
+All operands of an operation have the same shape: HLO has no implicit broadcast.
+Floating types may be mixed, as XLA's verifier allows it between passes. Source:
+openxla/xla `xla/service/shape_inference.cc`, `hlo_verifier.cc`.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ _LOGICAL = frozenset({"and", "or", "xor"})
 
 
 def retyped(shape: Shape, element_type: str) -> Shape:
-    """The same array with another element type; the very shape where it is equal."""
+    """The same array with another element type; the same object if nothing changes."""
     if shape.element_type == element_type:
         return shape
     return shape.with_element_type(element_type)
@@ -85,7 +85,7 @@ def unary(query: Query) -> Shape:
 
 
 def same_as_operand(query: Query) -> Shape:
-    """copy, domain, opt-barrier: what goes in comes out."""
+    """copy, domain, opt-barrier: the operand's shape."""
     return query.operand(0)
 
 
@@ -194,7 +194,7 @@ def reduce_precision(query: Query) -> Shape:
 
 
 def bitcast_convert(query: Query) -> Shape:
-    """Bits read as another type; a width ratio r adds or eats a last dimension r."""
+    """Bits read as another type; a width ratio r adds or removes a last dimension r."""
     shape, result = query.array(0), query.result()
     old, new = shape.element_type, result.element_type
     if not result.is_array or (old in COMPLEX) != (new in COMPLEX):
@@ -202,7 +202,7 @@ def bitcast_convert(query: Query) -> Shape:
     wide, narrow = max(BITS[old], BITS[new]), min(BITS[old], BITS[new])
     if wide % narrow:
         query.fail(
-            f"the width of {old} is no multiple of that of {new}, or the reverse"
+            f"the width of {old} is not a multiple of that of {new}, or the reverse"
         )
     ratio, dimensions = wide // narrow, shape.dimensions
     if BITS[old] > BITS[new]:

@@ -1,9 +1,9 @@
-"""What a shape rule is asked: opcode, operand shapes, attributes, callees.
+"""The input of a shape rule: opcode, operand shapes, attributes, callees.
 
     add(f32[8], f32[8])  ->  Query("add", (f32[8], f32[8]))
 
 A rule returns the result shape or raises `ShapeError`. Rules see the declared shape
-only where the operands do not settle the result (an element type, a size).
+only where the operands do not determine the result (an element type, a size).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Query:
         operands: their shapes.
         attributes: texts by name.
         callees: signatures of the called computations, in XLA's order.
-        declared: the shape that stands in the text, None where it is to be inferred.
+        declared: the shape in the text, None where it must be inferred.
     """
 
     opcode: str
@@ -63,7 +63,7 @@ class Query:
     declared: Shape | None = None
 
     def fail(self, what: str) -> NoReturn:
-        """Refuse, in the name of the opcode."""
+        """Raise a ShapeError that names the opcode."""
         raise ShapeError(f"{self.opcode}: {what}")
 
     def operand(self, index: int) -> Shape:
@@ -82,7 +82,7 @@ class Query:
     def result(self) -> Shape:
         """The declared shape; refused where it was left out."""
         if self.declared is None:
-            self.fail("the operands do not settle the result's shape, write it")
+            self.fail("the operands do not determine the result's shape, write it")
         return self.declared
 
     def text(self, name: str) -> str:
@@ -120,7 +120,7 @@ class Query:
     def in_range(
         self, name: str, dimensions: Iterable[int], rank: int, *, unique: bool = True
     ) -> None:
-        """Refuse dimension numbers outside [0, rank) or, if so asked, repeated."""
+        """Refuse dimension numbers outside [0, rank) and perhaps repeated ones."""
         listed = tuple(dimensions)
         for dimension in listed:
             if not 0 <= dimension < rank:

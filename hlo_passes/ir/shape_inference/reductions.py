@@ -31,7 +31,7 @@ def check_reducer(
     initial: Sequence[str],
     elements: Sequence[str],
 ) -> tuple[str, ...]:
-    """Refuse a reduction computation that does not fit; its result types.
+    """Refuse a reduction computation that does not fit; returns its result types.
 
     It takes n accumulators and n elements, all scalars, and returns n accumulators of
     its own parameters' types. `initial` and `elements` are the element types handed in,
@@ -66,7 +66,7 @@ def check_reducer(
 
 
 def _split_operands(query: Query) -> tuple[list[Shape], list[Shape]]:
-    """(inputs, initial values): as many of each, the inputs of one size."""
+    """(inputs, initial values): equally many, and the inputs have one size."""
     count = len(query.operands)
     if not count or count % 2:
         query.fail(
@@ -212,7 +212,7 @@ def topk(query: Query) -> Shape:
 
 
 def scan(query: Query) -> Shape:
-    """Inputs are cut along one dimension, carries handed on; results like that."""
+    """Inputs and results are cut along one dimension, carries are passed on."""
     body, result = query.callee(), query.result()
     dimensions = query.integers("dimensions", required=True)
     if len(dimensions) != 1:

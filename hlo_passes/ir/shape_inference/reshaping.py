@@ -36,7 +36,7 @@ def broadcast(query: Query) -> Shape:
     dimensions = query.integers("dimensions")
     if result is None:
         if shape.rank:
-            query.fail("the operand does not settle the result's shape, write it")
+            query.fail("the operand does not determine the result's shape, write it")
         return shape
     if not same_type_but_precision(result.element_type, shape.element_type):
         query.fail(f"makes {shape.element_type}, not {result}")
@@ -53,7 +53,7 @@ def broadcast(query: Query) -> Shape:
 
 
 def reshape(query: Query) -> Shape:
-    """As many elements of the same type."""
+    """The declared shape: as many elements of the same type."""
     shape, result = query.array(0), query.result()
     if not same_type_but_precision(result.element_type, shape.element_type):
         query.fail(f"makes {shape.element_type}, not {result}")
@@ -76,14 +76,14 @@ def dynamic_reshape(query: Query) -> Shape:
 def transpose(query: Query) -> Shape:
     """dimensions={..} is a permutation: result dimension i is the operand's d[i].
 
-    The inferred layout is the operand's under the new numbers: no element moves.
+    The inferred layout is the operand's with the new numbers: no element moves.
     """
     shape, order = query.array(0), query.integers("dimensions", required=True)
     if sorted(order) != list(range(shape.rank)):
         query.fail(f"{{{','.join(map(str, order))}}} is not an order of {shape}")
     layout = shape.layout
     if layout is not None and sorted(layout.minor_to_major) != sorted(order):
-        layout = None  # the operand's own fault, reported there
+        layout = None  # the operand itself is invalid, which is reported there
     if layout is not None:
         minor_to_major = tuple(order.index(d) for d in layout.minor_to_major)
         layout = replace(layout, minor_to_major=minor_to_major)
@@ -143,7 +143,7 @@ def slice_(query: Query) -> Shape:
     for d, (first, last, step) in enumerate(ranges):
         size = shape.dimensions[d]
         if first < 0 or step <= 0 or first > last:
-            query.fail(f"[{first}:{last}:{step}] is no range")
+            query.fail(f"[{first}:{last}:{step}] is not a range")
         if size != UNBOUNDED and last > size:
             query.fail(f"limit {last} exceeds dimension {d} of {shape}")
         sizes.append((last - first + step - 1) // step)
@@ -228,7 +228,9 @@ def pad(query: Query) -> Shape:
             query.fail("interior padding is negative")
         grown = size + low + high + max(size - 1, 0) * interior
         if size != UNBOUNDED and grown < 0:
-            query.fail(f"padding {low}_{high} leaves fewer than no elements of {shape}")
+            query.fail(
+                f"padding {low}_{high} leaves a negative number of elements of {shape}"
+            )
         sizes.append(UNBOUNDED if size == UNBOUNDED else grown)
     kind = higher_precision(shape.element_type, value.element_type)
     return intern(Shape(kind, tuple(sizes), dynamic=shape.dynamic))

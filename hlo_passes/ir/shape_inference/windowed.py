@@ -37,7 +37,7 @@ def _dilated(bound: int, dilation: int) -> int:
 
 
 def read_window(query: Query) -> tuple[WindowDimension, ...]:
-    """The dimensions that window={..} spells; () where there is no window."""
+    """The dimensions that window={..} spells; () without a window."""
     text = query.attributes.get("window", "{}")
     dimensions = parse_window(text).dimensions
     for d in dimensions:
@@ -49,7 +49,7 @@ def read_window(query: Query) -> tuple[WindowDimension, ...]:
 def windowed_sizes(
     query: Query, sizes: tuple[int, ...], window: tuple[WindowDimension, ...]
 ) -> tuple[int, ...]:
-    """Sizes that are left when the window slides over an array."""
+    """The sizes of the result when the window slides over an array."""
     if len(window) != len(sizes):
         query.fail(f"a window of rank {len(window)} over {len(sizes)} dimensions")
     return tuple(output_size(w, s) for w, s in zip(window, sizes, strict=True))

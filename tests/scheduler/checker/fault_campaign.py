@@ -180,7 +180,7 @@ def legal(modules: list[Module], each: int, seed: int) -> Iterator[tuple[str, Ta
     draw, tally = random.Random(f"{seed} neighbours"), Tally()
     while tally.real < each:
         module = draw.choice(modules)
-        undo = schedule_faults.legal_neighbours(draw, module)
+        undo = schedule_faults.legal_neighbors(draw, module)
         if undo is None:
             continue
         found = check_schedule(module, parallel_collective_overlap_limit=99)
@@ -188,7 +188,7 @@ def legal(modules: list[Module], each: int, seed: int) -> Iterator[tuple[str, Ta
         tally.real += 1
         tally.caught += not found
         tally.missed += [str(found)] if found else []
-    yield "independent neighbours swapped", tally
+    yield "independent neighbors swapped", tally
     for kind, maker in generated_faults.LEGAL.items():
         draw, tally = random.Random(f"{seed} {kind}"), Tally()
         for _ in range(each):

@@ -1,4 +1,4 @@
-"""Faults for which a module is made: devices in a circle, memory, overwritten values.
+"""Faults for which a module is made: devices in a cycle, memory, overwritten values.
 
 Every case is HLO text (one per device where devices run different modules), the
 checker's options, the code it must report, or '' where the case is legal. What is wrong

@@ -153,7 +153,7 @@ def user_before_operand(draw: random.Random, module: Module) -> Mutant | None:
 
 
 def broken_control_edge(draw: random.Random, module: Module) -> Mutant | None:
-    """C011: two neighbours that nothing orders get a control edge, and change places."""
+    """C011: two neighbors that nothing orders get a control edge, and change places."""
     for _ in range(_TRIES):
         computation = _pick(draw, module)
         at = draw.randrange(len(computation.instructions) - 1)
@@ -322,7 +322,7 @@ def _new_control(
 
 
 def stranger_in_group(draw: random.Random, module: Module) -> Mutant | None:
-    """C070: two neighbours become a scheduling group, and a third goes between."""
+    """C070: two neighbors become a scheduling group, and a third goes between."""
     for _ in range(_TRIES):
         computation = _pick(draw, module)
         if len(computation.instructions) < 4:
@@ -380,8 +380,8 @@ MUTATORS: dict[str, Mutator] = {
 }
 
 
-def legal_neighbours(draw: random.Random, module: Module) -> Callable[[], None] | None:
-    """Swap two neighbours that nothing orders; None where there are none.
+def legal_neighbors(draw: random.Random, module: Module) -> Callable[[], None] | None:
+    """Swap two neighbors that nothing orders; None where there are none.
 
     Halves of asynchronous operations stay where they are, so no limit is concerned.
     """

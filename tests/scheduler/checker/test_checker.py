@@ -292,12 +292,12 @@ def test_hosts_with_two_orders_meet_in_different_things() -> None:
         scheduler.check_device_order([one])
 
 
-def test_a_circle_is_named() -> None:
+def test_a_cycle_is_named() -> None:
     other = _ordered(TWO, "p", "work", "begin2")
     (found,) = scheduler.check_device_order([hlo_passes.parse(TWO), other])
     assert (found.code, found.message) == (
         "C040",
-        "devices wait for one another in a circle: device 0 waits for device 1 in "
+        "devices wait for each other in a cycle: device 0 waits for device 1 in "
         "%begin; device 1 waits for device 0 in %begin2",
     )
 

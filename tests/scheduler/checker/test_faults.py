@@ -20,7 +20,7 @@ from tests.scheduler.checker.fault_campaign import (
     scheduled_modules,
 )
 from tests.scheduler.checker.generated_faults import LEGAL, MAKERS
-from tests.scheduler.checker.schedule_faults import MUTATORS, legal_neighbours
+from tests.scheduler.checker.schedule_faults import MUTATORS, legal_neighbors
 
 _EACH = 6
 _MODULES = (
@@ -71,11 +71,11 @@ def test_legal_schedule_is_accepted(kind: str) -> None:
         assert not found, case.text
 
 
-def test_independent_neighbours_may_change_places() -> None:
+def test_independent_neighbors_may_change_places() -> None:
     draw, swapped = random.Random(5), 0
     while swapped < 4 * _EACH:
         module = draw.choice(_modules())
-        undo = legal_neighbours(draw, module)
+        undo = legal_neighbors(draw, module)
         if undo is None:
             continue
         found = check_schedule(module, parallel_collective_overlap_limit=99)

@@ -114,7 +114,7 @@ def any_settings(draw: st.DrawFn) -> dict[str, Any]:
 
 
 def later_name(state: Any, a: int, b: int) -> int:
-    """A comparison that has no number, and no opinion on neighbours."""
+    """A comparison that has no number, and no opinion on neighbors."""
     of_a, of_b = state.graph.name(a), state.graph.name(b)
     return 0 if abs(a - b) < 2 else (of_a > of_b) - (of_a < of_b)
 

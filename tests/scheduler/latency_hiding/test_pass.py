@@ -451,7 +451,7 @@ def test_the_report_counts_reruns() -> None:
     assert report.details["memory"]["limit_bytes"] < 9000
 
 
-def test_a_circle_of_hazards_is_a_remark() -> None:
+def test_a_cycle_of_hazards_is_a_remark() -> None:
     scene = Scene()
     scene.reduce("sa", "da", "p0")
     scene.reduce("sb", "db", "p0")
@@ -462,7 +462,7 @@ def test_a_circle_of_hazards_is_a_remark() -> None:
     assert sorted(names(module).split()) == sorted("sa da sb db x v t".split())
     assert {
         "not kept apart: %sa may overwrite what %sb reads, and they depend on each "
-        "other in a circle: this module lacks copies",
+        "other in a cycle: this module lacks copies",
         "not kept apart: %sb may overwrite what %v reads, and they depend on each "
-        "other in a circle: this module lacks copies",
+        "other in a cycle: this module lacks copies",
     } <= set(result.remarks)

@@ -75,7 +75,7 @@ def point_at(seen, share: float, y: float) -> tuple[float, float]:
 
 
 def colours(seen) -> int:
-    """How many colours the timeline shows."""
+    """How many colors the timeline shows."""
     return seen.page.evaluate(
         """() => {
             const c = document.querySelector('canvas.lanes');
