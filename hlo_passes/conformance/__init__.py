@@ -1,1 +1,1 @@
-"""Judging passes by what XLA's own passes made of the same modules."""
+"""Judges passes by comparing their results with those of XLA's passes."""

@@ -1,11 +1,11 @@
-"""Whether two instructions say the same, operands and names aside.
+"""Whether two instructions are equal, apart from operands and names.
 
 replica_groups={{0,1},{2,3}}        equals   replica_groups=[2,2]<=[4]
 metadata={op_name="a" stack_frame_id=7}      equals   metadata={op_name="a"}
 backend_config={"a":1,"b":2}        equals   backend_config={"b":2,"a":1}
 
-A `deduplicated_name` that no text showed before its instruction was named for the
-scheduler is not missed.
+A `deduplicated_name` may be missing if no text showed it before its instruction was
+named for the scheduler.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def attribute_difference(ours: Instruction, theirs: Instruction) -> str:
 
 
 def _lacks_unprinted_name(ours: Instruction, theirs: Instruction) -> bool:
-    """Whether all that ours lacks is a `deduplicated_name` that no text had before.
+    """Whether ours lacks only a `deduplicated_name` that no text had before.
 
-    XLA prints no metadata that holds one alone; with a `scheduling_name` it shows.
-    Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc`.
+    XLA does not print metadata that hold only this name; with a `scheduling_name` it
+    does. Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc`.
     """
     mine, yours = ours.metadata, theirs.metadata
     if mine is None or yours is None or mine.deduplicated_name:

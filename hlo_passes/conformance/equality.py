@@ -1,4 +1,4 @@
-"""Whether two modules are the same program, names of instructions aside.
+"""Whether two modules are the same program, apart from names of instructions.
 
     ROOT %t = tuple(%a, %b)   with   ROOT %tuple = tuple(%x, %y)
         then %a is %x and %b is %y, and so on down to the parameters
@@ -6,7 +6,7 @@
 Equal means: the same instructions with the same operands, shapes, attributes,
 literals and control edges, the same called computations, and in scheduled modules the
 same order.
-Stack-frame numbers and tables are left aside. Where one of the texts spells a tuple's
+Stack-frame numbers and tables do not count. Where one of the texts spells a tuple's
 element `%t#1` (jax 0.12), elements compare by tuple and index alone.
 """
 
@@ -22,7 +22,7 @@ from hlo_passes.ir.module import Module
 
 
 def first_difference(ours: Module, theirs: Module) -> str:
-    """What differs first between two modules, in words; '' when they are equal."""
+    """The first difference between two modules, in words; '' when they are equal."""
     mine, yours = canonical_header(ours.attributes), canonical_header(theirs.attributes)
     for name in dict.fromkeys((*mine, *yours)):
         if mine.get(name) != yours.get(name):
@@ -39,7 +39,7 @@ class _Comparison:
     equal: set[tuple[Computation, Computation]] = field(default_factory=set)
 
     def computations(self, ours: Computation, theirs: Computation) -> str:
-        """What differs first between two computations and what they call."""
+        """The first difference between two computations and what they call."""
         work = [(ours, theirs)]
         while work:
             mine, yours = work.pop()
@@ -84,7 +84,7 @@ class _Matching:
         self.taken: dict[Instruction, Instruction] = {}
 
     def run(self) -> str:
-        """What differs first; '' when everything is matched."""
+        """The first difference; '' when everything is matched."""
         difference = self._match_down(self.ours.root, self.theirs.root)
         difference = difference or self._match_parameters()
         difference = difference or self._match_leftovers()
@@ -114,7 +114,7 @@ class _Matching:
         if mine in self.matched:
             other = self.matched[mine]
             return (
-                f"%{mine.name} stands for %{other.name} and for %{yours.name}, "
+                f"%{mine.name} matches %{other.name} and for %{yours.name}, "
                 "which are two instructions"
             )
         other = self.taken[yours]
@@ -134,7 +134,7 @@ class _Matching:
         return ""
 
     def _match_leftovers(self) -> str:
-        """Instructions that the root does not need: by name, else by what they are."""
+        """Instructions that the root does not need: by name, else by their kind."""
         mine = [i for i in self.ours.instructions if i not in self.matched]
         yours = [i for i in self.theirs.instructions if i not in self.taken]
         open_ends = [i for i in yours if not i.user_count]
@@ -167,7 +167,7 @@ class _Matching:
         return ""
 
     def _may_be_implied(self, mine: Instruction) -> bool:
-        """An element that nothing reads, where the other text spells `%tuple#1`."""
+        """Whether it is an unread element and the other text spells `%tuple#1`."""
         return (
             mine.opcode == "get-tuple-element"
             and mine.operands[0] in self.matched
@@ -232,9 +232,9 @@ class _Kinds:
 
 
 def is_implied(instruction: Instruction) -> bool:
-    """Whether it is a get-tuple-element that the text spells `%tuple#1`.
+    """Whether it is a get-tuple-element that the text writes as `%tuple#1`.
 
-    Such text keeps neither its attributes, nor its place, nor how many there are.
+    Such text loses its attributes, its place and the number of such elements.
     """
     return (
         instruction.opcode == "get-tuple-element"
@@ -245,9 +245,9 @@ def is_implied(instruction: Instruction) -> bool:
 def local_difference(
     ours: Instruction, theirs: Instruction, *, implied: bool = False
 ) -> str:
-    """What differs between two instructions without looking at what they read.
+    """The difference between two instructions, apart from what they read.
 
-    `implied`: one of them is, so the attributes of both are left aside.
+    `implied`: one of them is implied, so the attributes of both do not count.
     """
     if ours.opcode != theirs.opcode:
         return f"opcode {ours.opcode}, expected {theirs.opcode}"

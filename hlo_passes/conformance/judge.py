@@ -1,9 +1,9 @@
-"""Every before/after pair of a folder, run through our pass of that name.
+"""Runs our pass on every before/after pair of a folder that has its name.
 
     FOLDER/**/PASS.before.hlo[.gz]   in
     FOLDER/**/PASS.after.hlo[.gz]    what XLA made of it
     FOLDER/**/oracle.json            flags of that compilation; options follow from them
-    FOLDER/**/PASS.options           option text, instead of what would follow
+    FOLDER/**/PASS.options           option text, instead of those flags
 
 Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it.
 """
@@ -25,7 +25,7 @@ from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.spec import option_values, parse_steps
 
 _SUFFIXES = (".hlo", ".hlo.gz")
-#: A release in a folder's name.
+#: Matches a release in a folder's name.
 _RELEASE: Final = re.compile(r"0\.\d+(\.\d+)*")
 
 
@@ -40,7 +40,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """How our pass did on one pair.
+    """The result of our pass on one pair.
 
     Attributes:
         pair: what was judged.
@@ -73,7 +73,7 @@ class Verdict:
 
 
 def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
-    """Pairs whose pass we have, and how many there are of passes that we have not.
+    """Pairs whose pass we have, and the number of other pairs.
 
     Raises UsageError U030 when the folder is not there or holds no pair.
     """
@@ -106,7 +106,8 @@ def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
 def judge(pair: Pair) -> Verdict:
     """Run our pass on the module before, and compare with the module after.
 
-    A file that cannot be read is a difference of this pair, and no end of the others.
+    A file that cannot be read is a difference of this pair; the others are still
+    judged.
     """
     try:
         expected = read_module(str(pair.after))
@@ -142,7 +143,7 @@ def _pass_of(pair: Pair) -> Any:
 
 
 def _release_of(file: Path) -> str:
-    """The release that the nearest folder's name says; '' where none does."""
+    """The release in the nearest folder's name; '' where there is none."""
     for part in reversed(file.resolve().parts[:-1]):
         if found := _RELEASE.search(part):
             return found[0]

@@ -3,9 +3,9 @@
     FOLDER/oracle.json   {"flags": ["xla_gpu_all_gather_combine_threshold_bytes=170"]}
         ->  gpu-all-gather-combiner{threshold-bytes=170}
 
-The scheduler is given besides what XLA's pass had from elsewhere: the machine, and the
-costs that XLA's estimator logged (`costs.json`), so that its choices alone are judged.
-Flags that no pass of ours has an option for are left aside.
+The scheduler also receives what XLA's pass had from elsewhere: the machine, and the
+costs that XLA's estimator logged (`costs.json`), so that only its choices are judged.
+Flags for which no pass of ours has an option are ignored.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 
-#: Beside the pairs: what was compiled, and how.
+#: The file next to the pairs that says what was compiled, and how.
 RECORD: Final = "oracle.json"
-#: Costs and latencies as XLA logged them, empty where its coarse estimator answered.
+#: Costs and latencies as XLA logged them; empty where it used its coarse estimator.
 COSTS: Final = ("costs.json", "costs.json.gz")
 _RECORD_HINT: Final = '{"flags": ["xla_gpu_collective_combine_threshold_count=2"]}'
 SCHEDULER: Final = "latency-hiding-scheduler"
@@ -129,7 +129,7 @@ def _costs(folder: Path, flags: list[str]) -> dict[str, str]:
 
 
 def _read_dict(file: Path) -> dict[str, Any]:
-    """A JSON object, packed or not; {} where there is no file."""
+    """A JSON object, compressed or not; {} if the file is missing."""
     if not file.is_file():
         return {}
     try:

@@ -239,7 +239,7 @@ class OverlapCheck:
     def _compare(
         self, start: Instruction, others: Mapping[Instruction, None], report: Report
     ) -> None:
-        """Report two collectives that share devices and could wait for each other in a cycle.
+        """Report two collectives that share devices and could wait in a cycle.
 
         They cannot if one stream keeps their order.
         """

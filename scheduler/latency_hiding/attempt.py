@@ -54,7 +54,7 @@ class Attempt:
         graph: of the computation.
         state: empty until `place_all`.
         start_reasons: by start, the reason of the rule that preferred it to the last
-            other candidate; filled while placing.
+        other candidate; filled while nodes are placed.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class Attempt:
 
     @property
     def peak_delta_bytes(self) -> int:
-        """Growth of memory at its peak, over what lives below the computation."""
+        """Growth of memory at its peak, above what is live outside the computation."""
         memory = self.state.memory
         return 0 if memory is None else memory.peak_delta_bytes
 

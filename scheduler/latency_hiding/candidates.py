@@ -12,9 +12,9 @@ Array = npt.NDArray[np.int64]
 
 
 class Candidates(list[int]):
-    """Nodes in the order in which a scan meets them; that order decides between equals.
+    """Nodes in the order of a scan; that order decides between equals.
 
-    Only `add` and `take` change it, so that `nodes` always says the same.
+    Only `add` and `take` change it, so that `nodes` always agrees.
     """
 
     __slots__ = ("_class_of", "_classes", "_nodes")

@@ -1,7 +1,7 @@
 """Classes of nodes that resources and hints treat alike.
 
-What only depends on them is worked out once per class, and again only when resources
-change: a computation of 60,000 nodes has about ten classes.
+Facts that only depend on them are computed once per class, and again only when
+resources change: a computation of 60,000 nodes has about ten classes.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 
 class Classes:
-    """The classes of a computation, and what resources say of them now.
+    """The classes of a computation, and whether resources allow them now.
 
     Attributes:
         of: class by node; `of_array` is the same.
@@ -40,7 +40,7 @@ class Classes:
         self._constrained: npt.NDArray[np.bool_] | None = None
 
     def refresh(self) -> None:
-        """Ask again what fits and what is constrained, if resources changed."""
+        """Update what fits and what is constrained, if resources changed."""
         state = self._state
         if state.resource_changes == self._seen:
             return
@@ -72,7 +72,7 @@ def _classes(state: SchedulingState) -> tuple[list[int], list[int]]:
         graph.writes_to_host,
         state.is_top_start,
     )
-    # Most nodes hold no resource and have none of the flags: they are not looked at.
+    # Most nodes hold no resource and have none of the flags: skip them.
     flagged = np.zeros(len(graph), np.bool_)
     for column in flags:
         flagged |= np.frombuffer(column, np.bool_)

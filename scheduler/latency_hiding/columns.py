@@ -68,7 +68,7 @@ class Columns:
 
     Attributes:
         graph: its facts.
-        now: as the state's; whoever asks rules sets it before.
+        now: as the state's; callers of rules set it before.
         ready_at, unlocks, placed, delay_after_target: live.
     """
 

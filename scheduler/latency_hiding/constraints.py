@@ -1,4 +1,4 @@
-"""What a program itself says about order: groups, barriers, control edges.
+"""Constraints on order in the program itself: groups, barriers, control edges.
 
     with set_xla_metadata(_scheduling_group_id="1"): ...    a group
     jax.lax.optimization_barrier((x, y))                    %b = opt-barrier(%tuple)

@@ -37,7 +37,7 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
             for target in targets:
                 graph.connect_estimated(n, target)
         elif not all_succs[n]:
-            # The common case of `connect`, written out: every latency is 1.
+            # This is the common case of `connect`, inlined: every latency is 1.
             all_succs[n] = targets
             for target in targets:
                 preds[target].append(n)
@@ -68,11 +68,11 @@ def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
     later = reached(graph, done, nodes)
     # An edge into the start changes nothing below it, so one search is enough.
     below = _below(graph, start)
-    # A hazard's edge beside the operand's own changes no order, but how many nodes a
-    # start makes available (kCreatesMoreReadyNodes). Newer releases leave it out: that
-    # is what their log shows for an all-reduce in place of a bitcast's operand. Whether
-    # they leave out every edge that is there already is a guess that nothing
-    # contradicts.
+    # A hazard's edge parallel to the operand's own does not change the order, but how
+    # many nodes a start makes available (kCreatesMoreReadyNodes). Newer releases leave
+    # it out: that is what their log shows for an all-reduce in place of a bitcast's
+    # operand. Whether they leave out every edge that is there already is a guess that
+    # nothing contradicts.
     repeats = graph.tracker.settings.release.repeats_hazard_edges
     for node, user, operand in found:
         if node is None or node == start or node in later or node in below:

@@ -118,8 +118,8 @@ class GpuAsyncTracker(AsyncTracker):
     def writes_slice_to_host(self, instruction: Instruction) -> bool:
         """Whether it starts a fusion that updates a slice.
 
-        XLA 0.10.2 does not look where to; later releases leave slices of device memory
-        alone (they log kLessStall where this rule would have decided).
+        XLA 0.10.2 ignores where the slice is; later releases leave slices of device
+        memory alone (they log kLessStall where this rule would have decided).
         """
         if not (is_start(instruction) and is_generic(instruction)):
             return False

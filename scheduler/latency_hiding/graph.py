@@ -73,7 +73,7 @@ class ScheduleGraph:
             computation: whose graph this is.
             instructions: in the base order.
             estimator: of costs and latencies, us.
-            tracker: tells halves and resources.
+            tracker: knows halves and resources.
             costs_us: node costs, if they are known already.
         """
         self.computation = computation

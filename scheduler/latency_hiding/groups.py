@@ -37,7 +37,7 @@ _NONE: Final = -1
 GROUP_RULES: Final = (
     by_number(
         "group-original-order", "kOriginalSequenceOrder",
-        "the later one of the order given, where both ask for it",
+        "the later one in the given order, where both have that hint",
         lambda s, n: n, kind=lambda s, n: _keeps_order(s.graph, n),
     ),
     by_number(
@@ -49,7 +49,7 @@ GROUP_RULES: Final = (
         lambda s, n: s.graph.releases[n], smaller=True, by_class="all", proven=True,
     ),
     Rule(
-        "group-last", "kAnnotatedNoReason", "the later candidate of equals",
+        "group-last", "kAnnotatedNoReason", "the later one of equal candidates",
         lambda s, a, b: 1, lambda s, n: None,
     ),
 )  # fmt: skip
@@ -77,7 +77,7 @@ def find_groups(graph: ScheduleGraph) -> dict[int, list[int]]:
 def _top_down_groups(
     graph: ScheduleGraph, groups: dict[int, list[int]]
 ) -> dict[int, list[int]]:
-    """Top-down: dones pass their annotation to their starts.
+    """Groups for top-down: dones pass their annotation to their starts.
 
     Groups of generic halves alone are dropped: a start and its done would be placed
     side by side.

@@ -29,9 +29,9 @@ from hlo_passes.scheduler.latency_hiding.memory_bound import is_memory_bound
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 
 _EARLIEST: Final = "force_earliest_schedule"
-#: What a fusion without operands must give, tuples added up, to count as a large fill.
+#: The least result of a fusion without operands, tuples added up, that is a large fill.
 #: Source: found by trial with the XLA of jax 0.12.0.1: 1,048,576 bytes count, 1,048,572
-#: do not; a constant broadcast, an iota and what is computed from them alike.
+#: do not; this holds for a constant broadcast, an iota and what is computed from them.
 _FILL_BYTES: Final = 1 << 20
 
 
@@ -115,7 +115,7 @@ def _priority(instruction: Instruction) -> int:
 
 
 def _note_half_pipelined(graph: Hinted, n: int, instruction: Instruction) -> None:
-    """A transfer whose other half stands in another round of the loop."""
+    """Note a transfer whose other half is in another iteration of the loop."""
     if not is_transfer(instruction):
         return
     if is_start(instruction):

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 
 Groups = tuple[tuple[int, ...], ...]
-#: More shared ranks than this between two groups are a clash.
+#: More shared ranks than this between two groups are a conflict.
 _HARMLESS_SHARED_RANKS = 1
 
 
@@ -66,7 +66,7 @@ class InFlight:
         return len(self._held.get(resource, ()))
 
     def fits(self, n: int, free: list[int]) -> bool:
-        """Whether a node may go with what is in flight."""
+        """Whether a node may be in flight together with what already is."""
         for resource, held in self._held.items():
             if held and self._need(resource, n) > free[resource]:
                 return False

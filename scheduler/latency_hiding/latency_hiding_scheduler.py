@@ -61,7 +61,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         topology: partitions x hosts x GPUs; none: the pipeline's, otherwise one
             host.
         latency_options: of the analytical model, key=value,...
-        enable_approx_costly_collectives: all-reduces above 30 MiB count four times in
+        enable_approx_costly_collectives: all-reduces above 30 MiB cost four times as
+        much in
             the gpu-approximate model.
         memory_limit_bytes: advisory limit of the memory rules; none: XLA's own, from
             the target's memory and memory-limit-slop-factor.

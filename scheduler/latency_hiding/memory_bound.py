@@ -1,4 +1,4 @@
-"""Kernels that memory bandwidth limits: they hide no copy inside the GPU.
+"""Kernels that memory bandwidth limits: they do not hide copies inside the GPU.
 
 Source: openxla/xla `gpu_latency_hiding_scheduler.cc` (Aug 2026).
 """

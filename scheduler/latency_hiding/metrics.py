@@ -100,8 +100,8 @@ def graph_depths(graph: ScheduleGraph, order: Sequence[int]) -> list[int]:
 def hops(graph: ScheduleGraph, order: Sequence[int]) -> list[int]:
     """Edges to the nearest node above that occupies selectively, as XLA counts them.
 
-    XLA's number is a signed one of 32 bits and wraps: a node below nothing but
-    parameters has -2^31, and such numbers spread downwards through the minimum.
+    XLA's number is a signed one of 32 bits and wraps: a node with only parameters above
+    it has -2^31, and such numbers spread downwards through the minimum.
     """
     found = [_FAR] * len(graph)
     tracker, instructions = graph.tracker, graph.instructions

@@ -1,4 +1,4 @@
-"""Choosing a candidate pair by pair, for whoever watches: logs and explanations.
+"""Chooses a candidate pair by pair, for logs and explanations, which watch.
 
     PairScan(state, rules, watcher).pick(state.ready)       slot of the choice
 
@@ -18,7 +18,7 @@ from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 #: Called with (winner, loser or None for a first candidate, rule or None).
 Watcher = Callable[[int, int | None, Rule | None], None]
 
-#: What decides when no rule does: the one that came first stays.
+#: The verdict when no rule has one: the earlier candidate stays.
 FIRST_COME: Final = Rule(
     "first-come", "none", "the earlier candidate", lambda s, a, b: 0, lambda s, n: None
 )
@@ -29,7 +29,7 @@ class Policy(Protocol):
 
     @property
     def runner_up(self) -> int | None:
-        """A candidate that the last choice left behind late; None for none."""
+        """The last candidate that lost to the last choice; None if there was none."""
         ...
 
     def pick(self, candidates: Candidates, group: int = -1) -> int | None:
@@ -54,7 +54,7 @@ def considered(state: SchedulingState, candidates: Candidates, group: int) -> li
 
 
 def concerned(state: SchedulingState, rules: Sequence[Rule]) -> tuple[Rule, ...]:
-    """Rules that have anything to say of a computation."""
+    """Rules that can have an opinion on a computation."""
     return tuple(r for r in rules if r.concerns is None or r.concerns(state))
 
 
@@ -93,7 +93,7 @@ class PairScan:
         return candidates.index(best)
 
     def compare(self, a: int, b: int) -> tuple[Rule, int]:
-        """The rule that tells two candidates apart, and its verdict on the first."""
+        """The rule that decides between two candidates, and its verdict on one."""
         state = self.state
         for rule in self.rules:
             verdict = rule.compare(state, a, b)

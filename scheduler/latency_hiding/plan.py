@@ -1,8 +1,8 @@
-"""In which steps a list of rules is asked, and how rules by class rank the classes.
+"""The steps in which a list of rules is applied, and how rules rank classes.
 
 Rules that only depend on hints and resources come first in XLA's list. They give one
-rank per class (`classes.py`), worked out when resources change. What follows are single
-rules, or runs of rules that classes decide.
+rank per class (`classes.py`), computed when resources change. The other steps are
+single rules, or runs of rules that classes decide.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Ranking(NamedTuple):
     Attributes:
         array: rank by class, the best highest, `UNFIT` for what does not fit.
         ranks: the same.
-        silent: by rank, rules that have no opinion on classes of that rank.
+        silent: by rank, the rules without an opinion on classes of that rank.
     """
 
     array: Array
@@ -47,7 +47,7 @@ class ClassRules:
         self._known: dict[bytes, Ranking | None] = {}
 
     def ranking(self, *, fitting: bool = False) -> Ranking | None:
-        """The present order of classes; None where the rules do not give one.
+        """The current order of classes; None where the rules do not give one.
 
         Args:
             fitting: rank only classes that fit.
@@ -62,7 +62,7 @@ class ClassRules:
 
     def _rank(self, members: dict[int, int]) -> Ranking | None:
         """Order classes by comparing each with each, if that gives an order."""
-        # Classes of which all rules say the same are compared once.
+        # Classes to which all rules give the same answers are compared once.
         state = self._state
         alike: dict[tuple[tuple[Any, Any], ...], list[int]] = {}
         for c, n in members.items():
@@ -101,7 +101,7 @@ class ClassRules:
                 if verdict:
                     return 1 if verdict > 0 else -1
             else:
-                # A rule that looks at nodes of these kinds: classes decide no more.
+                # The rule looks at nodes of these kinds, so classes no longer decide.
                 assert rule.kind is not None
                 kind = rule.kind(state, a)
                 if kind and kind == rule.kind(state, b):
@@ -111,7 +111,7 @@ class ClassRules:
     def _silent(
         self, answers: Sequence[tuple[tuple[Any, Any], ...]]
     ) -> frozenset[Rule]:
-        """Rules that tell none of some classes apart, by their answers."""
+        """Rules that have the same answer for all of some classes."""
         return frozenset(
             rule
             for k, rule in enumerate(self.rules)
@@ -121,7 +121,7 @@ class ClassRules:
 
 
 class Step(NamedTuple):
-    """One question to the candidates that are left.
+    """One filter of the candidates that are left.
 
     Attributes:
         asks: a rule, or several that classes decide.
@@ -135,7 +135,7 @@ class Step(NamedTuple):
 
 
 class Plan:
-    """How the rules that are awake are asked.
+    """How the rules that are awake are applied.
 
     Attributes:
         head: rules that come first and that classes decide.
@@ -165,13 +165,13 @@ class Plan:
         while self._by_class and end < len(rules) and rules[end].by_class:
             end += 1
         self.head = ClassRules(state, classes, rules[:end])
-        # It does not decide what comes after its first rule that looks at nodes.
+        # It does not decide anything after its first rule that looks at nodes.
         first = next((k for k in range(end) if rules[k].by_class != "all"), end)
         self._after = {frozenset[Rule](): self._steps(first)}
         self._all: tuple[Step, ...] | None = None
 
     def after(self, silent: frozenset[Rule]) -> tuple[Step, ...]:
-        """What is asked after the head, some rules left out."""
+        """The steps after the head, without some rules."""
         steps = self._after.get(silent)
         if steps is None:
             steps = self._after[silent] = tuple(
@@ -186,7 +186,7 @@ class Plan:
         return steps
 
     def without_head(self) -> tuple[Step, ...]:
-        """What is asked where the head gives no ranking: its rules one by one too."""
+        """The steps where the head gives no ranking, with its rules one by one."""
         if self._all is None:
             self._all = self._steps(0)
         return self._all

@@ -1,4 +1,4 @@
-"""Memory while one computation is placed, with what each candidate would do to it.
+"""Memory while one computation is placed, and how each candidate would change it.
 
 A buffer that becomes live or ends changes only the numbers of the nodes that name it:
 so they are updated instead of being summed at every comparison. That begins when a
@@ -83,8 +83,8 @@ class PressureTrack:
     def increases(self) -> array[int]:
         """What placing each node now adds, a done together with its start, bytes.
 
-        Buffers count as often as the node's lists hold them, though `place` counts
-        each once: XLA does so. The memory of the array stays the same.
+        Buffers count as often as the node's lists hold them, though `place` counts each
+        once, as XLA does. The memory of the array stays the same.
         """
         if not self._is_asked:
             self._begin()
@@ -134,7 +134,7 @@ class PressureTrack:
         self._refresh(changed)
 
     def _refresh(self, changed: Iterable[int]) -> None:
-        """Work out what nodes and the dones of starts among them add."""
+        """Compute what nodes and the dones of starts among them add."""
         increase, grown, starts = self._increase, self._grown, self._start_of
         inner, dones = self._memory.inner_peak_bytes, self._dones_of
         for n in changed:

@@ -1,15 +1,15 @@
-"""What a rule is: one row that works on one candidate, and on all at once.
+"""A rule is one row that works on one candidate, and on all at once.
 
     by_number("less-stall", "kLessStall", "the shorter stall, us",
               lambda s, n: s.stall(n), smaller=True)
 
-`number(s, n)` is asked in two ways. With a `SchedulingState` and one node it answers
+`number(s, n)` is called in two ways. With a `SchedulingState` and one node it answers
 for that node; with `columns.Columns`, which has the same names, and an array of nodes
-it answers with an array. An index serves both: `s.graph.cost[n]`. A function that
-takes one node only is asked node by node, which is slower and never wrong.
+it answers with an array. An index serves both: `s.graph.cost[n]`. A function that takes
+one node only is called node by node, which is slower but always right.
 
-The first rule with an opinion decides. A rule without a number brings a comparison of
-two candidates of its own: `Rule(name, reason, prefers, compare, number)`.
+The first rule with an opinion decides. A rule without a number has its own comparison
+of two candidates: `Rule(name, reason, prefers, compare, number)`.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Compare = Callable[[SchedulingState, int, int], int]
 Number = Callable[[Any, Any], Any]
 Applies = Callable[[SchedulerSettings], bool]
 Awake = Callable[[SchedulingState], bool]
-#: What is equal for all nodes of a class (see `classes.py`): nothing, a rule's kind, or
-#: all that it asks.
+#: Facts of a rule that are equal for all nodes of a class (see `classes.py`): none, its
+#: kind, or all.
 ByClass = Literal["", "kind", "all"]
 
 
@@ -61,13 +61,13 @@ class Rule:
         reversed_top_down: whether the other one is, top-down.
         kind: two candidates are compared only if their kinds are equal and not 0; None
             where all are.
-        winner_only: it is the winner's kind alone that must not be 0.
-        concerns: whether it has anything to say of a computation, asked once; None for
+        winner_only: only the winner's kind must not be 0.
+        concerns: whether it can have an opinion on a computation, asked once; None for
             always.
         awake: whether it has an opinion now; None for always.
         by_class: what is equal for all nodes of a class.
-        proven: numbers of arrays are those of nodes and never NaN, as a law of the
-            tests holds; a rule that is not proven is tried against single nodes.
+        proven: numbers of arrays are those of nodes and never NaN, as a test checks; a
+            rule that is not proven is tried against single nodes.
     """
 
     name: str
@@ -122,7 +122,7 @@ def by_number(
         reversed_top_down: and the other one top-down.
         kind: see `Rule`, as are the other arguments.
         winner_only: only the winner's kind counts.
-        concerns: whether it has anything to say of a computation.
+        concerns: whether it can have an opinion on a computation.
         awake: whether it has an opinion now.
         by_class: what is equal for all nodes of a class.
         proven: whether arrays need not be tried against single nodes.

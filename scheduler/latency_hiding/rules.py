@@ -3,12 +3,12 @@
     RULES                      all of them; settings turn some off
     active_rules(settings)     those that a run asks
 
-A row says what number decides; `rule.py` says how rows are asked. Comparisons are
+A row says which number decides; `rule.py` says how rows are applied. Comparisons are
 exact. The relation is not transitive (kAvoidWaste), so the order of candidates counts.
 
-Rules of memory speak once usage is above half the limit. Above the limit, whatever adds
-least comes first; between half the limit and all of it, what would lift the peak over
-the limit is put off.
+Rules of memory have an opinion once usage is above half the limit. Above the limit, the
+candidate that adds least comes first; below it, candidates that would raise the peak
+above the limit are delayed.
 
 The GPU has three groups of rules of its own:
 
@@ -36,7 +36,7 @@ from hlo_passes.scheduler.latency_hiding.rule import Rule, bottom_up, by_number
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
-#: A row of XLA's list. A law holds that arrays and nodes receive the same answers.
+#: A row of XLA's list. A test checks that arrays and nodes receive the same answers.
 _row = partial(by_number, proven=True)
 
 
@@ -83,7 +83,7 @@ def _bottom_up_gpu(settings: SchedulerSettings) -> bool:
 
 
 def _copy_is_open(state: SchedulingState) -> bool:
-    """A copy inside the GPU is open."""
+    """Whether a copy inside the GPU is open."""
     memcpy = Resource.GPU_MEMCPY
     return state.free[memcpy] != state.limits[memcpy]
 
@@ -93,7 +93,7 @@ def _delays_starts(state: SchedulingState) -> bool:
 
 
 def _somebody_waits(state: SchedulingState) -> bool:
-    """Candidates are left that are not ready yet."""
+    """Whether candidates are left that are not ready yet."""
     return state.queue.top() is not None
 
 
@@ -107,7 +107,7 @@ def _is_free_start(s: Any, n: Any) -> Any:
 
 
 def _is_left_to_delay(s: Any, n: Any) -> Any:
-    """A start that E2 looks at, and whose resource nobody waits for."""
+    """Whether it is a start that E2 looks at, whose resource nobody waits for."""
     return _is_free_start(s, n) > s.graph.occupies[n]
 
 

@@ -1,20 +1,20 @@
-"""Choosing a candidate by any list of rules: rule after rule, all candidates at once.
+"""Chooses a candidate by any list of rules: rule after rule, all candidates at once.
 
     Scan(state, rules).pick(state.ready)        slot of the choice
 
 The relation is defined pair by pair (`pairs.py`). The same choices come from filters:
 
-    class rules at the head     one rank per class, worked out when resources change
+    class rules at the head     one rank per class, computed when resources change
     a number                    a filter: only the best go on to the next rule
     a number for some kinds     the same where all are of one kind, else pair by pair
-    a comparison of one's own   pair by pair
+    a comparison of its own     pair by pair
 
 As long as every rule compares numbers, the rules are one preorder. A candidate that is
 not greatest in it can neither win nor change who wins: after the first greatest one is
 met, only a greatest one can replace it. So the scan over all candidates and the scan
 over the greatest ones, in list order, choose the same.
 
-Many candidates are asked with arrays, few of them one by one, which is faster then.
+Many candidates are compared with arrays, few of them one by one, which is faster then.
 """
 
 from __future__ import annotations
@@ -45,24 +45,24 @@ from hlo_passes.scheduler.latency_hiding.plan import (
 from hlo_passes.scheduler.latency_hiding.rule import Number, Rule
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
-#: Up to so many candidates, asking one by one is faster than with arrays.
+#: Up to this many candidates, one by one is faster than with arrays.
 _FEW: Final = 8
 
 
 def policy(
     state: SchedulingState, rules: Sequence[Rule], watcher: Watcher | None
 ) -> Policy:
-    """What chooses by a list of rules: pair by pair if somebody watches."""
+    """The policy for a list of rules: pair by pair if there is a watcher."""
     if watcher is not None:
         return PairScan(state, rules, watcher)
     return Scan(state, rules)
 
 
 class Scan:
-    """Asks rule after rule of all candidates that are left."""
+    """Applies rule after rule to all candidates that are left."""
 
     def __init__(self, state: SchedulingState, rules: Sequence[Rule]) -> None:
-        """For one state, before it is seeded or after."""
+        """Prepare for one state, before it is seeded or after."""
         self._state = state
         self._rules = rules = concerned(state, rules)
         self._fits_by_class = not state.settings.enable_collective_multi_streaming
@@ -85,8 +85,8 @@ class Scan:
     def runner_up(self) -> int | None:
         """The last of those that were left when the last filter was applied.
 
-        All rules from the first on that does not compare all candidates by a number
-        are one filter.
+        The first rule that does not compare all candidates by a number, and all rules
+        after it, are one filter.
         """
         rivals = self._rivals
         if len(rivals) < 2:
@@ -100,7 +100,7 @@ class Scan:
         self._classes.refresh()
         nodes: Sequence[int] = candidates
         if state.groups is not None or not self._fits_by_class:
-            # Who is considered is not a matter of classes alone.
+            # Not only the class decides which candidates are considered.
             nodes = considered(state, candidates, group)
         if len(nodes) <= _FEW:
             winner = self._of_few(nodes)
@@ -130,7 +130,7 @@ class Scan:
         return plan
 
     def _unranked(self) -> Ranking:
-        """The order of classes where no rule of the head is asked: who fits."""
+        """The order of classes without rules of the head: which ones fit."""
         fits = [0 if fit else UNFIT for fit in self._classes.fits]
         return Ranking(np.array(fits, np.int64), fits, [frozenset()])
 
@@ -275,7 +275,7 @@ class Scan:
         return self._tries.ask(ask, nodes)
 
     def _by_columns(self, alive: Array, rules: tuple[Rule, ...]) -> int:
-        """The scan itself, from a rule on, with numbers that arrays answered."""
+        """The scan itself, from a rule on, with numbers that arrays gave."""
         blocks = self._blocks(alive, rules)
         if blocks is None:
             return self._by_pairs(alive.tolist(), rules)
@@ -333,11 +333,11 @@ class Scan:
 
 
 class _Tries:
-    """Asks functions that may take one node only, or answer arrays wrongly.
+    """Calls functions that may take one node only, or answer arrays wrongly.
 
     An answer counts if it is a number for each node, and if single nodes give the same:
-    all of them at first, those with the least and the most at every further ask. A
-    function that fails is asked one by one from then on.
+    all of them at first, those with the least and the most in every further call. A
+    function that fails is called node by node from then on.
     """
 
     def __init__(self, state: SchedulingState, columns: Columns) -> None:
@@ -363,7 +363,7 @@ class _Tries:
     def _with_array(self, ask: Number, nodes: Array) -> npt.NDArray[Any] | None:
         try:
             numbers = ask(self._columns, nodes)
-        except Exception:  # whatever it raises, it does not take arrays
+        except Exception:  # whatever it raises means that it does not take arrays
             return None
         if not isinstance(numbers, np.ndarray) or numbers.shape != nodes.shape:
             return None

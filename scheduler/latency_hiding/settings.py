@@ -46,8 +46,8 @@ class SchedulerSettings:
         estimate_fragmentation_size: count fragmentation in the test for a rerun.
         start_delay: whether starts yield to compute (rule E2).
         collective_start_as_early_as_possible: XLA's flag for `start_delay=flag`.
-        enable_collective_multi_streaming: test overlaps in flight, clashes of ranks
-            included, in place of plain counting.
+        enable_collective_multi_streaming: test overlaps in flight, including shared
+            ranks, instead of plain counting.
         enable_selective_memcpy_overlap: copies on the GPU overlap compute-bound
             work only.
         max_hops_to_closest_selective_overlap: how near such a copy must be.
@@ -128,7 +128,7 @@ class SchedulerSettings:
 
     @property
     def release(self) -> XlaRelease:
-        """What `xla` names; where it is empty, the release of the jaxlib installed."""
+        """The release that `xla` names; if empty, that of the installed jaxlib."""
         return xla_release(self.xla) if self.xla else followed_release()
 
     @classmethod

@@ -47,7 +47,7 @@ _PERMUTE: Final = (Resource.COLLECTIVE_PERMUTE, Usage.RELEASE)
 
 
 class Groups(Protocol):
-    """What the state asks of scheduling groups."""
+    """The interface of scheduling groups that the state uses."""
 
     def group_of(self, n: int) -> int:
         """The group that a node belongs to now, -1 for none."""
@@ -140,7 +140,7 @@ class SchedulingState:
             if self.is_selective
             else WaitingTimes(self.ready_at)
         )
-        # The memory in use, if somebody asks for it.
+        # The memory in use, if it is tracked.
         self.memory: PressureTrack | None = None
         if memory is not None:
             # Bottom-up a done is placed first, and brings its start's memory along.
@@ -331,7 +331,7 @@ class SchedulingState:
         return max(self.ready_at[n] - self.now, 0.0)
 
     def past_due(self, n: int) -> float:
-        """For how long it should have released a resource that cannot wait, us."""
+        """How long ago it should have released a resource that cannot wait, us."""
         if not self.graph.releases_nonextendable[n]:
             return 0.0
         return max(self.now - self.ready_at[n], 0.0)

@@ -4,7 +4,8 @@
     begun = trunc(1.6) = 1;  at the done 4.6 have passed, 3.6 since then: 6.4 wasted
 
 A start keeps its time as a whole number, so a gap is up to 1 too short; XLA's published
-numbers show it. Nothing but the order counts: no contention, loops cost their node.
+numbers show it. Only the order counts: there is no contention, and a loop takes its
+node cost.
 
 Source: openxla/xla `latency_hiding_scheduler.cc`, LatencyHidingStatistics (Aug 2026).
 """
@@ -102,11 +103,11 @@ def lhs_statistics(
     Args:
         computation: whose order.
         estimator: of costs and latencies, us.
-        tracker: tells what is asynchronous.
+        tracker: knows what is asynchronous.
         order: instead of the computation's own.
         costs_us: node costs known already.
-        latencies_us: latencies of pairs by their dones, as far as they are known; what
-            is asked for is added.
+        latencies_us: latencies of pairs by their dones, as far as they are known; new
+            ones are added.
         peak_bytes: memory pressure peak, passed through.
     """
     known = {} if latencies_us is None else latencies_us

@@ -68,7 +68,7 @@ class AsyncTracker:
         return known
 
     def _find_supported(self, instruction: Instruction) -> bool:
-        """Of a half, whether the scheduler overlaps it."""
+        """Whether the scheduler overlaps a half."""
         spelling = facts(instruction.opcode).spelling
         if spelling == "transfer":
             return self.settings.schedule_send_recvs
@@ -76,7 +76,7 @@ class AsyncTracker:
             return True
         return async_form.work_of(instruction) in _SUPPORTED_KINDS
 
-    # -- who holds what -------------------------------------------------------
+    # -- resources held -------------------------------------------------------
 
     def resources(self, instruction: Instruction) -> Holdings:
         """(resource, usage) entries of an instruction, its own."""
@@ -203,11 +203,11 @@ class AsyncTracker:
     # -- hints of a back end --------------------------------------------------
 
     def releases_selectively(self, instruction: Instruction) -> bool:
-        """Whether it starts what only valuable work may hide."""
+        """Whether it starts something that only valuable work may hide."""
         return self._has_selective(instruction, Usage.RELEASE)
 
     def occupies_selectively(self, instruction: Instruction) -> bool:
-        """Whether it ends what only valuable work may hide."""
+        """Whether it ends something that only valuable work may hide."""
         return self._has_selective(instruction, Usage.OCCUPY)
 
     def _has_selective(self, instruction: Instruction, usage: Usage) -> bool:
@@ -216,7 +216,7 @@ class AsyncTracker:
         )
 
     def is_selective(self, resource: Resource) -> bool:
-        """Whether latency on a resource hides behind valuable work only."""
+        """Whether only valuable work may hide latency on a resource."""
         del resource
         return False
 

@@ -1,4 +1,4 @@
-"""When the next candidates become ready: a heap of which only the top is read.
+"""When the next candidates become ready: a heap whose top alone is read.
 
 `WaitingTimes` is enough while nobody changes the ready time of a queued node. If that
 happens (copies inside the GPU), the heap's order becomes stale in XLA; `StaleHeap`

@@ -2,7 +2,7 @@
 
     pathlib.Path("step.html").write_text(render_page(Side(timeline, module=module)))
 
-The page loads nothing: a content security policy in it forbids the browser to try.
+The page loads nothing: its content security policy forbids the browser to try.
 """
 
 from __future__ import annotations

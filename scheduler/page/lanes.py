@@ -39,8 +39,8 @@ class Lane:
 def lanes_of(timeline: TimelineData, spans: Sequence[Span]) -> list[Lane]:
     """Lanes of one computation from its spans (ascending start).
 
-    Where nothing queues there are no streams to tell apart: all that is in flight
-    shares one lane.
+    Where nothing queues, streams make no difference: everything in flight shares one
+    lane.
     """
     by_label: dict[str, list[Span]] = {}
     if spans:

@@ -2,7 +2,7 @@
 
     synchronous      the compute lane runs it itself
     queued           most of the wait comes from what its stream runs before it
-    nothing-left     all independent compute already runs beside it
+    nothing-left     all independent compute already overlaps it
     start-waits      it starts as soon as its operand is ready and cannot start sooner
     done-needed      its result is needed at once
     start-and-done   both

@@ -9,7 +9,7 @@ from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 
 ESTIMATES: Final = "all times are estimates"
-#: Part of the notes that limit how far the headline's numbers can be believed.
+#: Text in the notes that limit how far the headline's numbers can be trusted.
 _NO_TIMES: Final = "abstract constants"
 
 

@@ -48,7 +48,7 @@ class Totals:
 
 
 class _Explained:
-    """Causes of the works of one computation, from the most telling run."""
+    """Causes of the works of one computation, from the run in which they cost most."""
 
     def __init__(self, placement: Placement, totals: Totals) -> None:
         self._totals = totals
@@ -129,7 +129,7 @@ def _sent_bytes(start: Instruction) -> int:
 
 
 def _groups_text(start: Instruction) -> str:
-    """Groups or pairs in XLA's spelling, of the start or of what it wraps."""
+    """Groups or pairs as XLA writes them, of the start or of what it wraps."""
     wrapped = wrapped_collective(start) if start.opcode == "async-start" else None
     for holder in (start, wrapped):
         for name in _GROUPS:

@@ -1,4 +1,4 @@
-"""How a step is simulated: the few choices that there are.
+"""How a step is simulated: all choices.
 
 Rules()                     streams as the module's own assignment has them
 Rules(streams=2)            collectives round-robin on two streams

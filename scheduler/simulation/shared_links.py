@@ -21,7 +21,7 @@ from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.lanes import RESOLUTION_US, Signature, Ticket
 from hlo_passes.scheduler.simulation.program import Work
 
-#: The share of a step that rounding may leave of a work that has run.
+#: Rounding may leave this share of a step of a work that has run.
 _SLIVER: Final = 1e-12
 
 

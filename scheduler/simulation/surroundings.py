@@ -1,4 +1,4 @@
-"""What module and machine say about an operation: stream, devices, link, trips.
+"""Facts of an operation from module and machine: stream, devices, link, trips.
 
 surroundings.stream(start)       Stream('communication', 0)
 surroundings.groups(start)       None: all devices take part, so one represents all
@@ -84,7 +84,7 @@ class Surroundings:
                     self._streams[start] = written
 
     def _deal(self, count: int) -> None:
-        """Assign communication to `count` streams round-robin, whatever is written.
+        """Assign communication to `count` streams round-robin, as if none were assigned.
 
         The order is XLA's: post order, from the entry on.
         """

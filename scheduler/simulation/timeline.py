@@ -5,7 +5,7 @@
     timeline.worst(10)[0].cause    "queued 120.0 us behind %all-gather-start.3 on ..."
     print(timeline.to_text())
 
-What writes a form is imported when it is asked for; it reads the values alone.
+The code that writes a form is imported when it is used; it only reads the values.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ CauseKind = Literal[
     "hidden", "synchronous", "queued", "nothing-left",
     "start-waits", "done-needed", "start-and-done", "window-short",
 ]  # fmt: skip
-#: xprof's classes by the share of a collective that runs beside compute.
+#: xprof's classes by the share of a collective that compute overlaps.
 OverlapClass = Literal["hidden", "partial", "exposed"]
 
 #: The lane that runs instructions in their scheduled order.

@@ -192,7 +192,7 @@ def _arrows(
 ) -> list[Event]:
     """Arrows from the start of a collective in flight to its done on the compute lane.
 
-    An arrow needs a slice at both ends; a done that does not wait gets a slice that
+    An arrow needs a slice at both ends; a done that does not wait has a slice that
     takes no time.
     """
     events: list[Event] = []
