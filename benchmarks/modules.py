@@ -18,7 +18,7 @@ def read_text(file: pathlib.Path) -> str:
 def large_modules(minimum_bytes: int) -> list[tuple[str, str]]:
     """(name, text) of every module at hand above a size, largest first.
 
-    Of XLA's dumps of one module the one that its scheduler read stands for all.
+    Of XLA's dumps of one module, the one that its scheduler read represents all.
     """
     found = []
     for root in (SHARED / "corpus", SHARED / "golden", REPOSITORY / "corpus"):

@@ -13,7 +13,7 @@ description of a target (scheduler/data/gpu_targets); `jax-cuda12-plugin` and
     decisions.tsv.gz    with --decisions, the scheduler's choices: chosen, other, reason
     oracle.json         the input, target, topology, flags, versions and outcome
 
-The compilation may fail behind the scheduler (no ptxas, a custom call that is not
+The compilation may fail after the scheduler (no ptxas, a custom call that is not
 registered): `outcome` says so, the dumps are whole by then. HLO text goes through
 StableHLO, which has no async instructions, `copy`, control edges or layouts inside.
 """

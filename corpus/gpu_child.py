@@ -2,7 +2,7 @@
 
 A process of its own, since XLA logs to stderr and may abort; `compile_gpu` starts it.
 Each line read is a job in JSON; a line `<marker> <index>` goes to stderr before each
-and `<marker> done <index> <outcome>` behind it, so that the log can be cut up.
+and `<marker> done <index> <outcome>` after it, so that the log can be cut up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _compile_program(program: str, topology: Any, options: dict[str, Any]) -> No
 
 
 def _compile_hlo(file: str, topology: Any, options: dict[str, Any]) -> None:
-    """Compile HLO text as it stands: what it says is one device's program."""
+    """Compile HLO text as it is: it is one device's program."""
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib.mlir import ir

@@ -38,7 +38,7 @@ LARGE_BYTES = 20_000
 
 
 def functions(file: pathlib.Path) -> dict[str, Program]:
-    """Name -> FUNCTION(devices) of one file, in the order they stand there."""
+    """Name -> FUNCTION(devices) of one file, in the order of the file."""
     spec = importlib.util.spec_from_file_location(file.stem, file)
     assert spec is not None
     assert spec.loader is not None
@@ -81,7 +81,7 @@ def stable_locations() -> None:
     """Let metadata name the programs, from the repository's root, and nothing else."""
     root = f"{CORPUS.parent}{os.sep}"
     jax.config.update("jax_hlo_source_file_canonicalization_regex", re.escape(root))
-    # What calls a program is no part of it: its lines would change the modules.
+    # The caller is not a part of the program: its lines would change the modules.
     source_info_util.register_exclusion(__file__)
     source_info_util.register_exclusion(f"{root}runtime{os.sep}")
 

@@ -54,7 +54,7 @@ HEADER_NAMES = {"input_output_alias", "buffer_donor", "entry_computation_layout"
 
 
 def codes_in_the_packages() -> set[str]:
-    """Codes that stand in the source as a string of their own, or in a message."""
+    """Codes that are in the source as a string of their own, or in a message."""
     found: set[str] = set()
     for package in PACKAGES:
         for file in sorted((REPOSITORY / package).rglob("*.py")):
@@ -205,7 +205,7 @@ def test_the_files_to_touch_exist() -> None:
 
 #: The tutorial works in a folder of its own: tests/test_tutorial.py.
 PAGES = sorted(page for page in DOCS.glob("*.md") if page.name != "tutorial.md")
-#: ```python, and the ```text directly behind it: what it prints.
+#: ```python, and the ```text directly after it: what it prints.
 _PYTHON = re.compile(r"```python\n(.*?)```(?:\n\n?```text\n(.*?)```)?", re.DOTALL)
 _CONSOLE = re.compile(r"```console\n(.*?)```", re.DOTALL)
 _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)

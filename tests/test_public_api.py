@@ -59,7 +59,7 @@ def test_nothing_else_is_public(package: str) -> None:
 @pytest.mark.parametrize(("name", "value"), PUBLIC, ids=[name for name, _ in PUBLIC])
 def test_every_public_thing_has_a_docstring(name: str, value: object) -> None:
     documented = value.__doc__ or ""
-    # A dataclass without a docstring gets its signature for one.
+    # A dataclass without a docstring has its signature for one.
     assert documented.strip()
     assert not documented.startswith(f"{name.rpartition('.')[2]}(")
     if not inspect.isclass(value):

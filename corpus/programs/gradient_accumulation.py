@@ -1,4 +1,4 @@
-"""Gradients of several microbatches added up in a loop, reduced once behind it."""
+"""Gradients of several microbatches added up in a loop, reduced once after it."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ _WIDTH, _BATCH, _MICROBATCHES = 16, 16, 4
 
 
 def gradient_accumulation(devices):
-    """Two weights, a bias, and the reduction of all three behind the loop."""
+    """Two weights, a bias, and the reduction of all three after the loop."""
     mesh = Mesh(np.array(devices), ("data",))
 
     def loss(parameters, x):

@@ -50,7 +50,7 @@ def pipeline_unrolled(devices):
 
 
 def pipeline_scan(devices):
-    """Ticks in a loop: the permutes stand in the loop's body."""
+    """Ticks in a loop: the permutes are in the loop's body."""
     mesh, weights, batches, forward = _setting(devices)
     ticks = _MICROBATCHES + len(devices) - 1
 

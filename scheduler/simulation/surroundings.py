@@ -84,7 +84,7 @@ class Surroundings:
                     self._streams[start] = written
 
     def _deal(self, count: int) -> None:
-        """Assign communication to `count` streams round-robin, as if none were assigned.
+        """Assign communication round-robin to `count` streams, ignoring the module's.
 
         The order is XLA's: post order, from the entry on.
         """

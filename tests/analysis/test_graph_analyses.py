@@ -90,7 +90,7 @@ ENTRY %main (x: f32[]) -> f32[] {
 
 
 def test_text_order_moves_only_what_must() -> None:
-    """A reader follows right behind what it waited for; the rest stays."""
+    """A reader comes directly after what it waited for; the rest keeps its place."""
     module = hlo_passes.parse(
         """\
 HloModule order, entry_computation_layout={(f32[])->f32[]}

@@ -36,7 +36,7 @@ channel_id=1, source_target_pairs={{0,1}}
 }
 """
 COMBINE = "--passes=collective-permute-combiner"
-#: Runs a command, then tells which of the packages with slow imports are there.
+#: Runs a command, then prints which of the packages with slow imports are loaded.
 _LOADED = """
 import sys
 from hlo_passes.cli.main import main

@@ -22,7 +22,7 @@ ENTRY %e (a: f32[8]) -> f32[8] {
 """
 OPT = ("opt", "t.hlo", "--passes=hlo-dce")
 WRITING = (OPT, ("list",), ("verify", "t.hlo"), ("estimate", "t.hlo"), ("--help",))
-#: What of a file system full of obstacles is no place for a file.
+#: Paths in a file system full of obstacles at which no file can be written.
 NO_PLACES = ("absent/x", "folder", "t.hlo/x", "x" * 5000, "")
 
 
@@ -209,7 +209,8 @@ def test_stdout_by_its_name(folder: pathlib.Path) -> None:
     assert (code, told.splitlines()[0]) == (2, "error[U003]: two outputs go to r.json")
 
 
-# -- readers that have gone ------------------------------------------------------------
+# -- readers that closed
+# ----------------------------------------------------------------
 
 
 def with_nobody_reading(*arguments: str) -> int:

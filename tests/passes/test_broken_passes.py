@@ -27,7 +27,7 @@ ENTRY %e (a: f32[2]) -> f32[2] {
 
 @dataclass(frozen=True, slots=True)
 class Broken(Pass):
-    """Does what a test tells it."""
+    """Does what a test asks for."""
 
     name: ClassVar[str] = "broken"
     work: Callable[[Module], Any] = lambda module: False

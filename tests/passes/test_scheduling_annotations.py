@@ -51,9 +51,19 @@ def run(module: hlo_passes.Module, options: str = "") -> hlo_passes.PipelineResu
         (("", "2", "", "", "", "", ""), "", "E022", "its start %go1 is not"),
         (("1", "1", "1", "1", "", "", ""), "", "E022", "enters it again at %go2"),
         (("1", "1", "1", "1", "", "", ""), "{check-gap-only=true}", "E022", "%go2"),
-        (("-1", "-1", "", "", "", "", ""), "", "E021", "is no scheduling annotation"),
-        (("1:2:3", "", "", "", "", "", ""), "", "E021", "is no scheduling annotation"),
-        (("a", "", "", "", "", "", ""), "", "E021", "is no scheduling annotation"),
+        (
+            ("-1", "-1", "", "", "", "", ""),
+            "",
+            "E021",
+            "is not a scheduling annotation",
+        ),
+        (
+            ("1:2:3", "", "", "", "", "", ""),
+            "",
+            "E021",
+            "is not a scheduling annotation",
+        ),
+        (("a", "", "", "", "", "", ""), "", "E021", "is not a scheduling annotation"),
     ],
 )
 def test_what_is_refused_says_where(

@@ -42,7 +42,7 @@ COMBINER: Final = (
     "collective-permute-combiner"
 )
 #: CPUs have synchronous collectives: what is to be scheduled is made asynchronous
-#: first, and synchronous again behind the passes.
+#: first, and synchronous again after the passes.
 CPU_PIPELINES: Final = {
     "combiner": COMBINER,
     "scheduler": "async-collective-creator,latency-hiding-scheduler",

@@ -4,7 +4,7 @@
     python -m tests.runtime.jax_own_tests JAX_CHECKOUT --installed= -- -k pjit -x
 
 JAX_CHECKOUT holds the repository of JAX at the tag of the installed release. With
-`--installed=` nothing is installed: what fails then is not ours. Arguments behind `--`
+`--installed=` nothing is installed: what fails then is not ours. Arguments after `--`
 go to pytest. Prints pytest's report and what every installation did; exits as pytest.
 """
 

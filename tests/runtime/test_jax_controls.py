@@ -21,7 +21,7 @@ SCHEDULER = "async-collective-creator,latency-hiding-scheduler"
 GROUP = '_scheduling_group_id="1"'
 Devices = Callable[[int], Sequence[Any]]
 
-#: jax 0.10.2 expands barriers on CPUs in front of both stages.
+#: jax 0.10.2 expands barriers on CPUs before both stages.
 needs_barriers = pytest.mark.skipif(
     jax.__version_info__[:2] < (0, 12),
     reason="this release drops barriers on CPUs first",

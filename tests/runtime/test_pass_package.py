@@ -30,7 +30,7 @@ ENTRY %e (p: f32[8]) -> f32[8] {
 
 @pytest.fixture
 def installed_package(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `pip install examples/pass_package` leaves behind."""
+    """What `pip install examples/pass_package` installs."""
     project = tomllib.loads((PACKAGE / "pyproject.toml").read_text())["project"]
     shutil.copy(PACKAGE / "double_negation.py", tmp_path)
     info = tmp_path / f"double_negation-{project['version']}.dist-info"

@@ -44,7 +44,7 @@ def same_results_under_every_policy(
     for policy in POLICIES:
         scheduled = module.clone()
         try:
-            # The checker runs behind it, with the policy's limits.
+            # The checker runs after it, with the policy's limits.
             pipeline(policy).run(scheduled, verify_each=True)
         except hlo_passes.PassError as refused:
             # Neither the new order nor the old one keeps to the hard limit.

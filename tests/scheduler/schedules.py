@@ -1,6 +1,6 @@
 """Small schedules with known costs, for tests of what is said about them.
 
-Before, the all-gather of 50 us starts behind the dot of 40 us and is needed at once; in
+Before, the all-gather of 50 us starts after the dot of 40 us and is needed at once; in
 the second order it runs beside the dot. A loop of three trips waits 5 us in each.
 """
 

@@ -80,7 +80,7 @@ CASES = {
         _RESULTS, 1, 1,
     ),
     "a zero alone": (_reduce("s", "a") + _reduce("t", "b"), _RESULTS, 2, 2),
-    "a broadcast, with a result that is no reduction": (
+    "a broadcast, with a result that is not a reduction": (
         _broadcast("u", "p")
         + _multiply("x", "a", "u")
         + _multiply("y", "b", "u")

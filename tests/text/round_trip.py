@@ -54,7 +54,7 @@ def files_of(places: list[pathlib.Path]) -> list[pathlib.Path]:
 
 
 def text_of(file: pathlib.Path) -> str | None:
-    """What stands in a file, unpacked; None if it is no text."""
+    """The contents of a file, unpacked; None if it is not text."""
     data = file.read_bytes()
     try:
         return (gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data).decode()

@@ -9,9 +9,9 @@ by each kind of fault. Refused faults are counted by kind; with `--xla` the surv
 
     harmless  XLA accepts the mutant too
     MISSED    XLA refuses, we accept: a fault of our verifier
-    OVER      XLA accepts, we refuse (only with --both): likewise
+    OVER      XLA accepts, we refuse (only with --both): the same
     unfit     XLA refuses the module without the fault already, for what a proto loses
-    later     XLA's verifier accepts, an analysis behind it does not
+    later     XLA's verifier accepts, an analysis after it does not
 
 Exit code 1 when there is a MISSED or an OVER. The same seed gives the same mutants.
 """
@@ -31,7 +31,7 @@ from hlo_passes.verify import findings
 from tests.verify.faults import mutants
 from tests.verify.xla_verdict import XlaJudge
 
-#: What XLA's verifier says in front of a finding in a module that was handed to it.
+#: What XLA's verifier prints before a finding in a module that was handed to it.
 _OF_THE_VERIFIER = "during context [apply-xla-transforms"
 
 

@@ -81,7 +81,7 @@ def _substituted(
 
 
 def result_size(lines: Lines, random_: random.Random) -> tuple[int, str] | None:
-    """Another size in front of the opcode."""
+    """Another size before the opcode."""
     places = _instruction_lines(
         lines,
         lambda s: (
@@ -101,7 +101,7 @@ def result_size(lines: Lines, random_: random.Random) -> tuple[int, str] | None:
 
 
 def result_type(lines: Lines, random_: random.Random) -> tuple[int, str] | None:
-    """Another element type in front of the opcode."""
+    """Another element type before the opcode."""
     others = {"f32": "s32", "bf16": "s32", "f16": "s32", "f64": "s32", "pred": "f32"}
     places = _instruction_lines(
         lines,
@@ -156,7 +156,7 @@ def undefined_operand(lines: Lines, random_: random.Random) -> tuple[int, str] |
 
 
 def swapped_order(lines: Lines, random_: random.Random) -> tuple[int, str] | None:
-    """An instruction behind the one that reads it."""
+    """An instruction after the one that reads it."""
     places = []
     for k in range(len(lines) - 1):
         first, second = _INSTRUCTION.match(lines[k]), _INSTRUCTION.match(lines[k + 1])
@@ -361,7 +361,7 @@ def missing_attribute(lines: Lines, random_: random.Random) -> tuple[int, str] |
 
 
 def tuple_index(lines: Lines, random_: random.Random) -> tuple[int, str] | None:
-    """A get-tuple-element behind the end of the tuple."""
+    """A get-tuple-element past the end of the tuple."""
     return _substituted(
         lines,
         random_,

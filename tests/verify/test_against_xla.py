@@ -18,12 +18,12 @@ from tests.verify.xla_verdict import XlaJudge
 #: Seeds of the mutants; the long run is `python -m tests.verify.fault_campaign`.
 SEEDS = range(4)
 
-#: jaxlib 0.12 lets tuples, get-tuple-elements and the like stand between a start and
+#: jaxlib 0.12 lets tuples, get-tuple-elements and the like come between a start and
 #: its done; 0.10 and the verifier here ask for the done itself.
 INTERMEDIARIES_SINCE = (0, 12)
 AROUND_A_DONE = {"done-dropped", "generic-misused", "dropped-done"}
 
-#: jaxlib 0.10 leaves aliases and donors behind when a module takes another's place.
+#: jaxlib 0.10 keeps aliases and donors when a module takes another's place.
 ALIASES_SINCE = (0, 12)
 
 
@@ -44,7 +44,7 @@ def judge() -> Iterator[XlaJudge]:
 def test_cases_have_xlas_verdict(case: Case, judge: XlaJudge) -> None:
     version = jaxlib_version()
     if case.name in AROUND_A_DONE and version >= INTERMEDIARIES_SINCE:
-        pytest.skip("this jaxlib lets intermediaries stand between start and done")
+        pytest.skip("this jaxlib allows intermediaries between start and done")
     if case.name.startswith(("alias-", "donor-")) and version < ALIASES_SINCE:
         pytest.skip("this jaxlib does not carry aliases into the verified module")
     stage, message = judge.verdict(case.text)

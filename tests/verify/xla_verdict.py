@@ -6,7 +6,7 @@
 jaxlib does not offer the verifier by itself, but XLA verifies every module that a
 registered transformation hands back (layout-insensitive, mixed precision allowed:
 openxla/xla `xla/service/xla_transform.cc`). So a trivial program is compiled, its
-module is replaced by the one in question, and a second transformation, behind the
+module is replaced by the one in question, and a second transformation, after the
 scheduler, stops the compilation: "stopped" means verified.
 
 Reached: the whole parser; of the verifier structure, async pairs, channels, shapes,
@@ -28,7 +28,7 @@ import subprocess
 import sys
 from typing import Any
 
-_STOP = "stopped behind the verifier"
+_STOP = "stopped after the verifier"
 #: Devices of the child; counts above it are not judged by their number.
 _DEVICES = 256
 _COUNT = re.compile(r"\b(replica_count|num_partitions)=(\d+)")
@@ -63,7 +63,7 @@ _ARRAY = re.compile(r"([a-z]+[a-z0-9]*)\[([\d,]*)\]")
 
 
 def _mlir_type(shape: str) -> str | None:
-    """tensor<8x4xf32> for f32[8,4]{1,0}; None for what is no static array."""
+    """tensor<8x4xf32> for f32[8,4]{1,0}; None for what is not a static array."""
     match = _ARRAY.match(shape)
     if not match or match[1] not in _MLIR_TYPES:
         return None

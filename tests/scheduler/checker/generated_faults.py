@@ -290,7 +290,7 @@ def _readers(draw: random.Random) -> list[str]:
 
 
 def _permutes(draw: random.Random, *, late: bool) -> Case:
-    """d2 takes %g's buffer from its start on; the readers stand before it, or not."""
+    """d2 takes %g's buffer from its start on; the readers come before it, or not."""
     readers = _readers(draw)
     opening = [
         "%g = f32[8] get-tuple-element(%t), index=0",
@@ -316,12 +316,12 @@ def _permutes(draw: random.Random, *, late: bool) -> Case:
 
 
 def read_while_written(draw: random.Random) -> Case:
-    """C060: a reader of the old value stands behind the start that writes the new."""
+    """C060: a reader of the old value comes after the start that writes the new."""
     return _permutes(draw, late=True)
 
 
 def read_before_written(draw: random.Random) -> Case:
-    """Legal: all readers of the old value stand in front of that start."""
+    """Legal: all readers of the old value come before that start."""
     return _permutes(draw, late=False)
 
 

@@ -15,7 +15,7 @@ _NAME = re.compile(r"%([\w.-]+)")
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One instruction as it stands in the text."""
+    """One instruction as it is in the text."""
 
     name: str
     opcode: str
@@ -25,7 +25,7 @@ class Line:
 
 
 def _closing(text: str) -> int:
-    """Where the parenthesis closes that the text stands in."""
+    """Where the parenthesis around the text closes."""
     depth = 1
     for k, letter in enumerate(text):
         depth += {"(": 1, ")": -1}.get(letter, 0)
@@ -76,7 +76,7 @@ def read(text: str) -> dict[str, list[Line]]:
 
 
 def late_operands(lines: list[Line]) -> list[tuple[str, str]]:
-    """(user, operand) where the operand does not stand in front of the user."""
+    """(user, operand) where the operand does not come before the user."""
     at = {line.name: k for k, line in enumerate(lines)}
     return [
         (line.name, o)

@@ -83,7 +83,7 @@ Proof = Callable[[str, str], bool]
 
 
 def _late_operand(computation: Computation, pair: tuple[str, str]) -> Proof:
-    """(user, operand) stand in the wrong order."""
+    """(user, operand) are in the wrong order."""
     return lambda _, after: pair in plain.late_operands(_in(after, computation))
 
 
@@ -135,7 +135,7 @@ def _grouped(computation: Computation, at: int) -> Proof:
 
 
 def user_before_operand(draw: random.Random, module: Module) -> Mutant | None:
-    """C010: an instruction goes in front of something that it reads."""
+    """C010: an instruction moves before something that it reads."""
     for _ in range(_TRIES):
         computation = _pick(draw, module)
         user = draw.choice(computation.instructions)
@@ -177,7 +177,7 @@ def broken_control_edge(draw: random.Random, module: Module) -> Mutant | None:
 
 
 def done_before_start(draw: random.Random, module: Module) -> Mutant | None:
-    """C020: a done goes in front of its start."""
+    """C020: a done moves before its start."""
     dones = [
         i
         for c in _scheduled(module)
@@ -233,7 +233,7 @@ def _wrapped(computation: Computation) -> set[str]:
 
 
 def too_much_in_flight(draw: random.Random, module: Module) -> Mutant | None:
-    """C030: a start goes in front of the done that stood before it."""
+    """C030: a start moves before the done that preceded it."""
     for computation in draw.sample(_scheduled(module), len(_scheduled(module))):
         wrapped = _wrapped(computation)
         collectives = [

@@ -105,7 +105,7 @@ ENTRY %main {
 def test_a_loop_counts_fusions_that_run_beside_its_body(
     thread: str, config: str, expected: list[str]
 ) -> None:
-    # XLA counts a fusion on the body's own thread only where it stands itself; one
+    # XLA counts a fusion on the body's own thread only at its own place; one
     # that moves a slice has a lane without a limit.
     foot = "" if thread == "main" else f', execution_thread="{thread}"'
     on = "" if thread == "main" else f', async_execution_thread="{thread}"'
@@ -355,7 +355,7 @@ _TWO_SIZES = {"a": "f32[4]", "b": "f32[8]"}
         ("ra rb sa ra! sb rb! sa! sb!", _BOTH_WAYS, []),
         ("ra rb sa rb! sb ra! sa! sb!", _BOTH_WAYS, ["C040"]),
         ("ra ra! sa sa!", _BOTH_WAYS, ["C040"]),
-        # The first receive gets what is sent first.
+        # The first receive takes what is sent first.
         ("ra rb sb sa ra! rb! sa! sb!", _BOTH_WAYS, ["C042"]),
     ],
 )

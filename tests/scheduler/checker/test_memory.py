@@ -146,7 +146,7 @@ ENTRY %main (p: f32[8]) -> f32[8] {
   ROOT %first = f32[8] get-tuple-element(%end), index=0
 }
 """
-#: Each step has 24 bytes of pointers: two steps' stand side by side.
+#: Each step has 24 bytes of pointers: those of two steps are side by side.
 _STEPS = (
     _PERMUTED
     + """
@@ -224,7 +224,7 @@ def test_recorded_schedules_as_xla_counts() -> None:
 
 
 def test_donated_parameter_is_there_before_its_line() -> None:
-    """XLA counts what it meets in front of the parameter."""
+    """XLA counts what it meets before the parameter."""
     module = parse(
         """HloModule m, is_scheduled=true, input_output_alias={ {0}: (1, {}, may-alias) }
 

@@ -39,7 +39,7 @@ class Recording:
     """One compilation, its files as text.
 
     Attributes:
-        name: where it stands, for messages.
+        name: its place, for messages.
         texts: file name without `.gz` -> text.
     """
 
@@ -86,7 +86,7 @@ class Recording:
 
     @property
     def leaves_out_elements(self) -> bool:
-        """Whether get-tuple-elements stand at their users alone (`%t#0`).
+        """Whether get-tuple-elements are spelled only at their users (`%t#0`).
 
         Jax 0.12 prints so; their place in the base order is lost with it.
         """

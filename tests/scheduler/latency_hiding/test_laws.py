@@ -68,7 +68,7 @@ def outcome(
 
 
 def assert_legal(module: Module) -> None:
-    """Operands stand in front of their users, in every computation."""
+    """Operands come before their users, in every computation."""
     for computation in module.computations:
         seen = set()
         for instruction in computation.instructions:

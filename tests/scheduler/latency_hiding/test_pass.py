@@ -38,7 +38,7 @@ COARSE = "estimator=gpu-approximate"
 def run(
     text: str, options: str = COARSE, context: PassContext | None = None
 ) -> tuple[hlo_passes.Module, PipelineResult]:
-    """A module behind the pass."""
+    """A module after the pass."""
     module = hlo_passes.parse(text)
     pipeline = hlo_passes.Pipeline.parse(f"{PASS}{{{options}}}", context)
     return module, pipeline.run(module)

@@ -1,6 +1,6 @@
 """Memory pressure the plain way: sets of values to a fixed point, then sums.
 
-Nothing here is shared with scheduler/memory but the sizes of parts. Values may stand
+Nothing here is shared with scheduler/memory except the sizes of parts. Values may stand
 side by side at a position (no phis); what loops and branches bring together is merged.
 """
 
@@ -256,7 +256,7 @@ class Reference:
         return found
 
     def last_uses(self) -> dict[frozenset[Position], Instruction]:
-        """Who reads each buffer last, callees in front of the caller's operands."""
+        """Who reads each buffer last, callees before the caller's operands."""
         found: dict[frozenset[Position], Instruction] = {}
 
         def walk(body: Computation) -> None:

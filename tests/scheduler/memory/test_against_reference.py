@@ -59,7 +59,7 @@ def _check_lists(reference: Reference, memory: ModuleMemory) -> None:
 
 
 def _check_top_down(reference: Reference, module: Module) -> None:
-    """Likewise from above: results become live, last uses end."""
+    """The same from above: results become live, last uses end."""
     memory = ModuleMemory(module, top_down=True)
     last = reference.last_uses()
     for computation in memory.computations:

@@ -44,8 +44,8 @@ def _read(folder: pathlib.Path, which: str) -> hlo_passes.Module:
 def _hidden_bytes(computation: Computation) -> int:
     """Pointer tables whose elements the text spells inside their users.
 
-    jaxlib 0.12 prints so; where such an element stands in the schedule nobody can tell,
-    and with it how long the table lives.
+    jaxlib 0.12 prints so; the text does not show where such an element is in the
+    schedule, and with it how long the table lives.
     """
     tables = {e.operands[0] for e in computation.spelled_elements}
     return sum(part_size_bytes(t.shape) for t in tables)

@@ -1,4 +1,4 @@
-"""Where values stand and what must share memory, opcode by opcode."""
+"""Which buffers hold values and what must share memory, opcode by opcode."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ output_to_operand_aliasing={{0}: (0, {})}
 
 FUSIONS = {
     "update of the root": ("ROOT %r = f32[8] dynamic-update-slice(%x, %y, %i)", True),
-    "behind a bitcast and a reshape": (
+    "after a bitcast and a reshape": (
         """%v = f32[2,4] reshape(%x)
   %w = f32[8] bitcast(%v)
   %u = f32[8] dynamic-update-slice(%w, %y, %i)
@@ -218,7 +218,7 @@ FUSIONS = {
   ROOT %r = f32[8] dynamic-update-slice(%n, %y, %i)""",
         False,
     ),
-    "an update that is no result": (
+    "an update that is not a result": (
         """%u = f32[8] dynamic-update-slice(%x, %y, %i)
   ROOT %r = f32[8] negate(%u)""",
         False,

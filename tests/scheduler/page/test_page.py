@@ -223,7 +223,7 @@ def test_both_themes_are_readable(running, pages) -> None:
 
 
 def _contrast(seen, selector: str) -> float:
-    """Contrast of a text with what is behind it, as WCAG 2 counts it."""
+    """Contrast of a text with its background, as WCAG 2 counts it."""
     return seen.page.evaluate(
         """(selector) => {
             const light = (text) => {

@@ -42,7 +42,7 @@ ADD = """%add (a: f32[], b: f32[]) -> f32[] {
 
 
 def golden_module(folder: str) -> hlo_passes.Module:
-    """What XLA had behind the scheduler."""
+    """What XLA had after the scheduler."""
     files = [GOLDEN / folder / f"{stage}.after.hlo.gz" for stage in STAGES]
     file = next(f for f in files if f.exists())
     return hlo_passes.parse(gzip.decompress(file.read_bytes()).decode())

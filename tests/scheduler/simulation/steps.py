@@ -240,7 +240,7 @@ times = st.integers(0, 40).map(lambda n: n / 2)
 
 @st.composite
 def step_lists(draw: st.DrawFn, *, depth: int = 2, prefix: str = "") -> Steps:
-    """Any legal list: every start has its done behind it, in the same computation."""
+    """Any legal list: every start has its done after it, in the same computation."""
     steps: list[Step] = []
     open_starts: list[str] = []
     for k in range(draw(st.integers(1, 8))):

@@ -1,6 +1,6 @@
 """What holds for every schedule, tried on random ones.
 
-The theorems and why they hold stand in docs/simulator.md.
+The theorems and their proofs are in docs/simulator.md.
 """
 
 from __future__ import annotations

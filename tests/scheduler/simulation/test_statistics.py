@@ -83,7 +83,7 @@ def _assert_related(xla: Timeline, plain: Timeline, name: str) -> None:
     Per pair: the truncation (below 1 us) and the cost of every start and done, which
     in XLA's count hide latency. A loop or branch in the window hides as much more as it
     takes longer than its node cost, and so does a wait for something else; where there
-    is one, ours is no greater.
+    is one, ours is not greater.
     """
     rows = [row for row in plain.collectives if row.computation == name]
     ours = sum(row.exposed_us for row in rows)

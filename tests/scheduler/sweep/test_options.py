@@ -1,4 +1,4 @@
-"""Names of a sweep, the passes they stand for, and the pipelines that come of them."""
+"""Names of a sweep, the passes that they mean, and the pipelines made from them."""
 
 from __future__ import annotations
 
