@@ -358,7 +358,7 @@ def test_a_topology_without_a_target_is_refused(tmp_path, host_devices):
     (tmp_path / "model.py").write_text(MODEL)
     devices = host_devices(8)[:8]
     program, arguments = read_program(f"{tmp_path / 'model.py'}:step", devices)
-    with pytest.raises(UsageError, match=r"U026.*is for a target"):
+    with pytest.raises(UsageError, match=r"U026.*needs a target"):
         runtime.lower(program, *arguments, topology="1x1x8")
 
 

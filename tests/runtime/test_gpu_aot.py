@@ -50,7 +50,7 @@ def test_error_without_plug_in() -> None:
     run = lower("--target=h100_sxm")
     assert run.returncode == 5
     assert run.stderr.startswith(
-        "error[R007]: the compiler for --target=h100_sxm here: "
+        "error[R007]: the compiler for --target=h100_sxm is missing: "
         "jax-cuda12-plugin is not installed\n  help: pip install --no-deps "
     )
 
