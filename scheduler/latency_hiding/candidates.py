@@ -17,13 +17,14 @@ class Candidates(list[int]):
     Only `add` and `take` change it, so that `nodes` always agrees.
     """
 
-    __slots__ = ("_class_of", "_classes", "_nodes")
+    __slots__ = ("_class_of", "_classes", "_nodes", "_slots")
 
     def __init__(self, nodes: Iterable[int] = ()) -> None:
         """These, in this order."""
         super().__init__(nodes)
         self._nodes = np.zeros(max(64, 2 * len(self)), np.int64)
         self._nodes[: len(self)] = self
+        self._slots = {n: slot for slot, n in enumerate(self)}
         self._class_of: Sequence[int] | None = None
         self._classes = self._nodes
 
@@ -44,6 +45,10 @@ class Candidates(list[int]):
             self._classes[: len(self)] = [of[n] for n in self]
         return self._classes[: len(self)]
 
+    def slot(self, n: int) -> int:
+        """Where a candidate is."""
+        return self._slots[n]
+
     def add(self, n: int) -> None:
         """Append a candidate."""
         slot = len(self)
@@ -52,6 +57,7 @@ class Candidates(list[int]):
             self._nodes = np.concatenate((self._nodes, more))
             self._classes = np.concatenate((self._classes, more))
         self._nodes[slot] = n
+        self._slots[n] = slot
         if self._class_of is not None:
             self._classes[slot] = self._class_of[n]
         self.append(n)
@@ -60,8 +66,10 @@ class Candidates(list[int]):
         """Remove the candidate in a slot; the last one takes its place."""
         n = self[slot]
         last = self.pop()
+        del self._slots[n]
         if slot < len(self):
             self[slot] = self._nodes[slot] = last
+            self._slots[last] = slot
             if self._class_of is not None:
                 self._classes[slot] = self._class_of[last]
         return n

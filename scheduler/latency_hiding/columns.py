@@ -118,7 +118,9 @@ class Columns:
         top = self._state.queue.top()
         if top is None:
             return np.zeros(len(nodes))
-        return np.abs(top - self.now - self.graph.cost[nodes])
+        distances: Floats = self.graph.cost.take(nodes)
+        np.subtract(top - self.now, distances, out=distances)
+        return np.abs(distances, out=distances)
 
     def permute_ready_at(self, nodes: Array) -> Floats:
         """Since when starts of permutes have been ready; -inf for all others, us."""

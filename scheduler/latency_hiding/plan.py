@@ -127,11 +127,13 @@ class Step(NamedTuple):
         asks: a rule, or several that classes decide.
         rest: the rules from there on.
         in_tail: whether an earlier rule, or this one, does not compare all by number.
+        smaller: whether the smaller number wins, of a rule.
     """
 
     asks: Rule | ClassRules
     rest: tuple[Rule, ...]
     in_tail: bool
+    smaller: bool
 
 
 class Plan:
@@ -200,9 +202,11 @@ class Plan:
                 end += 1
             end = max(end, k + 1)
             asks = rules[k]
+            smaller = asks.wants_smaller(self._state.top_down)
             if self._is_plain(asks):
+                smaller = False
                 asks = ClassRules(self._state, self._classes, rules[k:end])
-            steps.append(Step(asks, rules[k:], rules[k] in self._tail))
+            steps.append(Step(asks, rules[k:], rules[k] in self._tail, smaller))
             k = end
         return tuple(steps)
 

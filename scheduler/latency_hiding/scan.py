@@ -113,9 +113,7 @@ class Scan:
         if winner is None:
             return None
         self._winner = winner
-        if len(candidates) > _FEW:
-            return int((candidates.nodes == winner).argmax())
-        return candidates.index(winner)
+        return candidates.slot(winner)
 
     def _plan(self) -> Plan:
         """How the rules that are awake now are asked."""
@@ -162,7 +160,7 @@ class Scan:
     ) -> int:
         """The choice among few that are left."""
         state, of = self._state, self._classes.of
-        for asks, rest, in_tail in steps:
+        for asks, rest, in_tail, smaller in steps:
             if not keeps_rivals:
                 self._rivals, keeps_rivals = alive, in_tail
             if isinstance(asks, ClassRules):
@@ -184,7 +182,6 @@ class Scan:
                 numbers = [number(state, n) for n in alive]
                 if not asks.proven and not _are_ordered(numbers):
                     return self._by_pairs(alive, rest)
-                smaller = asks.wants_smaller(state.top_down)
                 best = min(numbers) if smaller else max(numbers)
             if numbers.count(best) != len(numbers):
                 alive = [n for n, x in zip(alive, numbers, strict=True) if x == best]
@@ -219,7 +216,9 @@ class Scan:
         best = numbers[numbers.argmax()]
         if best == UNFIT:
             return None
-        alive = nodes[numbers == best]
+        # A copy in any case: the candidates change before somebody asks for rivals.
+        level = numbers[numbers.argmin()] == best
+        alive = nodes.copy() if level else nodes[numbers == best]
         if len(alive) == 1:
             self._rivals = nodes[numbers != UNFIT]
             return int(alive[0])
@@ -229,8 +228,8 @@ class Scan:
         steps = plan.without_head()
         if head is not None:
             steps = plan.after(head.silent[best])
-        keeps_rivals = False
-        for k, (asks, rest, in_tail) in enumerate(steps):
+        keeps_rivals, last = False, len(steps) - 1
+        for k, (asks, rest, in_tail, smaller) in enumerate(steps):
             # A few candidates are faster without arrays.
             if len(alive) <= _FEW:
                 if len(alive) == 1:
@@ -244,27 +243,30 @@ class Scan:
             if isinstance(asks, ClassRules):
                 ranking = asks.ranking()
                 assert ranking is not None
-                numbers = ranking.array[of[alive]]
-                best = numbers[numbers.argmax()]
+                numbers, rule = ranking.array.take(of.take(alive)), None
             else:
                 if not asks.by_number:
                     return self._by_pairs(alive.tolist(), rest)
-                if asks.kind is not None:
-                    kinds = self._ask(asks, asks.kind, alive)
-                    if kinds is None or (kinds != kinds[0]).any():
-                        return self._by_columns(alive, rest)
-                    if not kinds[0]:
-                        continue
-                if asks.proven:
-                    numbers = asks.number(columns, alive)
-                else:
-                    answers = self._tries.ask(asks.number, alive)
-                    if answers is None:
-                        return self._by_pairs(alive.tolist(), rest)
-                    numbers = answers
-                smaller = asks.wants_smaller(self._state.top_down)
-                best = numbers[numbers.argmin() if smaller else numbers.argmax()]
-            # Keep the candidates with the best number.
+                answers = self._ask(asks, asks.number, alive)
+                if answers is None:
+                    return self._by_pairs(alive.tolist(), rest)
+                numbers, rule = answers, asks
+            at, other = numbers.argmax(), numbers.argmin()
+            if smaller:
+                at, other = other, at
+            # Most rules tell nobody apart: to see that is cheaper than to filter.
+            best = numbers[at]
+            if best == numbers[other]:
+                continue
+            if rule is not None and rule.kind is not None:
+                kinds = self._ask(rule, rule.kind, alive)
+                if kinds is None or kinds[kinds.argmin()] != kinds[kinds.argmax()]:
+                    return self._by_columns(alive, rest)
+                if not kinds[0]:
+                    continue
+            # Keep the candidates with the best number; at the end the first one wins.
+            if k == last:
+                return int(alive[at])
             alive = alive[numbers == best]
         return int(alive[0])
 
