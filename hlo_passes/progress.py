@@ -73,10 +73,10 @@ def _rich_progress() -> Any:
 
 
 def _with_lines(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:
-    told = time.monotonic()
+    shown = time.monotonic()
     for done, item in enumerate(items, 1):
         yield item
         now = time.monotonic()
-        if now - told >= _QUIET_S and done < total:
-            told = now
+        if now - shown >= _QUIET_S and done < total:
+            shown = now
             tell(f"{what}: {done} of {total}\n")

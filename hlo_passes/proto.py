@@ -53,8 +53,8 @@ def _read(data: bytes, *, filename: str, large_constants: bool) -> tuple[bytes, 
         printed, stopper = without_sugar(proto)
         module = hlo.HloModule.from_serialized_hlo_module_proto(printed)
     except Exception as problem:
-        told = problem.message if isinstance(problem, ParseError) else str(problem)
-        reason = told.splitlines()[0] if told else "unreadable"
+        text = problem.message if isinstance(problem, ParseError) else str(problem)
+        reason = text.splitlines()[0] if text else "unreadable"
         raise ParseError(
             f"this is not a serialized HloModuleProto or HloProto: {reason}",
             code="P042",

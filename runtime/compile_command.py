@@ -92,7 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
         )
         files.write_text(arguments.html, page)
     if arguments.json:
-        told = {
+        content = {
             "accepted": None if both.stops else True,
             "stops": both.stops,
             "changed_modules": both.changed,
@@ -102,7 +102,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "with_passes": ours.timeline.to_json(),
             "moves": [move.to_json() for move in moves],
         }
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
         return ExitCode.DONE
     verdict = (
         f"not judged: XLA's back end stops with and without them: {both.stops}"

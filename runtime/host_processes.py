@@ -114,7 +114,7 @@ class _Process:
         if said is not None and code in _RAN:
             return HostEnd(said, said.outcome, self._output())
         how = workers.how_it_ended(code)
-        when = "before" if said is None else "behind"
+        when = "before" if said is None else "after"
         return HostEnd(Verdict(FAILED), f"{how} {when} the test's end", self._output())
 
     def stop(self, verdict: Verdict, how: str) -> HostEnd:

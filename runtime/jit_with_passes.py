@@ -42,7 +42,7 @@ _lock = threading.Lock()
 
 
 class _Functions:
-    """The functions with passes of one stage and platform, behind one callback."""
+    """The functions with passes of one stage and platform, which share one callback."""
 
     def __init__(self, stage: str, platform: str) -> None:
         self.stage = stage

@@ -18,8 +18,8 @@ DEFAULT_ROWS: Final = 20
 
 def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
     """The table and its totals as one text."""
-    dearest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
-    shown = [row for row in dearest if _weight(row) > 0]
+    costliest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
+    shown = [row for row in costliest if _weight(row) > 0]
     parts = [
         f"{report.target} {report.topology}, estimator {report.estimator}, "
         f"{len(report.rows)} instructions",

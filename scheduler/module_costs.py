@@ -111,13 +111,13 @@ def _rows(module: Module, estimator: Estimator) -> Iterator[EstimateRow]:
                 done = done_of(instruction)
                 if done is not None:
                     latency = estimator.latency(instruction, done) or _UNKNOWN
-            told = latency or node
+            source = latency or node
             yield EstimateRow(
                 computation.name,
                 instruction.name,
                 opcode,
                 node.us,
                 None if latency is None else latency.us,
-                told.model,
-                told.reason,
+                source.model,
+                source.reason,
             )

@@ -50,13 +50,13 @@ class ScheduleDiff:
             f"exposed {_changed(old.exposed_us, new.exposed_us)}"
         ]
         timely = [move for move in self.moves if move.bought != TAKES_NO_TIME]
-        told = timely[: self.rows]
-        for computation in dict.fromkeys(move.computation for move in told):
+        shown = timely[: self.rows]
+        for computation in dict.fromkeys(move.computation for move in shown):
             lines.append(f"%{computation}")
-            for move in told:
+            for move in shown:
                 if move.computation == computation:
                     lines += _move_lines(move)
-        if more := len(timely) - len(told):
+        if more := len(timely) - len(shown):
             lines.append(f"... {more} more; --rows={len(timely)} shows them")
         if silent := len(self.moves) - len(timely):
             lines.append(f"{silent} that take no time moved too; --json lists them")

@@ -98,9 +98,9 @@ class ModuleDiff:
             for name, old, new in self.header
         ]
         for computation in self.computations:
-            told = computation if moves else replace(computation, moved=())
-            if not told.is_empty:
-                lines += _computation_lines(told)
+            shown = computation if moves else replace(computation, moved=())
+            if not shown.is_empty:
+                lines += _computation_lines(shown)
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:

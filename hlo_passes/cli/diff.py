@@ -84,10 +84,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if view and reordered and before.is_scheduled and after.is_scheduled:
         report = view.compare(before, after, arguments)
     if arguments.json:
-        told = found.to_json()
+        content = found.to_json()
         if report is not None:
-            told["schedule"] = report.to_json()
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+            content["schedule"] = report.to_json()
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif report is not None:
         sys.stdout.write(found.to_text(moves=False) + report.to_text())
     else:

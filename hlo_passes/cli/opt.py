@@ -110,9 +110,9 @@ def _run(arguments: argparse.Namespace) -> int:
 def _explanations(wanted: str, module: Module, result: PipelineResult) -> str:
     if not wanted:
         return ""
-    told = [text for run in result.passes for text in run.explanations]
-    if told:
-        return "\n".join(told) + "\n"
+    texts = [text for run in result.passes for text in run.explanations]
+    if texts:
+        return "\n".join(texts) + "\n"
     names = [i.name for c in module.computations for i in c.instructions]
     if wanted.removeprefix("%") not in names:
         raise UsageError(

@@ -249,7 +249,7 @@ def gaps(
                 if skip_opt_barriers:
                     if follower.opcode == "opt-barrier":
                         continue
-                    follower = _element_behind(current, follower)
+                    follower = _element_after(current, follower)
                 if groups.annotations.get(follower) == annotation:
                     yield annotation, follower
                 if follower not in seen:
@@ -257,7 +257,7 @@ def gaps(
                     stack.append(follower)
 
 
-def _element_behind(value: Instruction, user: Instruction) -> Instruction:
+def _element_after(value: Instruction, user: Instruction) -> Instruction:
     """The element that is `value`, of a tuple with elements or after a barrier."""
     if user.opcode != "tuple" or not user.users or value not in user.operands:
         return user

@@ -290,7 +290,7 @@ class _Run:
             self._number_anew(post_order(self.computation, self.listed))
             return
         combined, *elements = made
-        self._move_behind(places[0], operands, combined)
+        self._move_after(places[0], operands, combined)
         for element, place in zip(elements[1:], places[1:], strict=True):
             self.place[element] = place
         self.place[elements[0]] = (*self.place[combined][:-1], _LAST)
@@ -311,7 +311,7 @@ class _Run:
             return Anchor(before=first), position[first]
         return Anchor(after=last), position[last]
 
-    def _move_behind(
+    def _move_after(
         self, front: _Place, operands: list[Instruction], combined: Instruction
     ) -> None:
         """Give places at `front` to what the batch needs, then to the batch.
@@ -362,7 +362,7 @@ class _Run:
     def explain_singles(self) -> None:
         """Say why candidates that found no other with their key stayed alone."""
         index = {candidate: k for k, candidate in enumerate(self.candidates)}
-        told: set[frozenset[Instruction]] = set()
+        reported: set[frozenset[Instruction]] = set()
         for single in self.lonely:
             if self.all_keys[single] in self.full:
                 self.report.remark(
@@ -378,8 +378,8 @@ class _Run:
             pair = frozenset((single, others[0]))
             key, other_key = (self.all_keys[i] for i in (single, others[0]))
             fields = key_differences(key, other_key)
-            if fields and pair not in told:
-                told.add(pair)
+            if fields and pair not in reported:
+                reported.add(pair)
                 self.report.remark(
                     f"not combined: %{single.name} and %{others[0].name} "
                     f"differ in {', '.join(fields)}"

@@ -74,7 +74,7 @@ def _write(
             written[name] = outer.pop(name, default)
         else:
             written |= {n: v for n, v in outer.items() if n not in _OUTER}
-    # The same values in another spelling are no change.
+    # The same values in another spelling are not a change.
     if written != gpu_config(instruction):
         instruction.backend_config = BackendConfig.of_json(
             _in_print_order(written, release)

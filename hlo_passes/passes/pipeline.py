@@ -298,9 +298,9 @@ def _named_release(passes: tuple[Pass, ...], context: PassContext) -> XlaRelease
         elif version := getattr(each, "xla", ""):
             named.setdefault(xla_release(version), each.name)
     if len(named) > 1:
-        told = " and ".join(f"{name} {release}" for release, name in named.items())
+        listed = " and ".join(f"{name} {release}" for release, name in named.items())
         raise PipelineSpecError(
-            f"one run follows one release of XLA, but here are {told}",
+            f"one run follows one release of XLA, but here are {listed}",
             code="U016",
             hint="give xla= to one of them, or --xla for all",
         )

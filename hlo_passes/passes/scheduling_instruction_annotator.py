@@ -18,7 +18,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 
 #: The text after the name, as XLA prints it.
-_BEHIND_NAME: Final = re.compile(r"( stack_frame_id=\d+)?\}$")
+_AFTER_NAME: Final = re.compile(r"( stack_frame_id=\d+)?\}$")
 #: Names that need no escape.
 _NAME: Final = re.compile(r"[\w.\-]+")
 
@@ -59,17 +59,17 @@ def _record_name(instruction: Instruction) -> None:
     """Write the name where XLA prints it, and keep the rest of the text."""
     written = instruction.attributes.get("metadata", "")
     name = f'scheduling_name="{instruction.name}"'
-    behind = _BEHIND_NAME.search(written)
+    following = _AFTER_NAME.search(written)
     if not written or written == "{}":
         instruction.set_attribute("metadata", f"{{{name}}}")
     elif (
-        behind
+        following
         and "metadata_payload" not in written
         and not written.startswith("{stack_frame_id")
         and _NAME.fullmatch(instruction.name)
     ):
-        head = written[: behind.start()]
-        instruction.set_attribute("metadata", f"{head} {name}{behind[0]}")
+        head = written[: following.start()]
+        instruction.set_attribute("metadata", f"{head} {name}{following[0]}")
     else:
         instruction.metadata = instruction.metadata.replace(
             scheduling_name=instruction.name

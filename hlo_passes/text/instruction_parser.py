@@ -223,7 +223,7 @@ class InstructionParser:
                     "P010",
                     f"expected a shape after '=', found '{opcode[0]}'",
                 )
-            raise error(source, opened, "P037", f"expected '(' behind {opcode[0]}")
+            raise error(source, opened, "P037", f"expected '(' after {opcode[0]}")
         return shape, opcode[0], opened + 1
 
     def _infer(

@@ -7,7 +7,7 @@ fingerprint goes into that key, and so covers everything that decides what the p
 do: their options and the contents of files that an option or the context names, and
 their code, since a pass that is being written changes from one run to the next under
 the same name. Where code cannot be read (typed in at a prompt)
-a random word stands for it, so that no other process finds what it compiled.
+a random word represents it, so that no other process finds what it compiled.
 """
 
 from __future__ import annotations

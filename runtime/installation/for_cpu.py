@@ -79,11 +79,11 @@ def _make_synchronous(start: Instruction, done: Instruction) -> None:
     report = Report()
     if done.operands[0] is not start or not has_sync_form(start, report):
         raise _refused(start, "; ".join(report.remarks) or "it is updated on its way")
-    behind = tuple(start.control_successors)
+    followers = tuple(start.control_successors)
     order = {}
-    if behind:
+    if followers:
         order = {i: k for k, i in enumerate(done.computation.instructions)}
-    for successor in behind:
+    for successor in followers:
         if successor is not done and order[successor] < order[done]:
             raise _refused(
                 start,
@@ -94,7 +94,7 @@ def _make_synchronous(start: Instruction, done: Instruction) -> None:
     for predecessor in before:
         if predecessor is not start:
             plain.computation.add_control_edge(predecessor, plain)
-    for successor in behind:
+    for successor in followers:
         if successor is not done:
             plain.computation.add_control_edge(plain, successor)
 

@@ -55,7 +55,7 @@ def flights(computation: Computation) -> list[Flight]:
                 found.append(Flight(None, instruction, -1, position))
                 continue
             closed.add(start)
-            # A done in front of its start has no extent: that is a finding of its own.
+            # A done before its start has no extent: that is a finding of its own.
             begin = opened.get(start, position)
             found.append(Flight(start, instruction, begin, position))
     found += [

@@ -161,9 +161,9 @@ def _check_flights(
             if position[user] > flight.begin:
                 broken.setdefault(flight.start, []).append(user)
     for start, users in broken.items():
-        behind = _reachable_from(start, demands)
+        reachable = _reachable_from(start, demands)
         for user in users:
-            if user not in behind:
+            if user not in reachable:
                 report.add(
                     user, "C060",
                     f"reads a buffer that %{start.name} overwrites from its start on",

@@ -54,7 +54,7 @@ class Attempt:
         graph: of the computation.
         state: empty until `place_all`.
         start_reasons: by start, the reason of the rule that preferred it to the last
-        other candidate; filled while nodes are placed.
+            other candidate; filled while nodes are placed.
     """
 
     def __init__(

@@ -33,10 +33,10 @@ def constraints_of(graph: ScheduleGraph, n: int) -> list[str]:
         for group, members in find_groups(graph).items()
         if n in members and len(members) > 1
     ]
-    behind = [*_barriers(instruction, lambda i: i.operands)]
+    after = [*_barriers(instruction, lambda i: i.operands)]
     before = [*_barriers(instruction, lambda i: i.users)]
-    if behind:
-        lines.append(f"after optimization barrier {_named(behind)}")
+    if after:
+        lines.append(f"after optimization barrier {_named(after)}")
     if before:
         lines.append(f"before optimization barrier {_named(before)}")
     if instruction.control_predecessors:

@@ -43,8 +43,8 @@ _SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
 class LatencyHidingScheduler(Pass, SchedulerSettings):
     """Place starts early and dones late, as XLA's scheduler does, decision by decision.
 
-    A module that is not scheduled gets XLA's memory-minimizing order first, and says
-    is_scheduled=true afterwards. Nothing but the order changes.
+    A module that is not scheduled first receives XLA's memory-minimizing order, and
+    says is_scheduled=true afterwards. Nothing but the order changes.
 
     Ensures: dependences, control edges, overlap limits, one order of collectives.
     Source: openxla/xla `xla/service/latency_hiding_scheduler.cc` (Aug 2026).
@@ -62,8 +62,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             host.
         latency_options: of the analytical model, key=value,...
         enable_approx_costly_collectives: all-reduces above 30 MiB cost four times as
-        much in
-            the gpu-approximate model.
+            much in the gpu-approximate model.
         memory_limit_bytes: advisory limit of the memory rules; none: XLA's own, from
             the target's memory and memory-limit-slop-factor.
         memory_limit_slop_factor: percent of the free memory that is the limit if

@@ -82,16 +82,16 @@ def _pick(
 def _blocked(state: SchedulingState, groups: GroupState | None) -> PassError:
     graph = state.graph
     if groups is not None:
-        told = groups.explain_block(state)
-        if told:
+        why = groups.explain_block(state)
+        if why:
             return PassError(
-                f"%{graph.computation.name}: {told}: it exceeds the overlap limits",
+                f"%{graph.computation.name}: {why}: it exceeds the overlap limits",
                 code="E031",
                 hint="raise the limit, or make the group smaller",
             )
-    told = "; ".join(map(state.misfit, state.ready[:_NAMED]))
+    why = "; ".join(map(state.misfit, state.ready[:_NAMED]))
     return PassError(
-        f"%{graph.computation.name}: nothing can be placed: {told}",
+        f"%{graph.computation.name}: nothing can be placed: {why}",
         code="E030",
         hint="raise the overlap limit that is exceeded",
     )

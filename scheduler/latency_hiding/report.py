@@ -51,8 +51,8 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
 
 def _exposure_text(schedule: ComputationSchedule, exposure: Exposure) -> str:
     reason = schedule.start_reasons.get(exposure.start, "")
-    told = f"its start was placed by {reason}" if reason else "nothing else was ready"
+    why = f"its start was placed by {reason}" if reason else "nothing else was ready"
     return (
         f"exposed: %{exposure.start.name} {exposure.wasted_us:.6g} of "
-        f"{exposure.latency_us:.6g} us in %{schedule.computation.name}: {told}"
+        f"{exposure.latency_us:.6g} us in %{schedule.computation.name}: {why}"
     )

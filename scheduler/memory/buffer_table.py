@@ -215,13 +215,13 @@ class _Lists:
         """Counted buffers of all parts, in their order."""
         start, of_position = self.flow.start, self.buffers.of_position
         counted = self.is_counted
-        first, behind = start[n], start[n + 1]
-        if behind - first == 1:
+        first, stop = start[n], start[n + 1]
+        if stop - first == 1:
             b = of_position[first]
             if b >= 0:
                 return (b,) if counted[b] else ()
         found: list[int] = []
-        for position in range(first, behind):
+        for position in range(first, stop):
             b = of_position[position]
             if b >= 0:
                 if counted[b]:

@@ -113,14 +113,14 @@ def _definitions(
     instructions = flow.reached.instructions
     start: dict[int, int] = {}
     end: dict[int, int] = {}
-    for computation, (begin, behind) in clock.span.items():
+    for computation, (begin, after) in clock.span.items():
         root = flow.reached.number[computation.root]
         done = clock.until.get(computation)
         until = clock.time[done] if done is not None else _NEVER
         for n in clock.blocks[computation]:
             is_parameter = instructions[n].opcode == "parameter"
             defined_at = begin if is_parameter else clock.time[n]
-            lives_to = max(behind if n == root else clock.time[n], until)
+            lives_to = max(after if n == root else clock.time[n], until)
             for position in range(first[n], first[n + 1]):
                 if value[position] == position and position not in flow.joined:
                     start[position] = defined_at
@@ -134,10 +134,10 @@ def _extend(buffers: Buffers, clock: _Clock, end: dict[int, int]) -> None:
     value, first = flow.value, flow.start
     time, number = clock.time, flow.reached.number
     instructions = flow.reached.instructions
-    for computation, (_, behind) in clock.span.items():
+    for computation, (_, after) in clock.span.items():
         root = number[computation.root]
         for n in clock.blocks[computation]:
-            held = behind if n == root else time[n]
+            held = after if n == root else time[n]
             top, nested = held, held
             for user in instructions[n]._users:
                 opcode = user.opcode

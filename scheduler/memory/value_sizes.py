@@ -83,5 +83,5 @@ class ValueSizes:
         """Values that an instruction defines."""
         flow = self.flow
         n = flow.reached.number[instruction]
-        first, behind = flow.start[n], flow.start[n + 1]
-        return [p for p in range(first, behind) if flow.value[p] == p]
+        first, stop = flow.start[n], flow.start[n + 1]
+        return [p for p in range(first, stop) if flow.value[p] == p]

@@ -41,12 +41,12 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
         )
         write_text(arguments.html, page)
     if arguments.json:
-        told = {
+        content = {
             **before.timeline.to_json(),
             "against": after.timeline.to_json(),
             "moves": [move.to_json() for move in moves],
         }
-        sys.stdout.write(json.dumps(told, indent=1) + "\n")
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         found = ScheduleDiff(before, after, moves, arguments.rows)
         sys.stdout.write(found.to_text())

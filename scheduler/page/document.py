@@ -93,7 +93,7 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
         "opcodes": list(opcodes.numbers),
         "page_notes": others,
         "sides": encoded,
-        **_told(moves),
+        **_listed(moves),
     }
 
 
@@ -107,17 +107,17 @@ def _moves(sides: Sequence[Side]) -> tuple[Move, ...]:
     )
 
 
-def _told(moves: Sequence[Move]) -> dict[str, Any]:
+def _listed(moves: Sequence[Move]) -> dict[str, Any]:
     """The moves that the page lists, and how many it leaves out."""
-    told = [
+    listed = [
         {**move.to_json(), "bought": readable(move.bought)}
         for move in moves
         if move.bought != TAKES_NO_TIME
     ]
-    note = f"{len(told):,}, most expensive first"
-    if silent := len(moves) - len(told):
+    note = f"{len(listed):,}, most expensive first"
+    if silent := len(moves) - len(listed):
         note += f"; {silent:,} more take no time and are left out"
-    return {"moves": told, "moves_note": note}
+    return {"moves": listed, "moves_note": note}
 
 
 def _streams(streams: int) -> str:

@@ -269,12 +269,12 @@ def _callees(
         names = [c.name for c in instruction.called_computations if c.name in times]
         names.sort(key=lambda name: -times[name].step_time_us)
         if names:
-            dearest = times[names[0]]
+            longest = times[names[0]]
             found[instruction.name] = {
                 "names": names,
-                "trips": dearest.trip_count,
-                "exposed_us": _short(dearest.exposed_us),
-                "run_us": _short(dearest.step_time_us),
+                "trips": longest.trip_count,
+                "exposed_us": _short(longest.exposed_us),
+                "run_us": _short(longest.step_time_us),
             }
     return found
 

@@ -40,7 +40,7 @@ class SchedulerMemoryFencing(Pass):
     """Let asynchronous starts wait for the last readers of large buffers.
 
     It looks at every buffer of at least the threshold that is defined (not by a
-    parameter) and read in one computation alone and is no part of its result. Of the
+    parameter) and read in one computation alone and is not a part of its result. Of the
     windows that close after the last reader, in the order that the module has, the one
     `scheduler-memory-fencing-slack-windows` further on receives the edges, if it opens
     after that reader.
@@ -185,8 +185,8 @@ class _Fences:
             return
         last = max(place[reader] for reader in readers)
         k = next((k for k, w in enumerate(windows) if w.closes > last), len(windows))
-        behind = (w for w in windows[k + self._slack :] if w.opens > last)
-        window = next(behind, None)
+        later = (w for w in windows[k + self._slack :] if w.opens > last)
+        window = next(later, None)
         if window is None:
             flow = self._buffers.flow
             owner = flow.reached.instructions[flow.owner(positions[0])]

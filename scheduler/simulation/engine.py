@@ -267,8 +267,8 @@ class Engine:
         """The branches that run: the most expensive one, or all of them in parts."""
         if not item.probabilities:
             costs = [max(self.cold(branch).elapsed) for branch in item.callees]
-            dearest = item.callees[costs.index(max(costs))]
-            return self._loop(dearest, 1, state)
+            costliest = item.callees[costs.index(max(costs))]
+            return self._loop(costliest, 1, state)
         ran = [
             (self.cold(branch), share)
             for branch, share in zip(item.callees, item.probabilities, strict=True)

@@ -77,9 +77,9 @@ def _process(
     by_name = {row.name: row for row in rows}
     for span in timeline.spans_of(name):
         row = by_name.get(span.name)
-        told = _told(row) if row is not None else {"opcode": span.opcode}
+        facts = _facts(row) if row is not None else {"opcode": span.opcode}
         place = (process, threads[span.lane])
-        events += _slice(span.name, span.kind, place, span.start_us, span.end_us, told)
+        events += _slice(span.name, span.kind, place, span.start_us, span.end_us, facts)
     flights = _in_flight(rows, process)
     for events_of_row in flights.values():
         events += events_of_row
@@ -125,7 +125,7 @@ def _slice(
     place: tuple[int, int],
     start_us: float,
     end_us: float,
-    told: dict[str, Any],
+    facts: dict[str, Any],
 ) -> list[Event]:
     """Begin and end of a slice at (process, thread).
 
@@ -133,7 +133,7 @@ def _slice(
     """
     process, thread = place
     start = _whole_ns(start_us)
-    what = {"name": name, "cat": category, "pid": process, "tid": thread, "args": told}
+    what = {"name": name, "cat": category, "pid": process, "tid": thread, "args": facts}
     return [
         {"ph": "B", "ts": start, **what},
         {"ph": "E", "ts": max(start, _whole_ns(end_us)), **what},
@@ -146,7 +146,7 @@ def _named(what: str, process: int, thread: int, name: str) -> Event:
     }  # fmt: skip
 
 
-def _told(row: CollectiveRow) -> dict[str, Any]:
+def _facts(row: CollectiveRow) -> dict[str, Any]:
     return {
         "opcode": row.opcode,
         "bytes": row.bytes,
@@ -176,10 +176,10 @@ def _in_flight(rows: list[CollectiveRow], process: int) -> dict[str, list[Event]
             thread = _FIRST_FLIGHT + track
             events.append(_named("thread_name", process, thread, f"in flight {track}"))
         tracks[track] = end
-        told = {"opcode": row.opcode, "overlap": row.overlap, "cause": row.cause}
+        facts = {"opcode": row.opcode, "overlap": row.overlap, "cause": row.cause}
         place = (process, _FIRST_FLIGHT + track)
         found[row.name] = [
-            *events, *_slice(row.name, "in flight", place, start, end, told)
+            *events, *_slice(row.name, "in flight", place, start, end, facts)
         ]  # fmt: skip
     return found
 

@@ -170,10 +170,10 @@ class App {
   }
 
   stepExposed(by) {
-    const dear = this.collectives.at(-1).filter((c) => c.exposed_us > 0);
-    if (!dear.length) return;
-    this.exposedAt = (Math.max(this.exposedAt, by > 0 ? -1 : 0) + by + dear.length) % dear.length;
-    this.jumpToCollective(dear[this.exposedAt]);
+    const exposed = this.collectives.at(-1).filter((c) => c.exposed_us > 0);
+    if (!exposed.length) return;
+    this.exposedAt = (Math.max(this.exposedAt, by > 0 ? -1 : 0) + by + exposed.length) % exposed.length;
+    this.jumpToCollective(exposed[this.exposedAt]);
   }
 
   /* The span before or after the selection in its lane that takes time. */
