@@ -45,7 +45,10 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 # These facts are read most often, so they are read without splitting attributes. Each
 # expression matches a form that XLA prints; for other text the attributes are split.
-_FUSED = re.compile(r", kind=k[A-Z][a-z]+, calls=%([\w.-]+)(?=,|$)")
+_CALLS_PLAINLY = {
+    "fusion": re.compile(r", kind=k[A-Z][a-z]+, calls=%([\w.-]+)(?=,|$)"),
+    "reduce": re.compile(r", dimensions=\{[0-9,]*\}, to_apply=%([\w.-]+)(?=,|$)"),
+}
 _INDEX = re.compile(r", index=([0-9]+)(?=,|$)")
 
 
@@ -189,7 +192,8 @@ class Instruction:
         if self._attributes is None and tail is not None:
             if not _may_call(tail):
                 return ()
-            plain = _FUSED.match(tail) if self.opcode == "fusion" else None
+            form = _CALLS_PLAINLY.get(self.opcode)
+            plain = form.match(tail) if form else None
             if plain and not _may_call(tail[plain.end() :]):
                 body = self.computation.module.computation(plain[1])
                 if body is not None:
@@ -231,12 +235,13 @@ class Instruction:
         Equal attributes give equal text however they are spelled. A value that cannot
         be read keeps its text. Names in `without` are left out.
         """
-        tail = self._written_tail() if self._tail is None else self._tail
-        return one_spelling(tail, self.opcode, without, self._sharded(tail))
-
-    def _sharded(self, text: str) -> Shape | None:
-        """The shape on which the spelling of a sharding depends, None for most."""
-        return self.shape if self.shape.is_tuple and "sharding=" in text else None
+        tail = self._tail
+        if tail is None:
+            tail = self._written_tail()
+        shape = self.shape
+        # The spelling of a sharding depends on the shape of a tuple.
+        sharded = shape if shape.is_tuple and "sharding=" in tail else None
+        return one_spelling(tail, self.opcode, without, sharded)
 
     def spelling_of(self, name: str) -> str | None:
         """The text of one attribute in the spelling that equal values share, or None.
@@ -246,7 +251,8 @@ class Instruction:
         text = self.attributes.get(name)
         if text is None:
             return None
-        return value_spelling(name, text, self.opcode, self._sharded(f"{name}="))
+        sharded = self.shape if name == "sharding" and self.shape.is_tuple else None
+        return value_spelling(name, text, self.opcode, sharded)
 
     def _written_tail(self) -> str:
         """`, name=value` of all attributes as they were spelled."""

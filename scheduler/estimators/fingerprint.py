@@ -49,7 +49,7 @@ class Fingerprints:
         return (
             instruction.opcode,
             instruction.shape.text,
-            *(o.shape.text for o in instruction.operands),
+            *[o.shape.text for o in instruction.operands],
             # A value that is used twice is read once from memory.
             _repetition(instruction),
             instruction.mentions("channel_id")
