@@ -73,7 +73,6 @@ def _run(arguments: argparse.Namespace) -> int:
     context = PassContext(pricing_of(arguments))
     pipeline = Pipeline.parse(arguments.passes, context)
     module = read_module(arguments.input)
-    pipeline = Pipeline.parse(arguments.passes, context)
     # The parts of the pipeline follow the release that the whole of it follows.
     pipeline = replace(pipeline, context=pipeline.settled(module))
     # Choose who judges a module.
