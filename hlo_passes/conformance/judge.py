@@ -5,17 +5,20 @@
     FOLDER/**/oracle.json            flags of that compilation; options follow from them
     FOLDER/**/PASS.options           option text, instead of those flags
 
-Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it.
+Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it. Else
+they follow the release that the recorded modules of the pair's folder say.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 import time
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Final
 
+from hlo_passes.analysis.followed_release import followed_release, releases_of
 from hlo_passes.conformance.equality import first_difference
 from hlo_passes.conformance.recorded_flags import recorded_options
 from hlo_passes.errors import HloError, UsageError
@@ -143,8 +146,24 @@ def _pass_of(pair: Pair) -> Any:
 
 
 def _release_of(file: Path) -> str:
-    """The release in the nearest folder's name; '' where there is none."""
+    """The release in the nearest folder's name, else what the modules beside it say.
+
+    '' where neither says anything.
+    """
     for part in reversed(file.resolve().parts[:-1]):
         if found := _RELEASE.search(part):
             return found[0]
+    return _recorded_release(file.parent)
+
+
+@functools.cache
+def _recorded_release(folder: Path) -> str:
+    """The release that the results of a folder say; all are of one compilation."""
+    for file in sorted(folder.glob("*.after.hlo*")):
+        try:
+            module = read_module(str(file))
+        except HloError:
+            continue  # it is a difference of its own pair
+        if releases_of(module):
+            return followed_release(module).name
     return ""

@@ -127,3 +127,15 @@ def test_options_file_wins(tmp_path: pathlib.Path) -> None:
     assert not judge(pair).is_equal
     options.write_text("threshold-count=2\n")
     assert judge(pair).is_equal
+
+
+@pytest.mark.parametrize("release", ["0.10.2", "0.12.0.1"])
+def test_recorded_modules_say_the_release(tmp_path: pathlib.Path, release: str) -> None:
+    """Where no folder's name says it, the installed jaxlib must not decide."""
+    case = CORPUS / "golden" / release / "fsdp_mlp"
+    for file in case.glob("*.hlo*"):
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "oracle.json").write_bytes((case / "oracle.json").read_bytes())
+    pairs, _ = find_pairs(tmp_path)
+    assert any(pair.pass_name == "async-collective-creator" for pair in pairs)
+    assert [judge(pair).difference for pair in pairs] == [""] * len(pairs)
