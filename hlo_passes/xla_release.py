@@ -66,6 +66,8 @@ class XlaRelease:
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
+        dumps_leave_out_elements: dumped text has `%t#0` for most get-tuple-elements,
+            unless the flag `xla_dump_compact_gte` is false.
     """
 
     name: str
@@ -91,6 +93,7 @@ class XlaRelease:
     broadcasts_join: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
+    dumps_leave_out_elements: bool
 
     def __str__(self) -> str:
         """Its name."""
@@ -138,6 +141,7 @@ _0_10_2: Final = XlaRelease(
     broadcasts_join=True,
     keeps_donation=False,
     calls_back_without_gpus=False,
+    dumps_leave_out_elements=False,
 )
 _0_11: Final = XlaRelease(
     name="0.11",
@@ -163,6 +167,7 @@ _0_11: Final = XlaRelease(
     broadcasts_join=False,
     keeps_donation=True,
     calls_back_without_gpus=False,
+    dumps_leave_out_elements=True,
 )
 _0_12: Final = replace(
     _0_11,

@@ -177,13 +177,7 @@ def _before_optimizations(lowered: Any) -> str:
 def _partitioned(compilation: _Compilation) -> str:
     """The module after the partitioner; for one partition, XLA's input."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
-        options = {
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_long_text": True,
-            "xla_dump_hlo_pass_re": _PARTITIONER,
-            "xla_dump_large_constants": True,
-        }
-        compilation.run(options)
+        compilation.run(_dump_options(folder, _PARTITIONER))
         text = _dump_behind(pathlib.Path(folder), f"after_{_PARTITIONER}")
     return text if text is not None else _before_optimizations(compilation.lowered)
 
@@ -191,12 +185,7 @@ def _partitioned(compilation: _Compilation) -> str:
 def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
     """The scheduled module, and why XLA stopped after it; '' if it did not stop."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
-        options = {
-            "xla_dump_to": folder,
-            "xla_dump_hlo_as_long_text": True,
-            "xla_dump_large_constants": True,
-            "xla_dump_hlo_pass_re": f"{_SCHEDULER}|{_TRANSFORMATION}",
-        }
+        options = _dump_options(folder, f"{_SCHEDULER}|{_TRANSFORMATION}")
         if stage == "gpu-scheduled":
             options |= gpu_aot.GPU_OPTIONS
         failure: CompilationError | None = None
@@ -216,6 +205,24 @@ def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
     raise failure or CompilationError(
         f"XLA wrote no scheduled dump of {compilation.name}"
     )
+
+
+def _dump_options(folder: str, passes: str) -> dict[str, Any]:
+    """XLA's flags that write modules to a folder: what text can say of them, in full.
+
+    `passes` matches the passes after which a module is written.
+    """
+    options: dict[str, Any] = {
+        "xla_dump_to": folder,
+        "xla_dump_hlo_as_long_text": True,
+        "xla_dump_large_constants": True,
+        "xla_dump_hlo_pass_re": passes,
+    }
+    if jax_private.XLA.dumps_leave_out_elements:
+        # Text that leaves out get-tuple-elements loses their control edges, and names
+        # them as control predecessors of others all the same.
+        options["xla_dump_compact_gte"] = False
+    return options
 
 
 def _dump_behind(folder: pathlib.Path, mark: str) -> str | None:

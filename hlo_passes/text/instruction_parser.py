@@ -41,6 +41,13 @@ _SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - {
     "called_computations",
 }
 
+#: An element of a tuple that has no line of its own, and what to do if XLA needs it.
+_ELEMENT = re.compile(r"%[A-Za-z0-9_.-]+#[0-9]")
+_LEFT_OUT = (
+    "this dump leaves out get-tuple-elements that XLA refers to by name: make it with "
+    "XLA_FLAGS=--xla_dump_compact_gte=false, or read the dumped proto (.pb)"
+)
+
 #: Message and hint for text that does not resemble HLO.
 NO_HLO = (
     "this is not HLO",
@@ -425,7 +432,8 @@ class InstructionParser:
                 raise error(
                     self.source, start, "P004",
                     f"control predecessor %{name} is not defined",
-                    self.module_parser.nearest(name, self.by_name),
+                    _LEFT_OUT if _ELEMENT.search(self.text)
+                    else self.module_parser.nearest(name, self.by_name),
                 )  # fmt: skip
             found.append(self.by_name[name])
         return found, match.end()

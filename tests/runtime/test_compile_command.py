@@ -97,3 +97,13 @@ def test_lower_with_passes(tmp_path: pathlib.Path) -> None:
         tool("lower", PROGRAM, "--target=h100_sxm", f"--output={alone}").returncode == 0
     )
     assert out.read_text() != alone.read_text()
+
+
+@needs_0_12
+def test_unrolled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = "--xla_gpu_enable_while_loop_double_buffering=true"
+    monkeypatch.setenv("XLA_FLAGS", flag)
+    program = f"{CORPUS / 'programs' / 'scan_layers.py'}:scan_layers_train"
+    run = tool("compile", program, f"--passes={SCHEDULER}")
+    assert run.returncode == 0, run.stderr
+    assert "accepted by XLA's GPU back end" in run.stdout

@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import pathlib
 import subprocess
 import sys
 
 import pytest
 
+from hlo_passes.files import read_module
 from hlo_passes.runtime.gpu_aot import device_count
 from tests.modules import CORPUS, REPOSITORY
 
 HAS_PLUG_IN = importlib.util.find_spec("jax_cuda12_plugin") is not None
 needs_plug_in = pytest.mark.skipif(not HAS_PLUG_IN, reason="no jax-cuda12-plugin")
-PROGRAM = CORPUS / "programs" / "mixture_of_experts.py"
+PROGRAMS = CORPUS / "programs"
+PROGRAM = f"{PROGRAMS / 'mixture_of_experts.py'}:moe"
+#: XLA's flags that make two iterations of a loop one, in both spellings.
+DOUBLE_BUFFERING = "--xla_gpu_enable_while_loop_double_buffering=true"
+UNROLLING = "--xla_gpu_enable_while_loop_unrolling=WHILE_LOOP_UNROLLING_DOUBLE_BUFFER"
 
 
-def lower(*arguments: str) -> subprocess.CompletedProcess[str]:
+def lower(
+    *arguments: str, program: str = PROGRAM, flags: str = ""
+) -> subprocess.CompletedProcess[str]:
     """`hlo-passes lower` in a process of its own: it sets JAX's platform."""
     return subprocess.run(
-        [sys.executable, "-m", "hlo_passes", "lower", f"{PROGRAM}:moe", *arguments],
+        [sys.executable, "-m", "hlo_passes", "lower", program, *arguments],
         capture_output=True,
         text=True,
         check=False,
         cwd=REPOSITORY,
+        env=os.environ | {"XLA_FLAGS": flags},
     )
 
 
@@ -76,6 +85,32 @@ def test_lower_for_two_hosts(tmp_path: pathlib.Path) -> None:
     assert "is_scheduled=true" in header
     assert "num_partitions=16" in header
     assert "all-to-all" in rest
+
+
+@needs_plug_in
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("scan_layers.py:scan_layers_train", DOUBLE_BUFFERING),
+        ("scan_layers.py:scan_layers", DOUBLE_BUFFERING),
+        ("pipeline.py:pipeline_scan", UNROLLING),
+    ],
+)
+def test_unrolled_loops(program: str, flags: str, tmp_path: pathlib.Path) -> None:
+    """XLA names elements of tuples as control predecessors in loops that it unrolls."""
+    out = tmp_path / "loop.hlo"
+    run = lower(
+        "--target=h100_sxm",
+        f"--output={out}",
+        program=str(PROGRAMS / program),
+        flags=flags,
+    )
+    assert run.returncode == 0, run.stderr
+    module = read_module(str(out))
+    found = [i for c in module.computations for i in c.instructions]
+    assert any(
+        p.opcode == "get-tuple-element" for i in found for p in i.control_predecessors
+    )
 
 
 @needs_plug_in

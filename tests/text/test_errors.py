@@ -28,6 +28,20 @@ CASES = {
         "                             ^\n"
         "  help: did you mean %bcd?",
     ),
+    "an element that the dump leaves out": (
+        HEAD
+        + "  %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %a)\n"
+        + "  %b = f32[8]{0} negate(%t#0)\n"
+        + "  ROOT %r = f32[8]{0} negate(%a), control-predecessors={%get-tuple-element}\n"
+        + "}\n",
+        "m.hlo:7:56: error[P004]: control predecessor %get-tuple-element is not "
+        "defined\n"
+        "  ROOT %r = f32[8]{0} negate(%a), control-predecessors={%get-tuple-element}\n"
+        "                                                       ^\n"
+        "  help: this dump leaves out get-tuple-elements that XLA refers to by name: "
+        "make it with XLA_FLAGS=--xla_dump_compact_gte=false, or read the dumped proto "
+        "(.pb)",
+    ),
     "no shape": (
         HEAD + "  ROOT %r = add %a\n}\n",
         "m.hlo:5:13: error[P010]: expected a shape after '=', found 'add'\n"
