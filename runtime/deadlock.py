@@ -25,12 +25,15 @@ LOG_ENVIRONMENT: Final = {
 }
 
 #: XLA waits this long before it reports which rendezvous waits; then it waits as long
-#: as
-#: its flag says before it ends the process. The report costs nothing.
+#: as its flag says before it ends the process. The report costs nothing.
 _WARN_SECONDS: Final = 1
 
+#: How many collectives a message lists if XLA's log does not say which one hangs.
+_LISTED_COLLECTIVES: Final = 5
+
+#: The run is a signed number: XLA hashes it.
 _KEY = (
-    r"RendezvousKey\{run_id=RunId: (?P<run>\d+), "
+    r"RendezvousKey\{run_id=RunId: (?P<run>-?\d+), "
     r"global_devices=\[(?P<devices>[^\]]*)\],"
     r".*?op_id=(?P<op>-?\d+)\}"
 )
@@ -100,8 +103,25 @@ def _numbers(text: str) -> tuple[int, ...]:
 def describe(
     rendezvous: Sequence[Rendezvous], collectives: Sequence[Collective]
 ) -> str:
-    """The deadlock in words, with the module's names for collectives."""
-    return "deadlock: " + "; ".join(_sentence(r, collectives) for r in rendezvous)
+    """The deadlock in words, with the module's names for collectives.
+
+    Args:
+        rendezvous: as `stuck` returns them; none if XLA's log has no line that says
+            where the devices wait.
+        collectives: of the modules that ran.
+    """
+    if rendezvous:
+        return "deadlock: " + "; ".join(_sentence(r, collectives) for r in rendezvous)
+    waiting = "deadlock: some devices wait for others"
+    names = list(dict.fromkeys(f"%{c.source_name} ({c.opcode})" for c in collectives))
+    if not names:
+        return f"{waiting}, and XLA's log does not say where"
+    if len(names) == 1:
+        return f"{waiting} in {names[0]}"
+    listed = ", ".join(names[:_LISTED_COLLECTIVES])
+    more = len(names) - _LISTED_COLLECTIVES
+    rest = f" and {more} more" if more > 0 else ""
+    return f"{waiting}, and XLA's log does not say in which of {listed}{rest}"
 
 
 def _sentence(rendezvous: Rendezvous, collectives: Sequence[Collective]) -> str:
