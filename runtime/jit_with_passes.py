@@ -18,25 +18,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import re
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, Final
+from typing import Any
 
 import jax
 
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.runtime.installation.fingerprint import DIGITS, MARK
 from hlo_passes.runtime.installation.install import Installation, Registrations, prepare
 from hlo_passes.runtime.installation.module_filter import ModuleFacts
 from hlo_passes.runtime.installation.options import InstallOptions
-
-#: Hexadecimal digits at the end of a name: 64 bits.
-_DIGITS: Final = 16
-
-#: The text after the function's own name.
-_MARK: Final = re.compile(rf"__hlo_passes_([0-9a-f]{{{_DIGITS}}})")
 
 _lock = threading.Lock()
 
@@ -61,7 +55,7 @@ class _Functions:
             self._registrations.clear()
 
     def _transformed(self, data: bytes) -> bytes | None:
-        mark = _MARK.search(ModuleFacts(data).name)
+        mark = MARK.search(ModuleFacts(data).name)
         installation = self.installations.get(mark[1]) if mark else None
         if installation is None:
             return None
@@ -139,7 +133,7 @@ def _jit(
     name = getattr(function, "__name__", "function")
     qualified = getattr(function, "__qualname__", name)
     whose = f"{installation.fingerprint} {function.__module__} {qualified}"
-    digits = hashlib.sha256(whose.encode()).hexdigest()[:_DIGITS]
+    digits = hashlib.sha256(whose.encode()).hexdigest()[:DIGITS]
 
     @functools.wraps(function)
     def named(*args: Any, **kwargs: Any) -> Any:

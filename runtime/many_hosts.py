@@ -34,6 +34,7 @@ from hlo_passes.proto import module_text_from_proto
 from hlo_passes.proto_messages import device_ids
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.devices import RuntimeHostError
+from hlo_passes.runtime.installation.fingerprint import MARK
 
 #: How long one process waits for the others to compile the same module.
 WAIT_SECONDS: Final = 300
@@ -140,10 +141,16 @@ class Agreement:
         mode: "check", "rank0" or "off".
     """
 
-    def __init__(self, mode: str, fingerprint: str) -> None:
-        """Agree by `mode`; `fingerprint` identifies this installation."""
+    def __init__(self, mode: str, passes: str) -> None:
+        """Agree by `mode`.
+
+        Args:
+            mode: as above.
+            passes: names of the passes. All processes must find each other by them,
+                also where what the passes do differs.
+        """
         self.mode = mode
-        self._prefix = f"hlo-passes/{fingerprint}"
+        self._prefix = f"hlo-passes/{passes}"
 
     def run(
         self, name: str, place: str, data: bytes, work: Callable[[], bytes | None]
@@ -179,7 +186,7 @@ class Agreement:
         members = sorted({processes.get(i, -1) for i in device_ids(data)})
         if store is None or len(members) < 2 or members[0] < 0:
             return None
-        topic = f"{self._prefix}/{place}/{name}"
+        topic = f"{self._prefix}/{place}/{MARK.sub('', name)}"
         with _lock:
             count = next(_counters.setdefault(topic, itertools.count()))
         return _Meeting(

@@ -5,30 +5,53 @@
 JAX keeps compiled programs on disk under a key that knows nothing of passes. The
 fingerprint goes into that key, and so covers everything that decides what the passes
 do: their options and the contents of files that an option or the context names, and
-their code, since a pass that is being written changes from one run to the next under
-the same name. Where code cannot be read (typed in at a prompt)
-a random word represents it, so that no other process finds what it compiled.
+their code with the files that it imports, since a pass that is being written changes
+from one run to the next under the same name. A random word represents what has no text
+that says everything (code typed in at a prompt, a closure, an array), so that no other
+process finds what it compiled.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import enum
 import hashlib
 import inspect
 import os
 import pathlib
+import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
+from types import NoneType
 from typing import Any, Final
 
 import jax
 
 import hlo_passes
-from hlo_passes.passes.base import Pass, PassContext
+from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import Pipeline
-from hlo_passes.pricing import Pricing
+
+#: Hexadecimal digits of it at the end of a function's name: 64 bits.
+DIGITS: Final = 16
+
+#: The text after the function's own name.
+MARK: Final = re.compile(rf"__hlo_passes_([0-9a-f]{{{DIGITS}}})")
+
+#: Types whose text says everything.
+_PLAIN: Final = (
+    *(str, bytes, int, float, complex, NoneType),
+    *(os.PathLike, enum.Enum, range),
+)
+
+#: Modules whose files do not count: the standard library, and what is covered already.
+_OTHERS: Final = frozenset({*sys.stdlib_module_names, hlo_passes.__name__}) - {
+    "__main__"
+}
+
+#: Folders of installed distributions.
+_INSTALLED: Final = frozenset({"site-packages", "dist-packages"})
 
 #: Written by the interpreter, and different in every run.
 _NOT_SOURCE: Final = "__pycache__"
@@ -39,7 +62,7 @@ def fingerprint(pipeline: Pipeline, *settings: Any) -> str:
 
     Args:
         pipeline: the passes and their context.
-        settings: other values that decide, with a complete `repr`, or functions.
+        settings: other values that decide.
     """
     digest = hashlib.sha256()
     for part in _parts(pipeline, settings):
@@ -52,63 +75,131 @@ def _parts(pipeline: Pipeline, settings: Iterable[Any]) -> Iterable[str]:
     yield own_sources()
     for each in pipeline.passes:
         yield from _pass_parts(each)
-    yield from _field_parts(pipeline.context)
+    yield from _value_parts("context", pipeline.context)
     for setting in settings:
-        yield code_of(setting) if callable(setting) else repr(setting)
+        yield from _value_parts("setting", setting)
 
 
 def _pass_parts(each: Pass) -> Iterable[str]:
     for kind in type(each).__mro__[:-1]:
         yield code_of(kind)
-    for name, value in each.describe_options().items():
-        yield from _value_parts(name, value)
+    yield from _field_parts(each, each.describe_options())
 
 
-def _field_parts(value: PassContext | Pricing) -> Iterable[str]:
-    for field in dataclasses.fields(value):
-        yield from _value_parts(field.name, getattr(value, field.name))
+def _field_parts(value: Any, named: Mapping[str, object]) -> Iterable[str]:
+    # What is not a dataclass, or only in part, keeps values in its dictionary.
+    for name, inner in {**named, **getattr(value, "__dict__", {})}.items():
+        yield from _value_parts(name, inner)
 
 
 def _value_parts(name: str, value: object) -> Iterable[str]:
-    """A value, with what decides in its place: passes, and contents of files."""
-    if isinstance(value, Pass):
+    """A value, with what decides in its place: code, and contents of files.
+
+    A value whose text may leave something out makes the fingerprint nobody else's.
+    """
+    if isinstance(value, _PLAIN):
+        yield f"{name}={value!r}"
+        if isinstance(value, str | os.PathLike) and os.path.isfile(value):
+            yield _digest(pathlib.Path(value))
+    elif isinstance(value, Pass):
         yield from _pass_parts(value)
-    elif isinstance(value, Pricing):
-        yield from _field_parts(value)
-    elif isinstance(value, tuple):
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield f"{name}: {code_of(type(value))}"
+        fields = dataclasses.fields(value)
+        yield from _field_parts(value, {f.name: getattr(value, f.name) for f in fields})
+    elif isinstance(value, tuple | list):
         yield f"{name}: {len(value)} values"
         for inner in value:
             yield from _value_parts(name, inner)
+    elif isinstance(value, dict):
+        yield f"{name}: {len(value)} pairs"
+        for pair in value.items():
+            yield from _value_parts(name, pair)
+    elif callable(value):
+        yield f"{name}: {code_of(value)}"
     else:
-        yield f"{name}={value!r}"
-        if isinstance(value, str) and os.path.isfile(value):
-            yield hashlib.sha256(pathlib.Path(value).read_bytes()).hexdigest()
-        elif type(value).__repr__ is object.__repr__:
-            # Its text is an address, which says nothing to another process.
-            yield _word_of_this_process()
+        yield f"{name}: {_nobody_elses(value)}"
 
 
-def code_of(thing: type | Callable[..., Any]) -> str:
-    """Name and source of a class or function, from the file that defines it."""
-    place = f"{getattr(thing, '__module__', '')}.{getattr(thing, '__qualname__', '')}"
-    if place.partition(".")[0] == hlo_passes.__name__:
-        return place
-    try:
-        file = inspect.getsourcefile(thing)
-    except TypeError:
-        file = None
-    if file is None or not pathlib.Path(file).is_file():
-        return f"{place} {_word_of_this_process()}"
-    captured = inspect.getclosurevars(thing).nonlocals if _is_function(thing) else {}
-    source = hashlib.sha256(pathlib.Path(file).read_bytes()).hexdigest()
-    if captured:
-        # A closure may hold anything, so nobody else shares the program.
-        return f"{place} {source} {_word_of_this_process()}"
-    return f"{place} {source}"
+def code_of(thing: Callable[..., Any]) -> str:
+    """Name and source of a class or function; a random word where that says too little.
+
+    The source is the file that defines it and the files that this one imports.
+    """
+    is_function = inspect.isfunction(thing)
+    if not is_function and not isinstance(thing, type):
+        # A method, a partial or a callable object may hold anything.
+        return _nobody_elses(thing)
+    parts = [f"{thing.__module__}.{thing.__qualname__}"]
+    is_own = thing.__module__.partition(".")[0] == hlo_passes.__name__
+    if not is_own:
+        try:
+            file = inspect.getsourcefile(thing)
+        except TypeError:
+            file = None
+        if file is None or not pathlib.Path(file).is_file():
+            return f"{parts[0]} {_nobody_elses(thing)}"
+        parts.append(_digest(pathlib.Path(file)))
+        parts += _digests_of_imports(thing.__module__)
+    if is_function:
+        # Several functions of a file may have one name, and a function several
+        # defaults.
+        parts.append(str(list(thing.__code__.co_positions())))
+        parts += _value_parts("defaults", thing.__defaults__)
+        parts += _value_parts("defaults", thing.__kwdefaults__)
+        closed_over = inspect.getclosurevars(thing).nonlocals
+        for name, value in closed_over.items():
+            parts += _value_parts(name, value)
+        if closed_over and not is_own:
+            # What it closed over may change, so nobody else shares the program.
+            parts.append(_word_of_this_process())
+    return " ".join(parts)
 
 
-def _is_function(thing: object) -> bool:
-    return inspect.isfunction(thing) or inspect.ismethod(thing)
+def _digests_of_imports(name: str) -> list[str]:
+    """Digests of the files that a module imports, and those import, by file.
+
+    Left out are the standard library, this package, which `own_sources` covers, and
+    other installed distributions. An import inside a function is not seen.
+    """
+    package = name.partition(".")[0]
+    found: dict[str, str] = {}
+    seen = {name}
+    left = [name]
+    while left:
+        module = sys.modules.get(left.pop())
+        for value in list(vars(module).values()) if module else ():
+            other = _module_of(value)
+            if other in seen:
+                continue
+            seen.add(other)
+            file = getattr(sys.modules.get(other), "__file__", None)
+            top = other.partition(".")[0]
+            if file is None or top in _OTHERS:
+                continue
+            path = pathlib.Path(file)
+            if top != package and not _INSTALLED.isdisjoint(path.parts):
+                continue
+            found[file] = _digest(path) if path.is_file() else _word_of_this_process()
+            left.append(other)
+    return [found[file] for file in sorted(found)]
+
+
+def _module_of(value: object) -> str:
+    """The module that a value is, or that defines the class or function."""
+    if inspect.ismodule(value):
+        return value.__name__
+    if isinstance(value, type) or inspect.isfunction(value):
+        return value.__module__
+    return ""
+
+
+def _digest(file: pathlib.Path) -> str:
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def _nobody_elses(value: object) -> str:
+    return f"{id(value)} {_word_of_this_process()}"
 
 
 @cache

@@ -127,7 +127,8 @@ class Installation:
         )
         self._on_error = options.on_error
         self._passed_through: set[str] = set()
-        self._agreement = Agreement(options.multiprocess, self.fingerprint)
+        names = ",".join(each.name for each in pipeline.passes)
+        self._agreement = Agreement(options.multiprocess, names)
         self._lock = threading.Lock()
         self._endings: list[Callable[[], None]] = []
         self._reports: deque[ModuleReport] = deque(maxlen=MAXIMUM_REPORTS)

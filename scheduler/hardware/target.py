@@ -147,6 +147,7 @@ def _beginning_with(name: str, names: tuple[str, ...]) -> str:
     return f"did you mean {' or '.join(found)}?" if found else ""
 
 
+@functools.cache
 def target_names() -> tuple[str, ...]:
     """Names of the GPUs that come with the package, sorted."""
     folder = resources.files("hlo_passes.scheduler").joinpath("data", "gpu_targets")
@@ -159,18 +160,22 @@ def target_names() -> tuple[str, ...]:
     )
 
 
-@functools.lru_cache(maxsize=64)
 def target(name: str = DEFAULT_TARGET) -> Target:
-    """The GPU of that name, or of a description file.
+    """The GPU of that name, or of a description file as it is now.
 
     Raises:
         UsageError: U200, no such target and no such file.
         ParseError: P400, the file is not a text proto; UsageError U201, figures are
         missing.
     """
-    text = target_text(name)
-    filename = name + _SUFFIX if name in target_names() else name
-    return parse_target(text, spec=name, filename=filename)
+    if name in target_names():
+        return _own_target(name)
+    return parse_target(target_text(name), spec=name, filename=name)
+
+
+@functools.cache
+def _own_target(name: str) -> Target:
+    return parse_target(target_text(name), spec=name, filename=name + _SUFFIX)
 
 
 def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import jax
+import numpy as np
 import pytest
 
 from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime
-from hlo_passes.runtime import jax_private
+from hlo_passes.runtime import jax_private, workers
 from hlo_passes.runtime.installation.fingerprint import fingerprint
+from hlo_passes.scheduler.hardware.target import target, target_text
 from tests.runtime.programs import COMBINER, over_devices, rows
 
 Devices = Callable[[int], Sequence[Any]]
@@ -324,13 +329,112 @@ def test_the_source_of_a_pass_is_part_of_the_fingerprint(
     assert before != fingerprint(Pipeline((my_plug_in.Mine(),)))
 
 
+def test_what_a_pass_imports_is_part_of_the_fingerprint(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "my_limits.py").write_text("LIMIT = 1\n")
+    (tmp_path / "my_helpers.py").write_text(
+        "import my_limits\ndef limit():\n    return my_limits.LIMIT\n"
+    )
+    (tmp_path / "my_importing.py").write_text(
+        "import json\n"
+        "from dataclasses import dataclass\n"
+        "from hlo_passes import Pass\n"
+        "from my_helpers import limit\n"
+        "@dataclass(frozen=True, slots=True)\n"
+        "class Mine(Pass):\n"
+        "    name = 'mine'\n"
+    )
+    import my_importing  # pyright: ignore[reportMissingImports]
+
+    found = [fingerprint(Pipeline((my_importing.Mine(),)))]
+    for name in ("my_helpers.py", "my_limits.py"):
+        with (tmp_path / name).open("a") as file:
+            file.write("# another day\n")
+        found.append(fingerprint(Pipeline((my_importing.Mine(),))))
+    assert found[-1] == fingerprint(Pipeline((my_importing.Mine(),)))
+    assert len(set(found)) == 3
+
+
 def test_functions_that_closed_over_something_are_nobody_elses() -> None:
     def wants(limit: int) -> Callable[[Any], bool]:
         return lambda facts: facts.instruction_count > limit
 
     idle = Pipeline((Idle(),))
     assert fingerprint(idle, wants(1)) == fingerprint(idle, wants(1))
+    assert fingerprint(idle, wants(1)) != fingerprint(idle, wants(2))
     assert fingerprint(idle, wants(1)) != fingerprint(idle, _large)
+
+
+class _Wants:
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+
+    def __call__(self, facts: Any) -> bool:
+        return facts.instruction_count > self.limit
+
+    def judge(self, facts: Any) -> bool:
+        return facts.instruction_count > self.limit
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda limit: _Wants(limit).judge,
+        _Wants,
+        lambda limit: functools.partial(_Wants.judge, _Wants(limit)),
+        lambda limit: eval(f"lambda facts: facts.instruction_count > {limit}"),
+        lambda limit: lambda facts, limit=limit: facts.instruction_count > limit,
+        lambda limit: (lambda facts: 0, lambda facts: 1)[limit],
+        lambda limit: Parted(limit),
+        lambda limit: np.arange(5000) == 2500 * limit,
+    ],
+    ids=["method", "object", "partial", "typed", "default", "lambda", "pass", "array"],
+)
+def test_values_of_one_name_are_told_apart(made: Callable[[int], Any]) -> None:
+    one, other = made(0), made(1)
+    idle = Pipeline((Idle(),))
+    assert fingerprint(idle, one) == fingerprint(idle, one)
+    assert fingerprint(idle, one) != fingerprint(idle, other)
+
+
+class Parted(Pass):
+    """A pass that is no dataclass."""
+
+    name: ClassVar[str] = "parted"
+
+    def __init__(self, number: int) -> None:
+        object.__setattr__(self, "number", number)
+
+
+def test_the_rules_of_this_package_have_one_fingerprint_everywhere() -> None:
+    def everywhere(text: str) -> str:
+        code = (
+            "from hlo_passes import Pipeline\n"
+            "from hlo_passes.runtime.installation.fingerprint import fingerprint\n"
+            "from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules\n"
+            "from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import "
+            "LatencyHidingScheduler\n"
+            f"rules = tuple(parse_rules({text!r}))\n"
+            "print(fingerprint(Pipeline((LatencyHidingScheduler(rules=rules),))))\n"
+        )
+        command = [sys.executable, "-c", code]
+        return subprocess.run(
+            command, env=workers.environment(), stdout=subprocess.PIPE, check=True
+        ).stdout.decode()
+
+    assert everywhere("") == everywhere("") != everywhere("-kScheduleDone")
+
+
+def test_a_target_is_read_anew(tmp_path: pathlib.Path) -> None:
+    file = tmp_path / "mine.txtpb"
+    text = target_text("h100_sxm")
+    found = []
+    for count in (132, 66):
+        file.write_text(text.replace("core_count: 132", f"core_count: {count}"))
+        found.append(target(str(file)).sm_count)
+    assert found == [132, 66]
 
 
 def _large(facts: Any) -> bool:

@@ -67,6 +67,17 @@ class ByProcess(Pass):
         return False
 
 
+@dataclass(frozen=True, slots=True)
+class Parted(Pass):
+    """Has an option without a complete text."""
+
+    name: ClassVar[str] = "parted"
+    numbers: Any = None
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        return False
+
+
 @pytest.mark.hosts(2, devices_per_host=4)
 def test_two_processes_agree_and_compute_the_same_bits() -> None:
     import jax
@@ -86,6 +97,10 @@ def test_two_processes_agree_and_compute_the_same_bits() -> None:
     with runtime.install(COMBINER, modules=NAME) as installed:
         assert bits(jitted(array)) == before
     assert installed.changed == 1
+    # A pass with a value of its own in each process finds the others all the same.
+    with runtime.install(Pipeline((Parted(np.arange(3)),)), modules=NAME) as installed:
+        assert bits(jitted(array)) == before
+    assert installed.fired == 1
     # What one process compiles for itself needs nobody else.
     if jax.process_index() == 0:
         with runtime.install("hlo-dce") as installed:
