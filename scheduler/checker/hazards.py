@@ -16,8 +16,7 @@ Source: openxla/xla `latency_hiding_scheduler.cc` (alias hazards of dones).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
 from typing import Final
 
 from hlo_passes.ir.async_form import is_done, start_of
@@ -26,31 +25,12 @@ from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.checker.asynchronous import flights
 from hlo_passes.scheduler.checker.buffers import Buffers
+from hlo_passes.scheduler.checker.demands import Contents, Demands, Use, Write
 from hlo_passes.verify.finding import Report
 
 #: They read no array: a tuple only records where its elements are.
 _NO_READ: Final = frozenset({"tuple", "domain", "parameter"})
 _TOP_LEVEL_ONLY: Final = frozenset({"get-tuple-element", "copy"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Use:
-    """One read of a place: the reader, its position, and the value."""
-
-    position: int
-    user: Instruction
-    value: int
-
-
-@dataclass(slots=True)
-class _Contents:
-    """What happens to one buffer in one computation.
-
-    `written`: (position, writer, value); the writer is None for an input.
-    """
-
-    written: list[tuple[int, Instruction | None, int]] = field(default_factory=list)
-    uses: list[_Use] = field(default_factory=list)
 
 
 def check_hazards(
@@ -67,7 +47,7 @@ def check_hazards(
         _check_flights(computation, found, buffers, report)
 
 
-def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents]:
+def _contents(computation: Computation, buffers: Buffers) -> dict[int, Contents]:
     """The events of the buffers that hold more than one value."""
     instructions = computation.instructions
     # The result of a done is written from its start on.
@@ -78,7 +58,7 @@ def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents
     }
     value_of, buffer_of = buffers.value_of, buffers.buffer_of
     seen: set[int] = set()
-    contents: dict[int, _Contents] = {}
+    contents: dict[int, Contents] = {}
     for position, instruction in enumerate(instructions):
         is_parameter = instruction.opcode == "parameter"
         for place in buffers.places(instruction):
@@ -87,14 +67,14 @@ def _contents(computation: Computation, buffers: Buffers) -> dict[int, _Contents
                 continue
             seen.add(value)
             at = -1 if is_parameter else begun.get(instruction, position)
-            contents.setdefault(buffer_of[place], _Contents()).written.append(
+            contents.setdefault(buffer_of[place], Contents()).written.append(
                 (at, None if is_parameter else instruction, value)
             )
     several = {b: c for b, c in contents.items() if len(c.written) > 1}
     for position, user, place in _reads(computation, buffers):
         found = several.get(buffer_of[place])
         if found is not None:
-            found.uses.append(_Use(position, user, value_of[place]))
+            found.uses.append(Use(position, user, value_of[place]))
     return several
 
 
@@ -115,7 +95,7 @@ def _reads(
         yield end, computation.root, place
 
 
-def _replay(contents: _Contents, report: Report) -> None:
+def _replay(contents: Contents, report: Report) -> None:
     """Walk one buffer's writes and reads in order: each read must find its value."""
     writes = sorted(contents.written, key=lambda w: w[0])
     for use in sorted(contents.uses, key=lambda u: u.position):
@@ -138,69 +118,24 @@ def _replay(contents: _Contents, report: Report) -> None:
 
 def _check_flights(
     computation: Computation,
-    found: dict[int, _Contents],
+    found: dict[int, Contents],
     buffers: Buffers,
     report: Report,
 ) -> None:
-    """Readers of what a start overwrites must come before it.
-
-    In a module before copy insertion these demands contradict one another: together
-    with the dependences they form cycles, which no order can follow. A broken demand
-    is excused if it is part of such a cycle.
-    """
-    position = {i: k for k, i in enumerate(computation.instructions)}
-    demands: dict[Instruction, list[Instruction]] = {}
-    broken: dict[Instruction, list[Instruction]] = {}
+    """Readers of what a start overwrites must come before it, where some order can."""
+    writes: dict[int, list[Write]] = {}
     for flight in flights(computation):
-        if flight.start is None or flight.done is None:
+        if flight.start is None or flight.done is None or is_marked_sync(flight.start):
             continue
-        if is_marked_sync(flight.start):
-            continue
-        for user in _readers_of_others(flight.start, flight.done, found, buffers):
-            demands.setdefault(user, []).append(flight.start)
-            if position[user] > flight.begin:
-                broken.setdefault(flight.start, []).append(user)
-    for start, users in broken.items():
-        reachable = _reachable_from(start, demands)
-        for user in users:
-            if user not in reachable:
-                report.add(
-                    user, "C060",
-                    f"reads a buffer that %{start.name} overwrites from its start on",
-                )  # fmt: skip
-
-
-def _readers_of_others(
-    start: Instruction,
-    done: Instruction,
-    found: dict[int, _Contents],
-    buffers: Buffers,
-) -> list[Instruction]:
-    """Instructions that read another value in the buffer that a done returns."""
-    place = buffers.first[done]
-    contents = found.get(buffers.buffer_of[place])
-    if contents is None:
-        return []
-    mine = buffers.value_of[place]
-    users = (use.user for use in contents.uses if use.value != mine)
-    return [user for user in dict.fromkeys(users) if user not in (start, done)]
-
-
-def _reachable_from(
-    source: Instruction, further: Mapping[Instruction, Sequence[Instruction]]
-) -> set[Instruction]:
-    """What follows through operands, control edges and `further` edges."""
-    seen = {source}
-    work = [source]
-    while work:
-        current = work.pop()
-        following = (
-            *current.users,
-            *current.control_successors,
-            *further.get(current, ()),
-        )
-        for each in following:
-            if each not in seen:
-                seen.add(each)
-                work.append(each)
-    return seen
+        place = buffers.first[flight.done]
+        write = Write(flight.begin, flight.end, buffers.value_of[place])
+        writes.setdefault(buffers.buffer_of[place], []).append(write)
+    demands = Demands(computation)
+    for buffer, contents in found.items():
+        if buffer in writes:
+            demands.add(contents, writes[buffer])
+    for user, start in demands.avoidable():
+        report.add(
+            user, "C060",
+            f"reads a buffer that %{start.name} overwrites from its start on",
+        )  # fmt: skip

@@ -443,3 +443,62 @@ ENTRY %main (x: f32[2], y: f32[3]) -> (f32[2], f32[3]) {
     peak = scheduler.ModuleMemory(module).of(module.entry).peak_bytes()
     assert not check_schedule(module, memory_limit_bytes=peak)
     assert check_schedule(module, memory_limit_bytes=peak - 1)[0].code == "C050"
+
+
+def _in_place(first: str, value: str) -> str:
+    """A reader of %v comes after an all-reduce-start that overwrites %v."""
+    return f"""HloModule m, is_scheduled=true, num_partitions=2
+
+%sum (x: f32[], y: f32[]) -> f32[] {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}}
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+{first}
+  %v = f32[8] {value}
+  %begin = f32[8] all-reduce-start(%v), channel_id=2, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=%sum
+  %reader = f32[8] add(%p, %v)
+  %end = f32[8] all-reduce-done(%begin)
+  ROOT %r = (f32[8], f32[8]) tuple(%reader, %end)
+}}
+"""
+
+
+_PERMUTE = "  %a = (f32[8], f32[8]) collective-permute-start(%p), channel_id=1, source_target_pairs={{0,1},{1,0}}"
+_REDUCE = (
+    "  %n = f32[8] negate(%p)\n  %a = f32[8] all-reduce-start(%n), channel_id=1, "
+    "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%sum"
+)
+
+
+@pytest.mark.parametrize(
+    ("first", "value"),
+    [
+        ("", "negate(%p)"),
+        (_PERMUTE, "collective-permute-done(%a)"),
+        (_REDUCE, "all-reduce-done(%a)"),
+    ],
+    ids=["computed", "permuted", "reduced"],
+)
+def test_a_reader_after_the_start_that_overwrites_is_refused(
+    first: str, value: str
+) -> None:
+    # However the value came into the buffer: an operation that filled it has nothing
+    # to fear from readers of what is written there later.
+    module = hlo_passes.parse(_in_place(first, value))
+    assert _codes(module) == [("C060", "reader")]
+    order = [i.name for i in module.entry.instructions]
+    order.remove("reader")
+    order.insert(order.index("begin"), "reader")
+    assert _codes(_ordered(_in_place(first, value), *order)) == []
+
+
+def test_a_reader_that_needs_the_result_too_is_excused() -> None:
+    # No order can help it: copy insertion gives it a buffer of its own.
+    text = _in_place("", "negate(%p)").replace("tuple(%reader, %end)", "tuple(%p, %q)")
+    text = text.replace("  ROOT %r", "  %q = f32[8] add(%v, %end)\n  ROOT %r")
+    text = text.replace("  %reader = f32[8] add(%p, %v)\n", "")
+    assert _codes(hlo_passes.parse(text)) == []
