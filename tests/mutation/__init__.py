@@ -1,0 +1,1 @@
+"""Mutants of critical code: does a test notice?"""

@@ -1,0 +1,155 @@
+"""The tool that makes mutants: what it draws, what it leaves out, what it finds."""
+
+from __future__ import annotations
+
+import pathlib
+import sys
+from itertools import islice
+
+import pytest
+
+pytest.importorskip("cosmic_ray", reason="the extra `mutation` is not installed")
+
+from tests.modules import REPOSITORY
+from tests.mutation import __main__ as command
+from tests.mutation.mutants import Mutant, draw
+from tests.mutation.nearest import CRITICAL, NEAREST, WIDER, nearest_tests
+from tests.mutation.trees import Outcome, Tree
+
+SOURCE = '''"""A module."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__slots__ = ("a",)
+
+
+@cache
+def first(found: list[int | None], limit: int | None = None) -> int | str:
+    """Doc: 1 + 1."""
+    if limit is None:
+        raise ValueError(f"{len(found) + 1} and no limit")
+    found.append(
+        3)
+    kept: list[int | str] = []
+    return max(x for x in found if x and x < limit)
+'''
+
+
+def drawn(tmp_path: pathlib.Path, seed: int = 1, source: str = SOURCE) -> list[Mutant]:
+    (tmp_path / "m.py").write_text(source)
+    return [*draw(tmp_path, ["m.py"], seed)]
+
+
+def test_places_that_can_change_behaviour(tmp_path: pathlib.Path) -> None:
+    found = {(m.line, m.after) for m in drawn(tmp_path)}
+    assert {line for line, _ in found} == {17, 19, 20, 22}
+    assert (17, "if limit is not None:") in found
+    assert (19, "pass") in found
+    assert (20, "found.append( 4)") in found
+    assert (22, "return max(x for x in found if x or x < limit)") in found
+    assert (22, "return max(x for x in found if x and x <= limit)") in found
+
+
+def test_the_same_seed_draws_the_same(tmp_path: pathlib.Path) -> None:
+    again = [m.key for m in drawn(tmp_path)]
+    assert [m.key for m in drawn(tmp_path)] == again
+    assert len({*again}) == len(again) > 10
+    assert [m.key for m in drawn(tmp_path, seed=2)] != again
+
+
+def test_a_mutant_is_a_program_with_one_change(tmp_path: pathlib.Path) -> None:
+    for mutant in drawn(tmp_path):
+        compile(mutant.source, "m.py", "exec")
+        assert mutant.before != mutant.after
+        assert mutant.source.count("\n") >= SOURCE.count("\n") - 2
+
+
+def test_every_critical_file_has_tests() -> None:
+    named = {t for tests in (*NEAREST.values(), WIDER) for t in tests}
+    assert not [t for t in named if not (REPOSITORY / t).exists()]
+    for file in command.files(CRITICAL):
+        assert nearest_tests(file)
+    with pytest.raises(LookupError):
+        nearest_tests("setup.py")
+
+
+@pytest.fixture
+def repository(tmp_path: pathlib.Path) -> pathlib.Path:
+    """A small repository of its own: one function, one test that sees half of it."""
+    top = tmp_path / "repository"
+    (top / "corpus").mkdir(parents=True)
+    (top / "m.py").write_text("def f(x):\n    return x + 1 if x > 3 else 0\n")
+    (top / "test_m.py").write_text(
+        "from m import f\n\ndef test_f():\n    assert f(4) == 5\n"
+    )
+    return top
+
+
+def test_killed_and_surviving(
+    repository: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "subprocess.run",
+        lambda *a, **k: type("R", (), {"stdout": "m.py\0test_m.py\0"})(),
+    )
+    tree = Tree(repository)
+    monkeypatch.undo()
+    with tree:
+        assert tree.run(["test_m.py"], 60).verdict == "passed"
+        verdicts = {}
+        for mutant in islice(draw(repository, ["m.py"], 1), 60):
+            if mutant.after in (
+                "return x - 1 if x > 3 else 0",
+                "return x + 1 if x >= 3 else 0",
+            ):
+                tree.write("m.py", mutant.source)
+                verdicts[mutant.after[7:]] = tree.run(["test_m.py"], 60)
+                tree.restore("m.py")
+        endless = "while True: pass\n"
+        tree.write("m.py", endless)
+        late = tree.run(["test_m.py"], 2)
+    assert {k: v.verdict for k, v in verdicts.items()} == {
+        "x - 1 if x > 3 else 0": "failed",
+        "x + 1 if x >= 3 else 0": "passed",
+    }
+    assert verdicts["x - 1 if x > 3 else 0"].first == "test_m.py::test_f"
+    assert late.verdict == "too long"
+    assert not tree.root.exists()
+
+
+def test_results_are_kept_and_survivors_run_again(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Every other mutant survives; the second run asks for none, the third for those."""
+    ran: list[str] = []
+
+    def fake(self: Tree, tests: tuple[str, ...], limit: float) -> Outcome:
+        del self, limit
+        ran.append(" ".join(tests))
+        passed = len(ran) % 4 in (0, 3)
+        return Outcome("passed" if passed else "failed", "" if passed else "t", 0.0, "")
+
+    monkeypatch.setattr(Tree, "run", fake)
+    monkeypatch.setattr(command.Limits, "of", lambda *a: 1.0)
+    file = tmp_path / "results.jsonl"
+    arguments = ["x", "--mutants=6", "--jobs=1", f"--results={file}", "--narrow"]
+    place = "scheduler/checker/overlap.py"
+    monkeypatch.setattr(sys, "argv", [*arguments, place])
+    assert command.main() == 1
+    first = capsys.readouterr().out
+    assert (
+        "6 mutants, 4 killed (66.7%, 0 of them by the wider tests), 2 survived" in first
+    )
+    assert command.main() == 1
+    assert len(ran) == 6
+    monkeypatch.setattr(sys, "argv", ["x", f"--again={file}", "--jobs=1", "--least=0"])
+    assert command.main() == 0
+    assert "2 mutants" in capsys.readouterr().out
