@@ -1,6 +1,6 @@
 """One module in many spellings: everything that is computed from it must be equal.
 
-    python -m tests.spelling [--modules=N] [FILE ...]
+    python -m tests.spelling [--random=N] [--part=K/N] [FILE|FOLDER ...]
 
 `respell` writes a module as XLA's print options do, and in other ways that XLA reads.
 `answers` asks every pass, estimator, the verifier, the checker and the simulation. The
@@ -304,14 +304,20 @@ def modules(random_count: int) -> Iterator[tuple[str, str]]:
 def main() -> int:
     """Hold the law; the number of modules that break it is the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("files", nargs="*", type=pathlib.Path)
+    parser.add_argument("places", nargs="*", type=pathlib.Path, metavar="FILE|FOLDER")
     parser.add_argument("--random", type=int, default=100, help="random modules")
     parser.add_argument("--part", default="0/1", help="K/N: every Nth module from K on")
     options = parser.parse_args()
     first, step = map(int, options.part.split("/"))
-    chosen = [(str(f), read_text(f)) for f in options.files] or list(
-        modules(options.random)
-    )[first::step]
+    files = [
+        file
+        for place in options.places
+        for file in (module_files(place) if place.is_dir() else [place])
+    ]
+    if missing := [str(f) for f in files if not f.is_file()]:
+        parser.error(f"no such file: {', '.join(missing)}")
+    chosen = [(str(f), read_text(f)) for f in files] or list(modules(options.random))
+    chosen = chosen[first::step]
     count = Count()
     for name, text in chosen:
         for line in differences(text, count):
