@@ -136,6 +136,23 @@ def is_safely_removable(instruction: Instruction) -> bool:
     return instruction.opcode != "parameter" and not has_control_edges(instruction)
 
 
+def follows_a_bound_start(instruction: Instruction) -> bool:
+    """Whether it is an update or done after a start or update with control edges.
+
+    That one must stay, and so must what follows it; XLA would keep only the start.
+    """
+    start = start_of(instruction)
+    while instruction is not start:
+        (instruction,) = instruction.operands
+        if has_control_edges(instruction):
+            return True
+    return False
+
+
 def is_removable(instruction: Instruction) -> bool:
     """Whether it can be removed once nothing uses it: safely, and without effects."""
-    return is_safely_removable(instruction) and not has_side_effect(instruction)
+    return (
+        is_safely_removable(instruction)
+        and not has_side_effect(instruction)
+        and not follows_a_bound_start(instruction)
+    )

@@ -18,6 +18,7 @@ from hlo_passes.analysis.effects import has_side_effect, is_safely_removable
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.structure import Structure, is_elided
 from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.async_form import is_done, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -119,9 +120,39 @@ def _merge_instructions(
         if first is None:
             alike.append(instruction)
             _share_iotas(instruction, structure)
+        elif is_start(instruction) and not _are_alike_to_the_done(
+            instruction, first, structure, acting
+        ):
+            report.remark(
+                f"not merged: %{instruction.name} equals %{first.name}, "
+                "but what follows them is not merged"
+            )
         else:
             _replace(instruction, first)
             report.count("instructions-merged")
+
+
+def _are_alike_to_the_done(
+    one: Instruction,
+    other: Instruction,
+    structure: Structure,
+    acting: dict[Computation, bool],
+) -> bool:
+    """Whether all updates and the dones of two starts will be merged, too.
+
+    A start has one done; XLA would give one of them two.
+    """
+    while not is_done(one):
+        if one.user_count != 1 or other.user_count != 1:
+            return False
+        (one,), (other,) = one.users, other.users
+        if (
+            not structure.equal_apart_from_operands(one, other)
+            or _reason_to_stay(one, acting)
+            or _reason_to_stay(other, acting)
+        ):
+            return False
+    return True
 
 
 def _has_something_to_merge(instruction: Instruction) -> bool:

@@ -15,6 +15,7 @@ from typing import ClassVar
 
 from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.analysis.effects import (
+    follows_a_bound_start,
     has_side_effect,
     is_removable,
     is_safely_removable,
@@ -106,6 +107,12 @@ class HloDce(Pass):
         if not is_safely_removable(instruction):
             report.remark(
                 f"not removed: %{instruction.name} is unused, but has control edges"
+            )
+            return False
+        if follows_a_bound_start(instruction):
+            report.remark(
+                f"not removed: %{instruction.name} is unused, but what it follows has "
+                "control edges"
             )
             return False
         kept = next((flag for flag in KEEPS if is_flag_set(instruction, flag)), "")
