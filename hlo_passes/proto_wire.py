@@ -42,8 +42,10 @@ class Field(NamedTuple):
 
 
 def _broken(at: int) -> ParseError:
+    # A length that is too long leads beyond any file.
+    place = f"at byte {at}" if at < _UINT64 else "beyond its end"
     return ParseError(
-        f"broken protocol buffer at byte {at}",
+        f"broken protocol buffer {place}",
         code="P042",
         location=Location("<proto>", 1, 1),
     )

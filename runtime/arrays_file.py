@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import io
 import zipfile
-import zlib
 from collections.abc import Sequence
 
 import ml_dtypes  # noqa: F401  (gives NumPy the names of the types it lacks)
@@ -57,7 +56,7 @@ def read_arrays(path: str, *, name: str | None = None) -> list[np.ndarray]:
         zipfile.ZipFile(path).close()
         with np.load(path, allow_pickle=False) as file:
             entries = {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as problem:
+    except Exception as problem:  # of the archive, its codec, or a header's Python
         # NumPy's message is advice for its own callers (to allow pickles, say).
         raise UsageError(
             f"{shown} is not an .npz file of arrays",

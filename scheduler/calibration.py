@@ -30,6 +30,11 @@ from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
+#: Larger figures are mistakes: thirty years, and what a field of 64 bits holds.
+_MOST_US: Final = 1e15
+_LEAST_US: Final = 1e-6
+_MOST_BYTES: Final = 1 << 62
+_MOST_DEVICES: Final = 1 << 31
 _KINDS: Final = (
     "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute",
 )  # fmt: skip
@@ -203,7 +208,12 @@ def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measuremen
         raise _refuse(path, line, what) from problem
     if kind not in _KINDS:
         raise _refuse(path, line, f"{kind!r} is not a collective that the model knows")
-    if not (size >= 0 and 0 < us < math.inf and devices >= 2 and hosts <= devices):
+    if not (
+        0 <= size <= _MOST_BYTES
+        and _LEAST_US <= us <= _MOST_US
+        and 2 <= devices <= _MOST_DEVICES
+        and hosts <= devices
+    ):
         raise _refuse(path, line, "a size, time or count is out of range")
     if hosts < 2:
         what = f"hosts is {hosts}: these constants describe collectives across hosts"

@@ -29,6 +29,8 @@ CUDNN_KERNEL: Final = "__cudnn$fusion"
 
 _NONE: Final[Mapping[str, Any]] = {}
 _REMEMBERED_TEXTS: Final = 1 << 14
+#: The number of a queue, a field of 64 bits.
+_QUEUE: Final = re.compile(r"[0-9]{1,18}")
 #: A string, which is kept, or a comma after the last entry.
 _LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=[ \t\r\n]*[}\]])')
 
@@ -91,7 +93,7 @@ def operation_queue_id(instruction: Instruction) -> int:
     if not instruction.mentions("operation_queue_id"):
         return 0
     found = gpu_config(instruction).get("operation_queue_id", 0)
-    return int(found) if str(found).isdecimal() else 0
+    return int(found) if _QUEUE.fullmatch(str(found)) else 0
 
 
 # -- fusions -------------------------------------------------------------------

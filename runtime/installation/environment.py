@@ -126,7 +126,8 @@ def _installed(table: dict[str, Any], name: str, number: int) -> Installation:
     try:
         return install(**arguments)
     except HloError as problem:
-        if problem.location is not None:
+        if problem.location is not None:  # of the pipeline, or of a file that it names
+            problem.message = f"{name}: [[{_TABLE}]] {number}: {problem.message}"
             raise
         problem.message = f"[[{_TABLE}]] {number}: {problem.message}"
         problem.location = Location(name, 1, 1)

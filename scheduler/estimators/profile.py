@@ -32,9 +32,8 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.base import LOW, Estimator, is_async_collective
 from hlo_passes.scheduler.hardware.text_proto import (
-    Message,
+    number,
     parse_text_proto,
-    scalar,
     string,
     submessages,
 )
@@ -213,11 +212,6 @@ def _refuse(path: str, what: str = "") -> UsageError:
 
 def _from_text(text: str, path: str) -> Profile:
     message = parse_text_proto(text, path)
-
-    def number(row: Message, name: str) -> float:
-        value = scalar(row, name, 0.0)
-        return float(value) if isinstance(value, int | float) else math.nan
-
     costs = {
         string(row, "name"): number(row, "cost_us")
         for row in submessages(message, "costs")

@@ -28,8 +28,8 @@ from hlo_passes.pricing import DEFAULT_TARGET
 from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     integer,
+    number,
     parse_text_proto,
-    scalar,
     string,
     submessage,
     submessages,
@@ -184,7 +184,7 @@ def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:
     device = submessage(config, "gpu_device_info")
     capability = submessage(device, "cuda_compute_capability")
     required = ("core_count", "fpus_per_core", "memory_bandwidth", "clock_rate_ghz")
-    missing = [name for name in required if not float(scalar(device, name, 0))]
+    missing = [name for name in required if not number(device, name) > 0]
     if missing:
         raise UsageError(
             f"{filename}: gpu_device_info lacks {', '.join(missing)}",
@@ -198,7 +198,7 @@ def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:
         sm_count=integer(device, "core_count"),
         fpus_per_sm=integer(device, "fpus_per_core"),
         threads_per_sm=integer(device, "threads_per_core_limit"),
-        clock_ghz=float(scalar(device, "clock_rate_ghz", 0.0)),
+        clock_ghz=number(device, "clock_rate_ghz"),
         memory_bandwidth_bytes_per_s=integer(device, "memory_bandwidth"),
         l2_cache_bytes=integer(device, "l2_cache_size"),
         memory_bytes=integer(device, "device_memory_size"),
@@ -245,7 +245,7 @@ def _matrix_rates(device: Message) -> dict[int, float]:
         value = submessage(row, "value")
         rates[integer(row, "key")] = (
             2e9
-            * float(scalar(value, "clock_rate_ghz", 0.0))
+            * number(value, "clock_rate_ghz")
             * integer(value, "units_per_core")
             * integer(value, "ops_per_clock")
             * sms

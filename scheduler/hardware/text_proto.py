@@ -13,14 +13,14 @@ Source of the grammar: protobuf's text format language specification.
 
 from __future__ import annotations
 
+import math
 import re
-from typing import Final, TypeAlias
+from typing import Final, NoReturn, TypeAlias
 
 from hlo_passes.errors import ParseError
 from hlo_passes.source import SourceText
 
 Scalar: TypeAlias = int | float | str | bool
-Message: TypeAlias = "dict[str, list[Scalar | Message]]"
 
 _TOKEN: Final = re.compile(
     r"""(?P<space>(?:\s+|\#[^\n]*)+)
@@ -35,6 +35,39 @@ _SIMPLE_ESCAPES: Final = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b",
                           "f": "\f", "v": "\v"}  # fmt: skip
 _CLOSING: Final = {"{": "}", "<": ">"}
 _DEEPEST: Final = 100
+#: The largest integer of any field is that of a uint64.
+_MOST: Final = (1 << 64) - 1
+#: Characters that are shown of a value that is refused.
+_SHOWN_LETTERS: Final = 40
+
+
+class Message(dict[str, "list[Scalar | Message]"]):
+    """The values of each field by its name; it knows where they were read."""
+
+    __slots__ = ("_places", "_source")
+
+    def __init__(self, source: SourceText) -> None:
+        """An empty message of a text."""
+        super().__init__()
+        self._source = source
+        self._places: dict[str, int] = {}
+
+    def values_read_at(self, name: str, offset: int) -> list[Scalar | Message]:
+        """The list of a field's values, one more of which begins at an offset."""
+        self._places[name] = offset
+        return self.setdefault(name, [])
+
+    def refuse(self, name: str, what: str) -> NoReturn:
+        """Raise ParseError P400 at the last value of a field."""
+        raise ParseError(
+            what,
+            code="P400",
+            location=self._source.location(self._places.get(name, 0)),
+        )
+
+    def without_fields(self) -> Message:
+        """An empty message of the same text."""
+        return Message(self._source)
 
 
 def parse_text_proto(text: str, filename: str = "<proto>") -> Message:
@@ -79,7 +112,7 @@ class _Reader:
     def message(self, closing: str, depth: int) -> Message:
         if depth > _DEEPEST:
             raise self.error(f"more than {_DEEPEST} nested messages")
-        found: Message = {}
+        found = Message(self.source)
         while not (self.kind == "mark" and self.token == closing):
             if self.kind == "end":
                 if closing:
@@ -87,9 +120,9 @@ class _Reader:
                 return found
             if self.kind != "name":
                 raise self.error(f"expected the name of a field, found {self.token!r}")
-            name = self.token
+            name, at = self.token, self.start
             self.advance()
-            self.field(found.setdefault(name, []), depth)
+            self.field(found.values_read_at(name, at), depth)
         self.advance()
         return found
 
@@ -154,26 +187,64 @@ def _unescape(text: str) -> str:
 
 
 def submessage(message: Message, name: str) -> Message:
-    """The last message of that name; {} if there is none."""
-    values = [v for v in message.get(name, ()) if isinstance(v, dict)]
-    return values[-1] if values else {}
+    """The last message of that name; an empty one if there is none."""
+    values = submessages(message, name)
+    return values[-1] if values else message.without_fields()
 
 
 def submessages(message: Message, name: str) -> list[Message]:
     """All messages of that name."""
-    return [v for v in message.get(name, ()) if isinstance(v, dict)]
+    return [v for v in message.get(name, ()) if isinstance(v, Message)]
 
 
 def scalar(message: Message, name: str, default: Scalar) -> Scalar:
     """The last scalar of that name, `default` if there is none."""
-    values = [v for v in message.get(name, ()) if not isinstance(v, dict)]
+    values = [v for v in message.get(name, ()) if not isinstance(v, Message)]
     return values[-1] if values else default
 
 
 def integer(message: Message, name: str, default: int = 0) -> int:
-    """The last integer of that name; a number in quotes counts."""
+    """The last integer of that name; a number in quotes counts.
+
+    Raises ParseError P400 for a value that is no number, or not one of 64 bits.
+    """
     value = scalar(message, name, default)
-    return int(float(value)) if isinstance(value, float) else int(value)
+    try:
+        found = int(value)
+    except (ValueError, OverflowError):  # a word, NaN or infinity
+        _refuse_number(message, name, value)
+    if abs(found) > _MOST:
+        _refuse_number(message, name, value)
+    return found
+
+
+def number(message: Message, name: str, default: float = 0.0) -> float:
+    """The last number of that name. Raises ParseError P400 for one that is not finite.
+
+    Text in quotes is not a number here.
+    """
+    value = scalar(message, name, default)
+    try:
+        found = math.nan if isinstance(value, str) else float(value)
+    except OverflowError:
+        found = math.inf
+    if not math.isfinite(found):
+        _refuse_number(message, name, value)
+    return found
+
+
+def integers(message: Message, name: str) -> tuple[int, ...]:
+    """All integers of that name; values of other types are left out."""
+    found = tuple(v for v in message.get(name, ()) if type(v) is int)
+    for value in found:
+        if abs(value) > _MOST:
+            _refuse_number(message, name, value)
+    return found
+
+
+def _refuse_number(message: Message, name: str, value: Scalar) -> NoReturn:
+    shown = "a longer number" if type(value) is int else repr(value)[:_SHOWN_LETTERS]
+    message.refuse(name, f"{name} is {shown}, not a finite number of 64 bits")
 
 
 def string(message: Message, name: str, default: str = "") -> str:

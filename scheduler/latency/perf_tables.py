@@ -30,6 +30,7 @@ from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.hardware.text_proto import (
     Message,
     integer,
+    integers,
     parse_text_proto,
     string,
     submessage,
@@ -42,6 +43,10 @@ from hlo_passes.scheduler.latency.durations import ticks_of_s
 from hlo_passes.scheduler.latency.matmul_table import Gemm
 from hlo_passes.scheduler.latency.network import NotEstimated
 
+#: Sides of products beyond this are mistakes; their squares would leave 64 bits.
+_LARGEST_SIDE: Final = 1 << 30
+#: More devices than any machine has; groups are listed one by one.
+_MOST_DEVICES: Final = 1 << 20
 _REDUCING: Final = ("all-reduce", "reduce-scatter")
 
 
@@ -100,7 +105,7 @@ def _int32(value: int) -> int:
 
 
 def _row_ticks(row: TableRow, sent_bytes: int) -> int:
-    if not row.bytes_per_s:
+    if row.bytes_per_s <= 0:
         raise NotEstimated("the nearest row of the table has no value")
     return ticks_of_s(sent_bytes / row.bytes_per_s)
 
@@ -143,8 +148,11 @@ def read_matmul_table(path: str, target: Target) -> NearestMatmulTable:
         nanoseconds = int(cycles / target.clock_ghz)
         if nanoseconds < 1:
             raise _refuse(path, "a product without clock_cycles")
+        rate = int(2 * prod(sides) * 1e9 // nanoseconds)
+        if not rate:
+            raise _refuse(path, "a product that computes nothing in clock_cycles")
         points.append(sides)
-        rates.append(int(2 * prod(sides) * 1e9 // nanoseconds))
+        rates.append(rate)
     if not points:
         raise _refuse(path, "no product")
     return NearestMatmulTable(np.asarray(points, dtype=np.int64), tuple(rates))
@@ -171,7 +179,7 @@ def _entries(path: str, target: Target) -> list[Message]:
 
 
 def _dimensions(shape: Message) -> tuple[int, ...]:
-    return tuple(int(d) for d in shape.get("dimensions", ()) if isinstance(d, int))
+    return integers(shape, "dimensions")
 
 
 def _element_type(shape: Message, path: str) -> str:
@@ -203,15 +211,16 @@ def _collective_row(entry: Message, path: str) -> TableRow | None:
 
 
 def _groups(listed: Message, path: str) -> ReplicaGroups:
-    def dims(name: str) -> list[int]:
-        return [int(d) for d in listed.get(name, ()) if isinstance(d, int)]
-
+    count = integer(listed, "num_replica_groups")
+    size = integer(listed, "num_devices_per_group")
+    if count * size > _MOST_DEVICES:
+        raise _refuse(path, f"groups of more than {_MOST_DEVICES} devices")
     try:
         return ReplicaGroups.of_iota(
-            integer(listed, "num_replica_groups"),
-            integer(listed, "num_devices_per_group"),
-            dims("iota_reshape_dims") or None,
-            dims("iota_transpose_perm") or None,
+            count,
+            size,
+            integers(listed, "iota_reshape_dims") or None,
+            integers(listed, "iota_transpose_perm") or None,
         )
     except ValueError as problem:
         raise _refuse(path, str(problem)) from problem
@@ -222,21 +231,30 @@ def _matmul_sides(entry: Message, path: str) -> tuple[int, int, int, int]:
     instruction = submessage(entry, "instruction")
     if len(operands) != 2 or string(instruction, "opcode") != "dot":
         raise _refuse(path, "a row that is not a product of two operands")
-    numbers = submessage(instruction, "dot_dimension_numbers")
+    dimensions = submessage(instruction, "dot_dimension_numbers")
     width = (BITS[_element_type(submessage(instruction, "shape"), path)] + 7) // 8
     lhs, rhs = map(_dimensions, operands)
 
-    def taken(name: str) -> list[int]:
-        return [int(d) for d in numbers.get(name, ()) if isinstance(d, int)]
-
-    batch = taken("lhs_batch_dimensions")
-    contracted = taken("lhs_contracting_dimensions")
-    rhs_taken = taken("rhs_batch_dimensions") + taken("rhs_contracting_dimensions")
-    lhs_free = [d for d in range(len(lhs)) if d not in batch + contracted]
+    batch = integers(dimensions, "lhs_batch_dimensions")
+    contracted = integers(dimensions, "lhs_contracting_dimensions")
+    rhs_taken = (
+        *integers(dimensions, "rhs_batch_dimensions"),
+        *integers(dimensions, "rhs_contracting_dimensions"),
+    )
+    lhs_taken = (*batch, *contracted)
+    if not (
+        set(lhs_taken) <= set(range(len(lhs)))
+        and set(rhs_taken) <= set(range(len(rhs)))
+    ):
+        raise _refuse(path, "a product of a dimension that its operand does not have")
+    lhs_free = [d for d in range(len(lhs)) if d not in lhs_taken]
     rhs_free = [d for d in range(len(rhs)) if d not in rhs_taken]
-    return (
+    sides = (
         prod(lhs[d] for d in batch),
         width * prod(lhs[d] for d in lhs_free),
         width * prod(lhs[d] for d in contracted),
         width * prod(rhs[d] for d in rhs_free),
     )
+    if not 0 < min(sides) <= max(sides) <= _LARGEST_SIDE:
+        raise _refuse(path, "a product with a side that is 0, negative or too large")
+    return sides

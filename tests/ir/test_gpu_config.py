@@ -70,6 +70,12 @@ def test_what_is_no_json_dict_reads_as_empty(config: str) -> None:
     assert configs.fusion_kind(read) == ""
 
 
+@pytest.mark.parametrize("queue", ["-1", "1.5", "9" * 5000, "٣", "", "x"])
+def test_a_queue_that_is_no_number_is_the_default_one(queue: str) -> None:
+    read = instruction_with(json.dumps({"operation_queue_id": queue}))
+    assert configs.operation_queue_id(read) == 0
+
+
 def test_no_config_is_an_empty_one_that_may_be_written() -> None:
     read = instruction_with('""')
     read.set_attribute("backend_config", None)

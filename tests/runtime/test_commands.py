@@ -9,6 +9,7 @@ import pathlib
 import signal
 import subprocess
 import sys
+import zipfile
 
 import numpy as np
 import pytest
@@ -236,6 +237,25 @@ def test_a_file_that_is_not_of_arrays_is_wrong_usage(entries, tmp_path):
     assert caught.value.code == "U022"
     assert str(tmp_path) not in str(caught.value)
     assert "pickle" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), ",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (9999999999999,), }",
+        b"{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }" % (b"9" * 400),
+        b"{'descr': '<f4',\t'fortran_order': \\, 'shape': (), }",
+    ],
+)
+def test_an_array_with_a_broken_header_is_wrong_usage(header, tmp_path):
+    path = tmp_path / "in.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        length = len(header).to_bytes(2, "little")
+        archive.writestr("0.npy", b"\x93NUMPY\x01\x00" + length + header)
+    with pytest.raises(UsageError) as caught:
+        read_arrays(str(path))
+    assert caught.value.code == "U022"
 
 
 def test_inputs_are_named_as_given(ring, tmp_path, capfd, monkeypatch):

@@ -68,6 +68,10 @@ def test_a_file(
         ("[[install]]\npipelin = 'hlo-dce'\n", "unknown key pipelin\n.*mean pipeline"),
         ("[[install]]\npipeline = 'hlo-dcee'\n", "U011"),
         (
+            "[[install]]\npipeline = 'hlo-dce{'\n",
+            r"<pipeline>:1:9: error\[U010\]: .*passes.toml: \[\[install\]\] 1: exp",
+        ),
+        (
             "[[install]]\npipeline = 'hlo-dce'\nstage = 'x'\n",
             r"passes.toml:1:1: error\[U060\]: \[\[install\]\] 1: stage='x'",
         ),

@@ -112,6 +112,10 @@ def test_a_written_target_prices_as_fitted(tmp_path) -> None:
         ("kind,bytes,us,devices,hosts\nall-gather,8,nan,16,2\n", 2),
         ("kind,bytes,us,devices,hosts\nall-gather,8,1,16,17\n", 2),
         ("kind,bytes,us,devices,hosts\nall-gather,8\n", 2),
+        (f"kind,bytes,us,devices,hosts\nall-gather,{'9' * 400},1,16,2\n", 2),
+        (f"kind,bytes,us,devices,hosts\nall-gather,8,1,{'9' * 400},2\n", 2),
+        ("kind,bytes,us,devices,hosts\nall-gather,8,1e-320,16,2\n", 2),
+        ("kind,bytes,us,devices,hosts\nall-gather,8,1e300,16,2\n", 2),
     ],
 )
 def test_a_bad_file_is_refused_by_line(text, line, tmp_path) -> None:

@@ -214,6 +214,38 @@ def test_a_table_of_another_part_is_refused(text, code, tmp_path) -> None:
         assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        ("lhs_contracting_dimensions: 1", "lhs_contracting_dimensions: 7"),
+        ("lhs_contracting_dimensions: 1", "lhs_contracting_dimensions: -1"),
+        ("dimensions: 64", "dimensions: 0"),
+        ("dimensions: 64", f"dimensions: {1 << 62}"),
+        ("clock_cycles: 1980", f"clock_cycles: {1 << 63}"),
+        ("num_replica_groups: 1", f"num_replica_groups: {1 << 40}"),
+        ("num_replica_groups: 1", "num_replica_groups: -1"),
+    ],
+)
+def test_figures_that_no_measurement_has_are_refused(right, wrong, tmp_path) -> None:
+    text, read = MATMULS, read_matmul_table
+    if right not in MATMULS:
+        text, read = TABLE, read_collective_table
+    assert right in text
+    file = tmp_path / "table.txtpb"
+    file.write_text(text.replace(right, wrong))
+    with pytest.raises(HloError) as refused:
+        read(str(file), target("h100_sxm"))
+    assert refused.value.code == "U213"
+
+
+def test_a_negative_rate_is_no_measurement(module_file, tmp_path, capsys) -> None:
+    file = tmp_path / "table.txtpb"
+    file.write_text(TABLE.replace("per_sec: 1000000000\n", "per_sec: -5\n"))
+    assert run(ESTIMATE, module_file, f"--collective-perf-table={file}", "--json") == 0
+    rows = {r["name"]: r for r in json.loads(capsys.readouterr().out)["instructions"]}
+    assert "has no value" in rows["start"]["reason"]
+
+
 def test_the_picture_of_the_page_is_fresh(tmp_path) -> None:
     pytest.importorskip("matplotlib")
     from hlo_passes.scheduler.latency.collective_time import CollectiveModel

@@ -55,6 +55,10 @@ def test_a_file_of_the_users_own(tmp_path) -> None:
     assert config.rtt_ticks == 7 * 4000
 
 
+#: What a description needs at least.
+FIGURES = "core_count: 1 fpus_per_core: 1 memory_bandwidth: 1 clock_rate_ghz: 1"
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [
@@ -62,6 +66,15 @@ def test_a_file_of_the_users_own(tmp_path) -> None:
         ("gpu_device_info { core_count: 1", "P400"),
         ("{{{", "P400"),
         ("gpu_device_info { core_count: 3 }", "U201"),
+        (f"gpu_device_info {{ {FIGURES} core_count: -3 }}", "U201"),
+        (f"gpu_device_info {{ {FIGURES} core_count: nan }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} core_count: 1e999 }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} l2_cache_size: many }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} l2_cache_size: {'9' * 5000} }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} clock_rate_ghz: {'9' * 400} }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} clock_rate_ghz: fast }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} matrix_unit_description {{ rate_infos {{"
+         " value { clock_rate_ghz: inf } } } }", "P400"),
         ("# latency-options: rtt_us=many\ngpu_device_info { core_count: 1 fpus_per_core: 1"
          " memory_bandwidth: 1 clock_rate_ghz: 1 }", "U201"),
     ],
@@ -70,6 +83,12 @@ def test_a_broken_description_is_refused(text, code) -> None:
     with pytest.raises((ParseError, UsageError)) as refused:
         parse_target(text, spec="x", filename="x.txtpb")
     assert refused.value.code == code
+
+
+def test_a_number_that_is_none_has_its_place() -> None:
+    text = f"gpu_device_info {{\n  {FIGURES}\n  l2_cache_size: many\n}}\n"
+    with pytest.raises(ParseError, match=r"x.txtpb:3:3: error\[P400\]: l2_cache_size"):
+        parse_target(text, spec="x", filename="x.txtpb")
 
 
 def test_deep_nesting_is_refused_not_a_crash() -> None:

@@ -444,6 +444,11 @@ def test_the_module_in_an_hlo_proto(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_length_of_thousands_of_digits_is_refused() -> None:
+    with pytest.raises(HloError, match=r"P042.*beyond its end"):
+        wire.fields(b"\x0a" + b"\x80" * 3000 + b"\x01")
+
+
 def test_varints() -> None:
     for value in (0, 1, 127, 128, 300, 1 << 32, (1 << 63) - 1):
         encoded = wire.encoded_varint(value)
