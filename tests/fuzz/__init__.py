@@ -1,1 +1,1 @@
-"""The fuzzer: mutated modules must give a module or an error, never anything else."""
+"""The fuzzers: damaged inputs must be read or refused, nothing else may happen."""

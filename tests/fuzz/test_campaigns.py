@@ -1,0 +1,72 @@
+"""Samples of the fuzzers, and what a campaign says of cases that end badly."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+#: Cases 2 to 5 raise, hang, die and take all memory; the others are right.
+BAD_CASES = """
+import os, random, sys
+from tests.fuzz import campaign
+
+campaign.CASE_SECONDS = 0.3
+
+def make(rng):
+    return campaign.Case("kind", ".bin", rng.randbytes(8), "drawn")
+
+def check(case, rng):
+    number = next(k for k in range(10) if make(random.Random(f"1:{k}")) == case)
+    if number == 2: raise ValueError("wrong")
+    if number == 3:
+        while True: pass
+    if number == 4: bytearray(2 << 30)
+    if number == 5: os.abort()
+    return "fine"
+
+import argparse
+parser = argparse.ArgumentParser()
+campaign.add_arguments(parser)
+sys.exit(campaign.run(make, check, parser.parse_args(), "of a test"))
+"""
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *words], capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("tests.fuzz", "--cases=150", "corpus/handwritten"),
+        ("tests.fuzz.formats", "--cases=300"),
+    ],
+    ids=lambda words: words[0],
+)
+def test_a_sample(words: tuple[str, ...], tmp_path: pathlib.Path) -> None:
+    ran = run("-m", *words, "--seed=11", f"--failures={tmp_path}")
+    assert not list(tmp_path.iterdir()), ran.stdout
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert " 0 failures" in ran.stdout
+
+
+def test_cases_that_end_badly_are_counted(tmp_path: pathlib.Path) -> None:
+    ran = run("-c", BAD_CASES, "--cases=10", "--seed=1", f"--failures={tmp_path}")
+    assert ran.returncode == 1
+    said = ran.stdout
+    assert "10 cases of a test" in said, said + ran.stderr
+    assert "4 failures" in said
+    for what in ("ValueError: wrong", "HangError", "MemoryError", "ended with -6"):
+        assert re.search(f"FAILED .*{what}\n", said), said
+    assert {f.name for f in tmp_path.iterdir()} == {
+        f"1-{number}.{suffix}" for number in (2, 3, 4, 5) for suffix in ("bin", "txt")
+    }
+    # A case is made again from its number.
+    one = run("-c", BAD_CASES, "--cases=1", "--seed=1", "--first=2")
+    assert "1 cases of a test" in one.stdout
