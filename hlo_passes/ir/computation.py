@@ -6,7 +6,8 @@
     }
 
 Insertions and removals are noted and take effect when the order is next read, so that
-a pass that makes thousands of them stays linear.
+a pass that makes thousands of them stays linear. So are the replaced operands of an
+instruction that has many: they take effect when its operands are next read.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
-from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.instruction import Instruction, RewiredInstruction
 
 if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Attributes that `replace` hands on to a replacement that lacks them.
 _INHERITED = ("metadata", "frontend_attributes", "sharding")
+#: Replaced operands are noted where there are more than this many.
+_MANY_OPERANDS = 32
 
 
 class Computation:
@@ -54,6 +57,8 @@ class Computation:
         self._after: dict[Instruction, list[Instruction]] = {}
         self._appended: list[Instruction] = []
         self._has_removed = False
+        # Operands to replace, by instruction; see `settle_operands`.
+        self._replaced: dict[Instruction, dict[Instruction, Instruction]] = {}
         # Source text in pieces; None when made here. See text/printer.py.
         self.source_lead: str | None = None
         self.source_head: str | None = None
@@ -212,9 +217,35 @@ class Computation:
         self, instruction: Instruction, old: Instruction, new: Instruction
     ) -> None:
         """Let an instruction read `new` wherever it read `old`."""
-        self.set_operands(
-            instruction, [new if o is old else o for o in instruction.operands]
-        )
+        readers = old.user_table()
+        if old is new or instruction not in readers:
+            return
+        noted = self._replaced.get(instruction)
+        if noted is not None and new in noted:
+            # It was read before: what is noted about it must not apply any more.
+            self.settle_operands(instruction)
+            noted = None
+        if noted is not None:
+            noted[old] = new
+        elif len(instruction.operands) > _MANY_OPERANDS:
+            self._replaced[instruction] = {old: new}
+            instruction.__class__ = RewiredInstruction
+        else:
+            instruction.operands = tuple(
+                [new if o is old else o for o in instruction.operands]
+            )
+        del readers[instruction]
+        new.user_table()[instruction] = None
+        self.touch(instruction)
+
+    def settle_operands(self, instruction: Instruction) -> None:
+        """Write the noted operands down; reading them does so."""
+        noted = self._replaced.pop(instruction)
+        instruction.__class__ = Instruction
+        # What was replaced by `new` is what `new` was replaced by later.
+        for old, new in reversed(noted.items()):
+            noted[old] = noted.get(new, new)
+        instruction.operands = tuple([noted.get(o, o) for o in instruction.operands])
 
     def replace_uses(self, old: Instruction, new: Instruction) -> None:
         """Let every user of `old` (but `new` itself) and the root be `new`'s."""

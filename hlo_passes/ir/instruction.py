@@ -394,6 +394,23 @@ class Instruction:
         return f"<%{self.name} = {self.shape.text} {self.opcode}>"
 
 
+class RewiredInstruction(Instruction):
+    """What an instruction is while replaced operands of it are only noted.
+
+    Replacing each of n operands takes n steps then, not n times n. Reading the operands
+    writes them down, and it is a plain `Instruction` again. That is a class of its own
+    so that reading those of all others costs nothing more.
+    """
+
+    __slots__ = ()
+
+    @property
+    def operands(self) -> tuple[Instruction, ...]:  # type: ignore[override]
+        """The instructions read, in order."""
+        self.computation.settle_operands(self)
+        return self.operands
+
+
 def _may_call(text: str) -> bool:
     """Whether attribute text may name a callee; several times faster than a search.
 

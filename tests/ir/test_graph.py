@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.ir.computation import Computation
@@ -162,3 +164,91 @@ def test_many_insertions_are_linear() -> None:
         if k:
             computation.replace_uses(instruction, computation.root)
     assert len(computation.instructions) == 40_002
+
+
+def _wide(operands: int) -> Computation:
+    """A tuple of many negates of one parameter."""
+    names = [f"n{k}" for k in range(operands)]
+    lines = [f"  %{name} = f32[4]{{0}} negate(%p)" for name in names]
+    shapes = ", ".join(["f32[4]{0}"] * operands)
+    read = ", ".join(f"%{name}" for name in names)
+    body = "\n".join(lines)
+    return hlo_passes.parse(
+        f"ENTRY %e {{\n  %p = f32[4]{{0}} parameter(0)\n{body}\n"
+        f"  ROOT %t = ({shapes}) tuple({read})\n}}\n"
+    ).entry
+
+
+@given(
+    st.sampled_from((3, 100)),
+    st.lists(st.tuples(st.integers(0, 99), st.integers(0, 99), st.booleans())),
+)
+def test_operands_are_replaced_one_by_one(
+    operands: int, replaced: list[tuple[int, int, bool]]
+) -> None:
+    computation = _wide(operands)
+    values, wide = computation.instructions[1:-1], computation.root
+    expected = list(wide.operands)
+    for one, other, reads in replaced:
+        old, new = values[one % operands], values[other % operands]
+        computation.replace_operand(wide, old, new)
+        expected = [new if operand is old else operand for operand in expected]
+        for value in {old, new}:
+            assert (wide in value.users) == (value in expected)
+        if reads:
+            assert wide.operands == tuple(expected)
+    assert computation.root.operands == tuple(expected)
+    assert type(wide) is type(values[0])
+
+
+def test_replacing_one_operand_leaves_the_users_of_others() -> None:
+    for count in (2, 100):
+        computation = _wide(count)
+        one, other, *_ = computation.instructions[1:]
+        reader = computation.new("abs", other.shape, [other])
+        computation.replace_operand(computation.root, one, computation.instructions[0])
+        assert other.users == (computation.root, reader)
+
+
+def test_rewired_instructions_print_and_are_removed() -> None:
+    computation = _wide(40)
+    p, one, *_ = computation.instructions
+    computation.replace_uses(one, p)
+    assert "tuple(%p, %n1, " in computation.module.to_text()
+    computation.replace_uses(p, one)
+    root = computation.root
+    computation.set_root(one)
+    assert computation.remove_with_dead_operands(root) == 40
+    assert p.users == (one,)
+
+
+def test_computations_stand_where_asked(computation: Computation) -> None:
+    module = computation.module
+    entry = module.entry
+    for name, before in (("a", entry), ("b", entry), ("c", computation), ("d", None)):
+        module.add_computation(Computation(name), before=before)
+    first = module.computation("a")
+    module.add_computation(Computation("before_a"), before=first)
+    names = [each.name for each in module.computations]
+    assert names == ["c", "f", "before_a", "a", "b", "e", "d"]
+    module.add_computation(Computation("late"), before=first)
+    assert first is not None
+    module.remove_computation(first)
+    assert [each.name for each in module.computations] == [
+        *["c", "f", "before_a", "late"],
+        *["b", "e", "d"],
+    ]
+
+
+def test_numbers_of_removed_computations_are_free_again() -> None:
+    module = hlo_passes.parse(TEXT)
+    for name in ("g", "g.1", "g.2", "g.3"):
+        assert module.fresh_computation_name("g") == name
+        module.add_computation(Computation(name))
+    for name in ("g.3", "g.1"):
+        gone = module.computation(name)
+        assert gone is not None
+        module.remove_computation(gone)
+    assert module.fresh_computation_name("g") == "g.1"
+    module.add_computation(Computation("g.1"))
+    assert module.fresh_computation_name("g") == "g.3"
