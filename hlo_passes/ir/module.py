@@ -78,6 +78,9 @@ class Module:
         self._computations: dict[str, Computation] = {}
         self._names: set[str] | None = None
         self._next_number: dict[str, int] = {}
+        self._next_computation_number: dict[str, int] = {}
+        # Computations that go before others, noted until the order is read.
+        self._inserted: dict[Computation, list[Computation]] = {}
         self._inline_bodies: dict[Instruction, list[Computation]] = {}
         # What others keep with a module between runs, by the class that holds it.
         self.kept: dict[type, Any] = {}
@@ -89,6 +92,8 @@ class Module:
     @property
     def computations(self) -> tuple[Computation, ...]:
         """All computations in text order."""
+        if self._inserted:
+            self._settle_order()
         return tuple(self._computations.values())
 
     def computation(self, name: str) -> Computation | None:
@@ -175,7 +180,7 @@ class Module:
         """Instructions that call a computation, in text order."""
         if self._callers is None or self._callers[0] != self.version:
             table: dict[Computation, dict[Instruction, None]] = {}
-            for owner in self._computations.values():
+            for owner in self.computations:
                 for instruction in owner.instructions:
                     for callee in instruction.called_computations:
                         table.setdefault(callee, {})[instruction] = None
@@ -192,23 +197,41 @@ class Module:
             msg = f"there already is a computation %{computation.name} already"
             raise ValueError(msg)
         computation.module = self
-        if before is None:
-            self._computations[computation.name] = computation
-        else:
-            rebuilt: dict[str, Computation] = {}
-            for name, known in self._computations.items():
-                if known is before:
-                    rebuilt[computation.name] = computation
-                rebuilt[name] = known
-            self._computations = rebuilt
+        self._computations[computation.name] = computation
+        if before is not None:
+            self._inserted.setdefault(before, []).append(computation)
         self.version += 1
 
     def remove_computation(self, computation: Computation) -> None:
         """Remove a computation that nothing calls."""
+        if self._inserted:
+            self._settle_order()
         del self._computations[computation.name]
+        # Its number is free again.
+        stem, _, number = computation.name.rpartition(".")
+        following = self._next_computation_number.get(stem)
+        if following is not None and number.isdecimal():
+            self._next_computation_number[stem] = min(int(number), following) or 1
         if computation.inline_owner is not None:
             computation.inline_owner.computation.touch(computation.inline_owner)
         self.version += 1
+
+    def _settle_order(self) -> None:
+        """Bring noted insertions into the order."""
+        inserted = self._inserted
+        settled: dict[str, Computation] = {}
+        new = {each for noted in inserted.values() for each in noted}
+        for known in self._computations.values():
+            # A computation is there once all that goes before it is.
+            stack = [] if known in new else [known]
+            while stack:
+                earlier = inserted.pop(stack[-1], ())
+                if earlier:
+                    stack.extend(reversed(earlier))
+                else:
+                    each = stack.pop()
+                    settled[each.name] = each
+        self._computations, self._inserted = settled, {}
 
     def keep_inline(self, body: Computation, owner: Instruction) -> None:
         """Note that the source spells a body inside the text of its caller."""
@@ -240,11 +263,13 @@ class Module:
 
     def fresh_computation_name(self, stem: str) -> str:
         """A name that no computation of the module has: `stem`, else `stem.N`."""
-        name, number = stem, 0
-        while name in self._computations:
+        if stem not in self._computations:
+            return stem
+        number = self._next_computation_number.get(stem, 1)
+        while f"{stem}.{number}" in self._computations:
             number += 1
-            name = f"{stem}.{number}"
-        return name
+        self._next_computation_number[stem] = number
+        return f"{stem}.{number}"
 
     def note_name(self, name: str) -> None:
         """Remember that an instruction's name is taken."""

@@ -213,10 +213,11 @@ def _share_iotas(instruction: Instruction, structure: Structure) -> None:
         if operand.opcode == "iota":
             operand = first.setdefault(_operand_key(operand, structure), operand)
         shared.append(operand)
-    freed = [o for o in instruction.operands if o not in shared]
+    kept = set(shared)
+    freed = [o for o in dict.fromkeys(instruction.operands) if o not in kept]
     computation = instruction.computation
     computation.set_operands(instruction, shared)
-    for iota in dict.fromkeys(freed):
+    for iota in freed:
         if not iota.user_count and not iota.is_root and is_safely_removable(iota):
             computation.remove(iota)
 

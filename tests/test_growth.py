@@ -1,0 +1,70 @@
+"""Twice the size takes twice the steps, for graphs on which it once took four times.
+
+Steps are bytecodes: the same on every machine. `benchmarks/bench_growth.py` measures
+processor time, of every pass on every graph.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from benchmarks.bench_growth import GOAL, Work, commands, measure, table
+from benchmarks.growth_graphs import GRAPHS
+
+#: (graph, command, size); the second size is twice the first.
+GREW_TOO_FAST = (
+    ("equal", "hlo-cse", 128),
+    ("pairs", "convert-async-collectives-to-sync", 128),
+    ("all-reduces", "async-collective-creator", 128),
+    ("all-reduces", "gpu-all-reduce-combiner", 128),
+    ("permutes", "collective-permute-combiner", 128),
+    ("wide permute", "collective-permute-splitter", 128),
+    ("annotated", "async-stream-attribute-wrapper", 512),
+    ("annotated", "explicit-collectives-group-async-wrapper", 512),
+)
+
+
+def _steps(work: Work) -> int:
+    """Bytecodes that Python runs; loops inside C count as one."""
+    steps = 0
+
+    def count(frame: FrameType, event: str, argument: Any) -> Any:
+        nonlocal steps
+        if event == "call":
+            frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        elif event == "opcode":
+            steps += 1
+        return count
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return steps
+
+
+@pytest.mark.parametrize(("graph", "command", "size"), GREW_TOO_FAST)
+def test_steps_grow_with_the_size(graph: str, command: str, size: int) -> None:
+    prepare, text = commands()[command], GRAPHS[graph].text
+    prepare(text(size))()  # what is made once
+    steps = [_steps(prepare(text(n))) for n in (size, 2 * size)]
+    assert steps[1] <= GOAL * steps[0]
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_every_graph_is_measured(graph: str) -> None:
+    cell = measure(graph, "verify", wanted_seconds=0.0)
+    assert not cell.problem
+    assert "verify" in table({(graph, "verify"): cell}, markdown=True)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_command_is_measured(command: str) -> None:
+    cell = measure("pair chain", command, wanted_seconds=0.0)
+    assert not cell.problem
