@@ -18,7 +18,6 @@ from tests.modules import SHARED, read_text
 from tests.reduction.wrong_passes import CommuteOperands, FailOnDots
 
 _MODULE = SHARED / "corpus" / "llama3_8b_cp_bf16_1x4.hlo.gz"
-_TIMEOUT_SECONDS = 60
 _PLANTED = {
     "operands of remainder swapped": CommuteOperands("remainder"),
     "operands of divide swapped": CommuteOperands("divide"),
@@ -42,7 +41,7 @@ def main() -> None:
         oracle: Oracle = (
             CrashOracle()
             if isinstance(wrong, FailOnDots)
-            else RunOracle(replicas * partitions, 0, _TIMEOUT_SECONDS)
+            else RunOracle(replicas * partitions, 0)
         )
         try:
             found = bisect(module, pipeline, oracle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import IntEnum
+from typing import Final
 
 from hlo_passes.errors import (
     HloError,
@@ -21,6 +22,10 @@ class ExitCode(IntEnum):
     PASS_FAILED = 3
     DIFFERENT = 4
     CANNOT_RUN = 5
+
+
+#: What shells report for a process that SIGINT ended.
+INTERRUPTED: Final = 130
 
 
 def exit_code_of(problem: HloError) -> int:

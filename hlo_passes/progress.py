@@ -18,6 +18,8 @@ _Item = TypeVar("_Item")
 _ERASE_LINE: Final = "\r\033[K"
 #: Seconds between two lines when there is no bar.
 _QUIET_S: Final = 1.0
+#: Seconds after which a file receives the status of work that goes on.
+_QUIET_STATUS_S: Final = 10.0
 
 
 def tell(text: str) -> None:
@@ -36,6 +38,31 @@ def show_progress(line: str) -> None:
         tell(_ERASE_LINE + line)
     elif line:
         tell(line + "\n")
+
+
+class Status:
+    """Lines about work that goes on for long, and a status between them.
+
+    On a terminal the status is the last line and is replaced each time; in a file it
+    appears only after ten seconds without any other line.
+    """
+
+    def __init__(self) -> None:
+        """Nothing has been shown yet."""
+        self._shown = time.monotonic()
+
+    def line(self, text: str) -> None:
+        """Show a line that stays."""
+        show_progress("")
+        tell(f"{text}\n")
+        self._shown = time.monotonic()
+
+    def status(self, text: str) -> None:
+        """Show what is going on at the moment."""
+        now = time.monotonic()
+        if sys.stderr.isatty() or now - self._shown >= _QUIET_STATUS_S:
+            self._shown = now
+            show_progress(text)
 
 
 def with_progress(items: Iterable[_Item], total: int, what: str) -> Iterator[_Item]:

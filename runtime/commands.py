@@ -64,6 +64,7 @@ def run_module(arguments: argparse.Namespace) -> int:
     from hlo_passes.runtime.memory import bytes_needed, require
     from hlo_passes.runtime.plain.legalize import plain_module
     from hlo_passes.runtime.plain.refusals import require_valid
+    from hlo_passes.runtime.work import cpu_seconds_at_least
 
     # Refuse bad arguments and modules that cannot be run before any device starts.
     if arguments.seed < 0:
@@ -85,6 +86,14 @@ def run_module(arguments: argparse.Namespace) -> int:
             continue
         plain = plain_module(one)
         count = topology[0] * topology[1]
+        needed = cpu_seconds_at_least(one, count)
+        if needed > arguments.time_limit_seconds:
+            raise run_process.WorkerError(
+                f"{one.name} takes {needed:.0f} s at least on this CPU, "
+                f"{arguments.time_limit_seconds} are allowed",
+                hint="lower the program with smaller shapes, or set "
+                "--time-limit-seconds",
+            )
         require(bytes_needed(plain, device_count=count), one)
         collectives += plain.collectives
     if other is not None:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from hlo_passes.errors import HloError
-from hlo_passes.progress import tell
+from hlo_passes.progress import Status, show_progress, tell
 from hlo_passes.runtime import deadlock, workers
 from hlo_passes.runtime.devices import (
     RuntimeHostError,
@@ -28,7 +28,7 @@ from hlo_passes.runtime.devices import (
     without_device_count,
 )
 from hlo_passes.runtime.plain.stand_ins import Collective
-from hlo_passes.runtime.run_worker import Request
+from hlo_passes.runtime.run_worker import Request, stage_file
 
 #: After this much silence on stderr, print a line that says what is going on.
 _PROGRESS_AFTER_SECONDS: Final = 1.0
@@ -161,18 +161,35 @@ def _wait(
     process: subprocess.Popen[bytes], request: Request, limit_seconds: int
 ) -> int:
     start = time.monotonic()
+    status = Status()
     try:
-        return process.wait(_PROGRESS_AFTER_SECONDS)
-    except subprocess.TimeoutExpired:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return process.wait(_PROGRESS_AFTER_SECONDS)
         count = request.topology[0] * request.topology[1]
-        tell(f"running {request.name} on {count} emulated devices ...\n")
+        status.line(f"running {request.name} on {count} emulated devices ...")
+        while (waited := time.monotonic() - start) < limit_seconds:
+            left = limit_seconds - waited
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(min(_PROGRESS_AFTER_SECONDS, left))
+            status.status(
+                f"{request.name}: {_stage(request)}, {waited:.0f} s of at most "
+                f"{limit_seconds} s"
+            )
+    finally:
+        show_progress("")
+    raise WorkerError(
+        f"{request.name} did not end in {limit_seconds} seconds; it was "
+        f"{_stage(request)}",
+        hint="--time-limit-seconds allows more time; a loop may never end",
+    )
+
+
+def _stage(request: Request) -> str:
+    """What the worker said last that it does."""
     try:
-        return process.wait(max(0.0, limit_seconds - (time.monotonic() - start)))
-    except subprocess.TimeoutExpired:
-        raise WorkerError(
-            f"{request.name} did not end in {limit_seconds} seconds",
-            hint="--time-limit-seconds allows more time; a loop may never end",
-        ) from None
+        return pathlib.Path(stage_file(request)).read_text() or "starting"
+    except OSError:
+        return "starting"
 
 
 def _last_words(code: int, log: str) -> str:

@@ -73,10 +73,20 @@ class Request:
     answer: str
 
 
+def stage_file(request: Request) -> pathlib.Path:
+    """The file in which the worker says what it is doing."""
+    return pathlib.Path(request.answer).with_name("stage")
+
+
 def answer_to(request: Request) -> dict[str, Any]:
     """Run as requested; returns what `run --json` prints."""
+
+    def stage(text: str) -> None:
+        stage_file(request).write_text(text)
+
     replicas, partitions = request.topology
     emulate(replicas * partitions)
+    stage("being compiled")
     source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
     plain = plain_module(source)
     executable = load_plain(plain, source, replicas, partitions)
@@ -89,12 +99,14 @@ def answer_to(request: Request) -> dict[str, Any]:
         raise UsageError(str(problem), code="U023") from problem
     seconds = []
     outputs: list[np.ndarray] = []
-    for _ in range(request.repeat):
+    for number in range(request.repeat):
+        stage(f"in run {number + 1} of {request.repeat}")
         start = time.perf_counter()
         outputs = executable.run_on(placed)
         seconds.append(time.perf_counter() - start)
     if request.outputs is not None:
         write_arrays(request.outputs, outputs)
+    stage(f"in the run of {request.against_name}")
     comparison = compare_outputs(outputs, other(*inputs)) if other else None
     return {
         "devices": executable.device_count,

@@ -16,13 +16,11 @@ from absl.flags import argparse_flags
 
 from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
 from hlo_passes.errors import HloError, nearest
-from hlo_passes.exit_codes import ExitCode, exit_code_of
+from hlo_passes.exit_codes import INTERRUPTED, ExitCode, exit_code_of
 from hlo_passes.progress import tell
 
 #: Options of absl that no parser knows.
 _READ_BY_ABSL = frozenset({"--flagfile", "--undefok"})
-#: What shells report for a process that SIGINT ended.
-_INTERRUPTED = 130
 
 
 class _Parser(argparse_flags.ArgumentParser):
@@ -73,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         tell(problem.render() + "\n")
         code = exit_code_of(problem)
     except KeyboardInterrupt:
-        code = _INTERRUPTED
+        code = INTERRUPTED
     except OSError as problem:
         return _output_failed(problem)
     try:

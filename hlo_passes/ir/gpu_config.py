@@ -29,8 +29,8 @@ CUDNN_KERNEL: Final = "__cudnn$fusion"
 
 _NONE: Final[Mapping[str, Any]] = {}
 _REMEMBERED_TEXTS: Final = 1 << 14
-#: The number of a queue, a field of 64 bits.
-_QUEUE: Final = re.compile(r"[0-9]{1,18}")
+#: A number in a field of 64 bits.
+_NUMBER: Final = re.compile(r"[0-9]{1,18}")
 #: A string, which is kept, or a comma after the last entry.
 _LAST_COMMA: Final = re.compile(r'"(?:[^"\\]|\\.)*"|,(?=[ \t\r\n]*[}\]])')
 
@@ -93,7 +93,17 @@ def operation_queue_id(instruction: Instruction) -> int:
     if not instruction.mentions("operation_queue_id"):
         return 0
     found = gpu_config(instruction).get("operation_queue_id", 0)
-    return int(found) if _QUEUE.fullmatch(str(found)) else 0
+    return int(found) if _NUMBER.fullmatch(str(found)) else 0
+
+
+# -- loops ---------------------------------------------------------------------
+
+
+def known_trip_count(loop: Instruction) -> int | None:
+    """How often a loop's body runs, in 64 bits as XLA keeps it; None: nobody noted."""
+    known = gpu_config(loop).get("known_trip_count")
+    count = known.get("n") if isinstance(known, dict) else known
+    return int(count) if _NUMBER.fullmatch(str(count)) else None
 
 
 # -- fusions -------------------------------------------------------------------

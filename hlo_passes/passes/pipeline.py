@@ -30,7 +30,13 @@ from hlo_passes.passes.sequence import (
     expanded,
     split_options,
 )
-from hlo_passes.passes.spec import Step, option_values, parse_steps
+from hlo_passes.passes.spec import (
+    Step,
+    option_values,
+    parse_steps,
+    step_text,
+    value_text,
+)
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import verify
 from hlo_passes.xla_release import XlaRelease, xla_release
@@ -275,6 +281,26 @@ class Pipeline:
                     "checking pass"
                 )
             judge.check(module, parse(before, filename=filename), context, Report())
+
+
+def pipeline_text(passes: tuple[Pass, ...]) -> str:
+    """The text of a pipeline of these passes; options at their defaults are left out.
+
+    It is what `Pipeline.parse` reads, for passes whose options a text can spell.
+    """
+    return ",".join(step_text(_step_of(each)) for each in passes)
+
+
+def _step_of(each: Pass) -> Step:
+    fixed = isinstance(each, FixedPoint)
+    options = tuple(
+        (field.name.replace("_", "-"), value_text(value))
+        for field in dataclasses.fields(each)
+        if field.init and not (fixed and field.name == "passes")
+        if (value := getattr(each, field.name)) != field.default
+    )
+    inner = tuple(map(_step_of, each.passes)) if fixed else ()
+    return Step(each.name, options, inner, 0)
 
 
 def _follows_xla(each: Pass) -> bool:

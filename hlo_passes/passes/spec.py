@@ -30,6 +30,7 @@ _NO_RELEASE = "none"
 _NAME = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9_-]*)\s*")
 _BARE_VALUE = re.compile(r"[^,}]*")
 _QUOTED_VALUE = re.compile(r"\s*'([^']*)'\s*")
+_NEEDS_QUOTES = re.compile(r"[,{}()\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,32 @@ def parse_steps(text: str) -> tuple[Step, ...]:
             return tuple(levels[0])
         else:
             raise reader.fail("expected ',' between passes", "or ')' is missing")
+
+
+def step_text(step: Step) -> str:
+    """A step as a pipeline's text spells it."""
+    text = step.name
+    if step.options:
+        listed = ",".join(f"{name}={_quoted(value)}" for name, value in step.options)
+        text += f"{{{listed}}}"
+    if step.inner:
+        text += f"({','.join(map(step_text, step.inner))})"
+    return text
+
+
+def _quoted(value: str) -> str:
+    return f"'{value}'" if not value or _NEEDS_QUOTES.search(value) else value
+
+
+def value_text(value: object) -> str:
+    """The value of an option as a pipeline's text spells it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return " ".join(map(str, value))
+    return str(value)
 
 
 def _skip_blanks(text: str, at: int) -> int:

@@ -11,7 +11,7 @@ in the middle of a rewrite and are skipped.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from hlo_passes.errors import HloError, VerificationError
@@ -84,7 +84,8 @@ def first_bad_rewrite(
 ) -> Rewrite | None:
     """The first change after which `judge` calls the module bad.
 
-    None if the changes cannot be separated, or none of them alone is bad.
+    Changes about which `judge` cannot tell are reported together with the one after
+    them. None if the changes cannot be separated, or none of them alone is bad.
     """
     copy = module.clone()
     before = copy.version
@@ -92,12 +93,15 @@ def first_bad_rewrite(
         each.run(copy, pipeline.context, Report())
     changes = copy.version - before
     good, bad = (0, module), (changes, copy)
+    untold: set[int] = set()
     while bad[0] - good[0] > 1:
-        found = _state_between(module, pipeline, good[0], bad[0])
+        found = _state_between(module, pipeline, good[0], bad[0], untold)
         if found is None:
             break
         judgment = judge(module, found[1])
-        if judgment.is_bad:
+        if judgment.is_bad is None:
+            untold.add(found[0])
+        elif judgment.is_bad:
             bad = found
         else:
             good = found
@@ -106,17 +110,21 @@ def first_bad_rewrite(
 
 
 def _state_between(
-    module: Module, pipeline: Pipeline, low: int, high: int
+    module: Module, pipeline: Pipeline, low: int, high: int, untold: set[int]
 ) -> tuple[int, Module] | None:
-    """A complete state between two counts, near the middle."""
-    middle = (low + high) // 2
-    for distance in range(high - low):
-        for count in (middle - distance, middle + distance):
-            if low < count < high:
-                state = state_after(module, pipeline, count)
-                if state is not None:
-                    return count, state
+    """A complete state between two counts, near the middle; none of `untold`."""
+    for count in from_the_middle(low, high):
+        if count not in untold:
+            state = state_after(module, pipeline, count)
+            if state is not None:
+                return count, state
     return None
+
+
+def from_the_middle(low: int, high: int) -> Iterator[int]:
+    """The numbers between two others, those near the middle first."""
+    middle = (low + high) // 2
+    yield from sorted(range(low + 1, high), key=lambda count: abs(count - middle))
 
 
 def _difference(good: str, bad: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_transfer, work_of
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.gpu_config import gpu_config
+from hlo_passes.ir.gpu_config import known_trip_count
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
@@ -39,8 +39,6 @@ _NETWORK: Final = "network"
 _HOST_LINK: Final = "host link"
 #: How an instruction marks a buffer in host memory.
 _HOST_SPACE: Final = "S(5)"
-#: Trip counts that fit in 64 bits; longer ones are ignored.
-_MOST_TRIP_DIGITS: Final = 18
 
 Groups = tuple[tuple[int, ...], ...]
 WorkKind = Literal["collective", "transfer", "copy", "async"]
@@ -177,13 +175,11 @@ class Surroundings:
 
     def trip_count(self, loop: Instruction) -> int:
         """The loop's known trip count, else 1; XLA keeps it in 64 bits."""
-        known = gpu_config(loop).get("known_trip_count")
-        count = known.get("n") if isinstance(known, dict) else known
-        digits = str(count) if isinstance(count, int | str) else ""
-        if digits.isdecimal() and len(digits) <= _MOST_TRIP_DIGITS:
-            return int(digits)
-        self.unknown_trips.append(loop.name)
-        return 1
+        count = known_trip_count(loop)
+        if count is None:
+            self.unknown_trips.append(loop.name)
+            return 1
+        return count
 
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:

@@ -28,7 +28,7 @@ from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass
 from hlo_passes.passes.sequence import PassSequence, all_options
-from hlo_passes.passes.spec import Step, parse_steps
+from hlo_passes.passes.spec import Step, parse_steps, step_text
 
 #: The simulator, named as if it were a pass, and its options.
 SIMULATOR: Final = "simulate"
@@ -42,7 +42,6 @@ _ITEM: Final = re.compile(
     r"\s*(?:(?P<name>(?:\*\.)?[A-Za-z][\w.-]*)\s*=)?\s*(?:'(?P<quoted>[^']*)'|(?P<bare>[^,']*))"
     r"\s*(?:,|$)"
 )
-_NEEDS_QUOTES: Final = re.compile(r"[,{}()\s]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +100,7 @@ def pipeline_of(pipeline: str, swept: Sequence[SweptOption], choice: Choice) -> 
     for each, value in zip(swept, choice, strict=True):
         for name in each.passes:
             wanted.setdefault(name, {})[each.option] = value
-    return ",".join(_with(step, wanted) for step in parse_steps(pipeline))
+    return ",".join(step_text(_with(step, wanted)) for step in parse_steps(pipeline))
 
 
 def simulator_options(swept: Sequence[SweptOption], choice: Choice) -> dict[str, str]:
@@ -195,17 +194,10 @@ def _find(
     )
 
 
-def _with(step: Step, wanted: dict[str, dict[str, str]]) -> str:
-    """The text of a step with other option values."""
-    options = {**dict(step.options), **wanted.get(step.name, {})}
-    text = step.name
-    if options:
-        listed = ",".join(f"{name}={_quoted(v)}" for name, v in options.items())
-        text += f"{{{listed}}}"
-    if step.inner:
-        text += f"({','.join(_with(inner, wanted) for inner in step.inner)})"
-    return text
-
-
-def _quoted(value: str) -> str:
-    return f"'{value}'" if _NEEDS_QUOTES.search(value) else value
+def _with(step: Step, wanted: dict[str, dict[str, str]]) -> Step:
+    """A step with other option values."""
+    return dataclasses.replace(
+        step,
+        options=tuple({**dict(step.options), **wanted.get(step.name, {})}.items()),
+        inner=tuple(_with(inner, wanted) for inner in step.inner),
+    )

@@ -52,6 +52,21 @@ class SwapPermutes(ComputationPass):
 
 
 @dataclass(frozen=True, slots=True)
+class CountDown(ComputationPass):
+    """Subtract what is added to a counter: a loop runs two billion times."""
+
+    name: ClassVar[str] = "count-down"
+
+    def run_on_computation(
+        self, computation: Computation, context: PassContext, report: Report
+    ) -> None:
+        for i in computation.instructions:
+            if i.opcode == "add" and i.operands[1].opcode == "constant":
+                down = computation.new("subtract", i.shape, i.operands, before=i)
+                computation.replace(i, down)
+
+
+@dataclass(frozen=True, slots=True)
 class FailOnDots(ComputationPass):
     """Raise where a dot reads a transpose."""
 

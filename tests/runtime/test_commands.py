@@ -14,7 +14,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from hlo_passes import runtime
+from hlo_passes import progress, runtime
 from hlo_passes.errors import HloError, UsageError, VerificationError
 from hlo_passes.exit_codes import exit_code_of
 from hlo_passes.files import read_module
@@ -182,7 +182,7 @@ def test_a_limit_that_is_no_count_is_refused(ring, capsys, limit):
     assert f"{limit} is not a positive integer" in capsys.readouterr().err
 
 
-def test_a_loop_without_end_is_ended(tmp_path, capfd):
+def test_a_loop_without_end_is_ended(tmp_path, capfd, monkeypatch):
     path = tmp_path / "loop.hlo"
     path.write_text("""HloModule loop
 
@@ -202,8 +202,30 @@ ENTRY %e (s: s32[]) -> s32[] {
   ROOT %w = s32[] while(%s), condition=%always, body=%same
 }
 """)
-    assert call(RUN, str(path), "--time-limit-seconds=3") == 5
-    assert "did not end in 3 seconds" in capfd.readouterr().out
+    # Long enough to be told once a second on a terminal, and twice in a file.
+    monkeypatch.setattr(progress, "_QUIET_STATUS_S", 1.5)
+    assert call(RUN, str(path), "--time-limit-seconds=12") == 5
+    shown = capfd.readouterr()
+    assert "did not end in 12 seconds; it was in run 1 of 1" in shown.out
+    assert "s of at most 12 s" in shown.err
+
+
+def test_a_program_too_large_for_the_cpu_is_not_started(tmp_path, capfd):
+    path = tmp_path / "huge.hlo"
+    path.write_text("""HloModule huge
+
+ENTRY %e {
+  %s = f32[] parameter(0)
+  %p = f32[1000000,1000000]{1,0} broadcast(%s), dimensions={}
+  %d = f32[1000000,1000000]{1,0} dot(%p, %p), \
+lhs_contracting_dims={1}, rhs_contracting_dims={0}
+  ROOT %r = f32[1,1]{1,0} slice(%d), slice={[0:1], [0:1]}
+}
+""")
+    assert call(RUN, str(path)) == 5
+    shown = capfd.readouterr().out
+    assert "R006" in shown
+    assert "s at least on this CPU, 3600 are allowed" in shown
 
 
 def test_wrong_inputs_are_wrong_usage(ring, tmp_path, capfd):
