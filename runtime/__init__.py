@@ -11,8 +11,10 @@ from __future__ import annotations
 from hlo_passes.runtime.capture import lower
 from hlo_passes.runtime.compare import (
     Comparison,
+    Difference,
     NumericsMismatchError,
     SignatureError,
+    Tolerance,
     compare,
     compare_outputs,
 )
@@ -26,11 +28,13 @@ __all__ = [
     "Comparison",
     "CompilationError",
     "DeviceCountError",
+    "Difference",
     "Executable",
     "Installation",
     "NumericsMismatchError",
     "RuntimeHostError",
     "SignatureError",
+    "Tolerance",
     "compare",
     "compare_outputs",
     "emulate",

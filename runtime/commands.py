@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import pathlib
 import sys
 import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.command import Command, not_negative, positive
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, require_file, write_text
@@ -31,6 +32,12 @@ _TIME_LIMIT_SECONDS: Final = 3600
 def _configure_run(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT")
     parser.add_argument("--against", metavar="OTHER", help="a module to compare with")
+    for name, what in (("rtol", "relative"), ("atol", "absolute")):
+        parser.add_argument(
+            f"--{name}", type=not_negative, metavar="X",
+            help=f"with --against: {what} tolerance; without both, every bit must be "
+            "the same",
+        )  # fmt: skip
     given = parser.add_mutually_exclusive_group()
     given.add_argument("--inputs", metavar="FILE.npz", help="arrays for the parameters")
     given.add_argument(
@@ -69,6 +76,12 @@ def run_module(arguments: argparse.Namespace) -> int:
     # Refuse bad arguments and modules that cannot be run before any device starts.
     if arguments.seed < 0:
         raise UsageError(f"--seed={arguments.seed} is negative", code="U024")
+    if arguments.against is None and (arguments.rtol, arguments.atol) != (None, None):
+        raise UsageError(
+            "--rtol and --atol are for a comparison",
+            code="U024",
+            hint="--against=OTHER",
+        )
     check_outputs(None, arguments.outputs or "")
     if arguments.inputs:
         require_file(arguments.inputs)
@@ -156,6 +169,8 @@ def _request(
         seed=arguments.seed,
         outputs=absolute["out"],
         repeat=arguments.repeat,
+        rtol=arguments.rtol,
+        atol=arguments.atol,
         answer=str(folder / "answer.json"),
     )
 
@@ -165,23 +180,73 @@ def _report(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> str:
         f"{arguments.input}: ran on {answer['devices']} emulated devices, "
         f"{min(answer['seconds']):.3f} s"
     ]
+    not_finite = 0
     for number, output in enumerate(answer["outputs"]):
-        shape = ",".join(map(str, output["shape"]))
+        line = f"  {number}: {_shape_text(output)} sha256 {output['sha256'][:16]}"
+        if output["nan"] or output["infinite"]:
+            not_finite += 1
+            line += f"  {_not_finite_text(output, answer['devices'])}"
+        lines.append(line)
+    if answer["matches"] is not None:
+        lines += _comparison_lines(arguments, answer)
+    if not_finite:
+        count = len(answer["outputs"])
         lines.append(
-            f"  {number}: {output['dtype']}[{shape}] sha256 {output['sha256'][:16]}"
+            f"beware: {not_finite} of {count} outputs have elements that are not finite"
+            + (", which say little about equality" if arguments.against else "")
+            + "; other inputs: --seed, --inputs"
         )
-    if answer["matches"] is True:
-        lines.append(f"{arguments.against}: every bit is the same")
-    elif answer["matches"] is False:
-        lines.append(f"{arguments.against}: results differ, {_largest_error(answer)}")
     return "\n".join(lines) + "\n"
 
 
-def _largest_error(answer: Mapping[str, Any]) -> str:
-    error, ulp = answer["max_abs_error"], answer["max_ulp_error"]
-    if error is None or ulp is None:
-        return "in some places one is finite and the other is not"
-    return f"largest error {error:g} ({ulp:g} ulp)"
+def _shape_text(output: Mapping[str, Any]) -> str:
+    return f"{output['dtype']}[{','.join(map(str, output['shape']))}]"
+
+
+def _not_finite_text(output: Mapping[str, Any], devices: int) -> str:
+    elements = math.prod(output["shape"]) * devices
+    kinds = [("nan", "NaN"), ("infinite", "infinite")]
+    counts = [f"{output[key]} {word}" for key, word in kinds if output[key]]
+    share = (output["nan"] + output["infinite"]) / elements
+    return f"{' and '.join(counts)} of {elements} elements ({share:.1%})"
+
+
+def _comparison_lines(
+    arguments: argparse.Namespace, answer: Mapping[str, Any]
+) -> list[str]:
+    """The verdict, and a row for each output that differs."""
+    other, rows = arguments.against, answer["differences"]
+    if answer["bitwise_equal"]:
+        return [f"{other}: every bit is the same"]
+    some = f"{len(rows)} of {len(answer['outputs'])} outputs"
+    lines = [f"{other}: results differ, in {some}"]
+    within = (arguments.rtol, arguments.atol) != (None, None)
+    if within:
+        limits = f"rtol={arguments.rtol or 0:g}, atol={arguments.atol or 0:g}"
+        beyond = sum(row["beyond"] > 0 for row in rows)
+        verdict = f"{beyond} of them beyond" if beyond else "all of them within"
+        lines = [f"{other}: bits differ in {some}, {verdict} {limits}"]
+    table = [["output", "type", "differ", "of", *(["beyond"] if within else [])]]
+    table[0] += ["largest error", "relative", "ulp", "not finite on one side"]
+    for row in rows:
+        cells = [
+            str(row["result"]), _shape_text(answer["outputs"][row["result"]]),
+            str(row["different"]), str(row["elements"]),
+            *([str(row["beyond"])] if within else []),
+            *(_figure(row[f"max_{name}_error"]) for name in ("abs", "rel", "ulp")),
+            str(row["one_sided"] or "-"),
+        ]  # fmt: skip
+        table.append(cells)
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    for cells in table:
+        texts = [cell.rjust(n) for cell, n in zip(cells, widths, strict=True)]
+        lines.append("  " + "  ".join(texts))
+    return lines
+
+
+def _figure(value: float | None) -> str:
+    """A figure; None is an infinite one, which JSON does not have."""
+    return "inf" if value is None else f"{value:.3g}"
 
 
 def _configure_lower(parser: argparse.ArgumentParser) -> None:

@@ -37,18 +37,46 @@ class NumericsMismatchError(HloError):
 
 
 @dataclass(frozen=True, slots=True)
+class Difference:
+    """How one result of two runs differs.
+
+    Attributes:
+        result: its number.
+        elements: on all devices together.
+        different: how many of them differ in a bit.
+        max_abs_error: largest difference of two finite elements.
+        max_rel_error: the largest such difference divided by the other run's element;
+            inf where that is zero.
+        max_ulp_error: in units in the last place of the type (integers: 1).
+        one_sided: elements that are finite on one side only, or are different
+            infinities, or infinite and not a number.
+        beyond: elements beyond the tolerances; `different` without tolerances.
+    """
+
+    result: int
+    elements: int
+    different: int
+    max_abs_error: float
+    max_rel_error: float
+    max_ulp_error: float
+    one_sided: int
+    beyond: int
+
+
+@dataclass(frozen=True, slots=True)
 class Comparison:
     """The comparison of two runs on the same inputs.
 
     Attributes:
         bitwise_equal: every bit of every result.
-        matches: the verdict: bitwise equal.
+        matches: the verdict: bitwise equal, or within the tolerances that were given.
         max_abs_error: largest difference of two finite elements; inf if one side
             is finite and the other is not; 0.0 without elements.
         max_ulp_error: the same in units in the last place of the type (integers: 1).
         pearson: correlation of all finite elements; 1.0 if both are constant and
             equal; None if it is not defined.
         first_difference: (result, index over (devices, *shape)) or None.
+        differences: one for each result that differs.
     """
 
     bitwise_equal: bool
@@ -57,6 +85,7 @@ class Comparison:
     max_ulp_error: float
     pearson: float | None
     first_difference: tuple[int, tuple[int, ...]] | None
+    differences: tuple[Difference, ...] = ()
 
     def require_match(self) -> None:
         """Raise NumericsMismatchError R010 unless the results match."""
@@ -70,10 +99,24 @@ class Comparison:
         )
 
 
-def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """How far results may be apart: |one - other| <= absolute + relative * |other|.
+
+    Elements that are not finite must be equal; two NaNs are, whatever their bits.
+    """
+
+    relative: float = 0.0
+    absolute: float = 0.0
+
+
+def compare(
+    before: Module, after: Module, *, seed: int = 0, tolerance: Tolerance | None = None
+) -> Comparison:
     """Run two modules on the same seeded inputs and compare their results.
 
     Both run on the devices of this job, with the inputs of `inputs.seeded_inputs`.
+    They match if every bit is equal, or within the tolerance if there is one.
 
     Raises:
         SignatureError: U020, parameters, results or devices differ.
@@ -89,7 +132,7 @@ def compare(before: Module, after: Module, *, seed: int = 0) -> Comparison:
     inputs = seeded_inputs(plain, before, device_count=first.device_count, seed=seed)
     second = load_plain(plain_module(after), after, *topology_of(after))
     require_same_signature(first, second)
-    return compare_outputs(first(*inputs), second(*inputs))
+    return compare_outputs(first(*inputs), second(*inputs), tolerance)
 
 
 def require_same_signature(first: Executable, second: Executable) -> None:
@@ -112,41 +155,73 @@ def require_same_signature(first: Executable, second: Executable) -> None:
 
 
 def compare_outputs(
-    before: Sequence[np.ndarray], after: Sequence[np.ndarray]
+    one_run: Sequence[np.ndarray],
+    other_run: Sequence[np.ndarray],
+    tolerance: Tolerance | None = None,
 ) -> Comparison:
     """Compare two lists of arrays of equal shapes and types."""
     first_difference: tuple[int, tuple[int, ...]] | None = None
-    max_abs = max_ulp = 0.0
-    finite_before: list[np.ndarray] = []
-    finite_after: list[np.ndarray] = []
-    for number, (one, other) in enumerate(zip(before, after, strict=True)):
+    differences: list[Difference] = []
+    finite_one: list[np.ndarray] = []
+    finite_other: list[np.ndarray] = []
+    for number, (one, other) in enumerate(zip(one_run, other_run, strict=True)):
         differs = _bits(one) != _bits(other)
         wide_one, wide_other = _wide(one), _wide(other)
         finite = np.isfinite(wide_one) & np.isfinite(wide_other)
-        finite_before.append(wide_one[finite])
-        finite_after.append(wide_other[finite])
+        finite_one.append(wide_one[finite])
+        finite_other.append(wide_other[finite])
         if not differs.any():
             continue
         if first_difference is None:
             index = np.unravel_index(int(np.argmax(differs)), differs.shape)
             first_difference = (number, tuple(int(i) for i in index))
-        errors = np.abs(wide_one - wide_other)[differs & finite]
-        ulps = (
-            errors
-            / _ulp(one, np.maximum(abs(wide_one), abs(wide_other)))[differs & finite]
+        differences.append(
+            _difference(number, one, wide_one, wide_other, differs, finite, tolerance)
         )
-        max_abs = max(max_abs, float(errors.max(initial=0)))
-        max_ulp = max(max_ulp, float(ulps.max(initial=0)))
-        if (differs & ~finite).any():
-            max_abs = max_ulp = float("inf")
-    equal = first_difference is None
+    is_infinite = any(each.one_sided for each in differences)
+    worst = [float("inf")] if is_infinite else [0.0]
     return Comparison(
-        bitwise_equal=equal,
-        matches=equal,
-        max_abs_error=max_abs,
-        max_ulp_error=max_ulp,
-        pearson=_pearson(_joined(finite_before), _joined(finite_after)),
+        bitwise_equal=not differences,
+        matches=not any(each.beyond for each in differences),
+        max_abs_error=max(worst + [each.max_abs_error for each in differences]),
+        max_ulp_error=max(worst + [each.max_ulp_error for each in differences]),
+        pearson=_pearson(_joined(finite_one), _joined(finite_other)),
         first_difference=first_difference,
+        differences=tuple(differences),
+    )
+
+
+def _difference(
+    number: int,
+    one: np.ndarray,
+    wide_one: np.ndarray,
+    wide_other: np.ndarray,
+    differs: np.ndarray,
+    finite: np.ndarray,
+    tolerance: Tolerance | None,
+) -> Difference:
+    """The figures of one result; `one` has its type, the wide ones the values."""
+    here = differs & finite
+    errors = np.abs(wide_one[here] - wide_other[here])
+    sizes = np.abs(wide_other[here])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        relative = np.where(errors == 0, 0, errors / sizes)
+    larger = np.maximum(np.abs(wide_one[here]), sizes)
+    apart = differs & ~finite
+    one_sided = apart & ~(np.isnan(wide_one) & np.isnan(wide_other))
+    beyond = int(differs.sum())
+    if tolerance is not None:
+        allowed = tolerance.absolute + tolerance.relative * sizes
+        beyond = int((errors > allowed).sum() + one_sided.sum())
+    return Difference(
+        result=number,
+        elements=differs.size,
+        different=int(differs.sum()),
+        max_abs_error=float(errors.max(initial=0)),
+        max_rel_error=float(relative.max(initial=0)),
+        max_ulp_error=float((errors / _ulp(one, larger)).max(initial=0)),
+        one_sided=int(one_sided.sum()),
+        beyond=beyond,
     )
 
 

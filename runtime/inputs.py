@@ -4,13 +4,16 @@
 
 A parameter that is used as an index (of a gather, scatter, dynamic-slice or
 dynamic-update-slice, also through opcodes that pass values on) is drawn from the valid
-positions. Inputs that must be equal on every device are: integer and pred scalars,
+positions. One that reaches a square root, a logarithm, a denominator, or a power is
+positive, so that an optimizer's second moments and step counts give finite results.
+Inputs that must be equal on every device are: integer and pred scalars,
 which control loops, and parameters whose sharding is `{replicated}`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import itertools
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -20,11 +23,31 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.runtime.dtypes import numpy_dtype
 from hlo_passes.runtime.plain.builder import PlainModule
+from hlo_passes.runtime.plain.stand_ins import TARGET
 from hlo_passes.runtime.plain.values import array_leaves
 
 #: Bounds of integers that are not indices: small, so that sums and products stay exact
 #: in every type, and loops that count to one of them end soon.
 _LOW, _HIGH = -4, 8
+#: Bounds of numbers that must be positive, and of such integers.
+_POSITIVE_LOW, _POSITIVE_HIGH = 0.25, 1.0
+_POSITIVE_FIRST = 1
+
+#: Opcodes that take a positive operand: `divide` its second, `power` both.
+_WANT_POSITIVE: Final = frozenset(["sqrt", "rsqrt", "log", "log-plus-one", "power"])
+
+#: Opcodes, beside products and quotients, whose value has the sign of their operands'
+#: values.
+_KEEP_SIGN: Final = frozenset(
+    "add all-gather broadcast clamp concatenate convert copy dynamic-slice "
+    "dynamic-update-slice gather maximum minimum pad reduce reduce-precision reshape "
+    "reverse select slice sort transpose".split()
+)
+#: A parameter's values are followed through this many uses at most.
+_MOST_USES: Final = 4096
+
+#: Opcodes whose further operands are positions.
+_INDEXED: Final = frozenset(["dynamic-slice", "dynamic-update-slice", "gather"])
 
 #: Opcodes whose value consists of their operands' values, element by element or as a
 #: part: an index stays an index.
@@ -73,11 +96,13 @@ def seeded_inputs(
         generator = np.random.Generator(np.random.PCG64([seed, number]))
         is_scalar_switch = not shape.dimensions and _is_discrete(shape)
         limit = _index_limit(parameter) if _is_discrete(shape) else None
+        positive = limit is None and _wants_positive(parameter)
         if shared[number] or is_scalar_switch:
-            row = _drawn(generator, shape, shape.dimensions, limit)
+            row = _drawn(generator, shape, shape.dimensions, limit, positive=positive)
             array = np.repeat(row[np.newaxis], device_count, axis=0)
         else:
-            array = _drawn(generator, shape, (device_count, *shape.dimensions), limit)
+            dimensions = (device_count, *shape.dimensions)
+            array = _drawn(generator, shape, dimensions, limit, positive=positive)
         arrays.append(array)
     return arrays
 
@@ -99,6 +124,8 @@ def _drawn(
     shape: Shape,
     dimensions: tuple[int, ...],
     limit: int | None,
+    *,
+    positive: bool,
 ) -> np.ndarray:
     kind = shape.element_type
     dtype = numpy_dtype(kind)
@@ -107,6 +134,8 @@ def _drawn(
     if _is_discrete(shape):
         bits = int(kind[1:])
         low, high = (0, limit) if limit is not None else (_LOW, _HIGH)
+        if positive:
+            low = _POSITIVE_FIRST
         if kind[0] == "u":
             low, high = max(low, 0), min(high, 1 << bits)
         else:
@@ -117,12 +146,13 @@ def _drawn(
         return (real + 1j * imaginary).astype(dtype)
     if kind == "f8e8m0fnu":  # only powers of two
         return np.exp2(generator.integers(-3, 4, dimensions)).astype(dtype)
+    low = _POSITIVE_LOW if positive else -1.0
     if kind == "f64":
-        return generator.uniform(-1, 1, dimensions)
+        return generator.uniform(low, _POSITIVE_HIGH, dimensions)
     # In f32 and in place: the parameters of a real model fill much of the memory.
     values = generator.random(dimensions, np.float32)
-    values *= 2
-    values -= 1
+    values *= _POSITIVE_HIGH - low
+    values += low
     return np.asarray(values).astype(dtype, copy=False)
 
 
@@ -136,13 +166,22 @@ def _index_limit(parameter: Instruction) -> int | None:
 
 
 def _limits(parameter: Instruction) -> Iterator[int]:
+    for value, user in _uses(parameter, _heirs):
+        yield from _limits_of_use(value, user)
+
+
+def _uses(
+    parameter: Instruction,
+    heirs: Callable[[Instruction, Instruction], Iterator[Instruction]],
+) -> Iterator[tuple[Instruction, Instruction]]:
+    """All uses of a parameter's elements: a value that has them, and who reads it."""
     seen: set[Instruction] = {parameter}
     work = [parameter]
     while work:
         value = work.pop()
         for user in value.users:
-            yield from _limits_of_use(value, user)
-            for heir in _heirs(value, user):
+            yield value, user
+            for heir in heirs(value, user):
                 if heir not in seen:
                     seen.add(heir)
                     work.append(heir)
@@ -211,6 +250,56 @@ def _elements(whole: Instruction, at: int) -> Iterator[Instruction]:
     for user in whole.users:
         if user.opcode == "get-tuple-element" and user.tuple_index == at:
             yield user
+
+
+# -- which parameters are positive ----------------------------------------------
+
+
+def _wants_positive(parameter: Instruction) -> bool:
+    """Whether a value below zero, or zero, may make a result that is not finite."""
+    if parameter.shape.element_type == "pred":
+        return False
+    uses = itertools.islice(_uses(parameter, _heirs_of_sign), _MOST_USES)
+    return any(_is_wanted_positive(value, user) for value, user in uses)
+
+
+def _is_wanted_positive(value: Instruction, user: Instruction) -> bool:
+    if user.opcode == "divide":
+        return user.operands[1] is value and user.shape.element_type[0] in "fb"
+    return user.opcode in _WANT_POSITIVE
+
+
+def _heirs_of_sign(value: Instruction, user: Instruction) -> Iterator[Instruction]:
+    """Instructions whose sign is that of the value, as far as this use says."""
+    opcode, operands = user.opcode, user.operands
+    if opcode in _KEEP_SIGN:
+        is_index = opcode in _INDEXED and operands[0] is not value
+        if not is_index or (opcode == "dynamic-update-slice" and operands[1] is value):
+            is_chosen = opcode == "select" and operands[0] is value
+            if not is_chosen and not user.shape.is_tuple:
+                yield user
+    elif opcode == "multiply":
+        # A factor that is one number for all elements: a rate, a decay.
+        (other,) = [o for o in operands if o is not value] or [value]
+        if other is not value and (_is_one_number(other) or _is_one_number(value)):
+            yield user
+    elif opcode == "divide":
+        if operands[0] is value and operands[1] is not value:
+            yield user
+    elif opcode == "custom-call":
+        if user.attributes.get("custom_call_target", "").strip('"') == TARGET:
+            yield user
+    elif opcode == "tuple":
+        yield from _heirs(value, user)
+
+
+def _is_one_number(value: Instruction) -> bool:
+    """Whether all its elements are equal, as far as the text shows."""
+    while value.opcode in ("convert", "reshape", "copy") and value.shape.dimensions:
+        value = value.operands[0]
+    if value.opcode == "broadcast":
+        value = value.operands[0]
+    return not value.shape.dimensions
 
 
 def inputs_by_shape(shapes: Sequence[Shape]) -> tuple[str, ...]:

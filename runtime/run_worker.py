@@ -30,6 +30,7 @@ from hlo_passes.runtime.arrays_file import (
 )
 from hlo_passes.runtime.compare import (
     Comparison,
+    Tolerance,
     compare_outputs,
     require_same_signature,
 )
@@ -57,6 +58,8 @@ class Request:
         seed: of the inputs.
         outputs: file for the results, or None.
         repeat: how often to run.
+        rtol: relative tolerance of a comparison; None with `atol` None: bit for bit.
+        atol: absolute tolerance.
         answer: file for the answer.
     """
 
@@ -70,6 +73,8 @@ class Request:
     seed: int
     outputs: str | None
     repeat: int
+    rtol: float | None
+    atol: float | None
     answer: str
 
 
@@ -107,7 +112,9 @@ def answer_to(request: Request) -> dict[str, Any]:
     if request.outputs is not None:
         write_arrays(request.outputs, outputs)
     stage(f"in the run of {request.against_name}")
-    comparison = compare_outputs(outputs, other(*inputs)) if other else None
+    comparison = None
+    if other is not None:
+        comparison = compare_outputs(outputs, other(*inputs), _tolerance(request))
     return {
         "devices": executable.device_count,
         "outputs": [
@@ -115,6 +122,7 @@ def answer_to(request: Request) -> dict[str, Any]:
                 "shape": list(shape.dimensions),
                 "dtype": dtype_name(shape.element_type),
                 "sha256": checksum(array),
+                **_non_finite(array),
             }
             for shape, array in zip(executable.results, outputs, strict=True)
         ],
@@ -151,9 +159,28 @@ def _inputs(
     )
 
 
+def _tolerance(request: Request) -> Tolerance | None:
+    if request.rtol is None and request.atol is None:
+        return None
+    return Tolerance(request.rtol or 0.0, request.atol or 0.0)
+
+
+def _non_finite(array: np.ndarray) -> dict[str, int]:
+    """How many elements are not numbers, and how many infinite, on all devices."""
+    wide = array if array.dtype.kind in "biufc" else array.astype(np.float32)
+    return {"nan": int(np.isnan(wide).sum()), "infinite": int(np.isinf(wide).sum())}
+
+
 def _compared(comparison: Comparison | None) -> dict[str, Any]:
     keys = ("matches", "bitwise_equal", "max_abs_error", "max_ulp_error", "pearson")
-    return {k: _json(getattr(comparison, k)) if comparison else None for k in keys}
+    differences = comparison and [
+        {name: _json(value) for name, value in dataclasses.asdict(each).items()}
+        for each in comparison.differences
+    ]
+    return {
+        **{k: _json(getattr(comparison, k)) if comparison else None for k in keys},
+        "differences": differences,
+    }
 
 
 def _json(value: Any) -> Any:

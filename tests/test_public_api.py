@@ -25,7 +25,7 @@ NAMES = {
     """,
     "runtime": """
         emulate lower load compare install install_from_environment jit Installation
-        Executable Comparison compare_outputs
+        Executable Comparison Difference Tolerance compare_outputs
         DeviceCountError CompilationError SignatureError NumericsMismatchError
         RuntimeHostError
     """,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -66,5 +67,17 @@ def positive(text: str) -> int:
         value = 0
     if value < 1:
         msg = f"{text} is not a positive integer"
+        raise argparse.ArgumentTypeError(msg)
+    return value
+
+
+def not_negative(text: str) -> float:
+    """The type of an argument that is a number from 0 on."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < math.inf:
+        msg = f"{text} is not a number from 0 on"
         raise argparse.ArgumentTypeError(msg)
     return value

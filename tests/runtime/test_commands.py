@@ -108,6 +108,97 @@ def test_run_against_a_wrong_module_gives_4(ring, tmp_path, capfd):
     assert answer["max_abs_error"] > 0
 
 
+#: Adam, one step: second moments and the step count lead to a root and a quotient.
+ADAM = """HloModule adam
+
+ENTRY %main {
+  %g = f32[64]{0} parameter(0)
+  %nu = f32[64]{0} parameter(1)
+  %mu = f32[64]{0} parameter(2)
+  %count = s32[] parameter(3)
+  %x = f32[64]{0} parameter(4)
+  %one = s32[] constant(1)
+  %next = s32[] add(%count, %one)
+  %steps = f32[] convert(%next)
+  %decay = f32[] constant(0.9)
+  %power = f32[] power(%decay, %steps)
+  %unit = f32[] constant(1)
+  %left = f32[] subtract(%unit, %power)
+  %correction = f32[64]{0} broadcast(%left), dimensions={}
+  %decays = f32[64]{0} broadcast(%decay), dimensions={}
+  %old = f32[64]{0} multiply(%decays, %nu)
+  %square = f32[64]{0} multiply(%g, %g)
+  %new = f32[64]{0} add(%old, %square)
+  %hat = f32[64]{0} divide(%new, %correction)
+  %root = f32[64]{0} sqrt(%hat)
+  %step = f32[64]{0} divide(%mu, %root)
+  %moved = f32[64]{0} subtract(%x, %step)
+  ROOT %t = (f32[64]{0}, f32[64]{0}, f32[64]{0}) tuple(%moved, %new, %x)
+}
+"""
+
+
+@pytest.fixture
+def adam(tmp_path):
+    """Files of Adam, of one whose step has the other sign, and of a broken one."""
+    paths = [tmp_path / f"{name}.hlo" for name in ("adam", "swapped", "broken")]
+    for path, after in zip(
+        paths,
+        ("subtract(%x, %step)", "subtract(%step, %x)", "log(%old)"),
+        strict=True,
+    ):
+        text = ADAM.replace("subtract(%x, %step)", after)
+        if after == "log(%old)":
+            text = text.replace("%decay = f32[] constant(0.9)",
+                                "%decay = f32[] constant(-0.9)")  # fmt: skip
+        path.write_text(text)
+    return [str(path) for path in paths]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_made_up_inputs_of_an_optimizer_give_finite_results(adam, seed, capfd):
+    assert call(RUN, adam[0], "--json", f"--seed={seed}") == 0
+    outputs = json.loads(capfd.readouterr().out)["outputs"]
+    assert [(o["nan"], o["infinite"]) for o in outputs] == [(0, 0)] * 3
+
+
+def test_elements_that_are_not_finite_are_counted(adam, capfd):
+    assert call(RUN, adam[2], f"--against={adam[2]}") == 0
+    said = capfd.readouterr().out
+    assert "  0: float32[64] sha256 " in said
+    assert "  64 NaN of 64 elements (100.0%)" in said
+    assert "every bit is the same" in said
+    assert "beware: 1 of 3 outputs have elements that are not finite, which" in said
+
+
+def test_a_row_for_every_output_that_differs(adam, capfd):
+    assert call(RUN, adam[0], f"--against={adam[1]}") == 4
+    said = capfd.readouterr().out.splitlines()
+    assert f"{adam[1]}: results differ, in 1 of 3 outputs" in said
+    assert said[-2].split()[:4] == ["output", "type", "differ", "of"]
+    row = said[-1].split()
+    assert row[:4] == ["0", "float32[64]", "64", "64"]
+    assert float(row[5]) == 2  # it has the other sign
+    # One side is not finite.
+    assert call(RUN, adam[0], f"--against={adam[2]}", "--json") == 4
+    (first, _) = json.loads(capfd.readouterr().out)["differences"]
+    assert (first["result"], first["one_sided"], first["beyond"]) == (0, 64, 64)
+
+
+def test_tolerances_decide_the_exit_code(adam, capfd):
+    close = ("--rtol=0.5", "--atol=100")
+    assert call(RUN, adam[0], f"--against={adam[1]}", *close) == 0
+    said = capfd.readouterr().out
+    assert "differ in 1 of 3 outputs, all of them within rtol=0.5, atol=100" in said
+    assert call(RUN, adam[0], f"--against={adam[1]}", "--rtol=0.5", "--json") == 4
+    answer = json.loads(capfd.readouterr().out)
+    assert not answer["matches"]
+    assert call(RUN, adam[0], "--rtol=0.5") == 2
+    assert "--rtol and --atol are for a comparison" in capfd.readouterr().out
+    with pytest.raises(SystemExit):
+        call(RUN, adam[0], f"--against={adam[1]}", "--rtol=-1")
+
+
 def test_a_deadlock_is_named(tmp_path, capfd):
     path = tmp_path / "dead.hlo"
     # XLA's number of a run is negative for 8 devices, and positive for 4.

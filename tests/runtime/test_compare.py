@@ -108,3 +108,31 @@ def test_wide_foreign_types_are_stored_as_bytes(tmp_path):
         assert file["0"].dtype == np.uint8
         assert file["0"].shape == (2, 3, 2)
         assert str(file["0.dtype"]) == "bfloat16"
+
+
+def test_each_result_that_differs_has_its_figures():
+    one = [np.array([[1.0, 2.0]]), np.array([[1.0, 4.0, 0.0]]), np.array([[np.nan]])]
+    other = [one[0].copy(), np.array([[1.5, 4.0, 0.0]]), np.array([[1.0]])]
+    compared = runtime.compare_outputs(one, other)
+    first, second = compared.differences
+    assert (first.result, first.elements, first.different) == (1, 3, 1)
+    assert (first.max_abs_error, first.max_rel_error) == (0.5, 0.5 / 1.5)
+    assert (first.one_sided, first.beyond) == (0, 1)
+    assert (second.result, second.different, second.one_sided) == (2, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("relative", "absolute", "matches"),
+    [(0.0, 0.5, True), (0.25, 0.0, False), (0.4, 0.0, True), (0.2, 0.2, True)],
+)
+def test_tolerances(relative, absolute, matches):
+    one = [np.array([[1.0, np.inf, np.nan, -0.0]])]
+    other = [np.array([[1.5, np.inf, -np.nan, 0.0]])]
+    tolerance = runtime.Tolerance(relative, absolute)
+    compared = runtime.compare_outputs(one, other, tolerance)
+    assert compared.matches is matches
+    assert not compared.bitwise_equal
+    # An infinity is within no tolerance of a number, nor of the other infinity.
+    for value in (1.0, -np.inf, np.nan):
+        wrong = [np.array([[1.0, value, np.nan, 0.0]])]
+        assert not runtime.compare_outputs(one, wrong, tolerance).matches
