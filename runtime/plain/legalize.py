@@ -5,6 +5,7 @@ hlo_passes.runtime.plain.legalize.plain_module(module) -> PlainModule
 
 from __future__ import annotations
 
+from hlo_passes.analysis.partitioning import mark_of_no_partitioning
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import facts
@@ -43,22 +44,14 @@ def _rule_of(opcode: str) -> Rule | None:
 
 
 def _check_partitioned(module: Module) -> None:
-    """Refuse a module that is not partitioned yet.
-
-    Partitioned modules keep `sharding` on parameters (it describes how the program's
-    arrays are distributed over the devices) but on nothing else.
-    """
-    if module.num_partitions == 1:
+    mark = mark_of_no_partitioning(module)
+    if mark is None:
         return
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            if instruction.opcode == "parameter" or instruction.is_root:
-                continue
-            if "devices=" in instruction.attributes.get("sharding", ""):
-                raise UnsupportedHloError(
-                    f"%{instruction.name} has a sharding: the module is not "
-                    "partitioned yet",
-                    code="S011",
-                    location=instruction.location,
-                    hint="lower it with --stage=partitioned",
-                )
+    instruction, what = mark
+    raise UnsupportedHloError(
+        f"%{instruction.name} has {what}: the module is not partitioned yet",
+        code="S011",
+        location=instruction.location,
+        hint="hlo-passes lower FILE.py:FUNCTION partitions it; a dump of XLA has it "
+        "after spmd-partitioning",
+    )

@@ -26,18 +26,6 @@ from hlo_passes.runtime.plain.values import Value, array_leaves, arrays, plain_s
 #: Targets that mark a value for the partitioner and change nothing.
 _MARKERS: Final = frozenset({"LayoutConstraint", "MoveToHost", "MoveToDevice"})
 
-#: Targets that only an unpartitioned module has.
-_UNPARTITIONED: Final = frozenset(
-    [
-        "Sharding",
-        "SPMDFullToShardShape",
-        "SPMDShardToFullShape",
-        "xla.sdy.FuncResultSharding",
-        "xla.sdy.GlobalToLocalShape",
-        "xla.sdy.LocalToGlobalShape",
-    ]
-)
-
 _GEMM_TARGETS: Final = ("__cublas$gemm", "__cublas$lt$matmul")
 _TOP_K_TARGETS: Final = ("TopK", "__gpu$TopK")
 _CONVOLUTION_TARGETS: Final = ("__cudnn$convForward",)
@@ -59,12 +47,6 @@ def _custom_call(builder: Builder, op: Operation) -> Value:
         return _convolution(builder, op)
     if target in _TOP_K_TARGETS:
         return top_k(builder, op)
-    if target in _UNPARTITIONED:
-        refuse(
-            op.source,
-            f"{target} shows that the module is not partitioned yet",
-            hint="lower it with --stage=partitioned",
-        )
     if target in _MARKERS and len(op.operands) == 1:
         return op.operands[0]
     refuse(op.source, f"the custom-call {target} is not known here")

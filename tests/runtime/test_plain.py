@@ -119,15 +119,67 @@ def test_top_k_keeps_the_first_of_equals(host_devices):
     assert places.tolist() == [1, 2, 4]
 
 
-def test_a_sharded_instruction_waits_for_the_partitioner():
-    text = (
-        "HloModule m, num_partitions=2\n\nENTRY %e (a: f32[4]) -> f32[4] {\n"
-        "  %a = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
-        "  %n = f32[4]{0} negate(%a), sharding={devices=[2]<=[2]}\n"
-        "  ROOT %r = f32[4]{0} negate(%n)\n}\n"
-    )
-    with pytest.raises(UnsupportedHloError, match="not partitioned yet"):
+SHARDED = """HloModule m, num_partitions=2
+
+ENTRY %e (a: f32[4]) -> f32[4] {
+  %a = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}
+  %n = f32[4]{0} negate(%a), sharding={devices=[2]<=[2]}
+  ROOT %r = f32[4]{0} negate(%n)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"%n = f32[4]{0} negate(%a), sharding={devices=[2]<=[2]}":
+         "%n = f32[4]{0} negate(%a), sharding={mesh['x'=2], [{'x'}]}"},
+        {"%a = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}":
+         "%a = f32[4]{0} parameter(0), frontend_attributes={xla.sdy.sharding=\"x\"}",
+         "negate(%a), sharding={devices=[2]<=[2]}": "negate(%a)"},
+        {"negate(%a), sharding={devices=[2]<=[2]}":
+         "custom-call(%a), custom_call_target=\"Sharding\""},
+        {"num_partitions=2": "num_partitions=2, is_scheduled=true",
+         "negate(%a), sharding={devices=[2]<=[2]}":
+         "custom-call(%a), custom_call_target=\"Sharding\""},
+    ],
+    ids=["tiled", "mesh", "shardy", "custom-call", "scheduled custom-call"],
+)  # fmt: skip
+def test_a_sharded_instruction_waits_for_the_partitioner(changes):
+    text = SHARDED
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    with pytest.raises(UnsupportedHloError, match="not partitioned yet") as caught:
         plain_module(parse(text))
+    assert caught.value.code == "S011"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"num_partitions=2": "num_partitions=2, is_scheduled=true"},
+        {"%n = f32[4]{0} negate(%a), sharding={devices=[2]<=[2]}":
+         "%n = f32[4]{0} fusion(%a), kind=kLoop, calls=%f",
+         "ENTRY": "%f (q: f32[4]) -> f32[4] {\n"
+         "  %q = f32[4]{0} parameter(0)\n"
+         "  %c = f32[4]{0} copy(%q), sharding={devices=[2]<=[2]}\n"
+         "  ROOT %m = f32[4]{0} negate(%c)\n}\n\nENTRY"},
+        {"negate(%n)": "collective-permute(%n), channel_id=1, "
+         "source_target_pairs={{0,1},{1,0}}"},
+        {"negate(%a), sharding={devices=[2]<=[2]}": "negate(%a)"},
+        {"negate(%a), sharding={devices=[2]<=[2]}":
+         "negate(%a), sharding={replicated}"},
+    ],
+    ids=["scheduled", "in a fusion", "collective", "parameter", "replicated"],
+)  # fmt: skip
+def test_a_sharding_that_survived_the_partitioner_does_no_harm(changes):
+    text = SHARDED
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    plain_module(parse(text))
 
 
 def test_indices_stay_in_range_and_switches_agree():

@@ -1,0 +1,92 @@
+"""Whether XLA's partitioner has yet to split a module over its partitions.
+
+    %s = f32[8] custom-call(%x), custom_call_target="Sharding"            not yet
+    %p = f32[8] parameter(0), frontend_attributes={xla.sdy.sharding="..."}    not yet
+    %n = f32[8] negate(%x), sharding={devices=[8]<=[8]}                   perhaps
+
+The partitioner takes all shardings away but those of the entry's parameters and root.
+XLA's later passes then give them to copies, to what replaces the root, and so into
+fusions. So a sharding elsewhere says something only where nothing else shows that the
+module is split: no schedule, no fusion, no collective.
+
+Source: openxla/xla `xla/service/spmd/spmd_partitioner.cc` (ClearShardingAttributes),
+`xla/service/layout_assignment.cc` (SetupCopiedInstruction); all modules of the corpus.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hlo_passes.ir.async_form import is_collective
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.sharding import MeshSharding, Sharding, TupleSharding, parse_sharding
+
+#: Targets that only an unpartitioned module has.
+_CUSTOM_CALLS: Final = frozenset(
+    [
+        "Sharding",
+        "SPMDFullToShardShape",
+        "SPMDShardToFullShape",
+        "xla.sdy.FuncResultSharding",
+        "xla.sdy.GlobalToLocalShape",
+        "xla.sdy.LocalToGlobalShape",
+    ]
+)
+
+#: A frontend attribute that the partitioner reads and takes away.
+_FOR_THE_PARTITIONER: Final = "xla.sdy.sharding"
+
+
+def mark_of_no_partitioning(module: Module) -> tuple[Instruction, str] | None:
+    """An instruction that shows that the module is not partitioned yet, and how.
+
+    Returns:
+        The instruction, and what it has, as the end of '%name has ...'; None if nothing
+        shows it, as in a module of one partition without annotations.
+    """
+    shows_partitioning = module.num_partitions == 1 or module.is_scheduled
+    annotated: tuple[Instruction, str] | None = None
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            if (target := _custom_call(instruction)) in _CUSTOM_CALLS:
+                return instruction, f"the target {target}"
+            if shows_partitioning:
+                continue
+            if instruction.opcode == "fusion" or is_collective(instruction):
+                shows_partitioning = True
+            elif _is_for_the_partitioner(instruction):
+                return instruction, f"the attribute {_FOR_THE_PARTITIONER}"
+            elif annotated is None and _is_annotated(instruction):
+                annotated = instruction, "a sharding"
+    return None if shows_partitioning else annotated
+
+
+def _custom_call(instruction: Instruction) -> str:
+    if instruction.opcode != "custom-call":
+        return ""
+    return instruction.attributes.get("custom_call_target", "").strip('"')
+
+
+def _is_for_the_partitioner(instruction: Instruction) -> bool:
+    text = instruction.attributes.get("frontend_attributes", "")
+    return (
+        _FOR_THE_PARTITIONER in text
+        and _FOR_THE_PARTITIONER in instruction.frontend_attributes
+    )
+
+
+def _is_annotated(instruction: Instruction) -> bool:
+    if instruction.opcode == "parameter" or instruction.is_root:
+        return False
+    text = instruction.attributes.get("sharding")
+    return text is not None and _splits(parse_sharding(text))
+
+
+def _splits(sharding: Sharding) -> bool:
+    """Whether the sharding gives devices different parts of an array."""
+    if isinstance(sharding, TupleSharding):
+        return any(map(_splits, sharding.elements))
+    if isinstance(sharding, MeshSharding):
+        return any(dimension.axes for dimension in sharding.dimensions)
+    return sharding.tile is not None
