@@ -7,13 +7,19 @@ m.hlo:3:15: error[P004]: %b is not defined
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import Final
 
 # An excerpt of a source line is cut to this many characters around the caret, so
 # that an error in a 200 MB line stays readable.
 EXCERPT_CHARACTERS = 160
+
+#: A `\r` without a `\n` after it, which ends a line too, and any end of a line.
+LONE_RETURN: Final = re.compile(r"\r(?!\n)")
+_LINE_END: Final = re.compile(r"\r\n?|\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +50,14 @@ class SourceText:
 
     def _starts(self) -> list[int]:
         if self._line_starts is None:
-            lengths = map(len, self.text.split("\n"))
-            self._line_starts = list(accumulate((n + 1 for n in lengths), initial=0))
-            self._line_starts.pop()
+            if "\r" in self.text and LONE_RETURN.search(self.text):
+                ends = _LINE_END.finditer(self.text)
+                self._line_starts = [0, *(match.end() for match in ends)]
+            else:
+                lengths = map(len, self.text.split("\n"))
+                starts = accumulate((n + 1 for n in lengths), initial=0)
+                self._line_starts = list(starts)
+                self._line_starts.pop()
         return self._line_starts
 
     def location(self, offset: int) -> Location:
@@ -73,8 +84,8 @@ class SourceText:
 
     def _excerpt(self, index: int, within: int) -> Location:
         start = self._starts()[index]
-        end = self.text.find("\n", start)
-        end = len(self.text) if end < 0 else end
+        found = _LINE_END.search(self.text, start)
+        end = found.start() if found else len(self.text)
         first, last = start, end
         if end - start > EXCERPT_CHARACTERS:
             first = max(start, start + within - EXCERPT_CHARACTERS // 2)

@@ -71,6 +71,11 @@ _HEADER_PARSERS: Final[dict[str, Callable[[str], Any]]] = {
     "entry_computation_layout": header_values.parse_entry_layout,
     "frontend_attributes": metadata.parse_frontend_attributes,
 }
+#: Readers of tables of provenance, which keep their text.
+_HEADER_TABLES: Final[dict[str, Callable[[str], None]]] = {
+    "debug_attributes": provenance.check_debug_attributes,
+    "origin_recovery_table": provenance.check_recovery_table,
+}
 _HEADER_KINDS: Final = {
     "is_scheduled": "bool",
     "alias_passthrough_params": "bool",
@@ -310,6 +315,8 @@ def parse_header_value(name: str, text: str) -> Any:
         return _HEADER_PARSERS[name](text)
     if name in _HEADER_KINDS:
         return parse_small(_HEADER_KINDS[name], text)
+    if name in _HEADER_TABLES:
+        _HEADER_TABLES[name](text)
     return text
 
 

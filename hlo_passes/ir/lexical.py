@@ -9,8 +9,12 @@ from hlo_passes.errors import ParseError
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
 from hlo_passes.source import SourceText
 
-#: Blanks and comments.
-TRIVIA: Final = re.compile(r"(?:[ \t\r\n]+|/\*.*?\*/|//[^\n]*)*", re.DOTALL)
+#: A comment. One that opens with `//` ends before any line end, a lone `\r` included;
+#: a zero byte ends the text for XLA, so that no comment holds one.
+COMMENT: Final = r"/\*[^\0]*?\*/|//[^\r\n\0]*"
+#: Blanks and comments; as part of a pattern it gives nothing back (possessive).
+TRIVIA: Final = re.compile(rf"(?:[ \t\r\n]+|{COMMENT})*")
+GAP: Final = rf"(?:[ \t\r\n]|{COMMENT})*+"
 
 #: A name with or without `%`; group 1 is the name alone.
 NAME: Final = re.compile(r"%?([A-Za-z_][A-Za-z0-9_.-]*)")

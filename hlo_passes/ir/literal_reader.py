@@ -18,6 +18,7 @@ from hlo_passes.ir.element_types import (
     numpy_dtype,
     payload_bits,
 )
+from hlo_passes.ir.lexical import COMMENT
 from hlo_passes.ir.shapes import COMPLEX, Shape
 from hlo_passes.ir.value_cursor import ValueCursor
 
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 _ELIDED: Final = re.compile(r"\{[ \t\r\n]*\.\.\.[ \t\r\n]*\}")
 _BRACE: Final = re.compile(r"[{}]")
-_COMMENT: Final = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
+_COMMENT: Final = re.compile(COMMENT)
 _PLAIN_TOKEN: Final = re.compile(r"[^ \t\r\n,{}()/]+(?:\(0x[0-9a-fA-F]+\))?")
 _COMPLEX_TOKEN: Final = re.compile(r"\([^{}()]*(?:\(0x[0-9a-fA-F]+\)[^{}()]*)*\)")
 _INTEGER: Final = re.compile(r"-?[0-9]+")

@@ -1,4 +1,4 @@
-"""Rare attributes: origin, statistics, result accuracy, sparsity.
+"""Rare attributes: origin, statistics, result accuracy, sparsity, tables of origins.
 
     origin={({"a"}, {"b" {1}})}              statistics={visualizing_index=0,x=1.5}
     result_accuracy={tolerance={atol=0.1}}   sparsity_config={lhs={sparsity=2x4}}
@@ -267,3 +267,60 @@ def _read_side(cursor: ValueCursor, fields: dict[str, Any]) -> None:
             fields[name] = cursor.integer()
         else:
             cursor.fail(f"unexpected {name}", at=at)
+
+
+# -- tables of origins in the header -------------------------------------------
+
+_LOG_MODES: Final = ("default", "fusion_debugger")
+
+
+def check_debug_attributes(text: str) -> None:
+    """Check `{ {"a"}:({log_mode=default,op_id=3}) }`. Raises ParseError P268."""
+    cursor = ValueCursor(text, "P268")
+
+    def entry() -> None:
+        _read_origin_leaf(cursor)
+        cursor.expect(":", "after the name of a value")
+        if cursor.sees("("):
+            cursor.items("(", ")", lambda: _read_debug_attributes(cursor))
+        else:
+            _read_debug_attributes(cursor)
+
+    cursor.items("{", "}", entry)
+    cursor.end()
+
+
+def _read_debug_attributes(cursor: ValueCursor) -> None:
+    """`{log_mode=default,callback_id=1,partitioned=true,op_id=2}`, any of them."""
+    cursor.expect("{", "before debug attributes")
+    while True:
+        at = cursor.skip()
+        name = cursor.attribute_name()
+        if name == "log_mode":
+            at = cursor.skip()
+            mode = cursor.name()
+            if mode not in _LOG_MODES:
+                hint = " or ".join(_LOG_MODES)
+                cursor.fail(f"unknown log_mode {mode}", at=at, hint=hint)
+        elif name in ("callback_id", "op_id"):
+            cursor.integer()
+        elif name == "partitioned":
+            cursor.boolean()
+        else:
+            cursor.fail(f"debug attributes have no {name}", at=at)
+        if not cursor.eat(","):
+            break
+    cursor.expect("}", "after debug attributes")
+
+
+def check_recovery_table(text: str) -> None:
+    """Check `{ {"a"} : {"b" {0}}, "HloModule ..." }`. Raises ParseError P269."""
+    cursor = ValueCursor(text, "P269")
+    cursor.expect("{", "before the table")
+    while not cursor.eat("}"):
+        _read_origin_leaf(cursor)
+        cursor.expect(":", "after the value that was replaced")
+        _read_origin_leaf(cursor)
+        if cursor.eat(","):
+            cursor.string()
+    cursor.end()

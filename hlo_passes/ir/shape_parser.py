@@ -13,7 +13,8 @@ import copyreg
 import re
 from collections.abc import Callable
 
-from hlo_passes.ir.lexical import error, skip_trivia
+from hlo_passes.errors import ParseError
+from hlo_passes.ir.lexical import COMMENT, GAP, error, skip_trivia
 from hlo_passes.ir.shapes import (
     BITS,
     PRIMITIVE_TYPES,
@@ -28,20 +29,20 @@ from hlo_passes.source import SourceText
 #: grammar; no compiler output comes close to either).
 MAXIMUM_DEPTH = 256
 
-_TYPE = re.compile(r"[a-z][a-z0-9]*(?=[ \t\r\n]*\[)")
-_GAP = r"(?:[ \t\r\n]|/\*(?:[^*]|\*(?!/))*\*/|//[^\n]*\n)*"
-_COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
-_SIZE = r"(?:(?:<=)?-?[0-9]{1,18}|\?)"
-_DIMENSIONS = re.compile(
-    rf"{_GAP}\[({_GAP}(?:{_SIZE}(?:{_GAP},{_GAP}{_SIZE})*)?{_GAP})\]"
-)
-_LAYOUT_OPEN = re.compile(r"[ \t\r\n]*\{(?=[ \t\r\n]*[0-9:])")
-_LAYOUT_ORDER = re.compile(
-    r"[ \t\r\n]*([0-9]{1,18}(?:[ \t\r\n]*,[ \t\r\n]*[0-9]{1,18})*)?[ \t\r\n]*(?=[:}])"
-)
-_TILE = re.compile(r"\(((?:\*|[0-9]{1,18})(?:,(?:\*|[0-9]{1,18}))*)\)")
-_LEVELS = re.compile(r"D\([DCHS][+~]*(?:,[DCHS][+~]*)*\)")
-_NUMBER = re.compile(r"\(([0-9]{1,18})\)")
+_TYPE = re.compile(rf"[a-z][a-z0-9]*(?={GAP}\[)")
+_COMMENT = re.compile(COMMENT)
+_BUFFER = re.compile(rf"b{GAP}\({GAP}")
+_SIZE = rf"(?:(?:<={GAP})?-?[0-9]{{1,19}}|\?)"
+_DIMENSIONS = re.compile(rf"{GAP}\[({GAP}(?:{_SIZE}(?:{GAP},{GAP}{_SIZE})*)?{GAP})\]")
+_LAYOUT_OPEN = re.compile(rf"{GAP}\{{(?={GAP}[0-9:])")
+_LAYOUT_INSIDE = re.compile(rf"(?:[^}}/]|{COMMENT})*+")
+_LAYOUT_GAP = re.compile(rf"(?:[ \t\r\n]|{COMMENT})++")
+#: A blank that keeps no words and numbers apart.
+_NEEDLESS_BLANK = re.compile(r" (?![A-Za-z0-9_.-])|(?<![A-Za-z0-9_.-]) ")
+_LAYOUT_ORDER = re.compile(r"([0-9]{1,18}(?:,[0-9]{1,18})*)?(?=[:}])")
+_TILE = re.compile(r"\(((?:\*|[0-9]{1,18})(?:,(?:\*|[0-9]{1,18}))*)?\)")
+_LEVELS = re.compile(r"D\([DCHS]\+?~?(?:,[DCHS]\+?~?)*\)")
+_NUMBER = re.compile(r"\((-?[0-9]{1,20})\)")
 _TYPE_ARGUMENT = re.compile(r"\(([a-z][a-z0-9]*)\)")
 _SPLIT = re.compile(r"SC((?:\([0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18})*\))+)")
 _SPLIT_ENTRY = re.compile(r"\(([0-9]{1,18}):([0-9]{1,18}(?:,[0-9]{1,18})*)\)")
@@ -125,8 +126,9 @@ def read_shape(source: SourceText, at: int) -> tuple[Shape, int]:
 
 def _read_leaf(source: SourceText, at: int) -> tuple[Shape, int]:
     text = source.text
-    if text.startswith("b(", at):
-        array, end = _read_array(source, at + 2)
+    opened = _BUFFER.match(text, at)
+    if opened:
+        array, end = _read_array(source, opened.end())
         end = skip_trivia(text, end)
         if not text.startswith(")", end):
             raise error(source, end, "P012", "expected ')' after a buffer's array")
@@ -190,21 +192,40 @@ def _read_layout(
     opened = _LAYOUT_OPEN.match(text, at)
     if not opened:
         return None, at
-    order = _LAYOUT_ORDER.match(text, opened.end())
+    at = opened.end()
+    inside = _LAYOUT_INSIDE.match(text, at)
+    assert inside is not None  # it matches anything
+    if _LAYOUT_GAP.search(inside[0]) is None:
+        return _read_plain_layout(source, at, element_type, rank)
+    # Read the same layout without blanks and comments.
+    plain = _NEEDLESS_BLANK.sub("", _LAYOUT_GAP.sub(" ", inside[0]))
+    try:
+        layout, _ = _read_plain_layout(SourceText(f"{plain}}}"), 0, element_type, rank)
+    except ParseError as problem:
+        raise error(source, at, "P014", problem.message) from None
+    if not text.startswith("}", inside.end()):
+        raise error(source, at, "P014", "expected '}' at the end of a layout")
+    return layout, inside.end() + 1
+
+
+def _read_plain_layout(
+    source: SourceText, at: int, element_type: str, rank: int
+) -> tuple[Layout | None, int]:
+    """The layout that is open at offset `at`, without blanks; and where it ends."""
+    text = source.text
+    order = _LAYOUT_ORDER.match(text, at)
     if not order:
-        raise error(source, opened.end(), "P014", "expected a layout, as in {1,0}")
-    listed = order[1].translate(_BLANKS).split(",") if order[1] else []
-    minor_to_major = tuple(map(int, listed))
+        raise error(source, at, "P014", "expected a layout, as in {1,0}")
+    minor_to_major = tuple(map(int, order[1].split(","))) if order[1] else ()
     if len(minor_to_major) != rank:
         raise error(
-            source, opened.end(), "P014",
+            source, at, "P014",
             f"the layout names {len(minor_to_major)} dimensions, the shape has {rank}",
         )  # fmt: skip
     at = order.end()
     fields: dict[str, object] = {}
     if text.startswith(":", at):
-        at = _read_layout_parts(source, skip_trivia(text, at + 1), fields)
-    at = skip_trivia(text, at)
+        at = _read_layout_parts(source, at + 1, fields)
     if not text.startswith("}", at):
         raise error(source, at, "P014", "expected '}' at the end of a layout")
     if not BITS[element_type]:
@@ -223,7 +244,8 @@ def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -
         at += 1
         tiles: list[tuple[int, ...]] = []
         while match := _TILE.match(text, at):
-            tiles.append(tuple(-1 if d == "*" else int(d) for d in match[1].split(",")))
+            sizes = match[1].split(",") if match[1] else ()
+            tiles.append(tuple(-1 if d == "*" else int(d) for d in sizes))
             at = match.end()
         if not tiles:
             raise error(source, at, "P014", "expected a tile, as in T(8,128)")
@@ -253,8 +275,15 @@ def _read_layout_parts(source: SourceText, at: int, fields: dict[str, object]) -
                 value = match[1]
                 if pattern is _TYPE_ARGUMENT and value not in PRIMITIVE_TYPES:
                     raise error(source, at, "P014", f"{value} is not an element type")
-                fields[name] = int(value) if pattern is _NUMBER else value
+                if pattern is _NUMBER and not _fits_64_bits(value):
+                    match = None
+                else:
+                    fields[name] = int(value) if pattern is _NUMBER else value
         if not match:
             raise error(source, at, "P014", f"cannot read the layout's {letter}(...)")
         at = match.end()
     return at
+
+
+def _fits_64_bits(digits: str) -> bool:
+    return -(1 << 63) <= int(digits) < 1 << 63

@@ -72,8 +72,9 @@ class Layout:
             *([f"*({self.pointer_type})"] if self.pointer_type else []),
             *([f"E({self.element_size_in_bits})"] if self.element_size_in_bits else []),
             *([f"S({self.memory_space})"] if self.memory_space else []),
+            *(["SC"] if self.split_configs else []),
             *(
-                f"SC({dim}:{','.join(map(str, indices))})"
+                f"({dim}:{','.join(map(str, indices))})"
                 for dim, indices in self.split_configs
             ),
             *(
