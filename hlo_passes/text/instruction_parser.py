@@ -15,10 +15,11 @@ from hlo_passes.errors import HloError
 from hlo_passes.ir.attribute_text import read_value, skip_group
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.lexical import NAME, RESERVED_WORDS, WORD, error, skip_trivia
+from hlo_passes.ir.lexical import GAP, NAME, RESERVED_WORDS, WORD, error, skip_trivia
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.ir.shape_parser import read_shape
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES, Shape
+from hlo_passes.text.derived_shapes import DERIVED_OPCODES, derived_shape
 from hlo_passes.text.tuple_access import TupleAccess, name_unnamed
 
 if TYPE_CHECKING:
@@ -26,20 +27,19 @@ if TYPE_CHECKING:
     from hlo_passes.source import SourceText
 
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
-_SHAPE_START = re.compile(r"\(|b\(|[a-z][a-z0-9]*[ \t\r\n]*\[")
+_SHAPE_START = re.compile(rf"\(|b{GAP}\(|[a-z][a-z0-9]*{GAP}\[")
 _ATTRIBUTE = re.compile(r"([A-Za-z_][A-Za-z0-9_.-]*)=")
 _INDEX = re.compile(r"[ \t\r\n]*#[ \t\r\n]*([0-9]{1,18})")
 #: Comments after an instruction, on its line, belong to it.
-_REST_OF_LINE = re.compile(r"(?:[ \t]*(?:/\*[^\n]*?\*/|//[^\n]*))*")
+_REST_OF_LINE = re.compile(r"(?:[ \t]*(?:/\*[^\r\n\0]*?\*/|//[^\r\n\0]*))*")
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _CONTROL = re.compile(
     r"\{[ \t\r\n]*(%?[A-Za-z0-9_.-]+(?:[ \t\r\n]*,[ \t\r\n]*%?[A-Za-z0-9_.-]+)*)"
     r"[ \t\r\n]*\}"
 )
-_SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - {
-    "branch_computations",
-    "called_computations",
-}
+#: Attributes that list computations; the others that call have one.
+CALLEE_LISTS = frozenset(("branch_computations", "called_computations"))
+_SINGLE_CALLEES = frozenset(CALLEE_ATTRIBUTES) - CALLEE_LISTS
 
 #: An element of a tuple that has no line of its own, and what to do if XLA needs it.
 _ELEMENT = re.compile(r"%[A-Za-z0-9_.-]+#[0-9]")
@@ -115,7 +115,7 @@ class InstructionParser:
         is_root = word is not None and word[0] == "ROOT"
         if is_root and word is not None:
             at = skip_trivia(text, word.end())
-        name, shape_at = self._read_name(at)
+        name, shape_at = self._read_name(at, alone=self.single and not is_root)
         shape, opcode, opened = self._read_head(shape_at)
         self._anonymous = []
         operands, literal, end = self._read_operands(opcode, opened)
@@ -123,6 +123,8 @@ class InstructionParser:
         end = _REST_OF_LINE.match(text, end).end()  # type: ignore[union-attr]
         if shape is None:
             shape = self._infer(opcode, operands, attributes, shape_at)
+        elif opcode in DERIVED_OPCODES:
+            shape = derived_shape(opcode, shape, operands, attributes)
         node = self._make(name, opcode, shape, operands, literal, start)
         node._attributes = attributes
         node._text = text[lead_start:end]
@@ -177,8 +179,11 @@ class InstructionParser:
         name_unnamed(spelled, self.by_name)
         name_unnamed(self._unnamed, self.by_name)
 
-    def _read_name(self, at: int) -> tuple[str, int]:
-        """The name before `=`, and the offset of the right-hand side."""
+    def _read_name(self, at: int, *, alone: bool) -> tuple[str, int]:
+        """The name before `=`, and the offset of the right-hand side.
+
+        `alone`: the whole text is one instruction, which may begin with its shape.
+        """
         source, text = self.source, self.text
         match = NAME.match(text, at)
         if match:
@@ -199,8 +204,13 @@ class InstructionParser:
                         f"write %{name}, or put a blank before '='",
                     )  # fmt: skip
                 return name, equals + 1
-        if self.single:
-            return "_", at
+        if alone:
+            if _SHAPE_START.match(text, at):
+                return "_", at
+            if match is None or not text.startswith(
+                "(", skip_trivia(text, match.end())
+            ):
+                raise error(source, at, "P001", *NO_HLO)
         raise error(
             source, at, "P035", "expected an instruction",
             "an instruction reads like  %r = f32[8] add(%a, %b)",
@@ -221,8 +231,6 @@ class InstructionParser:
             raise error(source, at, "P036", "expected an opcode after the shape")
         opened = skip_trivia(text, opcode.end())
         if not text.startswith("(", opened):
-            if shape is None and self.single:
-                raise error(source, at, "P001", *NO_HLO)
             if shape is None:
                 raise error(
                     source,
@@ -305,6 +313,10 @@ class InstructionParser:
             raise error(source, at, "P004", "expected an operand, as in %a", "")
         following = skip_trivia(text, name.end())
         if text[at] != "%" and text.startswith("(", following):
+            if self.single and shape is not None and name[1] not in self.by_name:
+                # XLA takes the opcode for the name of an operand first, and keeps the
+                # parameter that it makes for it.
+                self._single_parameter(name[1], shape, at)
             return self._read_nested(shape, name[1], at, following + 1)
         # Look the name up.
         operand = self.by_name.get(name[1])
@@ -344,8 +356,17 @@ class InstructionParser:
         return node
 
     def _single_parameter(self, name: str | None, shape: Shape, at: int) -> Instruction:
-        number = len(self.order)
-        node = self._make(name or f"_{number}", "parameter", shape, (), str(number), at)
+        number = sum(i.opcode == "parameter" for i in self.order)
+        name = name or f"_{number}"
+        node = self._make(
+            name,
+            "parameter",
+            shape,
+            (),
+            str(number),
+            at,
+            named=name not in self.by_name,
+        )
         return self._embed(node)
 
     def _read_nested(
@@ -362,6 +383,8 @@ class InstructionParser:
         self.depth -= 1
         if shape is None:
             shape = self._infer(opcode, operands, {}, at)
+        elif opcode in DERIVED_OPCODES:
+            shape = derived_shape(opcode, shape, operands, {})
         node = self._make(
             f"{opcode}.anon", opcode, shape, operands, literal, at, named=False
         )
@@ -396,11 +419,46 @@ class InstructionParser:
                 body, at = self._read_inline(start)
                 inline.append(body)
                 attributes[name] = f"%{body.name}"
+            elif name in CALLEE_LISTS and text.startswith("{", start):
+                attributes[name], bodies, at = self._read_callees(start, name)
+                inline += bodies
             elif name == "control-predecessors":
                 control, at = self._read_control(start)
             else:
                 at = read_value(source, start, name)
                 attributes[name] = text[start:at]
+
+    def _read_callees(
+        self, start: int, attribute: str
+    ) -> tuple[str, list[Computation], int]:
+        """Read `{%a, { ... }}`: as names alone, the bodies, where it ends."""
+        source, text = self.source, self.text
+        names: list[str] = []
+        bodies: list[Computation] = []
+        at = skip_trivia(text, start + 1)
+        while True:
+            if text.startswith("{", at):
+                body, at = self._read_inline(at)
+                bodies.append(body)
+                names.append(f"%{body.name}")
+            elif name := NAME.match(text, at):
+                names.append(f"%{name[1]}")
+                at = name.end()
+            elif bodies:
+                raise error(source, at, "P034", "expected a computation, as in %a or {")
+            else:
+                break
+            at = skip_trivia(text, at)
+            if not text.startswith(",", at):
+                break
+            at = skip_trivia(text, at + 1)
+        if not bodies:
+            # Text without bodies is kept as it is, whether it can be read or not.
+            end = read_value(source, start, attribute)
+            return text[start:end], [], end
+        if not text.startswith("}", at):
+            raise error(source, at, "P034", "expected ',' or '}' after a computation")
+        return f"{{{', '.join(names)}}}", bodies, at + 1
 
     def _read_inline(self, opened: int) -> tuple[Computation, int]:
         """Read `to_apply={ ... }`: a computation named `_`."""

@@ -27,7 +27,7 @@ from hlo_passes.text.instruction_parser import NO_HLO, InstructionParser
 _TABLES = re.compile(r"(FileNames|FunctionNames|FileLocations|StackFrames)\b")
 _ROW_NUMBER = re.compile(r"[0-9]{1,18}")
 _PARAMETER = re.compile(r"%?[A-Za-z_][A-Za-z0-9_.-]*(?:[ \t\r\n]*:|(?=[ \t\r\n]))")
-_SINGLE = re.compile(r"(?:ROOT\b|%|[a-z(])")
+_SINGLE = re.compile(r"[A-Za-z_%(]")
 
 
 class ModuleParser:
@@ -255,8 +255,12 @@ class ModuleParser:
         computation.source_head = ""
         computation.source_joiner = ""
         computation.source_foot = ""
+        # Reserve the name: bodies in the text take others.
+        module._computations[computation.name] = computation
         parser = InstructionParser(self, computation, single=True)
         end = parser.read(0)
+        del module._computations[computation.name]
+        parser.name_unnamed()
         rest = skip_trivia(text, end)
         if rest != len(text):
             raise error(source, rest, "P029", "unexpected text after the instruction")

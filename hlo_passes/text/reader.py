@@ -24,9 +24,12 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.lexical import skip_trivia
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
-from hlo_passes.source import SourceText
+from hlo_passes.source import LONE_RETURN, SourceText
+from hlo_passes.text.derived_shapes import DERIVED_OPCODES, derived_shape
+from hlo_passes.text.instruction_parser import CALLEE_LISTS
 from hlo_passes.text.parser import ModuleParser, skip_signature
 from hlo_passes.text.tuple_access import TupleAccess, name_unnamed
 
@@ -46,6 +49,7 @@ _FOOT = re.compile(r'\}(?:, execution_thread="([A-Za-z0-9_.-]*)")?')
 _HEAD_END = re.compile(r"[)}\]] ([a-z][a-z0-9-]*)\(")
 _OPCODE = re.compile(r"[a-z][a-z0-9-]*")
 _INDEX_COMMENT = re.compile(r"/\*index=[0-9]{1,18}\*/")
+_CALLEES = frozenset(CALLEE_ATTRIBUTES)
 _CONTROL = re.compile(r"%([A-Za-z_][A-Za-z0-9_.-]*)")
 #: The end of a line whose attribute continues on the next.
 _OPEN_ENDS = frozenset(" \t\r,({[=<")
@@ -62,7 +66,13 @@ class _NotPlainError(Exception):
 
 
 class _Heads(dict[str, "tuple[Shape, str]"]):
-    """Shape and opcode by the text before the operands."""
+    """Shape and opcode by the text before the operands.
+
+    Attributes:
+        derive: whether an opcode is among them whose shape XLA derives.
+    """
+
+    derive = False
 
     def __missing__(self, head: str) -> tuple[Shape, str]:
         shape_text, _, opcode = head.rpartition(" ")
@@ -72,6 +82,8 @@ class _Heads(dict[str, "tuple[Shape, str]"]):
             shape = parse_shape(shape_text)
         except ParseError:
             raise _NotPlainError from None
+        if opcode in DERIVED_OPCODES:
+            self.derive = True
         value = self[head] = (shape, opcode)
         return value
 
@@ -110,6 +122,8 @@ def _parse(
         at = reader.read_prologue()
         if at is None:
             return reader.read_single_instruction()
+        if "\r" in source.text and LONE_RETURN.search(source.text):
+            read_computations = _read_computations_completely
         read_computations(reader, at)
         return reader.finish()
 
@@ -311,6 +325,9 @@ def _read_body(
         PRIMITIVE_TYPES
     ):
         raise _NotPlainError
+    # Shapes that XLA derives must be the declared ones: elements may have been read.
+    if heads.derive:
+        _check_derived_shapes(order)
     # Name the elements that text spells as `%t#0`, and fill the computation.
     name_unnamed(list(spelled), by_name)
     computation.execution_thread = foot[1] or "main"
@@ -333,6 +350,15 @@ def _check_signature(header: str, at: int) -> None:
         raise _NotPlainError
 
 
+def _check_derived_shapes(order: list[Instruction]) -> None:
+    """Refuse a computation that declares other shapes than XLA derives."""
+    for node in order:
+        if node.opcode in DERIVED_OPCODES and node.shape is not derived_shape(
+            node.opcode, node.shape, node.operands, {}
+        ):
+            raise _NotPlainError
+
+
 def _nested_literal(arguments: str) -> tuple[str, str]:
     """A literal with parentheses or comments in it, and what follows the operands."""
     try:
@@ -353,6 +379,9 @@ def _split_now(node: Instruction, by_name: dict[str, Instruction]) -> None:
         raise _NotPlainError from None
     if skip_trivia(tail, end) != len(tail):
         raise _NotPlainError
+    for name in _CALLEES.intersection(found):
+        if "{" in found[name][name in CALLEE_LISTS :]:
+            raise _NotPlainError  # a body in place
     text = found.pop("control-predecessors", None)
     node._attributes = found
     node._tail = None
