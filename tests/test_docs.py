@@ -50,7 +50,13 @@ PYTHON = {
     "Topology": Topology,
     "target": target,
 }
-HEADER_NAMES = {"input_output_alias", "buffer_donor", "entry_computation_layout"}
+HEADER_NAMES = {
+    "input_output_alias",
+    "buffer_donor",
+    "entry_computation_layout",
+    "debug_attributes",
+    "origin_recovery_table",
+}
 
 
 def codes_in_the_packages() -> set[str]:
