@@ -16,6 +16,7 @@ from hlo_passes.cli.list_passes import type_text
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import GROUP, PASSES
+from hlo_passes.xla_flags import FIRST_RELEASE, xla_flag
 
 DOCS = pathlib.Path(__file__).resolve().parent
 HEAD = """\
@@ -28,7 +29,8 @@ distributions.
 A pipeline is text:
 `collective-permute-combiner{threshold-bytes=1048576},fixed-point(hlo-cse,hlo-dce)`.
 A value ends at the next `,` or `}` and may be quoted with `'`. Spaces separate the
-items of a list. `none` means no value.
+items of a list. `none` means no value. Where an option stands for a flag of XLA, the
+flag follows in parentheses: `XLA_FLAGS=--FLAG=VALUE` sets it in a real compilation.
 """
 
 
@@ -74,13 +76,21 @@ def option_rows(kind: type[Pass]) -> list[str]:
     hints = typing.get_type_hints(kind)
     rows = [
         f"| `{f.name.replace('_', '-')}` | {type_text(hints[f.name])} | "
-        f"{value_text(f.default)} | {meanings.get(f.name, 'the same')} |"
+        f"{value_text(f.default)} | {meanings.get(f.name, 'the same')}"
+        f"{_flag_text(kind.name, f.name)} |"
         for f in dataclasses.fields(kind)
         if f.name not in ("passes", "handed_on")
     ]
     if not rows:
         return []
     return ["| option | value | default | means |", "|---|---|---|---|", *rows, ""]
+
+
+def _flag_text(name: str, field: str) -> str:
+    flag = xla_flag(name, field.replace("_", "-"))
+    first = FIRST_RELEASE.get(flag)
+    since = f", from XLA {first} on" if first else ""
+    return f" (`{flag}`{since})" if flag else ""
 
 
 def example_of(docstring: str) -> list[str]:

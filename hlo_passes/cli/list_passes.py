@@ -17,9 +17,12 @@ from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.sequence import PassSequence
+from hlo_passes.xla_flags import xla_flag
 
 #: Fields that are not options: passes in parentheses, options of passes inside.
 _NO_OPTIONS = ("passes", "handed_on")
+#: Where the names of XLA's flags begin.
+_FLAG_COLUMN = 50
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -52,6 +55,7 @@ def describe(kind: type[Pass]) -> dict[str, Any]:
                 "name": f.name.replace("_", "-"),
                 "type": type_text(hints[f.name]),
                 "default": None if f.default is dataclasses.MISSING else f.default,
+                "xla_flag": xla_flag(kind.name, f.name.replace("_", "-")),
             }
             for f in dataclasses.fields(kind)
             if f.name not in _NO_OPTIONS
@@ -88,8 +92,10 @@ def _run(arguments: argparse.Namespace) -> int:
                 default = str(default).lower()
             elif isinstance(default, tuple):
                 default = " ".join(map(str, default))
-            shown = default
-            sys.stdout.write(f"      {option['name']}={shown}\n")
+            line = f"      {option['name']}={default}"
+            if option["xla_flag"]:
+                line = f"{line:{_FLAG_COLUMN}}  {option['xla_flag']}"
+            sys.stdout.write(f"{line}\n")
     return ExitCode.DONE
 
 

@@ -16,86 +16,19 @@ from pathlib import Path
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.xla_flags import FLAG_OPTIONS, SCHEDULER, option_text
 
 #: The file next to the pairs that says what was compiled, and how.
 RECORD: Final = "oracle.json"
 #: Costs and latencies as XLA logged them; empty where it used its coarse estimator.
 COSTS: Final = ("costs.json", "costs.json.gz")
 _RECORD_HINT: Final = '{"flags": ["xla_gpu_collective_combine_threshold_count=2"]}'
-SCHEDULER: Final = "latency-hiding-scheduler"
 _ANALYTICAL_OFF: Final = "xla_gpu_enable_analytical_sol_latency_estimator=false"
-_EXPERIMENTAL: Final = "xla_gpu_experimental_"
-#: Opens the values of the flag of that name: `..._ENABLE`.
-_OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
 #: Keys of a record -> options of the scheduler: the machine.
 _MACHINE: Final = {
     "target": "target",
     "topology": "topology",
     "device_memory_bytes": "device-memory-bytes",
-}
-
-_COMBINERS: Final = (
-    "collective-permute-combiner",
-    "gpu-all-gather-combiner",
-    "gpu-all-reduce-combiner",
-    "gpu-reduce-scatter-combiner",
-)
-#: Flag -> (passes that it steers, their option).
-#: Source: openxla/xla `xla/xla.proto`, `xla/service/gpu/gpu_compiler.cc`.
-FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
-    "xla_gpu_collective_permute_combine_threshold_bytes": (
-        ("collective-permute-combiner",),
-        "threshold-bytes",
-    ),
-    "xla_gpu_all_gather_combine_threshold_bytes": (
-        ("gpu-all-gather-combiner",),
-        "threshold-bytes",
-    ),
-    "xla_gpu_all_reduce_combine_threshold_bytes": (
-        ("gpu-all-reduce-combiner",),
-        "threshold-bytes",
-    ),
-    "xla_gpu_reduce_scatter_combine_threshold_bytes": (
-        ("gpu-reduce-scatter-combiner",),
-        "threshold-bytes",
-    ),
-    "xla_gpu_collective_combine_threshold_count": (_COMBINERS, "threshold-count"),
-    "xla_gpu_enable_all_gather_combine_by_dim": (
-        ("gpu-all-gather-combiner",),
-        "combine-by-dim",
-    ),
-    "xla_gpu_enable_reduce_scatter_combine_by_dim": (
-        ("gpu-reduce-scatter-combiner",),
-        "combine-by-dim",
-    ),
-    "xla_gpu_disable_async_collectives": (
-        ("async-collective-annotator",),
-        "disable-async-collectives",
-    ),
-    "xla_gpu_memory_limit_slop_factor": ((SCHEDULER,), "memory-limit-slop-factor"),
-    "xla_gpu_enable_pipelined_p2p": ((SCHEDULER,), "enable-pipelined-p2p"),
-    "xla_gpu_enable_approx_costly_collectives": (
-        (SCHEDULER,),
-        "enable-approx-costly-collectives",
-    ),
-    f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
-        (SCHEDULER,),
-        "pipeline-parallelism-opt-level",
-    ),
-    "xla_gpu_autotune_level": (
-        ("collectives-schedule-linearizer",),
-        "autotune-level",
-    ),
-    **{
-        f"{_EXPERIMENTAL}{option.replace('-', '_')}": ((SCHEDULER,), option)
-        for option in (
-            "parallel-collective-overlap-limit",
-            "parallel-async-compute-limit",
-            "collective-start-as-early-as-possible",
-            "enable-collective-multi-streaming",
-            "enable-selective-memcpy-overlap",
-        )
-    },
 }
 
 
@@ -111,8 +44,7 @@ def recorded_options(folder: Path, pass_name: str) -> dict[str, str]:
         name, _, value = flag.partition("=")
         passes, option = FLAG_OPTIONS.get(name, ((), ""))
         if pass_name in passes:
-            # A list has commas in a flag and blanks in an option.
-            options[option] = value.removeprefix(f"{_OPT_LEVEL}_").replace(",", " ")
+            options[option] = option_text(value)
     if pass_name == SCHEDULER and record:
         options |= _costs(folder, flags)
         options |= {o: str(record[k]) for k, o in _MACHINE.items() if k in record}

@@ -62,8 +62,10 @@ class CollectivePermuteCombiner(Pass):
     Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_combiner.cc`.
 
     Attributes:
-        threshold_bytes: bytes of a combined permute's results; 0 or less: off.
-        threshold_count: operands of a combined permute; 0 or less: off.
+        threshold_bytes: bytes of a combined permute's results; 0 or less: off. The
+            default is XLA's, 30 MiB and 7 bytes.
+        threshold_count: operands of a combined permute; 0 or less: off. The default is
+            XLA's.
         past_dependence: step over a permute that depends on the batch, where the
             released rule ends the batch.
         xla: the release of XLA to follow; none: that of the run. From 0.11 on permutes

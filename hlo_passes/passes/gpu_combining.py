@@ -77,8 +77,11 @@ class GpuCombiner(Pass):
     that threshold.
 
     Attributes:
-        threshold_bytes: bytes of a combined collective's results; 0 or less: off.
-        threshold_count: operands of a combined collective; 0 or less: off.
+        threshold_bytes: bytes of a combined collective's results; 0 or less: off. The
+            default is XLA's, 30 MiB and 7 bytes; only with it is the threshold that a
+            module suggests used.
+        threshold_count: operands of a combined collective; 0 or less: off. The default
+            is XLA's.
         xla: the release of XLA to follow; none: that of the run.
     """
 

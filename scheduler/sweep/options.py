@@ -29,6 +29,7 @@ from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass
 from hlo_passes.passes.sequence import PassSequence, all_options
 from hlo_passes.passes.spec import Step, parse_steps, step_text
+from hlo_passes.xla_flags import flag_setting
 
 #: The simulator, named as if it were a pass, and its options.
 SIMULATOR: Final = "simulate"
@@ -46,11 +47,37 @@ _ITEM: Final = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SweptOption:
-    """An option, the passes that have it, and the values to try."""
+    """An option, the passes that have it, and the values to try.
+
+    Attributes:
+        passes: names of the passes that receive it, or `simulate`.
+        option: its name.
+        values: texts.
+        label: the name for readers: `PASS.OPTION` or `*.OPTION` where several passes of
+            the pipeline have such an option, else `OPTION`.
+    """
 
     passes: tuple[str, ...]
     option: str
     values: tuple[str, ...]
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        """Call it by its own name if nothing else is said."""
+        if not self.label:
+            object.__setattr__(self, "label", self.option)
+
+    def xla_flag_setting(self, text: str) -> str:
+        """The flag of XLA for a value, as in XLA_FLAGS; '' where there is none."""
+        for name in self.passes:
+            members = ()
+            if name not in (SIMULATOR, FixedPoint.name):
+                kind = find_pass(name)
+                members = kind.members if issubclass(kind, PassSequence) else ()
+            for each in (name, *members):
+                if setting := flag_setting(each, self.option, text):
+                    return setting
+        return ""
 
 
 #: One value for each swept option, in the order of the options.
@@ -74,11 +101,22 @@ def parse_sweep(text: str, pipeline: str) -> tuple[SweptOption, ...]:
                 twice = f"{owner}.{option} is given twice"
                 raise _fault(text, twice, "one list for each")
             taken.add((owner, option))
-        found.append(SweptOption(owners, option, values))
+        found.append(
+            SweptOption(owners, option, values, _label(option, owners, offered))
+        )
     if (count := count_of(found)) > MOST_COMBINATIONS:
         hint = f"at most {MOST_COMBINATIONS} are run"
         raise _fault(text, f"these are {count} combinations", hint)
     return tuple(found)
+
+
+def _label(
+    option: str, owners: tuple[str, ...], offered: dict[str, tuple[str, ...]]
+) -> str:
+    """The option's name, with its pass where several passes have one of that name."""
+    if sum(option in options for options in offered.values()) == 1:
+        return option
+    return f"{owners[0] if len(owners) == 1 else _ALL}.{option}"
 
 
 def count_of(swept: Sequence[SweptOption]) -> int:

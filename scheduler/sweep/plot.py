@@ -84,7 +84,7 @@ def _draw_bars(axes: Any, report: SweepReport, rows: Sequence[SweepRow]) -> None
     ]
     axes.set_yticks(places, labels, fontsize=8)
     axes.invert_yaxis()
-    names = ", ".join(each.option for each in report.swept)
+    names = ", ".join(each.label for each in report.swept)
     axes.set_title(names, loc="left", fontsize=9)
     axes.set(xlabel=f"step, {unit.name}")
     if report.given is not None:

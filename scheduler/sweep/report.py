@@ -43,7 +43,7 @@ class SweepReport:
     def to_text(self) -> str:
         """The table, and the best combination."""
         best = self.best
-        head = ["", *(each.option for each in self.swept), *_FIGURES]
+        head = ["", *(each.label for each in self.swept), *_FIGURES]
         lines = [head]
         if self.given is not None:
             blanks = ["as given", *([""] * (len(self.swept) - 1))]
@@ -67,18 +67,41 @@ class SweepReport:
             if all(not row.is_done for row in self.rows):
                 return "best: none, every combination failed\n"
             return f"best: none, no combination stays{within}\n"
-        chosen = ", ".join(
-            f"{each.option}={value}"
-            for each, value in zip(self.swept, best.choice, strict=True)
-        )
-        return f'best{within}: {chosen}\n--passes="{best.pipeline}"\n'
+        choice = list(zip(self.swept, best.choice, strict=True))
+        chosen = ", ".join(f"{each.label}={value}" for each, value in choice)
+        settings = [each.xla_flag_setting(value) for each, value in choice]
+        flags = " ".join(dict.fromkeys(s for s in settings if s))
+        text = f'best{within}: {chosen}\n--passes="{best.pipeline}"\n'
+        if flags:
+            text += f'XLA_FLAGS="{flags}"\n'
+        if self.given_is_best:
+            assert self.given is not None
+            step = time_text(self.given.step_time_us)
+            text += f"nothing beats the module as given ({step})\n"
+        return text
+
+    @property
+    def given_is_best(self) -> bool:
+        """Whether no combination is faster than the module as it was given."""
+        if self.given is None or not fits(self.given, self.limit_bytes):
+            return False
+        best = self.best
+        if best is None or best.times is None:
+            return True
+        return self.given.step_time_us <= best.times.step_time_us
 
     def to_json(self) -> dict[str, Any]:
-        """Keys: options, memory_limit_bytes, given, combinations, best (its index)."""
+        """Keys: options, memory_limit_bytes, given, combinations, best (index), ..."""
         best = self.best
         return {
             "options": [
-                {"passes": each.passes, "option": each.option, "values": each.values}
+                {
+                    "passes": each.passes,
+                    "option": each.option,
+                    "values": each.values,
+                    "label": each.label,
+                    "xla_flags": [each.xla_flag_setting(v) for v in each.values],
+                }
                 for each in self.swept
             ],
             "memory_limit_bytes": self.limit_bytes,
@@ -92,6 +115,7 @@ class SweepReport:
                 for row in self.rows
             ],
             "best": None if best is None else self.rows.index(best),
+            "given_is_best": self.given_is_best,
         }
 
 

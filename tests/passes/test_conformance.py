@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
+import importlib.metadata
 import json
+import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
+from hlo_passes import xla_flags
+from hlo_passes.cli.list_passes import describe
 from hlo_passes.conformance.judge import find_pairs, judge
-from hlo_passes.conformance.recorded_flags import FLAG_OPTIONS, recorded_options
+from hlo_passes.conformance.recorded_flags import recorded_options
 from hlo_passes.errors import UsageError
-from hlo_passes.passes.registry import find_pass
-from hlo_passes.passes.spec import option_values
+from hlo_passes.passes.registry import find_pass, pass_targets
+from hlo_passes.passes.spec import option_values, value_text
+from hlo_passes.xla_flags import FLAG_OPTIONS
 from tests.modules import CORPUS
 
+_JAXLIB = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
 #: Passes of XLA's GPU pipeline that are here.
 _RECORDED = {
     "async-collective-annotator",
@@ -102,6 +111,47 @@ def test_every_flag_names_an_option_that_is_there() -> None:
         for name in passes:
             text = "true" if option.startswith(switches) else values.get(option, "2")
             assert option_values(find_pass(name), name, ((option, text),))
+
+
+def test_every_option_that_a_flag_stands_for_is_there() -> None:
+    """Also of passes and files that no recording sets."""
+    shown = [
+        (name, option["name"], option["xla_flag"])
+        for name in pass_targets()
+        for option in describe(find_pass(name))["options"]
+        if option["xla_flag"]
+    ]
+    assert len(shown) == len(xla_flags.all_flags())
+    combiner = "collective-permute-combiner"
+    flag = "xla_gpu_collective_permute_combine_threshold_bytes"
+    assert (combiner, "threshold-bytes", flag) in shown
+    setting = xla_flags.flag_setting(
+        "latency-hiding-scheduler", "pipeline-parallelism-opt-level", "ENABLE"
+    )
+    assert setting == (
+        "--xla_gpu_experimental_pipeline_parallelism_opt_level"
+        "=PIPELINE_PARALLELISM_OPT_LEVEL_ENABLE"
+    )
+
+
+def test_xla_knows_every_flag() -> None:
+    """XLA ends a process whose XLA_FLAGS it does not know, and names them."""
+    settings = []
+    for (name, option), flag in xla_flags.all_flags().items():
+        first = xla_flags.FIRST_RELEASE.get(flag, "0")
+        if tuple(map(int, first.split("."))) > _JAXLIB:
+            continue
+        fields = {
+            f.name.replace("_", "-"): f for f in dataclasses.fields(find_pass(name))
+        }
+        default = value_text(fields[option].default) or "ALLREDUCE"
+        settings.append(xla_flags.flag_setting(name, option, default))
+    done = subprocess.run(
+        [sys.executable, "-c", "import jax; jax.devices()"],
+        env={**os.environ, "XLA_FLAGS": " ".join(settings), "JAX_PLATFORMS": "cpu"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
 
 
 @pytest.mark.parametrize("text", ["{", '{"flags": 3}', "[]", '{"flags": [1]}'])

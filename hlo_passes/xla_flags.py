@@ -1,0 +1,166 @@
+"""XLA's flags, and the options of passes that mean the same.
+
+xla_flag("gpu-all-gather-combiner", "threshold-bytes")
+    ->  "xla_gpu_all_gather_combine_threshold_bytes"
+flag_setting("latency-hiding-scheduler", "parallel-collective-overlap-limit", "2")
+    ->  "--xla_gpu_experimental_parallel_collective_overlap_limit=2"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+SCHEDULER: Final = "latency-hiding-scheduler"
+_EXPERIMENTAL: Final = "xla_gpu_experimental_"
+#: Opens the values of the flag of that name: `..._ENABLE`.
+_OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
+_COMBINERS: Final = (
+    "collective-permute-combiner",
+    "gpu-all-gather-combiner",
+    "gpu-all-reduce-combiner",
+    "gpu-reduce-scatter-combiner",
+)
+#: Flag -> (passes that it steers, their option): what a recording may have set.
+#: Source: openxla/xla `xla/xla.proto`, `xla/service/gpu/gpu_compiler.cc`.
+FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "xla_gpu_collective_permute_combine_threshold_bytes": (
+        ("collective-permute-combiner",),
+        "threshold-bytes",
+    ),
+    "xla_gpu_all_gather_combine_threshold_bytes": (
+        ("gpu-all-gather-combiner",),
+        "threshold-bytes",
+    ),
+    "xla_gpu_all_reduce_combine_threshold_bytes": (
+        ("gpu-all-reduce-combiner",),
+        "threshold-bytes",
+    ),
+    "xla_gpu_reduce_scatter_combine_threshold_bytes": (
+        ("gpu-reduce-scatter-combiner",),
+        "threshold-bytes",
+    ),
+    "xla_gpu_collective_combine_threshold_count": (_COMBINERS, "threshold-count"),
+    "xla_gpu_enable_all_gather_combine_by_dim": (
+        ("gpu-all-gather-combiner",),
+        "combine-by-dim",
+    ),
+    "xla_gpu_enable_reduce_scatter_combine_by_dim": (
+        ("gpu-reduce-scatter-combiner",),
+        "combine-by-dim",
+    ),
+    "xla_gpu_disable_async_collectives": (
+        ("async-collective-annotator",),
+        "disable-async-collectives",
+    ),
+    "xla_gpu_memory_limit_slop_factor": ((SCHEDULER,), "memory-limit-slop-factor"),
+    "xla_gpu_enable_pipelined_p2p": ((SCHEDULER,), "enable-pipelined-p2p"),
+    "xla_gpu_enable_approx_costly_collectives": (
+        (SCHEDULER,),
+        "enable-approx-costly-collectives",
+    ),
+    f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
+        (SCHEDULER,),
+        "pipeline-parallelism-opt-level",
+    ),
+    "xla_gpu_autotune_level": (
+        ("collectives-schedule-linearizer",),
+        "autotune-level",
+    ),
+    **{
+        f"{_EXPERIMENTAL}{option.replace('-', '_')}": ((SCHEDULER,), option)
+        for option in (
+            "parallel-collective-overlap-limit",
+            "parallel-async-compute-limit",
+            "collective-start-as-early-as-possible",
+            "enable-collective-multi-streaming",
+            "enable-selective-memcpy-overlap",
+        )
+    },
+}
+#: The same for flags that no recording sets: other passes, files, XLA's streams.
+_OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
+    "xla_gpu_enable_latency_hiding_scheduler": (
+        ("gpu-schedule",),
+        "enable-latency-hiding-scheduler",
+    ),
+    "xla_gpu_enable_pipelined_p2p": (("gpu-schedule",), "enable-pipelined-p2p"),
+    "xla_gpu_multi_streamed_windowed_einsum": (
+        ("gpu-schedule",),
+        "multi-streamed-windowed-einsum",
+    ),
+    f"{_EXPERIMENTAL}stream_annotation": (("gpu-schedule",), "stream-annotation"),
+    f"{_EXPERIMENTAL}scheduler_memory_fencing_threshold_bytes": (
+        ("gpu-schedule", "scheduler-memory-fencing"),
+        "scheduler-memory-fencing-threshold-bytes",
+    ),
+    f"{_EXPERIMENTAL}scheduler_memory_fencing_slack_windows": (
+        ("scheduler-memory-fencing",),
+        "scheduler-memory-fencing-slack-windows",
+    ),
+    "xla_gpu_memory_limit_slop_factor": (
+        ("scheduler-memory-fencing",),
+        "memory-limit-slop-factor",
+    ),
+    f"{_EXPERIMENTAL}parallel_collective_overlap_limit": (
+        ("execution-stream-assignment", "schedule-checker"),
+        "parallel-collective-overlap-limit",
+    ),
+    f"{_EXPERIMENTAL}parallel_async_compute_limit": (
+        ("schedule-checker",),
+        "parallel-async-compute-limit",
+    ),
+    "xla_gpu_executable_num_communication_streams": (
+        ("execution-stream-assignment",),
+        "xla-communication-streams",
+    ),
+    "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER,), "profile"),
+    "xla_gpu_analytical_latency_estimator_options": ((SCHEDULER,), "latency-options"),
+}
+#: Flags that jaxlib 0.10.2 does not know yet: the first release that does.
+FIRST_RELEASE: Final = {
+    f"{_EXPERIMENTAL}{name}": "0.11"
+    for name in (
+        "enable_selective_memcpy_overlap",
+        "scheduler_memory_fencing_threshold_bytes",
+        "scheduler_memory_fencing_slack_windows",
+    )
+}
+
+
+def _rows() -> Iterator[tuple[str, str, str]]:
+    for table in (FLAG_OPTIONS, _OTHER_FLAG_OPTIONS):
+        for flag, (passes, option) in table.items():
+            for name in passes:
+                yield name, option, flag
+
+
+_FLAGS: Final = {(name, option): flag for name, option, flag in _rows()}
+
+
+def all_flags() -> dict[tuple[str, str], str]:
+    """All flags by (pass, option)."""
+    return dict(_FLAGS)
+
+
+def xla_flag(pass_name: str, option: str) -> str:
+    """The flag of XLA that an option of a pass stands for; '' where there is none."""
+    return _FLAGS.get((pass_name, option), "")
+
+
+def flag_setting(pass_name: str, option: str, text: str) -> str:
+    """The option with its value as XLA_FLAGS spells it; '' where there is no flag."""
+    flag = xla_flag(pass_name, option)
+    if not flag:
+        return ""
+    if flag.endswith(_OPT_LEVEL.lower()):
+        text = f"{_OPT_LEVEL}_{text}"
+    elif option not in ("profile", "latency-options"):
+        # A list has commas in a flag and blanks in an option.
+        text = text.replace(" ", ",")
+    return f"--{flag}={text}"
+
+
+def option_text(flag_value: str) -> str:
+    """The value of a flag as the option's text has it."""
+    return flag_value.removeprefix(f"{_OPT_LEVEL}_").replace(",", " ")
