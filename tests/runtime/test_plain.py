@@ -182,6 +182,22 @@ def test_a_sharding_that_survived_the_partitioner_does_no_harm(changes):
     plain_module(parse(text))
 
 
+def test_a_partitioned_module_keeps_shardings_of_arguments_and_results():
+    text = (
+        "HloModule m, num_partitions=2\n\nENTRY %e (a: f32[4]) -> f32[4] {\n"
+        "  %a = f32[4]{0} parameter(0), sharding={devices=[2]<=[2]}\n"
+        "  %n = f32[4]{0} negate(%a), sharding={replicated}\n"
+        "  ROOT %r = f32[4]{0} negate(%n), sharding={devices=[2]<=[2]}\n}\n"
+    )
+    assert plain_module(parse(text)).module.entry.root.operands[0].opcode == "negate"
+    # One partition has nothing to partition.
+    inner = text.replace("{replicated}", "{devices=[2]<=[2]}")
+    with pytest.raises(UnsupportedHloError) as caught:
+        plain_module(parse(inner))
+    assert caught.value.code == "S011"
+    plain_module(parse(inner.replace("num_partitions=2", "num_partitions=1")))
+
+
 def test_indices_stay_in_range_and_switches_agree():
     text = """HloModule m, replica_count=8
 

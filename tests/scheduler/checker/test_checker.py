@@ -188,6 +188,61 @@ def test_generic_limits_count_by_kind() -> None:
     assert _codes(module, flavour="generic", all_reduce_overlap_limit=1) == []
 
 
+@pytest.mark.parametrize(
+    ("opcode", "mark", "other"),
+    [
+        ("permute", '_xla_gpu_collective_stream="p2p"', ""),
+        ("send", "", '_xla_send_recv_pipeline="1"'),
+        ("send", '_xla_send_recv_pipeline="1"', ""),
+        ("recv", '_xla_send_recv_pipeline="0"', '_xla_send_recv_pipeline="1"'),
+        ("recv", '_xla_send_recv_pipeline="1"', '_xla_send_recv_pipeline="0"'),
+    ],
+)
+def test_four_fly_on_each_lane_from_point_to_point(
+    opcode: str, mark: str, other: str
+) -> None:
+    """XLA has four of each stream, whatever the limit of collectives is."""
+
+    def flying(count: int, marked: str) -> list[tuple[str, str]]:
+        def pair(k: int) -> tuple[str, str]:
+            own = marked if k == 4 else mark
+            more = f", frontend_attributes={{{own}}}" if own else ""
+            if opcode == "permute":
+                return (
+                    f"(f32[8], f32[8]) collective-permute-start(%p), channel_id={k + 1}, "
+                    f"source_target_pairs={{{{0,1}},{{1,0}}}}{more}",
+                    f"f32[8] collective-permute-done(%begin{k})",
+                )
+            given = "%p, %t" if opcode == "send" else "%t"
+            result = "token[]" if opcode == "send" else "(f32[8], token[])"
+            more = f", channel_id={k + 1}{more}"
+            return (
+                f"(f32[8], u32[], token[]) {opcode}({given}){more}",
+                f"{result} {opcode}-done(%begin{k}){more}",
+            )
+
+        pairs = [pair(k) for k in range(count)]
+        begun = "\n".join(
+            f"  %begin{k} = {start}" for k, (start, _) in enumerate(pairs)
+        )
+        ended = "\n".join(f"  %end{k} = {done}" for k, (_, done) in enumerate(pairs))
+        text = f"""HloModule m, is_scheduled=true, num_partitions=2
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %t = token[] after-all()
+{begun}
+{ended}
+  ROOT %r = f32[8] negate(%p)
+}}
+"""
+        return _codes(hlo_passes.parse(text), parallel_collective_overlap_limit=1)
+
+    assert flying(4, mark) == []
+    assert flying(5, mark) == [("C030", "begin4")]
+    assert flying(5, other) == []
+
+
 def test_groups_that_share_two_devices() -> None:
     module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
     assert _codes(module, enable_collective_multi_streaming=True) == [
