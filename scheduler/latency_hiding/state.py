@@ -95,9 +95,9 @@ class SchedulingState:
         self,
         graph: ScheduleGraph,
         *,
+        delays_starts: bool,
         memory: ComputationMemory | None = None,
         memory_limit_bytes: int | None = None,
-        delays_starts: bool = False,
     ) -> None:
         """Nothing placed; the roots are candidates after `seed`."""
         settings = graph.tracker.settings
