@@ -23,7 +23,8 @@ def add_pricing_arguments(parser: argparse.ArgumentParser) -> None:
     add_machine_arguments(parser, ", ".join(target_names()))
     parser.add_argument(
         "--estimator", default="",
-        help=f"{', '.join(ESTIMATOR_NAMES)}; join several with '+'",
+        help=f"{', '.join(ESTIMATOR_NAMES)}, or one of another distribution; join "
+        "several with '+'",
     )  # fmt: skip
     parser.add_argument("--profile", default="", metavar="FILE", help="PGLE profile")
     parser.add_argument(

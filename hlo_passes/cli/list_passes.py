@@ -10,6 +10,7 @@ import types
 import typing
 from typing import Any
 
+from hlo_passes import plugins
 from hlo_passes.cli.command import Command
 from hlo_passes.errors import PipelineSpecError
 from hlo_passes.exit_codes import ExitCode
@@ -79,8 +80,21 @@ def _row(name: str) -> dict[str, Any]:
 def _run(arguments: argparse.Namespace) -> int:
     rows = [*map(_row, pass_targets()), describe(FixedPoint)]
     rows.sort(key=lambda row: row["name"])
+    others = {
+        "estimators": plugins.offers(plugins.ESTIMATORS),
+        "rules": plugins.offers(plugins.RULES),
+    }
     if arguments.json:
-        sys.stdout.write(json.dumps({"passes": rows}, indent=1) + "\n")
+        listed = {
+            kind: [
+                {"name": o.name, "target": o.target, "distribution": o.distribution}
+                for offered in found.values()
+                for o in offered
+            ]
+            for kind, found in others.items()
+        }
+        view = {"passes": rows, **listed}
+        sys.stdout.write(json.dumps(view, indent=1) + "\n")
         return ExitCode.DONE
     for row in rows:
         sys.stdout.write(f"{row['name']}\n    {row['purpose']}\n")
@@ -96,6 +110,12 @@ def _run(arguments: argparse.Namespace) -> int:
             if option["xla_flag"]:
                 line = f"{line:{_FLAG_COLUMN}}  {option['xla_flag']}"
             sys.stdout.write(f"{line}\n")
+    for kind, found in others.items():
+        if found:
+            sys.stdout.write(f"{kind} of other distributions\n")
+        for offered in found.values():
+            for offer in offered:
+                sys.stdout.write(f"      {offer.name} ({offer.distribution})\n")
     return ExitCode.DONE
 
 

@@ -6,16 +6,13 @@ entry per pass: its name, and the class.
 
 from __future__ import annotations
 
-import functools
-import importlib
-import sys
-from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes import plugins
 from hlo_passes.errors import PipelineSpecError, nearest
 from hlo_passes.passes.base import Pass
 
-GROUP = "hlo_passes.passes"
+GROUP = plugins.PASSES
 
 _NAMES: Final = (
     "async-collective-annotator",
@@ -62,32 +59,9 @@ def pass_targets() -> dict[str, str]:
     A name of this package always refers to its own pass; if others offer a name twice,
     the first is listed, and `find_pass` refuses it.
     """
-    _offers_along.cache_clear()
-    offers = _offers_along(tuple(sys.path))
-    others = {name: offered[0].target for name, offered in offers.items()}
+    offered = plugins.offers(GROUP)
+    others = {name: found[0].target for name, found in offered.items()}
     return dict(sorted({**others, **PASSES}.items()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Offer:
-    """One entry point: what it names, and its distribution."""
-
-    target: str
-    distribution: str
-
-
-@functools.cache
-def _offers_along(path: tuple[str, ...]) -> dict[str, list[_Offer]]:
-    """Other distributions' passes; reading them takes longer than most rewrites."""
-    from importlib.metadata import entry_points
-
-    offers: dict[str, list[_Offer]] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda e: (e.name, e.value)):
-        offer = _Offer(entry.value, entry.dist.name if entry.dist else "?")
-        offered = offers.setdefault(entry.name, [])
-        if all(offer.target != other.target for other in offered):
-            offered.append(offer)
-    return offers
 
 
 def find_pass(name: str) -> type[Pass]:
@@ -96,46 +70,19 @@ def find_pass(name: str) -> type[Pass]:
     Raises PipelineSpecError: U011 with the nearest name if it is unknown, U014 if two
     distributions offer it, U015 if an entry point names something that is not a pass.
     """
+    offer: plugins.Offer | None
     if name in PASSES:
-        return _load(name, _Offer(PASSES[name], "hlo-passes"))
-    offered = _offers_along(tuple(sys.path)).get(name)
-    if not offered:
-        # It was missing when they were read: perhaps it has been installed since.
-        known = pass_targets()
-        offered = _offers_along(tuple(sys.path)).get(name)
-        if not offered:
-            raise PipelineSpecError(
-                f"unknown pass {name}",
-                code="U011",
-                hint=nearest(name, known) or "`hlo-passes list` shows them all",
-            )
-    if len(offered) > 1:
-        owners = " and ".join(o.distribution for o in offered)
+        offer = plugins.Offer(GROUP, name, PASSES[name], "hlo-passes")
+    else:
+        offer = plugins.find_offer(GROUP, name)
+    if offer is None:
         raise PipelineSpecError(
-            f"pass {name} is offered twice: by {owners}",
-            code="U014",
-            hint="uninstall one of them",
+            f"unknown pass {name}",
+            code="U011",
+            hint=nearest(name, pass_targets()) or "`hlo-passes list` shows them all",
         )
-    return _load(name, offered[0])
-
-
-def _load(name: str, offer: _Offer) -> type[Pass]:
-    module_name, _, class_name = offer.target.partition(":")
-    try:
-        kind = getattr(importlib.import_module(module_name), class_name)
-    except Exception as problem:  # importing another's module may raise anything
-        raise _unusable(
-            name, offer, f"{type(problem).__name__}: {problem}"
-        ) from problem
+    kind = plugins.load(offer)
     if not (isinstance(kind, type) and issubclass(kind, Pass)):
-        raise _unusable(name, offer, f"{class_name} is not a subclass of Pass")
+        _, _, class_name = offer.target.partition(":")
+        raise offer.unusable(f"{class_name} is not a subclass of Pass")
     return kind
-
-
-def _unusable(name: str, offer: _Offer, problem: str) -> PipelineSpecError:
-    return PipelineSpecError(
-        f"pass {name} of {offer.distribution} cannot be loaded from {offer.target}: "
-        f"{problem}",
-        code="U015",
-        hint="fix or uninstall that distribution",
-    )

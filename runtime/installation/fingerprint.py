@@ -13,6 +13,7 @@ process finds what it compiled.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import hashlib
@@ -30,6 +31,8 @@ from typing import Any, Final
 import jax
 
 import hlo_passes
+from hlo_passes import plugins
+from hlo_passes.errors import UsageError
 from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import Pipeline
 
@@ -73,11 +76,21 @@ def fingerprint(pipeline: Pipeline, *settings: Any) -> str:
 def _parts(pipeline: Pipeline, settings: Iterable[Any]) -> Iterable[str]:
     yield jax.__version__
     yield own_sources()
+    yield from _plugin_parts()
     for each in pipeline.passes:
         yield from _pass_parts(each)
     yield from _value_parts("context", pipeline.context)
     for setting in settings:
         yield from _value_parts("setting", setting)
+
+
+def _plugin_parts() -> Iterable[str]:
+    """Rules and estimators of other distributions: an option's text may name one."""
+    for group in (plugins.RULES, plugins.ESTIMATORS):
+        for name, offered in plugins.offers(group).items():
+            for offer in offered:
+                with contextlib.suppress(UsageError):  # nobody can use it either
+                    yield from _value_parts(f"{group} {name}", plugins.load(offer))
 
 
 def _pass_parts(each: Pass) -> Iterable[str]:

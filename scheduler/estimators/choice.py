@@ -1,8 +1,9 @@
 """From a `Pricing` to its estimators: `--estimator=sol`, `--estimator=profile+sol`.
 
-A new estimator is a row of `_ESTIMATORS`. One that reads a file also has a field in
-`hlo_passes.pricing.Pricing` and a flag in `command_arguments.py`, both named as in
-`reads`; every command, `simulate`, `estimate`, sweeps and passes then have it.
+An estimator of this package is a row of `_ESTIMATORS`. One that reads a file also has a
+field in `hlo_passes.pricing.Pricing` and a flag in `command_arguments.py`, both named
+as in `reads`; every command, `simulate`, `estimate`, sweeps and passes then have it.
+Other distributions offer estimators by entry point (`plugin.py`).
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, cast
 
+from hlo_passes import plugins
 from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
@@ -20,6 +22,10 @@ from hlo_passes.scheduler.estimators.approximate import (
     GpuApproximateEstimator,
 )
 from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.plugin import (
+    find_estimator,
+    make_plugin_estimator,
+)
 from hlo_passes.scheduler.estimators.profile import ProfileEstimator, read_profile
 from hlo_passes.scheduler.estimators.ring import RingEstimator
 from hlo_passes.scheduler.estimators.sol import SolEstimator
@@ -117,11 +123,13 @@ def estimator_names(on: Pricing) -> tuple[str, ...]:
         names = next((_READERS[field] for field in given), DEFAULT_ESTIMATOR)
     wanted = [part.strip() for part in names.split("+")]
     for name in wanted:
-        if name not in _ESTIMATORS:
+        if name not in _ESTIMATORS and find_estimator(name) is None:
+            known = [*_ESTIMATORS, *plugins.offers(plugins.ESTIMATORS)]
+            near = nearest(name, known)
             raise UsageError(
                 f"unknown estimator {name}",
                 code="U209",
-                hint=nearest(name, _ESTIMATORS) or f"one of {', '.join(_ESTIMATORS)}",
+                hint=f"{near} " * bool(near) + f"there are: {', '.join(known)}",
             )
     for field, file in given.items():
         if _READERS[field] not in wanted:
@@ -151,9 +159,16 @@ def make_estimator(names: str = "", on: Pricing | None = None) -> EstimatorStack
     on = on or Pricing()
     if names:
         on = replace(on, estimator=names)
-    return EstimatorStack(
-        tuple(_ESTIMATORS[name].make(on) for name in estimator_names(on))
-    )
+    return EstimatorStack(tuple(_made(name, on) for name in estimator_names(on)))
+
+
+def _made(name: str, on: Pricing) -> Estimator:
+    row = _ESTIMATORS.get(name)
+    if row is not None:
+        return row.make(on)
+    offer = find_estimator(name)
+    assert offer is not None, "estimator_names refuses other names"
+    return make_plugin_estimator(offer, on)
 
 
 def settled(module: Module, on: Pricing) -> Pricing:

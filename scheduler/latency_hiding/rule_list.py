@@ -6,15 +6,19 @@
     async-depth>schedule-done          put it directly after
     force-early less-stall original-order       these and no others
 
-Words are separated by spaces and taken from left to right.
+Words are separated by spaces and taken from left to right. A name may be that of a rule
+of another distribution (entry points of the group `hlo_passes.rules`), which
+`NAME<OTHER` puts into XLA's list.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
+from hlo_passes import plugins
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.rules import RULES
@@ -29,7 +33,8 @@ def parse_rules(text: str, known: Sequence[Rule] = RULES) -> tuple[Rule, ...]:
         text: as above; '' for `known` itself.
         known: rules that the text may name, in XLA's order.
 
-    Raises UsageError U215 for a name that no rule has, U216 for words that do not mix.
+    Raises UsageError U215 for a name that no rule has, U216 for words that do not mix,
+    U014 and U015 for a rule of another distribution that cannot be used.
     """
     words = text.split()
     edits = [word for word in words if word.startswith("-") or _MOVE.fullmatch(word)]
@@ -71,9 +76,21 @@ def _named(word: str, known: Sequence[Rule]) -> tuple[Rule, ...]:
     found = tuple(rule for rule in known if word in (rule.name, rule.reason))
     if found:
         return found
+    offer = plugins.find_offer(plugins.RULES, word)
+    if offer is not None:
+        return (_loaded(offer),)
     names = [n for rule in known for n in (rule.name, rule.reason)]
+    names += plugins.offers(plugins.RULES)
     raise UsageError(
         f"unknown rule {word}",
         code="U215",
         hint=nearest(word, names) or "docs/scheduler.md lists them",
     )
+
+
+def _loaded(offer: plugins.Offer) -> Rule:
+    rule = plugins.load(offer)
+    if not isinstance(rule, Rule):
+        raise offer.unusable(f"{rule!r} is not a Rule")
+    # The name by which it was found is the one that a list of rules has.
+    return replace(rule, name=offer.name)

@@ -240,3 +240,23 @@ def wait_for(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < too_late
         time.sleep(0.05)
+
+
+def test_the_example_of_the_documentation_passes() -> None:
+    folder = REPOSITORY / "examples" / "pytest_example"
+    done = subprocess.run(
+        [
+            sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
+            "-p", "hlo_passes.runtime.pytest_plugin", str(folder),
+        ],
+        cwd=folder,
+        env={
+            **os.environ,
+            "PYTHONPATH": str(REPOSITORY),
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+        },
+        capture_output=True,
+        text=True,
+        check=False,
+    )  # fmt: skip
+    assert "2 passed" in done.stdout, done.stdout + done.stderr
