@@ -190,7 +190,7 @@ def _uses(
 def _limits_of_use(value: Instruction, user: Instruction) -> Iterator[int]:
     operands = user.operands
     if user.opcode == "dynamic-slice":
-        sizes = _numbers(user.attributes["dynamic_slice_sizes"])
+        sizes = user.integers("dynamic_slice_sizes")
         for dimension, operand in enumerate(operands[1:]):
             if operand is value and not value.shape.dimensions:
                 yield operands[0].shape.dimensions[dimension] - sizes[dimension] + 1
@@ -200,16 +200,12 @@ def _limits_of_use(value: Instruction, user: Instruction) -> Iterator[int]:
             if operand is value and not value.shape.dimensions:
                 yield whole[dimension] - part[dimension] + 1
     elif user.opcode == "gather" and operands[1] is value:
-        sizes = _numbers(user.attributes["slice_sizes"])
-        for dimension in _numbers(user.attributes["start_index_map"]):
+        sizes = user.integers("slice_sizes")
+        for dimension in user.integers("start_index_map"):
             yield operands[0].shape.dimensions[dimension] - sizes[dimension] + 1
     elif user.opcode == "scatter" and operands[len(operands) // 2] is value:
-        for dimension in _numbers(user.attributes["scatter_dims_to_operand_dims"]):
+        for dimension in user.integers("scatter_dims_to_operand_dims"):
             yield operands[0].shape.dimensions[dimension]
-
-
-def _numbers(text: str) -> list[int]:
-    return [int(word) for word in text.strip("{}").split(",") if word]
 
 
 def _heirs(value: Instruction, user: Instruction) -> Iterator[Instruction]:

@@ -59,6 +59,5 @@ def _operations(instruction: Instruction, counts: dict[Computation, int]) -> int
 def _contracted(dot: Instruction) -> int:
     """Elements of the left operand that go into one element of the result."""
     dimensions = dot.operands[0].shape.dimensions
-    listed = dot.attributes.get("lhs_contracting_dims", "{}").strip("{}")
-    places = [int(word) for word in listed.split(",") if word.strip().isdecimal()]
+    places = dot.integers("lhs_contracting_dims")
     return math.prod(dimensions[k] for k in places if k < len(dimensions))

@@ -153,6 +153,21 @@ def test_only_the_reader_and_the_graph_touch_raw_attribute_text() -> None:
     assert not found
 
 
+def test_lists_of_attributes_are_read_by_the_ir() -> None:
+    """`{}` may hold blanks and comments: `Instruction.integers` knows, a strip does not."""
+    found = [
+        f"{place}:{node.lineno}"
+        for file in _files()
+        if not str(place := file.relative_to(REPOSITORY)).startswith(READERS_OF_TEXT)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in ("strip", "lstrip", "rstrip", "removeprefix")
+        and any(isinstance(a, ast.Constant) and "{" in str(a.value) for a in node.args)
+    ]
+    assert not found
+
+
 #: How a half is spelled; `opcodes.facts` and `async_form` answer what a half is.
 HALVES = ("-start", "-update", "-done")
 OF_THE_ENDS = {"endswith", "removesuffix", "partition", "rpartition", "find"}

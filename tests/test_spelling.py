@@ -42,6 +42,36 @@ ENTRY %main (a: f32[1024], b: f32[8]) -> (f32[2048], f32[16384], f32[8], f32[8])
 """
 
 
+#: Lists that are empty, of everything that takes one, and single numbers.
+LISTS = """HloModule m, is_scheduled=true, num_partitions=2
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+%dots (x: f32[4], y: f32[4]) -> f32[4,4] {
+  %x = f32[4]{0} parameter(0)
+  %y = f32[4]{0} parameter(1)
+  ROOT %outer = f32[4,4]{1,0} dot(%x, %y), lhs_contracting_dims={}, rhs_contracting_dims={}
+}
+
+ENTRY %main (a: f32[4], b: f32[4,4], k: f32[]) -> (f32[4,4], f32[4,4], f32[8,4], f32[4,4], f32[], f32[4,4]) {
+  %a = f32[4]{0} parameter(0), parameter_replication={true}
+  %b = f32[4,4]{1,0} parameter(1)
+  %k = f32[] parameter(2)
+  %dot = f32[4,4]{1,0} dot(%a, %a), lhs_contracting_dims={}, rhs_contracting_dims={}
+  %fusion = f32[4,4]{1,0} fusion(%a, %a), kind=kLoop, calls=%dots
+  %gather = f32[8,4]{1,0} all-gather(%dot), channel_id=1, replica_groups={}, dimensions={0}
+  %wide = f32[4,4]{1,0} broadcast(%k), dimensions={}
+  %same = f32[] reduce(%k, %k), dimensions={}, to_apply=%add
+  %turned = f32[4,4]{0,1} transpose(%b), dimensions={1,0}
+  ROOT %r = (f32[4,4]{1,0}, f32[4,4]{1,0}, f32[8,4]{1,0}, f32[4,4]{1,0}, f32[], f32[4,4]{0,1}) tuple(%dot, %fusion, %gather, %wide, %same, %turned)
+}
+"""
+
+
 @pytest.mark.parametrize("name", SAMPLE)
 def test_corpus_modules(name: str) -> None:
     text = (CORPUS / "handwritten" / f"{name}.hlo").read_text()
@@ -58,6 +88,10 @@ def test_marks_of_every_kind() -> None:
     count = Count()
     assert not list(differences(MARKED, count))
     assert count.spellings == len(SPELLINGS) + 2
+
+
+def test_lists_of_every_kind() -> None:
+    assert not list(differences(LISTS, Count()))
 
 
 def test_the_spellings_are_many() -> None:

@@ -34,6 +34,7 @@ from hlo_passes.ir.replica_groups import (
     parse_replica_groups,
     parse_source_target_pairs,
 )
+from hlo_passes.ir.small_values import parse_ints
 from hlo_passes.source import Location
 
 if TYPE_CHECKING:
@@ -242,6 +243,14 @@ class Instruction:
         # The spelling of a sharding depends on the shape of a tuple.
         sharded = shape if shape.is_tuple and "sharding=" in tail else None
         return one_spelling(tail, self.opcode, without, sharded)
+
+    def integers(self, name: str) -> tuple[int, ...]:
+        """The numbers of a list such as `dimensions`; () where it is not there.
+
+        Blanks and comments between them do not count. Raises ParseError P202.
+        """
+        text = self.attributes.get(name)
+        return () if text is None else parse_ints(text)
 
     def spelling_of(self, name: str) -> str | None:
         """The text of one attribute in the spelling that equal values share, or None.

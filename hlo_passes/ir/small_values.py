@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final
 
 from hlo_passes.ir.attribute_tables import allowed_words
@@ -129,6 +130,7 @@ SMALL_CODECS: Final[dict[str, Codec]] = {
 }
 
 
+@lru_cache(maxsize=4096)
 def parse_ints(text: str) -> tuple[int, ...]:
     """`{0,1}`. Raises ParseError P202."""
     return parse_small("int_list", text)

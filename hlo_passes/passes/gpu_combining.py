@@ -213,8 +213,7 @@ class GpuCombiner(Pass):
 
 def dimension_of(collective: Instruction) -> int | None:
     """The gather or scatter dimension; None if there is none."""
-    text = collective.attributes.get("dimensions")
-    return None if text is None else int(text.strip("{} "))
+    return next(iter(collective.integers("dimensions")), None)
 
 
 def permuted(shape: Shape, permutation: Sequence[int]) -> Shape:

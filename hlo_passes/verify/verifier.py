@@ -18,6 +18,7 @@ from hlo_passes.ir.async_form import half, is_transfer
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, TRANSFERS, facts
 from hlo_passes.ir.shape_inference import Signature, signature_of
 from hlo_passes.ir.shapes import tuple_shape
+from hlo_passes.ir.small_values import parse_small
 from hlo_passes.verify import async_pairs, calls
 from hlo_passes.verify.attributes import check_attributes
 from hlo_passes.verify.buffers import buffer_paths, check_buffers, has_buffers
@@ -564,8 +565,7 @@ class _ComputationCheck:
             )
         if "parameter_replication" in attributes:
             leaves = sum(1 for _ in instruction.shape.leaves())
-            listed = attributes["parameter_replication"].strip("{} ").split(",")
-            count = len([flag for flag in listed if flag])
+            count = len(parse_small("bool_list", attributes["parameter_replication"]))
             if count != leaves:
                 report.add(
                     instruction, "V107",

@@ -21,6 +21,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, tuple_shape
+from hlo_passes.ir.small_values import parse_ints
 from hlo_passes.runtime.plain.refusals import check_shape
 from hlo_passes.runtime.plain.stand_ins import Collective
 from hlo_passes.runtime.plain.values import (
@@ -90,6 +91,12 @@ class Operation:
     shape: Shape
     operands: tuple[Value, ...]
     attributes: Mapping[str, str]
+
+    @property
+    def dimension(self) -> int:
+        """The one number of `dimensions`."""
+        (number,) = parse_ints(self.attributes["dimensions"])
+        return number
 
 
 Rule: TypeAlias = "Callable[[Builder, Operation], Value]"

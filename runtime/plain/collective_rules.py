@@ -188,7 +188,7 @@ def _all_reduce(builder: Builder, op: Operation) -> Value:
 def _reduce_scatter(builder: Builder, op: Operation) -> Value:
     operands = _operand_arrays(op)
     reduction = _reduction(op, operands)
-    dimension = int(op.attributes["dimensions"].strip("{}"))
+    dimension = op.dimension
     wide = [_fronted(builder, w, dimension) for w in _widened(builder, operands)]
     shapes = array_leaves(op.shape)
     fronted = [
@@ -225,7 +225,7 @@ def _backed(builder: Builder, value: Instruction, dimension: int) -> Instruction
 
 
 def _all_gather(builder: Builder, op: Operation) -> Value:
-    dimension = int(op.attributes["dimensions"].strip("{}"))
+    dimension = op.dimension
     operands = _packed(builder, _operand_arrays(op))
     shapes = array_leaves(op.shape)
     results = _stand_in(
@@ -260,7 +260,7 @@ def _all_to_all(builder: Builder, op: Operation) -> Value:
     if op.shape.is_tuple:
         results = _stand_in(builder, op, operands, [o.shape for o in operands])
         return tree(op.shape, _unpacked(builder, results, shapes))
-    dimension = int(op.attributes["dimensions"].strip("{}"))
+    dimension = op.dimension
     value = operands[0]
     parts = _slices(builder, value, dimension, _group_size(op))
     results = _stand_in(builder, op, parts, [p.shape for p in parts])

@@ -156,7 +156,7 @@ def transposed(
 
 
 def _dimension_size(builder: Builder, op: Operation) -> Value:
-    dimension = int(op.attributes["dimensions"].strip("{}"))
+    dimension = op.dimension
     size = op.source.operands[0].shape.dimensions[dimension]
     return builder.constant(plain_shape(op.shape), str(size))
 

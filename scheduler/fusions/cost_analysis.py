@@ -25,7 +25,6 @@ from hlo_passes.scheduler.fusions.convolution import valid_multiply_adds
 from hlo_passes.scheduler.fusions.fused_graph import (
     FusedGraph,
     dimensions_of,
-    integers,
     is_elementwise,
 )
 from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
@@ -236,7 +235,7 @@ def _concatenate_flops(concatenate: Instruction, _: OpCycles) -> float:
 
 
 def _dot_flops(dot: Instruction, _: OpCycles) -> float:
-    contracted = integers(dot.attributes.get("lhs_contracting_dims", "{}"))
+    contracted = dot.integers("lhs_contracting_dims")
     lhs = dot.operands[0].shape
     width = prod(lhs.dimensions[d] for d in contracted)
     return _FMA_FLOPS * dot.shape.element_count * width

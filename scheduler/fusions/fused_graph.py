@@ -108,15 +108,9 @@ def is_elementwise(instruction: Instruction) -> bool:
     return opcodes.facts(opcode).is_elementwise
 
 
-def integers(text: str) -> tuple[int, ...]:
-    """`{0,1}`."""
-    inner = text.strip("{}")
-    return tuple(int(part) for part in inner.split(",")) if inner else ()
-
-
 def dimensions_of(instruction: Instruction) -> tuple[int, ...]:
     """The `dimensions` attribute."""
-    return integers(instruction.attributes.get("dimensions", "{}"))
+    return instruction.integers("dimensions")
 
 
 # -- layouts -------------------------------------------------------------------

@@ -42,18 +42,14 @@ def _fused(fusion: Instruction) -> tuple[Instruction, ...]:
 
 
 def _of_dot(dot: Instruction, result: Shape) -> Gemm:
-    def dims(name: str) -> tuple[int, ...]:
-        text = dot.attributes.get(name, "{}").strip("{}")
-        return tuple(int(d) for d in text.split(",") if d.strip())
-
     return _gemm(
         dot.operands[0].shape,
         dot.operands[1].shape,
         result,
-        dims("lhs_batch_dims"),
-        dims("lhs_contracting_dims"),
-        dims("rhs_batch_dims"),
-        dims("rhs_contracting_dims"),
+        dot.integers("lhs_batch_dims"),
+        dot.integers("lhs_contracting_dims"),
+        dot.integers("rhs_batch_dims"),
+        dot.integers("rhs_contracting_dims"),
     )
 
 
