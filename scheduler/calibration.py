@@ -25,13 +25,13 @@ import numpy as np
 
 from hlo_passes.errors import UsageError
 from hlo_passes.files import read_text
+from hlo_passes.scheduler.estimators.base import MOST_US
 from hlo_passes.scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
-#: Larger figures are mistakes: thirty years, and what a field of 64 bits holds.
-_MOST_US: Final = 1e15
+#: Figures beyond these are mistakes.
 _LEAST_US: Final = 1e-6
 _MOST_BYTES: Final = 1 << 62
 _MOST_DEVICES: Final = 1 << 31
@@ -173,10 +173,10 @@ def read_measurements(path: str) -> tuple[Measurement, ...]:
         if line.strip() and not line.startswith("#")
     ]
     reader = csv.DictReader(line for _, line in numbered)
-    missing = [c for c in _COLUMNS if c not in (reader.fieldnames or ())]
-    if missing:
-        raise _refuse(path, 1, f"no column {', '.join(missing)}")
     try:
+        missing = [c for c in _COLUMNS if c not in (reader.fieldnames or ())]
+        if missing:
+            raise _refuse(path, 1, f"no column {', '.join(missing)}")
         found = tuple(
             _measurement(path, number, row)
             for (number, _), row in zip(numbered[1:], reader, strict=False)
@@ -210,7 +210,7 @@ def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measuremen
         raise _refuse(path, line, f"{kind!r} is not a collective that the model knows")
     if not (
         0 <= size <= _MOST_BYTES
-        and _LEAST_US <= us <= _MOST_US
+        and _LEAST_US <= us <= MOST_US
         and 2 <= devices <= _MOST_DEVICES
         and hosts <= devices
     ):

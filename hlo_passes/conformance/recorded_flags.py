@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,7 +68,8 @@ def _read_dict(file: Path) -> dict[str, Any]:
     try:
         data = file.read_bytes()
         found = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
-    except (ValueError, OSError, EOFError) as problem:  # neither JSON, UTF-8 nor gzip
+    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as problem:
+        # It is neither JSON, UTF-8 nor gzip, or nested too deeply.
         raise UsageError(
             f"{file}: no JSON can be read here: {problem}", code="U031"
         ) from problem

@@ -99,7 +99,7 @@ def _tables(name: str) -> list[dict[str, Any]]:
         raise _refused(name, f"no UTF-8: {problem}") from problem
     try:
         content = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except (ValueError, RecursionError) as problem:  # a number too long, nested deeply
         raise _refused(name, str(problem)) from problem
     tables = content.get(_TABLE)
     others = [key for key in content if key != _TABLE]

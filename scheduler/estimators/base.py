@@ -22,6 +22,9 @@ LOW: Final = 1.0
 MEDIUM: Final = 1000.0
 HIGH: Final = 5000.0
 
+#: Thirty years: what a file says beyond is a mistake, and sums would overflow a float.
+MOST_US: Final = 1e15
+
 _NOPS: Final = frozenset(
     "get-tuple-element bitcast constant parameter tuple partition-id replica-id "
     "opt-barrier".split()

@@ -16,7 +16,6 @@ the profiler's `profiled_instructions.proto`.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -30,7 +29,12 @@ from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.estimators.base import LOW, Estimator, is_async_collective
+from hlo_passes.scheduler.estimators.base import (
+    LOW,
+    MOST_US,
+    Estimator,
+    is_async_collective,
+)
 from hlo_passes.scheduler.hardware.text_proto import (
     number,
     parse_text_proto,
@@ -197,7 +201,7 @@ def read_profile(path: str, fingerprint: str = "") -> Profile:
         raise _refuse(path)
     for what, table in (("cost", profile.costs), ("latency", profile.latencies)):
         for name, us in table.items():
-            if not math.isfinite(us) or us < 0:
+            if not 0 <= us <= MOST_US:
                 raise _refuse(path, f"the {what} of {name} is {us}, not microseconds")
     return _merge_clones(_filtered(profile, fingerprint))
 

@@ -22,15 +22,13 @@ from hlo_passes.files import read_file
 from hlo_passes.ir.async_form import is_start, is_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
-from hlo_passes.scheduler.estimators.base import LOW
+from hlo_passes.scheduler.estimators.base import LOW, MOST_US
 from hlo_passes.scheduler.latency.estimate import Estimate
 
 _GZIP: Final = b"\x1f\x8b"
 _LATENCIES: Final = ("latency_us", "latency_fallback")
 _KEYS: Final = ("node_cost_us", *_LATENCIES)
 _COARSE: Final = GpuApproximateEstimator()
-#: Thirty years: anything above is a mistake, and sums of it would overflow a float.
-_MOST_US: Final = 1e15
 #: Characters that are shown of a value that is refused.
 _SHOWN_LETTERS: Final = 40
 
@@ -87,7 +85,7 @@ def _numbers(path: str, key: str, table: Any) -> dict[str, float]:
         raise _refuse(path, f"{key} is not a table of names")
     for name, us in table.items():
         is_number = isinstance(us, int | float) and not isinstance(us, bool)
-        if not is_number or not 0 <= us <= _MOST_US:
+        if not is_number or not 0 <= us <= MOST_US:
             shown = repr(us)[:_SHOWN_LETTERS]
             raise _refuse(path, f"{key}[{name!r}] is {shown}, not microseconds")
     return {name: float(us) for name, us in table.items()}

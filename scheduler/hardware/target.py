@@ -39,6 +39,8 @@ _SUFFIX: Final = ".txtpb"
 
 NETWORK_COMMENT: Final = "# latency-options:"
 _NETWORK: Final = re.compile(rf"(?m)^{NETWORK_COMMENT}\s*(\S.*)$")
+#: Of a toolkit, as in 12.8.1.
+_VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?![0-9])")
 _LARGEST_CONSTANT: Final = 1e12
 
 #: One direction of one NVLink, 1e9 bytes/s, by major compute capability; parts that
@@ -233,8 +235,8 @@ def _network(text: str, filename: str) -> dict[str, float]:
 
 
 def _version(text: str) -> tuple[int, int]:
-    parts = [int(p) for p in text.split(".")[:2] if p.isdecimal()]
-    return (parts[0], parts[1]) if len(parts) == 2 else (0, 0)
+    found = _VERSION.match(text)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _matrix_rates(device: Message) -> dict[int, float]:

@@ -179,7 +179,32 @@ def _builtin_config(device_name: str) -> NetworkConfig:
 def network_config(target: Target, options: LatencyOptions) -> NetworkConfig:
     """The target's constants: XLA's by exact device name, then what its file says.
 
+    Raises UsageError U201 for what the file says.
+
     Source: openxla/xla `sol_gpu_cost_model.cc`; raw values times 0.45.
     """
+    _check_network(target)
     builtin = _builtin_config(target.name)
     return builtin.with_values(target.network).with_options(options)
+
+
+def _check_network(target: Target) -> None:
+    """Refuse what a target's file says of its network and no option may be; U201.
+
+    A fit may find that a duration is 0.
+    """
+    for name, value in target.network.items():
+        if name not in _LIMITS:
+            raise UsageError(
+                f"{target.spec}: the network has no constant {name}",
+                code="U201",
+                hint=nearest(name, _LIMITS) or f"one of {', '.join(_LIMITS)}",
+            )
+        kind, largest, _ = _LIMITS[name]
+        smallest = 0 if name.endswith("_us") else _smallest(kind)
+        if not smallest <= value <= largest:
+            raise UsageError(
+                f"{target.spec}: {name}={value:g} is out of range",
+                code="U201",
+                hint=_range(name),
+            )

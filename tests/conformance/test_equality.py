@@ -176,17 +176,18 @@ def test_command_says_equal_or_where_not(
 def test_a_file_that_cannot_be_read_ends_nothing(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Broken text, gzip, options and record: four lines; the fifth pair is judged."""
+    """Broken text, gzip, options and record: five lines; the other pair is judged."""
     cleaned = _TEXT.replace("  %dead = f32[8]{0} cosine(%y)\n", "")
-    names = ("good", "text", "gzip", "options", "record")
+    names = ("good", "text", "gzip", "options", "record", "nested")
     folders = {n: _folder(tmp_path / n, cleaned) / "module" / "variant" for n in names}
     (folders["text"] / "hlo-dce.before.hlo").write_text("HloModule m\n\nENTRY oh dear")
     (folders["gzip"] / "hlo-dce.after.hlo").write_bytes(b"\x1f\x8b broken")
     (folders["options"] / "hlo-dce.options").write_text("no-such-option=1")
     (folders["record"] / "oracle.json").write_text("{")
+    (folders["nested"] / "oracle.json").write_text("[" * 100_000)
     assert main(["conformance", str(tmp_path)]) == 4
-    row, *lines = capsys.readouterr().out.splitlines()[1:6]
-    assert row.split()[:5] == ["hlo-dce", "5", "1", "1", "4"]
+    row, *lines = capsys.readouterr().out.splitlines()[1:7]
+    assert row.split()[:5] == ["hlo-dce", "6", "1", "1", "5"]
     told = {
         line.partition("/")[0]: line.partition(": not judged: ")[2] for line in lines
     }
@@ -194,6 +195,7 @@ def test_a_file_that_cannot_be_read_ends_nothing(
     assert "[P041] this gzip file is broken" in told["gzip"]
     assert "[U012]" in told["options"]
     assert "[U031]" in told["record"]
+    assert "[U031]" in told["nested"]
 
 
 def test_xlas_own_results(capsys: pytest.CaptureFixture[str]) -> None:

@@ -75,6 +75,8 @@ def test_a_file(
             "[[install]]\npipeline = 'hlo-dce'\nstage = 'x'\n",
             r"passes.toml:1:1: error\[U060\]: \[\[install\]\] 1: stage='x'",
         ),
+        (f"install = {'1' * 5000}\n", "U062"),
+        (f"install = {'[' * 5000}\n", "U062"),
         ("install = [3]\n", "U062.*expected tables"),
         ("install = []\n", "U062.*expected tables"),
         (

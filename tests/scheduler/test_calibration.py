@@ -103,6 +103,7 @@ def test_a_written_target_prices_as_fitted(tmp_path) -> None:
     [
         ("", 1),
         ("kind,bytes,us\n", 1),
+        ("kind," + "x" * 200_000, 1),
         ("kind,bytes,us,devices,hosts\n", 1),
         ("kind,bytes,us,devices,hosts\nall-gather,x,1,16,2\n", 2),
         (

@@ -213,6 +213,7 @@ def test_a_profile_reads_back(binary, tmp_path) -> None:
     "text",
     ["garbage", "", 'costs { name: "f" cost_us: -1 }', 'costs { cost_us: nan }',
      'costs { name: "f" cost_us: "7" }', f'costs {{ cost_us: {"9" * 400} }}',
+     "costs { cost_us: 1e308 }",
      'latencies { source: "a" target: "b" latency_us: 1e400 }'],
 )  # fmt: skip
 def test_a_bad_profile_is_refused(text, tmp_path) -> None:
@@ -220,7 +221,9 @@ def test_a_bad_profile_is_refused(text, tmp_path) -> None:
     file.write_text(text)
     with pytest.raises(HloError) as refused:
         read_profile(str(file))
-    assert refused.value.code == ("U205" if not text or "-1" in text else "P400")
+    assert refused.value.code == (
+        "U205" if not text or "-1" in text or "e308" in text else "P400"
+    )
 
 
 WRAPPED = """HloModule m, is_scheduled=true, num_partitions=8

@@ -85,6 +85,33 @@ def test_a_broken_description_is_refused(text, code) -> None:
     assert refused.value.code == code
 
 
+@pytest.mark.parametrize(
+    ("constant", "hint"),
+    [
+        ("nic_speed_gbp=12.5", "nic_speed_gbps"),
+        ("nic_speed_gbps=0", "0.001 to"),
+        ("chunk_size_bytes=0", "1 to"),
+        ("rtt_us=1e11", "1000000"),
+    ],
+)
+def test_a_constant_that_the_network_cannot_have(constant, hint) -> None:
+    text = f"# latency-options: {constant}\ngpu_device_info {{ {FIGURES} }}"
+    mine = parse_target(text, spec="x.txtpb")
+    with pytest.raises(UsageError, match=rf"U201\]: x.txtpb: (.|\n)*{hint}"):
+        network_config(mine, LatencyOptions())
+
+
+@pytest.mark.parametrize(
+    ("version", "known"),
+    [("12.8.1", (12, 8)), ("12.9", (12, 9)), ("12", (0, 0)), ("9" * 5000, (0, 0)),
+     ("1." + "9" * 5000, (0, 0)), ("", (0, 0))],
+)  # fmt: skip
+def test_the_version_of_the_toolkit(version, known) -> None:
+    told = f'compile_time_toolkit_version: "{version}"'
+    text = f"gpu_device_info {{ {FIGURES} {told} }}"
+    assert parse_target(text, spec="x").toolkit_version == known
+
+
 def test_a_number_that_is_none_has_its_place() -> None:
     text = f"gpu_device_info {{\n  {FIGURES}\n  l2_cache_size: many\n}}\n"
     with pytest.raises(ParseError, match=r"x.txtpb:3:3: error\[P400\]: l2_cache_size"):
