@@ -25,15 +25,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Final
 
-#: A case that needs more processor time than this hangs.
-CASE_SECONDS: Final = 10
-#: A worker that says nothing for so long is killed: it hangs outside Python.
 _NO_LIMIT: Final = resource.RLIM_INFINITY
-SILENT_SECONDS: Final = 120
-#: Address space that a case may take in addition to what the fuzzer itself has.
-CASE_BYTES: Final = 1 << 30
 #: A worker that has grown by this much gives way to a new one.
-WORKER_BYTES: Final = 2 << 30
+_WORKER_BYTES: Final = 2 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a case may take.
+
+    Attributes:
+        seconds: of processor time; more is a hang.
+        silent_seconds: without a word of the worker; it hangs outside Python then.
+        case_bytes: address space in addition to what the worker has; None: any.
+    """
+
+    seconds: float = 10
+    silent_seconds: float = 120
+    case_bytes: int | None = 1 << 30
 
 
 class HangError(Exception):
@@ -84,6 +93,7 @@ class _Campaign:
     check: Check
     seed: str
     folder: pathlib.Path
+    limits: Limits
     outcomes: collections.Counter[str] = field(default_factory=collections.Counter)
     failures: collections.Counter[str] = field(default_factory=collections.Counter)
     slowest: float = 0.0
@@ -116,12 +126,14 @@ class _Campaign:
             os._exit(code)
 
     def _work(self, rest: range, answers: IO[str]) -> None:
-        limit = _address_space() + WORKER_BYTES
+        most = _address_space() + _WORKER_BYTES
+        more = self.limits.case_bytes
         for number in rest:
-            taken = _address_space()
-            if taken > limit:
-                return
-            resource.setrlimit(resource.RLIMIT_AS, (taken + CASE_BYTES, _NO_LIMIT))
+            if more is not None:
+                taken = _address_space()
+                if taken > most:
+                    return
+                resource.setrlimit(resource.RLIMIT_AS, (taken + more, _NO_LIMIT))
             answers.write(f"case\t{number}\n")
             answers.flush()
             begun = time.process_time()
@@ -129,7 +141,7 @@ class _Campaign:
             outcome = ""
             try:
                 case = self.case(number)
-                signal.setitimer(signal.ITIMER_PROF, CASE_SECONDS)
+                signal.setitimer(signal.ITIMER_PROF, self.limits.seconds)
                 outcome = self.check(case, random.Random(f"{self.seed}:{number}:check"))
             except Exception as raised:
                 signal.setitimer(signal.ITIMER_PROF, 0)
@@ -225,7 +237,13 @@ def _address_space() -> int:
     return pages * resource.getpagesize()
 
 
-def run(make: Make, check: Check, options: argparse.Namespace, about: str) -> int:
+def run(
+    make: Make,
+    check: Check,
+    options: argparse.Namespace,
+    about: str,
+    limits: Limits = Limits(),
+) -> int:
     """Run a campaign and print what became of its cases; 1 if any failed.
 
     Args:
@@ -233,8 +251,10 @@ def run(make: Make, check: Check, options: argparse.Namespace, about: str) -> in
         check: says what became of a case; whatever it raises is a failure.
         options: of `add_arguments`.
         about: what the cases were made from, for the last line.
+        limits: of every case.
     """
-    campaign = _Campaign(make, check, options.seed, pathlib.Path(options.failures))
+    folder = pathlib.Path(options.failures)
+    campaign = _Campaign(make, check, options.seed, folder, limits)
     seconds = options.seconds or (0 if options.cases else 10)
     last = options.first + (options.cases or sys.maxsize // 2)
     started = time.monotonic()
@@ -296,8 +316,9 @@ def _kill_silent(
     campaign: _Campaign, workers: list[_Worker], selector: selectors.BaseSelector
 ) -> None:
     for worker in list(workers):
-        if time.monotonic() - worker.heard > SILENT_SECONDS:
+        if time.monotonic() - worker.heard > campaign.limits.silent_seconds:
             os.kill(worker.process, signal.SIGKILL)
             selector.unregister(worker.answers)
-            new = campaign.bury(worker, f"said nothing for {SILENT_SECONDS} s")
+            why = f"said nothing for {campaign.limits.silent_seconds} s"
+            new = campaign.bury(worker, why)
             _replace(workers, worker, new, selector)

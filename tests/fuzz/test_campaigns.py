@@ -14,8 +14,6 @@ BAD_CASES = """
 import os, random, sys
 from tests.fuzz import campaign
 
-campaign.CASE_SECONDS = 0.3
-
 def make(rng):
     return campaign.Case("kind", ".bin", rng.randbytes(8), "drawn")
 
@@ -31,7 +29,8 @@ def check(case, rng):
 import argparse
 parser = argparse.ArgumentParser()
 campaign.add_arguments(parser)
-sys.exit(campaign.run(make, check, parser.parse_args(), "of a test"))
+sys.exit(campaign.run(make, check, parser.parse_args(), "of a test",
+                      campaign.Limits(seconds=0.3)))
 """
 
 
@@ -68,5 +67,7 @@ def test_cases_that_end_badly_are_counted(tmp_path: pathlib.Path) -> None:
         f"1-{number}.{suffix}" for number in (2, 3, 4, 5) for suffix in ("bin", "txt")
     }
     # A case is made again from its number.
-    one = run("-c", BAD_CASES, "--cases=1", "--seed=1", "--first=2")
+    one = run(
+        "-c", BAD_CASES, "--cases=1", "--seed=1", "--first=2", f"--failures={tmp_path}"
+    )
     assert "1 cases of a test" in one.stdout
