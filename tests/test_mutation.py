@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import sys
 from itertools import islice
@@ -12,6 +13,7 @@ pytest.importorskip("cosmic_ray", reason="the extra `mutation` is not installed"
 
 from tests.modules import REPOSITORY
 from tests.mutation import __main__ as command
+from tests.mutation import equivalent
 from tests.mutation.mutants import Mutant, draw
 from tests.mutation.nearest import CRITICAL, NEAREST, WIDER, nearest_tests
 from tests.mutation.trees import Outcome, Tree
@@ -37,6 +39,8 @@ def first(found: list[int | None], limit: int | None = None) -> int | str:
     found.append(
         3)
     kept: list[int | str] = []
+    for one, other in zip(found, found, strict=True):
+        kept.append(one + other)
     return max(x for x in found if x and x < limit)
 '''
 
@@ -48,12 +52,13 @@ def drawn(tmp_path: pathlib.Path, seed: int = 1, source: str = SOURCE) -> list[M
 
 def test_places_that_can_change_behaviour(tmp_path: pathlib.Path) -> None:
     found = {(m.line, m.after) for m in drawn(tmp_path)}
-    assert {line for line, _ in found} == {17, 19, 20, 22}
+    assert {line for line, _ in found} == {17, 19, 20, 22, 23, 24}
+    assert not [text for _, text in found if "strict=False" in text]
     assert (17, "if limit is not None:") in found
     assert (19, "pass") in found
     assert (20, "found.append( 4)") in found
-    assert (22, "return max(x for x in found if x or x < limit)") in found
-    assert (22, "return max(x for x in found if x and x <= limit)") in found
+    assert (24, "return max(x for x in found if x or x < limit)") in found
+    assert (24, "return max(x for x in found if x and x <= limit)") in found
 
 
 def test_the_same_seed_draws_the_same(tmp_path: pathlib.Path) -> None:
@@ -146,10 +151,55 @@ def test_results_are_kept_and_survivors_run_again(
     assert command.main() == 1
     first = capsys.readouterr().out
     assert (
-        "6 mutants, 4 killed (66.7%, 0 of them by the wider tests), 2 survived" in first
+        "6 mutants, 4 killed (66.7%, 0 of them by the wider tests), 2 survived; 0 more"
+        in first
     )
     assert command.main() == 1
     assert len(ran) == 6
     monkeypatch.setattr(sys, "argv", ["x", f"--again={file}", "--jobs=1", "--least=0"])
     assert command.main() == 0
     assert "2 mutants" in capsys.readouterr().out
+
+
+def test_what_changes_no_behaviour_is_not_run_and_does_not_count(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    place = "scheduler/checker/overlap.py"
+    first, second = islice(draw(REPOSITORY, [place], 1), 2)
+    row = {
+        "file": place, "before": first.before, "after": first.after, "reason": "Why.",
+    }  # fmt: skip
+    listed = tmp_path / "equivalent.jsonl"
+    listed.write_text(json.dumps(row) + "\n")
+    monkeypatch.setattr(equivalent, "LISTED", listed)
+    equivalent.reasons.cache_clear()
+    ran: list[str] = []
+
+    def fake(self: Tree, tests: tuple[str, ...], limit: float) -> Outcome:
+        ran.append((self.root / place).read_text())
+        return Outcome("failed", "t", 0.0, "")
+
+    monkeypatch.setattr(Tree, "run", fake)
+    arguments = ["x", "--mutants=2", "--jobs=1", "--limit=9", "--narrow", place]
+    monkeypatch.setattr(sys, "argv", arguments)
+    try:
+        assert command.main() == 0
+    finally:
+        equivalent.reasons.cache_clear()
+    assert ran == [second.source]
+    told = capsys.readouterr().out
+    assert f"equal     {place}" in told
+    assert "Why." in told
+    assert "1 mutants, 1 killed (100.0%" in told
+    assert "0 survived; 1 more change no behaviour" in told
+
+
+def test_listed_equivalents_are_still_there() -> None:
+    """Each names a file that reads so, another text, and a reason."""
+    for (file, before, after), reason in equivalent.reasons().items():
+        lines = (REPOSITORY / file).read_text().splitlines()
+        assert before in " ".join(line.strip() for line in lines), (file, before)
+        assert before != after
+        assert reason.endswith("."), reason

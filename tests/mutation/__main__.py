@@ -7,8 +7,10 @@ Needs cosmic-ray (`pip install -e '.[test,mutation]'`). A line per mutant:
 
     killed    scheduler/checker/overlap.py:46  4 -> 5  tests/...::test_x, 3.2 s
     SURVIVED  ...
+    equal     ...  the reason why nothing can tell it from the program
 
-A survivor of the nearest tests meets the wider ones too (`--narrow` leaves that out).
+Those of the last kind are listed in `equivalent.jsonl`; they are not run, and do not
+count as survivors. A survivor of the nearest tests meets the wider ones too (`--narrow` leaves that out).
 `--results` adds a line of JSON per mutant and leaves out those that it holds already,
 so that a run that was ended goes on; `--again` runs the survivors of such a file once
 more. Tests are timed without a mutant first, so that endless ones are ended; `--limit`
@@ -28,6 +30,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 
 from tests.modules import REPOSITORY
+from tests.mutation.equivalent import reason_of
 from tests.mutation.mutants import Mutant, draw, make
 from tests.mutation.nearest import CRITICAL, WIDER, nearest_tests
 from tests.mutation.trees import Outcome, Tree
@@ -184,6 +187,9 @@ class Limits:
 def judge(tree: Tree, mutant: Mutant, limits: Limits, wide: bool) -> dict[str, object]:
     """One mutant before its tests, as a row of the results."""
     began = time.monotonic()
+    reason = reason_of(mutant)
+    if reason:
+        return _row(mutant, "equal", reason, wider=False, began=began)
     rounds = [nearest_tests(mutant.file), *([WIDER] if wide else [])]
     outcome: Outcome | None = None
     for tests in rounds:
@@ -194,15 +200,28 @@ def judge(tree: Tree, mutant: Mutant, limits: Limits, wide: bool) -> dict[str, o
         if outcome.verdict != "passed":
             break
     assert outcome is not None
+    passed = outcome.verdict == "passed"
+    return _row(
+        mutant,
+        "SURVIVED" if passed else "killed",
+        outcome.first or outcome.verdict,
+        wider=tests is WIDER and not passed,
+        began=began,
+    )
+
+
+def _row(
+    mutant: Mutant, verdict: str, test: str, *, wider: bool, began: float
+) -> dict[str, object]:
     return {
         "key": mutant.key,
-        "verdict": "SURVIVED" if outcome.verdict == "passed" else "killed",
+        "verdict": verdict,
         "file": mutant.file,
         "line": mutant.line,
         "before": mutant.before,
         "after": mutant.after,
-        "test": outcome.first or outcome.verdict,
-        "wider": tests is WIDER and outcome.verdict != "passed",
+        "test": test,
+        "wider": wider,
         "seconds": round(time.monotonic() - began, 1),
     }
 
@@ -210,11 +229,14 @@ def judge(tree: Tree, mutant: Mutant, limits: Limits, wide: bool) -> dict[str, o
 def summary(rows: Sequence[dict[str, object]], least: float) -> int:
     """Print the counts; the exit code."""
     killed = [r for r in rows if r["verdict"] == "killed"]
-    share = 100.0 * len(killed) / len(rows) if rows else 100.0
+    equal = sum(r["verdict"] == "equal" for r in rows)
+    count = len(rows) - equal
+    share = 100.0 * len(killed) / count if count else 100.0
     wider = sum(bool(r["wider"]) for r in killed)
     print(
-        f"{len(rows)} mutants, {len(killed)} killed ({share:.1f}%, {wider} of them by "
-        f"the wider tests), {len(rows) - len(killed)} survived"
+        f"{count} mutants, {len(killed)} killed ({share:.1f}%, {wider} of them by "
+        f"the wider tests), {count - len(killed)} survived; {equal} more change no "
+        "behaviour"
     )
     return int(share < least)
 

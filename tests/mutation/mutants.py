@@ -6,7 +6,7 @@
 A mutant is drawn in three steps, so that a comparison, which has seven operators, is not
 drawn seven times as often as a number: a file by its number of places, a place, one of
 its operators. What cannot change behaviour is not drawn: annotations, imports,
-`TYPE_CHECKING`, `__slots__`, decorators; nor the wording of messages.
+`TYPE_CHECKING`, `__slots__`, decorators, `strict=`; nor the wording of messages.
 """
 
 from __future__ import annotations
@@ -140,12 +140,23 @@ def _places(source: str) -> dict[tuple[int, int], list[tuple[str, int]]]:
     seen = dict.fromkeys(OPERATORS, 0)
     lines = _lines_that_do_nothing(source)
     for node in _nodes(parso.parse(source)):
+        checks = _is_strictness(node)
         for name, operator in OPERATORS.items():
             for start, _ in operator.mutation_positions(node):
-                if start[0] not in lines:
+                if start[0] not in lines and not checks:
                     found.setdefault(tuple(start), []).append((name, seen[name]))
                 seen[name] += 1
     return found
+
+
+def _is_strictness(node: Any) -> bool:
+    """Whether it is the value of `strict=`: that only checks what is so anyway."""
+    parent = node.parent
+    return (
+        parent is not None
+        and parent.type == "argument"
+        and getattr(parent.children[0], "value", "") == "strict"
+    )
 
 
 def _nodes(node: Any) -> Iterator[Any]:

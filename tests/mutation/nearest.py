@@ -8,34 +8,63 @@ from __future__ import annotations
 
 from typing import Final
 
-_SCHEDULER_LAWS: Final = (
-    "tests/scheduler/latency_hiding",
-    "tests/scheduler/passes",
-    "tests/scheduler/conformance",
-)
+from tests.modules import REPOSITORY
+
+
+def _files(folder: str, *first: str) -> tuple[str, ...]:
+    """The test files of a folder, those that are named first, then by name."""
+    found = sorted(
+        str(path.relative_to(REPOSITORY))
+        for path in (REPOSITORY / folder).rglob("test_*.py")
+    )
+    named = [f"{folder}/test_{name}.py" for name in first]
+    return (*named, *(file for file in found if file not in named))
+
+
+_SCHEDULER_CASES: Final = "tests/scheduler/passes/test_cases.py"
+_CONFORMANCE: Final = "tests/scheduler/conformance/test_conformance.py"
+#: Rules and resources one by one, small modules, then XLA's own orders.
+_SCHEDULER_LAWS: Final = tuple(
+    dict.fromkeys(
+        (
+            *_files(
+                "tests/scheduler/latency_hiding",
+                "rules", "resources", "hints", "scenes", "groups", "constraints",
+                "parts", "pass",
+            )[:8],
+            _SCHEDULER_CASES,
+            _CONFORMANCE,
+            *_files("tests/scheduler/latency_hiding"),
+            *_files("tests/scheduler/passes"),
+            *_files("tests/scheduler/conformance"),
+        )
+    )
+)  # fmt: skip
 #: Folder or file -> tests.
 NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "scheduler/latency_hiding": _SCHEDULER_LAWS,
-    "scheduler/checker": ("tests/scheduler/checker",),
+    "scheduler/checker": _files("tests/scheduler/checker", "checker", "memory"),
     "scheduler/memory": (
-        "tests/scheduler/memory",
+        *_files("tests/scheduler/memory", "values", "pressure", "base_order"),
         "tests/scheduler/checker/test_memory.py",
         *_SCHEDULER_LAWS,
     ),
-    "scheduler/simulation": ("tests/scheduler/simulation", "tests/scheduler/page"),
-    "hlo_passes/verify": ("tests/verify",),
+    "scheduler/simulation": (
+        *_files("tests/scheduler/simulation", "laws", "causes", "devices"),
+        *_files("tests/scheduler/page", "encoding"),
+    ),
+    "hlo_passes/verify": _files("tests/verify", "rules", "verify"),
     "hlo_passes/analysis": (
-        "tests/analysis",
-        "tests/passes",
+        *_files("tests/analysis"),
+        *_files("tests/passes", "cases"),
         *_SCHEDULER_LAWS,
     ),
     "hlo_passes/passes": (
-        "tests/passes/test_cases.py",
-        "tests/passes",
-        "tests/conformance",
+        *_files("tests/passes", "cases", "combiner_laws"),
+        *_files("tests/conformance"),
     ),
     "hlo_passes/ir/async_form.py": (
-        "tests/ir",
+        *_files("tests/ir", "async_form"),
         "tests/verify/test_rules.py",
         "tests/passes/test_cases.py",
         "tests/scheduler/checker/test_checker.py",

@@ -38,6 +38,11 @@ class Outcome:
     output: str
 
 
+def _without_plug_in(tests: Sequence[str]) -> list[str]:
+    """Options for tests that need no devices: our plug-in starts JAX, which is slow."""
+    return [] if any("runtime" in test for test in tests) else ["-p", "no:hlo_passes"]
+
+
 class Tree:
     """A copy of what git has of the repository, `../shared` beside it where it is there.
 
@@ -95,7 +100,7 @@ class Tree:
         """Run tests up to the first failure; the limit in seconds ends all its processes."""
         command = [
             sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p",
-            "no:cacheprovider", "--hypothesis-seed=0", *tests,
+            "no:cacheprovider", "--hypothesis-seed=0", *_without_plug_in(tests), *tests,
         ]  # fmt: skip
         environment = os.environ | {
             "PYTHONPATH": str(self.root),
