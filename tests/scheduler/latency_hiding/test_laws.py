@@ -16,10 +16,21 @@ import hlo_passes
 from hlo_passes.errors import PassError
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.latency_hiding import scan
+from hlo_passes.scheduler.latency_hiding.attempt import Attempt, Environment
+from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.pairs import (
+    FIRST_COME,
+    PairScan,
+    concerned,
+    considered,
+)
 from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
-from hlo_passes.scheduler.latency_hiding.rules import RULES
+from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
 from tests.scheduler.latency_hiding.scenes import names
 
@@ -189,6 +200,65 @@ def test_the_scan_chooses_as_pairs_do_for_every_list_and_setting(
     with mock.patch.object(scan, "_FEW", few):
         fast = outcome(made, rules, preferred, watched=False, settings=settings)
     assert fast == outcome(made, rules, preferred, watched=True, settings=settings)
+
+
+class ClosestRival:
+    """A scan that checks its runner-up: nobody tied with the winner for longer."""
+
+    def __init__(self, state: SchedulingState, rules: tuple[Rule, ...]) -> None:
+        self.state, self.rules = state, concerned(state, rules)
+        self.scan, self.pairs = scan.Scan(state, rules), PairScan(state, rules)
+        self.runner_up: int | None = None
+        self.seen = 0
+
+    def pick(self, candidates: Candidates, group: int = -1) -> int | None:
+        slot = self.scan.pick(candidates, group)
+        if slot is None:
+            return None
+        winner = candidates[slot]
+        fitting = considered(self.state, candidates, group)
+        others = [n for n in fitting if n != winner]
+        steps = self.steps()
+        decided = {n: steps[self.pairs.compare(winner, n)[0].name] for n in others}
+        self.runner_up = self.scan.runner_up
+        if not others:
+            assert self.runner_up is None
+        else:
+            assert self.runner_up in decided
+            assert decided[self.runner_up] == max(decided.values())
+            self.seen += 1
+        return slot
+
+    def steps(self) -> dict[str, int]:
+        """Rules by when they are asked; neighbors that classes decide are one step."""
+        found: dict[str, int] = {}
+        step, was_by_class = 0, False
+        for rule in self.rules:
+            if rule.awake is None or rule.awake(self.state):
+                step += not (was_by_class and rule.by_class)
+                was_by_class = bool(rule.by_class)
+                found[rule.name] = step
+        return found | {FIRST_COME.name: step}
+
+
+@given(random_scenes(40), any_settings(), st.sampled_from((1, 3, 8)))
+def test_the_runner_up_is_the_closest_rival(
+    made: RandomScene, settings: dict[str, Any], few: int
+) -> None:
+    module = hlo_passes.parse(made.scene.text())
+    # Rules that compare all candidates by a number make one order of them.
+    chosen = SchedulerSettings(**settings)
+    plain = [r for r in RULES if r.by_number and r.kind is None]
+    rules = active_rules(chosen, tuple(plain))
+    memory = ModuleMemory(module, top_down=chosen.top_down_scheduling)
+    environment = Environment(made.costs, chosen, make_tracker(chosen), rules)
+    attempt = Attempt(
+        module.entry, memory, environment, memory_limit_bytes=chosen.memory_limit_bytes
+    )
+    policy = ClosestRival(attempt.state, rules)
+    with mock.patch.object(scan, "_FEW", few):
+        attempt.place_all(policy)
+    assert policy.seen or len(module.entry.instructions) < 12
 
 
 @given(random_scenes(25), st.sampled_from(OTHER_POLICIES))

@@ -369,6 +369,18 @@ def test_a_hard_limit_holds_where_nothing_is_scheduled(
     assert caught.value.code == "E032"
 
 
+def test_a_module_may_need_no_memory() -> None:
+    text = """HloModule m, is_scheduled=true
+
+ENTRY %main (p: f32[8]) -> f32[0] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %c = f32[0]{0} custom-call(%p), custom_call_target="c", frontend_attributes={scheduler_hint="force_delay"}
+}
+"""
+    _, result = run(text)
+    assert result.passes[0].details["memory"]["peak_bytes"] == 0
+
+
 # -- options ------------------------------------------------------------------------
 
 

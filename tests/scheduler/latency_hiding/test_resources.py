@@ -233,6 +233,18 @@ def test_a_start_that_writes_a_slice_to_the_host(
     assert not bare.writes_slice_to_host(named(module, "s"))
 
 
+def test_the_generic_flavour_has_no_resource_of_a_special_kind() -> None:
+    bare = make_tracker(SchedulerSettings.generic(enable_selective_memcpy_overlap=True))
+    for resource in Resource:
+        assert not bare.is_selective(resource)
+        assert not bare.is_serial(resource)
+        assert not bare.is_nonextendable(resource)
+    gpu = make_tracker(SchedulerSettings(enable_selective_memcpy_overlap=True))
+    assert {r for r in Resource if gpu.is_selective(r)} == {Resource.GPU_MEMCPY}
+    gpu = make_tracker(SchedulerSettings())
+    assert not any(map(gpu.is_selective, Resource))
+
+
 # -- what hides a copy inside the GPU -----------------------------------------------
 
 _TIMES = '"reification_cost":[{"compute_time_us":%s,"memory_access_time_us":%s}]'
