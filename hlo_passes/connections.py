@@ -13,7 +13,8 @@ from __future__ import annotations
 from hlo_passes.analysis.effects import is_removable
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Formats, Module
-from hlo_passes.text.printer import canonical_module_text, module_text
+from hlo_passes.text.canonical_printer import canonical_module_text
+from hlo_passes.text.printer import module_text
 from hlo_passes.text.reader import parse
 
 

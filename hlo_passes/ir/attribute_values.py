@@ -28,6 +28,7 @@ from hlo_passes.ir.attribute_tables import (
     print_rank,
 )
 from hlo_passes.ir.attribute_text import split_attributes
+from hlo_passes.ir.printed_values import is_as_printed
 from hlo_passes.ir.small_values import (
     SMALL_CODECS,
     bool_text,
@@ -161,7 +162,10 @@ def canonical_text(name: str, text: str, opcode: str = "") -> str | None:
 
     Raises ParseError P2xx.
     """
-    written = value_text(name, parse_value(name, text, opcode), opcode)
+    if is_as_printed(attribute_kind(name, opcode), text):
+        written = text
+    else:
+        written = value_text(name, parse_value(name, text, opcode), opcode)
     if name == "metadata" and not written:
         return None
     return written if is_printed(name, written, opcode) else None

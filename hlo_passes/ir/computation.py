@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 _INHERITED = ("metadata", "frontend_attributes", "sharding")
 #: Replaced operands are noted where there are more than this many.
 _MANY_OPERANDS = 32
+#: What the first parameters hold where they are in order, as most are.
+NUMBERS = [str(k) for k in range(1000)]
 
 
 class Computation:
@@ -62,7 +64,7 @@ class Computation:
         # Source text in pieces; None when made here. See text/printer.py.
         self.source_lead: str | None = None
         self.source_head: str | None = None
-        self.source_foot = f"\n{_foot(execution_thread)}"
+        self.source_foot = f"\n{foot_text(execution_thread)}"
         self.source_joiner = "\n"
         self.touched = True
         self.edits = 0
@@ -87,7 +89,9 @@ class Computation:
     def parameters(self) -> tuple[Instruction, ...]:
         """Parameters by number."""
         found = [i for i in self.instructions if i.opcode == "parameter"]
-        return tuple(sorted(found, key=lambda p: p.parameter_number))
+        if [p.literal for p in found] != NUMBERS[: len(found)]:
+            found.sort(key=lambda p: p.parameter_number)
+        return tuple(found)
 
     @property
     def is_entry(self) -> bool:
@@ -351,7 +355,7 @@ class Computation:
             return
         self.execution_thread = thread
         lead = self.source_foot.partition("}")[0]
-        self.source_foot = f"{lead}{_foot(thread)}"
+        self.source_foot = f"{lead}{foot_text(thread)}"
         self._changed()
 
     # -- order --------------------------------------------------------------
@@ -442,5 +446,6 @@ class Computation:
         self._has_removed = False
 
 
-def _foot(thread: str) -> str:
+def foot_text(thread: str) -> str:
+    """`}`, and the execution thread unless it is the main one."""
     return "}" if thread == "main" else f'}}, execution_thread="{thread}"'

@@ -10,13 +10,24 @@ Source: openxla/xla `hlo_parser.cc`, `hlo_input_output_alias_config.cc` (Aug 202
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
 
 from hlo_passes.ir.replica_groups import lists_text
+from hlo_passes.ir.shape_parser import known_shape
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.ir.value_cursor import ValueCursor
 
 Path = tuple[int, ...]
+
+#: An alias and a parameter of the entry as XLA prints most of them, up to the next.
+_PLAIN_ALIAS: Final = re.compile(
+    r"\{([0-9]{1,9})?\}: \(([0-9]{1,9}), \{\}, (may|must)-alias\), (?=\{)"
+)
+_PLAIN_PARAMETER: Final = re.compile(
+    r"(?:/\*index=[0-9]{1,9}\*/)?([a-z0-9]+\[[0-9,]*\](?:\{[0-9,]*\})?), (?=[/a-z])"
+)
 
 
 def _path_text(path: Path) -> str:
@@ -75,6 +86,13 @@ def parse_input_output_alias(text: str) -> InputOutputAlias:
     found: dict[Path, Alias] = {}
     cursor.expect("{", "before aliases")
     while not cursor.sees("}"):
+        plain = _PLAIN_ALIAS.match(text, cursor.at)
+        if plain:
+            output = () if plain[1] is None else (int(plain[1]),)
+            alias = Alias(output, int(plain[2]), (), plain[3] == "must")
+            found.setdefault(output, alias)
+            cursor.at = plain.end()
+            continue
         output = _read_path(cursor)
         cursor.expect(":", "after the part of the result")
         cursor.expect("(", "before a parameter number")
@@ -154,6 +172,12 @@ def parse_entry_layout(text: str) -> EntryLayout:
     cursor.expect("(", "before the parameters")
     parameters: list[Shape] = []
     while not cursor.sees(")"):
+        plain = _PLAIN_PARAMETER.match(text, cursor.at)
+        known = known_shape(plain[1]) if plain else None
+        if plain and known:
+            parameters.append(known)
+            cursor.at = plain.end()
+            continue
         parameters.append(cursor.shape())
         if not cursor.sees(")"):
             cursor.expect(",", "between parameters")

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from hlo_passes.errors import ParseError
+from hlo_passes.ir.attribute_forms import NO_ATTRIBUTES, Form, split_form
 from hlo_passes.ir.attribute_text import split_attributes
 from hlo_passes.ir.attribute_values import in_print_order, one_spelling, value_spelling
 from hlo_passes.ir.metadata import (
@@ -262,6 +263,17 @@ class Instruction:
             return None
         sharded = self.shape if name == "sharding" and self.shape.is_tuple else None
         return value_spelling(name, text, self.opcode, sharded)
+
+    @property
+    def attribute_form(self) -> tuple[Form, str, str] | None:
+        """Form, callee and metadata of its attributes; see `ir/attribute_forms.py`.
+
+        None where the attributes are not kept as text, or not all are attributes.
+        """
+        tail = self._tail
+        if tail is None or self._control_predecessors:
+            return None
+        return split_form(tail) if tail else NO_ATTRIBUTES
 
     def _written_tail(self) -> str:
         """`, name=value` of all attributes as they were spelled."""

@@ -74,6 +74,11 @@ def parse_shape(text: str) -> Shape:
     return shape
 
 
+def known_shape(text: str) -> Shape | None:
+    """The shape that `text` spells if this very text was read before, or None."""
+    return _PARSED.get(text)
+
+
 def _pickled(shape: Shape) -> tuple[Callable[[str], Shape], tuple[str]]:
     return parse_shape, (shape.text,)
 

@@ -106,8 +106,8 @@ class Shape:
     """
 
     __slots__ = (
-        "_bytes", "_hash", "dimensions", "dynamic", "element_type", "elements",
-        "layout", "text",
+        "_bytes", "_hash", "_without_layout", "dimensions", "dynamic", "element_type",
+        "elements", "layout", "text",
     )  # fmt: skip
 
     element_type: str
@@ -137,6 +137,7 @@ class Shape:
         self.text = self._to_text(with_layout=True)
         self._hash = hash(self.text)
         self._bytes: int | None = None
+        self._without_layout: str | None = None
 
     # -- kind ---------------------------------------------------------------
 
@@ -298,7 +299,9 @@ class Shape:
     @property
     def text_without_layout(self) -> str:
         """As in a computation's signature: `f32[8,128]`, `(f32[1], s32[])`."""
-        return self._to_text(with_layout=False)
+        if self._without_layout is None:
+            self._without_layout = self._to_text(with_layout=False)
+        return self._without_layout
 
     def __str__(self) -> str:
         """The text, layouts included."""

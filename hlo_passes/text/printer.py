@@ -10,7 +10,6 @@ epilogue
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ def module_text(module: Module) -> str:
     if module.source is not None and module.version == 0:
         return module.source.text
     if module.single_instruction:
-        return canonical_module_text(module)
+        return module.to_canonical_text()
     parts = [header_text(module) if module.header_touched else module.source_prologue]
     for computation in module.computations:
         if computation.inline_owner is None:
@@ -87,22 +86,13 @@ def signature_text(computation: Computation) -> str:
 
 def instruction_text(instruction: Instruction) -> str:
     """One line, indented by two blanks, as XLA prints it by default."""
-    spelled = instruction.computation.spelled_elements
-    return _line(instruction, instruction.attributes, spelled=spelled)
-
-
-def _line(
-    instruction: Instruction,
-    attributes: Mapping[str, str],
-    *,
-    spelled: Mapping[Instruction, None],
-) -> str:
     computation = instruction.computation
+    spelled = computation.spelled_elements
     root = "ROOT " if computation.root is instruction else ""
     return (
         f"  {root}%{instruction.name} = {instruction.shape.text} "
         f"{instruction.opcode}({operands_text(instruction, spelled)})"
-        f"{_attributes_text(instruction, attributes)}"
+        f"{attributes_text(instruction, instruction.attributes)}"
     )
 
 
@@ -111,9 +101,14 @@ def operands_text(instruction: Instruction, spelled: Mapping[Instruction, None])
     if instruction.literal is not None:
         return instruction.literal
     names = [_operand_text(o, spelled) for o in instruction.operands]
+    return ", ".join(numbered(names))
+
+
+def numbered(names: list[str]) -> list[str]:
+    """The names in place, every fifth one with its number: `/*index=5*/%a`."""
     for k in range(5, len(names), 5):
         names[k] = f"/*index={k}*/{names[k]}"
-    return ", ".join(names)
+    return names
 
 
 def _operand_text(operand: Instruction, spelled: Mapping[Instruction, None]) -> str:
@@ -124,7 +119,8 @@ def _operand_text(operand: Instruction, spelled: Mapping[Instruction, None]) -> 
     return f"%{operand.name}{path}"
 
 
-def _attributes_text(instruction: Instruction, attributes: Mapping[str, str]) -> str:
+def attributes_text(instruction: Instruction, attributes: Mapping[str, str]) -> str:
+    """`, name=value` of the attributes given, and the control predecessors."""
     parts = [f", {name}={text}" for name, text in attributes.items()]
     predecessors = instruction.control_predecessors
     if predecessors:
@@ -134,34 +130,4 @@ def _attributes_text(instruction: Instruction, attributes: Mapping[str, str]) ->
             len(parts),
         )
         parts.insert(at, f", control-predecessors={{{names}}}")
-    return "".join(parts)
-
-
-def canonical_module_text(module: Module) -> str:
-    """The module printed from the IR alone; see `Module.to_canonical_text`."""
-    from hlo_passes.ir.attribute_values import (
-        canonical_attributes,
-        canonical_header,
-        canonical_text,
-    )
-
-    text_of = cache(canonical_text)
-    attributes = "".join(
-        f", {k}={v}" for k, v in canonical_header(module.attributes).items()
-    )
-    tables = f"\n\n{module.tables.strip()}" if module.tables.strip() else ""
-    parts = [f"HloModule {module.name}{attributes}{tables}\n\n"]
-    for computation in module.computations:
-        lines = [signature_text(computation)]
-        lines += [
-            _line(
-                i,
-                canonical_attributes(i.attributes, i.opcode, i.shape, text_of),
-                spelled={},
-            )
-            for i in computation.instructions
-        ]
-        thread = computation.execution_thread
-        foot = "}" if thread == "main" else f'}}, execution_thread="{thread}"'
-        parts.append("\n".join(lines) + f"\n{foot}\n\n")
     return "".join(parts)
