@@ -94,6 +94,8 @@ class Report:
 
     def findings(self, module: Module) -> tuple[Finding, ...]:
         """The faults with their places, in text order; equal ones appear once."""
+        if not self.entries:
+            return ()
         computation = self.computation
         position: dict[Instruction, int] = {}
         if computation is not None and len(self.entries) > 1:

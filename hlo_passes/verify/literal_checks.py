@@ -23,7 +23,9 @@ _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d*)?|\d*\.\d+)(?:[eE][+-]?\d+)?")
 _ELIDED: Final = "{...}"
 
 #: Magnitudes that are surely in range; beyond them the reader decides.
-_SAFE: Final = {"f64": 1e300, "f32": 1e38, "bf16": 1e38, "f16": 6e4, "f8e5m2": 5e4}
+_SAFE: Final = {
+    "f64": 1e300, "f32": 3.4e38, "bf16": 3.38e38, "f16": 6e4, "f8e5m2": 5e4
+}  # fmt: skip
 _SAFE_NARROW: Final = 1.0
 _SPECIAL: Final = frozenset({"inf", "-inf", "nan", "-nan"})
 
@@ -48,7 +50,7 @@ def _is_plain_element(token: str, kind: str) -> bool:
 
 
 def _is_plain(text: str, shape: Shape) -> bool:
-    """Whether a literal surely fits: a scalar, a row, or elided."""
+    """Whether a literal surely fits: one element, a row, or elided."""
     if not shape.is_array:
         return False
     if shape.rank == 0 or not text.startswith("{"):
@@ -56,6 +58,15 @@ def _is_plain(text: str, shape: Shape) -> bool:
         return _is_plain_element(text, shape.element_type)
     if text == _ELIDED:
         return True
+    if shape.rank > 1 and shape.element_count == 1:
+        opened, closed = "{ " * (shape.rank - 1) + "{", "}" + " }" * (shape.rank - 1)
+        return (
+            text.startswith(opened)
+            and text.endswith(closed)
+            and _is_plain_element(
+                text[len(opened) : -len(closed)].strip(), shape.element_type
+            )
+        )
     if shape.rank != 1 or not text.endswith("}"):
         return False
     tokens = [t.strip() for t in text[1:-1].split(",")] if text[1:-1].strip() else []
