@@ -6,6 +6,7 @@ hlo-passes --help
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Sequence
@@ -134,7 +135,14 @@ def _run(arguments: list[str]) -> int:
 
 def console_main() -> None:
     """Run the console script."""
-    app.run(lambda argv: main(argv[1:]), flags_parser=_leave_flags_to_subcommands)
+    app.run(_main_of_process, flags_parser=_leave_flags_to_subcommands)
+
+
+def _main_of_process(argv: list[str]) -> int:
+    code = main(argv[1:])
+    # The process ends here: nobody needs to look for garbage in what it leaves.
+    gc.freeze()
+    return code
 
 
 def _leave_flags_to_subcommands(argv: list[str]) -> list[str]:
