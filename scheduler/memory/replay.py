@@ -4,8 +4,9 @@
                                                    then body, upwards, with what lives
                                                    below w; then w itself
 
-A computation that is called from several places is replayed for each; the last replay,
-that of the first call in program order, is kept.
+A computation that is called from several places is replayed for each, once for each
+set of its buffers that live below; the last replay, that of the first call in program
+order, is kept.
 
 Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, ModulePressureState (Aug
 2026).
@@ -14,6 +15,7 @@ Source: openxla/xla `xla/service/latency_hiding_scheduler.cc`, ModulePressureSta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hlo_passes.scheduler.memory.buffer_table import BufferTable
@@ -21,6 +23,22 @@ from hlo_passes.scheduler.memory.reached import has_own_instructions
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
+
+
+@dataclass(slots=True)
+class _Replayed:
+    """One replay of a computation.
+
+    Attributes:
+        peak: growth in bytes over what lives below.
+        calls: (callee, calling instruction, buffers below the call, replay of the
+            callee; None if it is embedded), in order of the replay.
+    """
+
+    peak: int = 0
+    calls: list[tuple[Computation, int, frozenset[int], _Replayed | None]] = field(
+        default_factory=list
+    )
 
 
 class Replay:
@@ -61,12 +79,15 @@ class Replay:
             )
         }
         self.stored_peaks: dict[Computation, int] = {}
+        self._touched: dict[Computation, frozenset[int]] = {}
+        self._replayed: dict[tuple[Computation, frozenset[int]], _Replayed] = {}
 
     def run(self) -> None:
         """Replay the entry, and what it calls."""
         entry = self._reached.module.entry
-        self._initial[entry] = frozenset()
-        self.stored_peaks[entry] = self._backwards(entry, set())
+        replayed = self._backwards(entry, frozenset())
+        self.stored_peaks[entry] = replayed.peak
+        self._keep_last(entry, replayed)
 
     def inner_peak_bytes(self, n: int) -> int:
         """Greatest stored peak of what instruction `n` calls."""
@@ -95,16 +116,18 @@ class Replay:
         block = self._blocks[computation]
         return block if self._top_down else block[::-1]
 
-    def _backwards(self, computation: Computation, live: set[int]) -> int:
-        """The peak of one computation; `live` becomes what lives above it."""
+    def _backwards(self, computation: Computation, below: frozenset[int]) -> _Replayed:
+        """Replay one computation with the buffers that live below it."""
         allocs, frees = self._table.allocs, self._table.frees
         sizes = self._table.buffers.sizes_bytes
         callees = self._callees
+        replayed = _Replayed()
+        live = set(below)
         delta = peak = 0
         for n in self._in_replay_order(computation):
             if n in callees:
                 for callee in callees[n]:
-                    self._call(callee, n, live)
+                    self._call(callee, n, live, replayed)
                 peak = max(peak, delta + self.inner_peak_bytes(n))
             for b in allocs[n]:
                 if b not in live:
@@ -116,14 +139,72 @@ class Replay:
                 if b in live:
                     live.remove(b)
                     delta -= sizes[b]
-        return peak
+        replayed.peak = peak
+        return replayed
 
-    def _call(self, callee: Computation, site: int, live: set[int]) -> None:
+    def _call(
+        self, callee: Computation, site: int, live: set[int], caller: _Replayed
+    ) -> None:
         """Replay a callee with the buffers that live below its call."""
         if callee in self._embedded:
             self._called_at[callee] = site
+            caller.calls.append((callee, site, frozenset(), None))
             if callee not in self.stored_peaks:
-                self.stored_peaks[callee] = self._backwards(callee, set())
+                replayed = self._backwards(callee, frozenset())
+                self.stored_peaks[callee] = replayed.peak
             return
-        self._initial[callee] = frozenset(live)
-        self.stored_peaks[callee] = self._backwards(callee, set(live))
+        below = frozenset(live)
+        if len(self._reached.call_sites[callee]) == 1 and len(self._callees[site]) == 1:
+            replayed = self._backwards(callee, below)
+        else:
+            # What it does not touch changes nothing, and differs from call to call.
+            key = (callee, below & self._touched_by(callee))
+            replayed = self._replayed.get(key) or self._backwards(*key)
+            self._replayed[key] = replayed
+        caller.calls.append((callee, site, below, replayed))
+        self.stored_peaks[callee] = replayed.peak
+
+    def _touched_by(self, computation: Computation) -> frozenset[int]:
+        """The buffers that begin or end in a computation, or in what it calls."""
+        known = self._touched.get(computation)
+        if known is None:
+            allocs, frees = self._table.allocs, self._table.frees
+            found: set[int] = set()
+            for n in self._blocks[computation]:
+                found.update(allocs[n], frees[n])
+                for callee in self._callees.get(n, ()):
+                    found |= self._touched_by(callee)
+            known = self._touched[computation] = frozenset(found)
+        return known
+
+    def _keep_last(self, entry: Computation, replayed: _Replayed) -> None:
+        """Keep the last replay of each computation that the entry runs.
+
+        Read backwards, the first replay of a computation is its last. Earlier ones of
+        it need no reading: each calls the same computations.
+        """
+        called_at: dict[Computation, int] = {}
+        # Per open call: the computation, what lives below it, how much of that its
+        # callees do not see because it was replayed without, and the calls that remain.
+        nothing: frozenset[int] = frozenset()
+        stack = [(entry, nothing, nothing, iter(reversed(replayed.calls)))]
+        while stack:
+            computation, below, unseen, remaining = stack[-1]
+            call = next(remaining, None)
+            if call is None:
+                self._initial.setdefault(computation, below)
+                stack.pop()
+                continue
+            callee, site, seen, replay = call
+            if replay is None:
+                called_at.setdefault(callee, site)
+            elif callee not in self._initial:
+                below = seen | unseen
+                if (
+                    callee,
+                    seen & self._touched.get(callee, nothing),
+                ) in self._replayed:
+                    unseen = below - self._touched[callee]
+                stack.append((callee, below, unseen, iter(reversed(replay.calls))))
+                self.stored_peaks[callee] = replay.peak
+        self._called_at.update(called_at)
