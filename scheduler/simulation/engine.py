@@ -11,7 +11,8 @@ collective leaves devices out; then each has its own clock, and groups meet.
 
 An iteration that begins with idle streams is simulated once and multiplied. One that
 begins while its streams are still busy (with work that the caller or the iteration
-before issued) is simulated by itself, until the times repeat.
+before issued) is simulated by itself, until the times repeat. A body that only computes
+takes the same time with busy streams: if it is many runs, it is simulated once.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from hlo_passes.scheduler.simulation.shared_links import SharedLinkLanes
 
 #: Iterations that are simulated one by one before the time of the last is multiplied.
 MOST_ITERATIONS: Final = 64
+#: Runs of computations that a body may be before they are summarized.
+_MANY_RUNS: Final = 4096
 
 
 @dataclass(slots=True, eq=False)
@@ -121,6 +124,7 @@ class Engine:
     rules: Rules
     devices: int = 1
     _cold: dict[Computation, Run] = field(default_factory=dict)
+    _runs: dict[Computation, float] = field(default_factory=dict)
 
     def cold(self, computation: Computation) -> Run:
         """A run that begins at 0 with idle streams; the same one every time."""
@@ -238,7 +242,9 @@ class Engine:
                 self._skip(state, [e * left for e in last.elapsed])
                 return ran
             before = signature
-            if state.is_idle and self.cold(body).leaves_idle:
+            if (state.is_idle and self.cold(body).leaves_idle) or (
+                self._computing_runs(body) > _MANY_RUNS
+            ):
                 cold = self.cold(body)
                 ran.append((cold, float(left)))
                 state.now = [
@@ -248,6 +254,22 @@ class Engine:
             ran.append((self._run(body, state), 1.0))
             left -= 1
         return ran
+
+    def _computing_runs(self, computation: Computation) -> float:
+        """Runs of computations in one run; 0 if anything in them does not compute."""
+        known = self._runs.get(computation)
+        if known is None:
+            known = 1.0
+            for item in self.builder.of(computation).items:
+                if isinstance(item, Call):
+                    inner = [self._computing_runs(callee) for callee in item.callees]
+                    iterations = min(item.trip_count, MOST_ITERATIONS)
+                    only_computes = known > 0.0 and min(inner) > 0.0
+                    known = known + max(inner) * iterations if only_computes else 0.0
+                elif not isinstance(item, Compute):
+                    known = 0.0
+            self._runs[computation] = known
+        return known
 
     def _skip(self, state: _State, by: Sequence[float]) -> None:
         """Skip the iterations that leave everything as they found it."""
