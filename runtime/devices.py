@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import jax
 
+from hlo_passes.analysis.devices import device_counts, named_devices
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.ir.module import Module
@@ -82,33 +83,32 @@ def emulate(count: int) -> None:
 def topology_of(module: Module, *, device_count: int | None = None) -> tuple[int, int]:
     """(replicas, partitions) that a module asks for.
 
-    Its header says; if both are 1, the largest id in its groups and pairs + 1 is the
-    number of partitions if its collectives carry channel ids, otherwise of replicas.
+    Its header says, or the ids in its groups and pairs if both are 1 there.
     `device_count` overrides the partitions or replicas, whichever the module has.
 
     Raises:
         UsageError: U027, the groups or pairs name devices beyond `device_count`, or
             the groups leave some of them out, which XLA refuses.
     """
+    if device_count is None:
+        return device_counts(module)
     replicas, partitions = module.replica_count, module.num_partitions
-    if device_count is None and replicas * partitions > 1:
-        return replicas, partitions
     if device_count == replicas * partitions:
         return replicas, partitions
-    largest, has_channel = _largest_id(module)
-    if device_count is not None and largest >= device_count:
+    named = named_devices(module)
+    if named.devices > device_count:
         raise UsageError(
-            f"{module.name} has collectives for device {largest}, which is not among "
-            f"{device_count} device{'s' * (device_count != 1)}",
+            f"{module.name} has collectives for device {named.devices - 1}, which is "
+            f"not among {device_count} device{'s' * (device_count != 1)}",
             code="U027",
-            hint=f"--devices={largest + 1} or more, or leave it out: the module says "
+            hint=f"--devices={named.devices} or more, or leave it out: the module says "
             "how many",
         )
-    count = device_count if device_count is not None else largest + 1
-    in_partitions = partitions > 1 or (replicas == 1 and has_channel)
-    topology = (1, count) if in_partitions else (count, 1)
-    if device_count is not None:
-        _require_everybody(module, *topology)
+    has_partitions = partitions > 1 or (
+        replicas == named.replicas == 1 and named.has_channel
+    )
+    topology = (1, device_count) if has_partitions else (device_count, 1)
+    _require_everybody(module, *topology)
     return topology
 
 
@@ -125,7 +125,7 @@ def _require_everybody(module: Module, replicas: int, partitions: int) -> None:
         for instruction in computation.instructions:
             if "replica_groups" not in instruction.attributes:
                 continue
-            taking_part = participants_of(instruction, machine).met_in_group
+            taking_part = participants_of(instruction, machine).group_numbers
             if taking_part.keys() != set(range(machine.devices)):
                 raise UsageError(
                     f"the groups of %{instruction.name} do not cover all of "
@@ -134,23 +134,6 @@ def _require_everybody(module: Module, replicas: int, partitions: int) -> None:
                     location=instruction.location,
                     hint="leave out --devices: the module says how many",
                 )
-
-
-def _largest_id(module: Module) -> tuple[int, bool]:
-    """The largest id in groups and pairs, and whether any of them has a channel."""
-    largest, has_channel = 0, False
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            attributes = instruction.attributes
-            if not attributes.keys() & {"replica_groups", "source_target_pairs"}:
-                continue
-            has_channel = has_channel or "channel_id" in attributes
-            groups = instruction.replica_groups
-            pairs = instruction.source_target_pairs
-            ids = [i for g in (groups.groups if groups else ()) for i in g]
-            ids += [i for p in (pairs.pairs if pairs else ()) for i in p]
-            largest = max(largest, *ids, 0)
-    return largest, has_channel
 
 
 def devices_for(count: int) -> Sequence[Any]:

@@ -144,6 +144,13 @@ class ReplicaGroups:
             return self.form.iota.size
         return sum(map(len, self.groups))
 
+    @property
+    def largest_id(self) -> int:
+        """The largest id in all groups; 0 when no groups are given."""
+        if isinstance(self.form, IotaGroups):
+            return self.form.iota.size - 1
+        return max((device for group in self.groups for device in group), default=0)
+
     def to_text(self) -> str:
         """As XLA prints it, in the form read."""
         if isinstance(self.form, tuple):

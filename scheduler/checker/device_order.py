@@ -12,6 +12,9 @@ devices that wait for each other leads to a cycle (C040), or to a device that ne
 arrives (C041). Devices that meet must do the same there (C042): exchange data of one
 shape for one purpose.
 
+Where all devices have the same steps, and nothing but collectives and permutes in them,
+each of them arrives in each communication with all others: nothing is left to run.
+
 Several communications may share a channel: XLA gives channel 1 to all that it makes
 from permutes. Meetings are counted as at run time: the nth one of a channel in a group,
 and the nth one of a channel from one device to another in permutes and transfers. A
@@ -23,12 +26,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from hlo_passes.ir.async_form import is_done
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.checker.participants import Devices, Machine
-from hlo_passes.scheduler.checker.programs import Meeting, ProgramReader, Step
+from hlo_passes.scheduler.checker.participants import (
+    Devices,
+    Machine,
+    Participants,
+)
+from hlo_passes.scheduler.checker.programs import Meeting, ProgramReader, Steps
+
+#: Waits of a cycle that a message names.
+_MOST_NAMED: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +74,9 @@ class Fault:
 
 
 def _cycle(waits: Sequence[Wait]) -> Fault:
-    listed = "; ".join(map(str, waits))
+    listed = "; ".join(map(str, waits[:_MOST_NAMED]))
+    if len(waits) > _MOST_NAMED:
+        listed += f"; and {len(waits) - _MOST_NAMED} more"
     return Fault(
         "C040",
         f"devices wait for each other in a cycle: {listed}",
@@ -75,8 +88,10 @@ def _absence(wait: Wait) -> Fault:
     return Fault("C041", f"{wait}; it never arrives there", wait.instruction)
 
 
-#: Where devices meet: the meeting's key, a group or (source, target), and a count.
-_Place = tuple[str, Devices, int]
+#: A group by its number, or (source, target).
+_Who = int | tuple[int, int]
+#: Where devices meet: the meeting's key, who meets there, and a count.
+_Place = tuple[str, _Who, int]
 #: One side of a device in one meeting: (place, role, device).
 _Side = tuple[_Place, str, int]
 
@@ -87,23 +102,24 @@ class _Occurrence:
 
     Attributes:
         own: the places of the device in it.
-        awaited: the devices that must have arrived, for each of `own`; for a group, the
-            members of that place.
+        awaited: the devices that must have arrived, for each of `own`; () for a group.
+        group: its members.
     """
 
     device: int
     meeting: Meeting
     own: tuple[_Side, ...]
     awaited: tuple[_Side, ...] = ()
+    group: Devices = ()
     over: bool = False
 
 
 @dataclass(slots=True)
 class _Device:
-    steps: list[Step]
+    steps: Steps
     at: int = 0
     queues: dict[str, deque[_Occurrence]] = field(default_factory=dict)
-    counts: dict[tuple[str, Devices, str], int] = field(default_factory=dict)
+    counts: dict[tuple[str, _Who, str], int] = field(default_factory=dict)
     open: dict[tuple[str, str], list[_Occurrence]] = field(default_factory=dict)
     waits_for: _Occurrence | None = None
 
@@ -117,18 +133,29 @@ def run_devices(modules: Sequence[Module], machine: Machine) -> Fault | None:
     """
     by_name = any(module is not modules[0] for module in modules)
     readers: dict[Module, ProgramReader] = {}
-    programs = []
-    for device, module in enumerate(modules):
-        reader = readers.setdefault(module, ProgramReader(module, machine, by_name))
-        programs.append(reader.steps(device))
-    return _Run(programs).result()
+    for module in modules:
+        if module not in readers:
+            readers[module] = ProgramReader(module, machine, by_name=by_name)
+    if not by_name and _all_keep_step(readers[modules[0]]):
+        return None
+    return _Run([readers[m].steps(device) for device, m in enumerate(modules)]).result()
+
+
+def _all_keep_step(reader: ProgramReader) -> bool:
+    """Whether every device arrives in every communication with all others."""
+    return reader.is_the_same_everywhere and all(
+        meeting.role == "all" and meeting.participants.are_among(reader.machine.devices)
+        for meeting in reader.all_meetings()
+    )
 
 
 class _Run:
     """All devices, step by step."""
 
-    def __init__(self, programs: Sequence[list[Step]]) -> None:
+    def __init__(self, programs: Sequence[Steps]) -> None:
         self.devices = [_Device(steps) for steps in programs]
+        self.groups: dict[Devices, int] = {}
+        self.numbers: dict[Participants, list[int]] = {}
         self.sides: dict[_Side, _Occurrence] = {}
         self.arrivals: dict[_Place, int] = {}
         self.mismatch: Fault | None = None
@@ -168,7 +195,7 @@ class _Run:
     def _begin(
         self, number: int, device: _Device, meeting: Meeting, side: tuple[str, str]
     ) -> None:
-        occurrence = _come(number, device, meeting)
+        occurrence = self._come(number, device, meeting)
         if occurrence is None:
             return
         device.open.setdefault(side, []).append(occurrence)
@@ -196,9 +223,9 @@ class _Run:
 
     def _ended_by(self, occurrence: _Occurrence) -> list[_Occurrence]:
         """Occurrences for which this arrival was the last that they waited for."""
-        if not occurrence.awaited:
+        group = occurrence.group
+        if group:
             ((place, role, _),) = occurrence.own
-            group = place[1]
             for other in group[:2]:
                 self._compare(occurrence, self.sides.get((place, role, other)))
             count = self.arrivals.get(place, 0) + 1
@@ -216,11 +243,10 @@ class _Run:
 
     def _missing(self, occurrence: _Occurrence) -> list[int]:
         """Devices that an arrived occurrence still waits for."""
-        awaited = occurrence.awaited
-        if not awaited:
-            ((place, role, _),) = occurrence.own
-            awaited = tuple((place, role, member) for member in place[1])
-        return [side[-1] for side in awaited if side not in self.sides]
+        if not occurrence.group:
+            return [s[-1] for s in occurrence.awaited if s not in self.sides]
+        ((place, role, _),) = occurrence.own
+        return [m for m in occurrence.group if (place, role, m) not in self.sides]
 
     def _compare(self, one: _Occurrence, other: _Occurrence | None) -> None:
         """Report that two devices meet in different operations."""
@@ -232,6 +258,55 @@ class _Run:
             f"device {one.device} in %{mine.name} meets device {other.device} in "
             f"%{theirs.name}: these are different communications",
             mine,
+        )
+
+    # -- arriving ----------------------------------------------------------------
+
+    def _numbers_of(self, participants: Participants) -> list[int]:
+        """The number of each group; equal groups have one number."""
+        known = self.numbers.get(participants)
+        if known is None:
+            groups = participants.members
+            known = [self.groups.setdefault(g, len(self.groups)) for g in groups]
+            self.numbers[participants] = known
+        return known
+
+    def _come(
+        self, number: int, device: _Device, meeting: Meeting
+    ) -> _Occurrence | None:
+        """The next arrival of a device at a meeting; None if it takes no part."""
+
+        def place(who: _Who, role: str) -> _Place:
+            counted = (meeting.key, who, role)
+            count = device.counts.get(counted, 0)
+            device.counts[counted] = count + 1
+            return (meeting.key, who, count)
+
+        participants = meeting.participants
+        if participants.groups:
+            at = participants.group_numbers.get(number)
+            if at is None:
+                return None
+            who = self._numbers_of(participants)[at]
+            own = (place(who, meeting.role), meeting.role, number)
+            group = participants.members[at]
+            return _Occurrence(number, meeting, (own,), group=group)
+        sends = participants.targets.get(number, ()) if meeting.role != "recv" else ()
+        receives = (
+            participants.sources.get(number, ()) if meeting.role != "send" else ()
+        )
+        there = [(place((number, b), "send"), "send", b) for b in sends]
+        here = [(place((a, number), "recv"), "recv", a) for a in receives]
+        if not there and not here:
+            return None
+        return _Occurrence(
+            number,
+            meeting,
+            tuple((at, role, number) for at, role, _ in (*there, *here)),
+            (
+                *((at, "recv", other) for at, _, other in there),
+                *((at, "send", other) for at, _, other in here),
+            ),
         )
 
     # -- nothing moves any more
@@ -264,36 +339,3 @@ class _Run:
             chain.append(Wait(number, other, occurrence.meeting.instruction))
             number = other
         return _cycle(chain[seen[number] :])
-
-
-def _come(number: int, device: _Device, meeting: Meeting) -> _Occurrence | None:
-    """The next arrival of a device at a meeting; None if it takes no part."""
-
-    def place(who: Devices, role: str) -> _Place:
-        counted = (meeting.key, who, role)
-        count = device.counts.get(counted, 0)
-        device.counts[counted] = count + 1
-        return (meeting.key, who, count)
-
-    participants = meeting.participants
-    if participants.groups:
-        group = participants.met_in_group.get(number)
-        if group is None:
-            return None
-        own = (place(group, meeting.role), meeting.role, number)
-        return _Occurrence(number, meeting, (own,))
-    sends = participants.targets.get(number, ()) if meeting.role != "recv" else ()
-    receives = participants.sources.get(number, ()) if meeting.role != "send" else ()
-    there = [(place((number, b), "send"), "send", b) for b in sends]
-    here = [(place((a, number), "recv"), "recv", a) for a in receives]
-    if not there and not here:
-        return None
-    return _Occurrence(
-        number,
-        meeting,
-        tuple((at, role, number) for at, role, _ in (*there, *here)),
-        (
-            *((at, "recv", other) for at, _, other in there),
-            *((at, "send", other) for at, _, other in here),
-        ),
-    )

@@ -4,17 +4,18 @@
     source_target_pairs={{0,1},{1,2}}     0 meets 1, 1 meets 0 and 2
     send, recv                            the pairs in its frontend attributes
 
-A device is replica x partitions + partition. The channel and the flag decide what the
-ids in groups mean. Source: openxla/xla `xla/service/collective_ops_utils.cc`.
+A device is replica x partitions + partition. What the ids in groups mean is the IR's to
+say; here they become devices.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
+from hlo_passes.analysis.devices import TRANSFER_PAIRS, group_mode
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective
 from hlo_passes.ir.instruction import Instruction
@@ -25,9 +26,6 @@ from hlo_passes.ir.replica_groups import (
 
 Devices = tuple[int, ...]
 
-#: Their groups may hold flattened ids, or replicas of all partitions.
-_OVER_BOTH: Final = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
-_PAIRS_OF_TRANSFER: Final = "_xla_send_recv_source_target_pairs"
 _REMEMBERED: Final = 4096
 
 
@@ -55,36 +53,51 @@ class Participants:
 
     groups: tuple[Devices, ...] = ()
     pairs: tuple[tuple[int, int], ...] = ()
-    _found: dict[str, dict[int, Devices]] = field(default_factory=dict)
+    _found: dict[str, Any] = field(default_factory=dict)
 
     @property
     def sets(self) -> tuple[frozenset[int], ...]:
         """The groups, or each pair as one."""
-        return tuple(frozenset(g) for g in (self.groups or self.pairs))
+        return self._remembered(
+            "sets", lambda: tuple(frozenset(g) for g in (self.groups or self.pairs))
+        )
 
     @property
-    def met_in_group(self) -> dict[int, Devices]:
-        """By device, its whole group with itself; each member appears once."""
-        return self._remembered("group", lambda: {
-            device: tuple(dict.fromkeys(group))
-            for group in self.groups for device in group
+    def group_numbers(self) -> Mapping[int, int]:
+        """By device, the number of its group."""
+        return self._remembered("numbers", lambda: {
+            device: number
+            for number, group in enumerate(self.groups) for device in group
         })  # fmt: skip
 
     @property
-    def targets(self) -> dict[int, Devices]:
+    def members(self) -> tuple[Devices, ...]:
+        """The groups; each member appears once."""
+        return self._remembered(
+            "members", lambda: tuple(tuple(dict.fromkeys(g)) for g in self.groups)
+        )
+
+    @property
+    def targets(self) -> Mapping[int, Devices]:
         """The devices to which a device sends."""
         return self._remembered("targets", lambda: _collected(self.pairs))
 
     @property
-    def sources(self) -> dict[int, Devices]:
+    def sources(self) -> Mapping[int, Devices]:
         """To the devices from which a device receives."""
         return self._remembered(
             "sources", lambda: _collected((b, a) for a, b in self.pairs)
         )
 
-    def _remembered(
-        self, what: str, find: Callable[[], dict[int, Devices]]
-    ) -> dict[int, Devices]:
+    def are_among(self, devices: int) -> bool:
+        """Whether all of them exist, and none of them is in two groups."""
+        listed = self.groups or self.pairs
+        return self._remembered(f"among {devices}", lambda: (
+            all(min(group) >= 0 and max(group) < devices for group in listed if group)
+            and sum(map(len, self.groups)) == len(set().union(*self.groups))
+        ))  # fmt: skip
+
+    def _remembered(self, what: str, find: Callable[[], Any]) -> Any:
         if what not in self._found:
             self._found[what] = find()
         return self._found[what]
@@ -116,18 +129,12 @@ def collectives_in(start: Instruction) -> tuple[Instruction, ...]:
 def participants_of(collective: Instruction, machine: Machine) -> Participants:
     """The devices that meet in a collective (synchronous, native start or sugar)."""
     attributes = collective.attributes
-    has_channel = "channel_id" in attributes
     kind = begun_collective(collective.opcode)
+    mode = group_mode(collective, kind)
     if kind == "collective-permute":
-        return _pairs(attributes.get("source_target_pairs", "{}"), has_channel, machine)
-    if not has_channel:
-        mode = "replicas"
-    elif kind not in _OVER_BOTH:
-        mode = "partitions"
-    elif attributes.get("use_global_device_ids") == "true":
-        mode = "devices"
-    else:
-        mode = "replicas of all partitions"
+        over_partitions = mode == "cross-partition"
+        text = attributes.get("source_target_pairs", "{}")
+        return _pairs(text, over_partitions, machine)
     return _groups(attributes.get("replica_groups", "{}"), mode, machine)
 
 
@@ -136,7 +143,7 @@ def transfer_pairs(transfer: Instruction, machine: Machine) -> Participants:
     attributes = transfer.attributes
     if attributes.get("is_host_transfer") == "true":
         return Participants()
-    text = transfer.frontend_attributes.get(_PAIRS_OF_TRANSFER, "")
+    text = transfer.frontend_attributes.get(TRANSFER_PAIRS, "")
     if not text:
         return Participants()
     return _pairs(text, machine.partitions > 1, machine)
@@ -165,14 +172,13 @@ def _groups(text: str, mode: str, machine: Machine) -> Participants:
     listed = parse_replica_groups(text).groups
     partitions = machine.partitions
     count = {
-        "replicas": machine.replicas,
-        "partitions": partitions,
-        "devices": machine.devices,
+        "cross-partition": partitions,
+        "flattened": machine.devices,
     }.get(mode, machine.replicas)
     groups = listed or (tuple(range(count)),)
-    if mode == "devices":
+    if mode == "flattened":
         return Participants(groups)
-    if mode == "partitions":
+    if mode == "cross-partition":
         return Participants(
             tuple(
                 tuple(base + p for p in group)
@@ -180,7 +186,7 @@ def _groups(text: str, mode: str, machine: Machine) -> Participants:
                 for group in groups
             )
         )
-    if mode == "replicas":
+    if mode == "cross-replica":
         return Participants(
             tuple(
                 tuple(r * partitions + p for r in group)

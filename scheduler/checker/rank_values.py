@@ -15,8 +15,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 
+Values = tuple[int, ...]
+#: By operand number, its values, or those of its elements if it is a `tuple`.
+Context = tuple[tuple[int, Values | tuple[Values | None, ...] | None], ...]
+
+#: Calls that are evaluated for one device; what others return counts as unknown.
+_MOST_RESULTS: Final = 4096
 _MASK_32: Final = (1 << 32) - 1
 _NUMBER: Final = re.compile(r"-?\d+")
 
@@ -58,24 +65,41 @@ class Frame:
         given: the callers' operands by parameter number; missing ones are unknown.
         outer: the frame of those operands.
         known: values found so far.
+        results: of calls with equal operands, shared by all frames of the device.
     """
 
     replica: int
     partition: int
     given: Mapping[int, Instruction] = field(default_factory=dict)
     outer: Frame | None = None
-    known: dict[Instruction, tuple[int, ...] | None] = field(default_factory=dict)
+    known: dict[Instruction, Values | None] = field(default_factory=dict)
+    results: dict[tuple[Computation, Context], Values | None] = field(
+        default_factory=dict
+    )
 
     def inside(self, given: Mapping[int, Instruction]) -> Frame:
         """The frame of a computation that is called with those operands."""
-        return Frame(self.replica, self.partition, given, self)
+        return Frame(self.replica, self.partition, given, self, results=self.results)
+
+    @property
+    def context(self) -> Context:
+        """What is known of the operands; one computation knows the same with it."""
+        outer = self.outer
+        if outer is None:
+            return ()
+        return tuple(
+            (number, tuple(outer.values(o) for o in given.operands))
+            if given.opcode == "tuple"
+            else (number, outer.values(given))
+            for number, given in self.given.items()
+        )
 
     def scalar(self, instruction: Instruction) -> int | None:
         """The value of an integer or predicate of one element; None if unknown."""
         values = self.values(instruction)
         return values[0] if values is not None and len(values) == 1 else None
 
-    def values(self, instruction: Instruction) -> tuple[int, ...] | None:
+    def values(self, instruction: Instruction) -> Values | None:
         """The elements of a small array in order, one for a scalar; None if unknown."""
         pending = [instruction]
         while pending:
@@ -97,7 +121,7 @@ class Frame:
                 )
         return self.known[instruction]
 
-    def _evaluate(self, instruction: Instruction) -> tuple[int, ...] | None:
+    def _evaluate(self, instruction: Instruction) -> Values | None:
         opcode = instruction.opcode
         if opcode == "partition-id":
             return (self.partition,)
@@ -113,16 +137,25 @@ class Frame:
         if opcode == "get-tuple-element":
             return self._element(instruction)
         if opcode in ("fusion", "call"):
-            callee = instruction.called_computations[0]
-            frame = self.inside(dict(enumerate(instruction.operands)))
-            return frame.values(callee.root)
+            return self._called(instruction)
         operands = [self.known[o] for o in instruction.operands]
         found = [o for o in operands if o is not None]
         if len(found) != len(operands):
             return None
         return _compute(instruction, found)
 
-    def _element(self, instruction: Instruction) -> tuple[int, ...] | None:
+    def _called(self, caller: Instruction) -> Values | None:
+        """The result of a call, evaluated once for equal operands."""
+        callee = caller.called_computations[0]
+        frame = self.inside(dict(enumerate(caller.operands)))
+        key = (callee, frame.context)
+        if key not in self.results:
+            if len(self.results) >= _MOST_RESULTS:
+                return None
+            self.results[key] = frame.values(callee.root)
+        return self.results[key]
+
+    def _element(self, instruction: Instruction) -> Values | None:
         source = instruction.operands[0]
         if source.opcode == "tuple":
             return self.values(source.operands[instruction.tuple_index])
@@ -143,7 +176,7 @@ def _may_be_known(instruction: Instruction) -> bool:
     return shape.element_count == 1
 
 
-def _literal(text: str) -> tuple[int, ...] | None:
+def _literal(text: str) -> Values | None:
     words = text.replace("true", "1").replace("false", "0")
     found = _NUMBER.findall(words)
     return tuple(map(int, found)) if found else None
@@ -151,7 +184,7 @@ def _literal(text: str) -> tuple[int, ...] | None:
 
 def _compute(
     instruction: Instruction, operands: list[tuple[int, ...]]
-) -> tuple[int, ...] | None:
+) -> Values | None:
     opcode = instruction.opcode
     if opcode == "dynamic-slice":
         table, *at = operands

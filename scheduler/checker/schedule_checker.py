@@ -9,9 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Final, Literal
 
 from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.devices import device_counts
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
@@ -30,10 +31,11 @@ from hlo_passes.scheduler.checker.overlap import (
     OverlapCheck,
 )
 from hlo_passes.scheduler.checker.participants import Machine
-from hlo_passes.scheduler.hardware.topology import device_count_of
 from hlo_passes.verify.finding import Finding, Report
 
 Hazards = Literal["off", "async", "all"]
+#: Devices that are followed; more than any machine has.
+MOST_DEVICES: Final = 2**20
 
 
 class IllegalScheduleError(PassError):
@@ -146,6 +148,9 @@ class ScheduleChecker(CheckingPass):
         ordered = self._order(module)
         if ordered:
             return [*found, *ordered]  # other findings would mean little
+        machine = machine_of(module)
+        if machine.devices > MOST_DEVICES:
+            return [*found, *_too_many_devices(module, machine)]
         found += self._device_order(module)
         if self.hard_memory_limit == "input-order" and _same_order(before, module):
             return found  # nobody made that order for any limits
@@ -248,6 +253,17 @@ def check_device_order(modules: Sequence[Module]) -> list[Finding]:
     return _of_fault(run_devices(modules, machine))
 
 
+def _too_many_devices(module: Module, machine: Machine) -> tuple[Finding, ...]:
+    report = Report()
+    report.add(
+        None, "C043",
+        f"the module is for {machine.devices} devices; at most {MOST_DEVICES} can be "
+        "checked",
+        "see the counts of the header, or else the ids in groups and pairs",
+    )  # fmt: skip
+    return report.findings(module)
+
+
 def _of_fault(fault: Fault | None) -> list[Finding]:
     if fault is None:
         return []
@@ -270,16 +286,7 @@ def _same_order(before: Module | None, module: Module) -> bool:
 
 def machine_of(module: Module) -> Machine:
     """The devices that a module asks for."""
-    declared = Machine(module.replica_count, module.num_partitions)
-    count = device_count_of(module)
-    if declared.devices == count:
-        return declared
-    with_channels = any(
-        i.mentions("channel_id") and i.channel_id is not None
-        for c in module.computations
-        for i in c.instructions
-    )
-    return Machine(1, count) if with_channels else Machine(count, 1)
+    return Machine(*device_counts(module))
 
 
 def check_schedule(

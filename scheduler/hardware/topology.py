@@ -12,22 +12,15 @@ Source: openxla/xla `xla/pjrt/distributed/topology_util.cc`, `gpu_topology.cc`.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hlo_passes.analysis.devices import device_counts
 from hlo_passes.errors import UsageError
-from hlo_passes.ir import opcodes
-from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.replica_groups import (
-    parse_replica_groups,
-    parse_source_target_pairs,
-)
 from hlo_passes.pricing import Pricing, parse_topology
 
-_ID_ATTRIBUTES: Final = ("replica_groups", "source_target_pairs")
 _NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
 
 
@@ -68,33 +61,9 @@ class Topology:
 
 
 def device_count_of(module: Module) -> int:
-    """The number of devices that a module asks for.
-
-    It is replica_count x num_partitions; if both are 1, the largest id in its groups
-    and pairs + 1.
-    """
-    declared = module.replica_count * module.num_partitions
-    if declared > 1:
-        return declared
-    largest = 0
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            row = opcodes.facts(instruction.opcode)
-            if row.is_collective or row.is_sugar:
-                largest = max(largest, _largest_id(instruction))
-    return largest + 1
-
-
-def _largest_id(instruction: Instruction) -> int:
-    texts = [instruction.attributes.get(name, "") for name in _ID_ATTRIBUTES]
-    return _largest_id_in(*texts)
-
-
-@functools.lru_cache(maxsize=1024)
-def _largest_id_in(groups: str, pairs: str) -> int:
-    listed = parse_replica_groups(groups).groups if groups else ()
-    sent = parse_source_target_pairs(pairs).pairs if pairs else ()
-    return max((device for group in (*listed, *sent) for device in group), default=0)
+    """The number of devices that a module asks for, by its header or its groups."""
+    replicas, partitions = device_counts(module)
+    return replicas * partitions
 
 
 def topology_for(

@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.analysis.devices import group_mode
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective, is_start
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
@@ -33,10 +34,6 @@ from hlo_passes.scheduler.latency.network import NotEstimated
 _DYNAMIC_SIZE_BYTES: Final = 4
 #: A tuple's table holds a pointer per element.
 POINTER_BYTES: Final = 8
-#: Opcodes whose groups mean partitions if there is a channel id.
-_WITHOUT_GLOBAL_IDS: Final = frozenset(
-    ("all-to-all", "collective-broadcast", "ragged-all-to-all", "collective-permute")
-)
 _TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 _KERNEL_STRATEGIES: Final = ("TRITON_ONE_SHOT", "TRITON_TWO_SHOT")
 
@@ -260,20 +257,6 @@ def _result_shape(collective: Instruction, kind: str) -> Shape:
     if is_start(collective) and kind != "all-reduce" and shape.is_tuple:
         return shape.elements[1]
     return shape
-
-
-def group_mode(collective: Instruction, kind: str) -> str:
-    """The meaning of the ids in a collective's groups; see `Collective.group_mode`.
-
-    `kind` is its synchronous opcode.
-    """
-    if collective.channel_id is None:
-        return "cross-replica"
-    if kind in _WITHOUT_GLOBAL_IDS:
-        return "cross-partition"
-    if collective.use_global_device_ids:
-        return "flattened"
-    return "cross-replica-and-partition"
 
 
 def _bytes(

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from hlo_passes.analysis.devices import group_mode
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.latency.collectives import group_mode
 
 #: Groups of devices; None if any device may take part.
 Groups = tuple[tuple[int, ...], ...] | None
