@@ -19,6 +19,7 @@ Source: openxla/xla `hlo_dataflow_analysis.cc`, `hlo_alias_analysis.cc`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import accumulate
 from typing import Final
 
 from hlo_passes.ir.async_form import half, is_done, is_start, is_update, start_of
@@ -66,20 +67,41 @@ def nodes(shape: Shape) -> list[Shape]:
     return found
 
 
-def node_count(shape: Shape) -> int:
-    """Number of nodes of a shape."""
-    if not shape.is_tuple:
-        return 1
-    return 1 + sum(map(node_count, shape.elements))
+class Layouts:
+    """Numbers of the nodes of shapes; what is known of a tuple is kept."""
 
+    def __init__(self) -> None:
+        """Know nothing. Shapes are known by identity, so they are kept, too."""
+        self._known: dict[int, tuple[Shape, list[int]]] = {}
 
-def node_at(shape: Shape, path: Path) -> int:
-    """The number of the node at an index path among all nodes."""
-    at = 0
-    for k in path:
-        at += 1 + sum(map(node_count, shape.elements[:k]))
-        shape = shape.elements[k]
-    return at
+    def _ends(self, shape: Shape) -> list[int]:
+        """Of a tuple, the number of the node after each element; 1 comes first."""
+        known = self._known.get(id(shape))
+        if known is None:
+            counts = map(self.node_count, shape.elements)
+            known = (shape, list(accumulate(counts, initial=1)))
+            self._known[id(shape)] = known
+        return known[1]
+
+    def node_count(self, shape: Shape) -> int:
+        """Number of nodes of a shape."""
+        return self._ends(shape)[-1] if shape.is_tuple else 1
+
+    def node_at(self, shape: Shape, path: Path) -> int:
+        """The number of the node at an index path among all nodes."""
+        at = 0
+        for k in path:
+            at += self._ends(shape)[k]
+            shape = shape.elements[k]
+        return at
+
+    def fits(self, shape: Shape, path: Path, part: Shape | None = None) -> bool:
+        """Whether there is a node at a path, with the same form as `part`."""
+        for k in path:
+            if not shape.is_tuple or k >= len(shape.elements):
+                return False
+            shape = shape.elements[k]
+        return part is None or self.node_count(shape) == self.node_count(part)
 
 
 class _Forest:
@@ -108,6 +130,7 @@ class Buffers:
         """Walk the computations reachable from the entry, callers first."""
         self.module = module
         self.computations = tuple(_reachable(module))
+        self._layouts = Layouts()
         self.first: dict[Instruction, int] = {}
         self._shapes: list[Shape] = []
         for computation in self.computations:
@@ -133,7 +156,7 @@ class Buffers:
     def places(self, instruction: Instruction) -> range:
         """Numbers of the places of a result; the first is the whole."""
         first = self.first[instruction]
-        return range(first, first + node_count(instruction.shape))
+        return range(first, first + self._layouts.node_count(instruction.shape))
 
     def size_bytes(self, buffer: int) -> int:
         """Bytes of a buffer, those of its first place; 0 in other memory spaces."""
@@ -182,7 +205,7 @@ class Buffers:
         at, start = self.first[loop], self.first[loop.operands[0]]
         carried, root = self.first[body.parameters[0]], self.first[body.root]
         tested = self.first[condition.parameters[0]]
-        for k in range(node_count(loop.shape)):
+        for k in range(self._layouts.node_count(loop.shape)):
             self._values.join(at + k, carried + k)
             self._values.join(at + k, tested + k)
             self._carried.append((at + k, start + k, root + k))
@@ -211,11 +234,11 @@ class Buffers:
         elif opcode in ("all-gather-start", "collective-permute-start"):
             for k, operand in enumerate(operands[: _operands_kept(shape)]):
                 path = (0,) if len(operands) == 1 else (0, k)
-                if _fits(shape, path, operand.shape):
+                if self._layouts.fits(shape, path, operand.shape):
                     self._forward(instruction, path, operand, ())
             if opcode == "collective-permute-start" and len(operands) > 1:
                 # XLA makes no table of its operands, as all-gather-start does.
-                place = self.first[instruction] + node_at(shape, (0,))
+                place = self.first[instruction] + self._layouts.node_at(shape, (0,))
                 self._without_table.append(place)
         elif opcode in ("all-gather-done", "collective-permute-done"):
             self._forward_arrays(instruction, (), operands[0], (1,))
@@ -260,12 +283,15 @@ class Buffers:
         self, one: Instruction, path: Path, other: Instruction, other_path: Path
     ) -> Iterator[tuple[int, int]]:
         """Pairs of places under two paths."""
-        if not _fits(one.shape, path) or not _fits(other.shape, other_path):
+        if not self._layouts.fits(one.shape, path) or not self._layouts.fits(
+            other.shape, other_path
+        ):
             return
-        a = self.first[one] + node_at(one.shape, path)
-        b = self.first[other] + node_at(other.shape, other_path)
+        a = self.first[one] + self._layouts.node_at(one.shape, path)
+        b = self.first[other] + self._layouts.node_at(other.shape, other_path)
         count = min(
-            node_count(one.shape.at(path)), node_count(other.shape.at(other_path))
+            self._layouts.node_count(one.shape.at(path)),
+            self._layouts.node_count(other.shape.at(other_path)),
         )
         for k in range(count):
             yield a + k, b + k
@@ -285,11 +311,13 @@ class Buffers:
         self, one: Instruction, path: Path, other: Instruction, other_path: Path
     ) -> None:
         """Forward everything except tuples: a start or done has its own tables."""
-        if not _fits(one.shape, path) or not _fits(other.shape, other_path):
+        if not self._layouts.fits(one.shape, path) or not self._layouts.fits(
+            other.shape, other_path
+        ):
             return
         part = other.shape.at(other_path)
         for leaf, _ in one.shape.at(path).leaves():
-            if _fits(part, leaf):
+            if self._layouts.fits(part, leaf):
                 self._forward(one, (*path, *leaf), other, (*other_path, *leaf))
 
     def _bind(
@@ -320,15 +348,6 @@ def _reachable(module: Module) -> Iterator[Computation]:
                     if callee not in seen:
                         seen.add(callee)
                         work.append(callee)
-
-
-def _fits(shape: Shape, path: Path, part: Shape | None = None) -> bool:
-    """Whether there is a node at a path, with the same form as `part`."""
-    for k in path:
-        if not shape.is_tuple or k >= len(shape.elements):
-            return False
-        shape = shape.elements[k]
-    return part is None or node_count(shape) == node_count(part)
 
 
 def _operands_kept(shape: Shape) -> int:

@@ -147,6 +147,7 @@ class Demands:
 
         A reader that needs the start has no other place. Of rivals one is enough.
         """
+        before = self._before_rivals(buffer)
         for use in buffer.uses:
             user = self._position[use.user]
             around = buffer.around(use, user)
@@ -154,19 +155,28 @@ class Demands:
                 continue
             begun = buffer.begun[use.value]
             needed = self._needed_by(user, buffer.begins[around[0]])
-            rivals = None
-            for number in reversed(around):
+            number = around[-1]
+            while number >= around[0]:
                 write = buffer.writes[number]
-                group = self._first_rival.get(write.begin, write.begin)
                 if (
                     write.end > begun
                     and write.value != use.value
                     and write.begin not in needed
-                    and group != rivals
                 ):
-                    rivals = group
                     is_forced = begun < 0 or begun in self._needed_by(write.end, begun)
                     yield _Broken(user, write.begin, is_forced)
+                    number = before[number]
+                else:
+                    number -= 1
+
+    def _before_rivals(self, buffer: _Buffer) -> list[int]:
+        """For each write the number of the last one before it that is no rival."""
+        before: list[int] = []
+        groups = [self._first_rival.get(begin, begin) for begin in buffer.begins]
+        for number, group in enumerate(groups):
+            follows = number > 0 and groups[number - 1] == group
+            before.append(before[-1] if follows else number - 1)
+        return before
 
     def _needed_by(self, position: int, lowest: int) -> set[int]:
         """What comes before an instruction in every order, down to a position."""

@@ -14,9 +14,11 @@ overlap there: a fusion on the caller's own thread. Source: openxla/xla
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import islice
 from typing import Final
 
 from hlo_passes.ir import opcodes
@@ -38,6 +40,8 @@ COMPUTE: Final = "asynchronous compute"
 #: The most in flight together on each lane of point-to-point transfers.
 #: Source: openxla/xla `gpu_latency_hiding_scheduler.cc`, GetNumAvailableResources.
 _POINT_TO_POINT_LIMIT: Final = 4
+#: Operations and devices that a message names.
+_MOST_NAMED: Final = 8
 _COMMUNICATIONS: Final = opcodes.SYNC_COLLECTIVES | opcodes.TRANSFERS
 _HOST_MEMORY_SPACE: Final = 5
 _P2P: Final = "point-to-point collectives"
@@ -170,26 +174,25 @@ class OverlapCheck:
     def check(self, computation: Computation, report: Report) -> None:
         """Report what is in flight together beyond the limits."""
         changes = self._changes(computation)
-        flying: dict[str, dict[Instruction, None]] = {}
-        peaks: dict[str, int] = {}
+        lanes: defaultdict[str, _Lane] = defaultdict(_Lane)
+        collectives = _Alike()
         for position, instruction in enumerate(computation.instructions):
             for half in changes.ending.get(position, ()):
-                flying.get(self.limits.lane_of(half), {}).pop(half, None)
-            nested = self._nested(instruction)
-            for lane, number in nested.items():
-                together = _counted(flying.get(lane, ())) + number
-                peaks[lane] = max(peaks.get(lane, 0), together)
-                self._judge(instruction, lane, flying.get(lane, {}), number, report)
+                lanes[self.limits.lane_of(half)].remove(half)
+                collectives.remove(half)
+            for name, number in self._nested(instruction).items():
+                lane = lanes[name]
+                lane.most = max(lane.most, lane.counted + number)
+                self._judge(instruction, name, lane, number, report)
             for half in changes.beginning.get(position, ()):
-                lane = self.limits.lane_of(half)
-                others = flying.setdefault(lane, {})
+                name = self.limits.lane_of(half)
+                lane = lanes[name]
                 if lane_of(half) == COLLECTIVES:
-                    self._compare(half, others, report)
-                others[half] = None
-                peaks[lane] = max(peaks.get(lane, 0), _counted(others))
+                    self._compare(half, collectives, report)
+                lane.add(half)
                 if half is instruction:
-                    self._judge(instruction, lane, others, 0, report)
-        self._peaks[computation] = peaks
+                    self._judge(instruction, name, lane, 0, report)
+        self._peaks[computation] = {name: lane.most for name, lane in lanes.items()}
 
     def _changes(self, computation: Computation) -> _Changes:
         beginning: dict[int, list[Instruction]] = {}
@@ -219,64 +222,56 @@ class OverlapCheck:
     def _judge(
         self,
         instruction: Instruction,
-        lane: str,
-        flying: Mapping[Instruction, None],
+        name: str,
+        lane: _Lane,
         nested: int,
         report: Report,
     ) -> None:
-        limit = self.limits.by_lane.get(lane)
+        limit = self.limits.by_lane.get(name)
+        flying = lane.flying
         together = len(flying) + nested
         if limit is None or together <= limit or (nested and not flying):
             return  # the body itself reports what it does alone
-        names = ", ".join(f"%{i.name}" for i in flying)
+        names = ", ".join(f"%{i.name}" for i in islice(flying, _MOST_NAMED))
+        if len(flying) > _MOST_NAMED:
+            names += f", {len(flying) - _MOST_NAMED} more"
         inside = f" and {nested} inside %{instruction.name}" if nested else ""
         report.add(
             instruction, "C030",
-            f"{together} in flight on the lane of {lane}, the limit is {limit}: "
+            f"{together} in flight on the lane of {name}, the limit is {limit}: "
             f"{names}{inside}",
         )  # fmt: skip
 
-    def _compare(
-        self, start: Instruction, others: Mapping[Instruction, None], report: Report
-    ) -> None:
+    def _compare(self, start: Instruction, others: _Alike, report: Report) -> None:
         """Report two collectives that share devices and could wait in a cycle.
 
-        They cannot if one stream keeps their order.
+        They cannot if one stream keeps their order, nor if a stream annotation placed
+        one of them there.
         """
-        for other in others:
-            if not self.rank_overlap and not _on_two_streams(other, start):
+        queue = operation_queue_id(start)
+        if "_xla_stream_annotation" in start.attributes.get("frontend_attributes", ""):
+            return
+        if not self.rank_overlap and not queue:
+            return
+        mine = self._participants(start)
+        for (other_queue, theirs), starts in others.by_kind.items():
+            if not self.rank_overlap and queue == other_queue:
                 continue
-            shared = self._shared(other, start)
+            shared = _first_in_common(mine, theirs)
             if shared is None:
                 what = "the devices of one of them are unknown"
             elif shared:
-                listed = ", ".join(map(str, shared))
+                listed = ", ".join(map(str, shared[:_MOST_NAMED]))
+                if len(shared) > _MOST_NAMED:
+                    listed += f" and {len(shared) - _MOST_NAMED} more"
                 what = f"both bring devices {listed} together"
             else:
                 continue
-            report.add(
-                start, "C031", f"in flight together with %{other.name}, and {what}"
-            )
-
-    def _shared(self, one: Instruction, other: Instruction) -> tuple[int, ...] | None:
-        """Devices of the first two groups with more than one in common; None: unknown.
-
-        Collectives that a stream annotation placed there do not count.
-        """
-        if any(
-            "_xla_stream_annotation" in i.attributes.get("frontend_attributes", "")
-            for i in (one, other)
-        ):
-            return ()
-        mine, theirs = self._participants(one), self._participants(other)
-        if not mine or not theirs:
-            return None
-        for a in mine:
-            for b in theirs:
-                found = _in_common(a, b)
-                if found:
-                    return found
-        return ()
+            for other in starts:
+                report.add(
+                    start, "C031", f"in flight together with %{other.name}, and {what}"
+                )
+        others.add(start, (queue, mine))
 
     def _participants(self, start: Instruction) -> tuple[Participants, ...]:
         return tuple(
@@ -285,13 +280,64 @@ class OverlapCheck:
         )
 
 
-def _counted(flying: Iterable[Instruction]) -> int:
-    return sum(map(_counts_in_callers, flying))
+class _Lane:
+    """What is in flight on one lane.
+
+    Attributes:
+        flying: the operations, each with whether callers count it.
+        counted: the number of those.
+        most: the greatest number so far, with what bodies add.
+    """
+
+    def __init__(self) -> None:
+        self.flying: dict[Instruction, bool] = {}
+        self.counted = 0
+        self.most = 0
+
+    def add(self, half: Instruction) -> None:
+        counts = self.flying[half] = _counts_in_callers(half)
+        self.counted += counts
+        self.most = max(self.most, self.counted)
+
+    def remove(self, half: Instruction) -> None:
+        self.counted -= self.flying.pop(half, False)
 
 
-def _on_two_streams(one: Instruction, other: Instruction) -> bool:
-    mine, theirs = operation_queue_id(one), operation_queue_id(other)
-    return mine != theirs and 0 not in (mine, theirs)
+#: The stream of a collective, and who takes part.
+_Kind = tuple[int, tuple[Participants, ...]]
+
+
+class _Alike:
+    """Collectives in flight; those of one kind need one comparison with another."""
+
+    def __init__(self) -> None:
+        self.by_kind: dict[_Kind, dict[Instruction, None]] = {}
+        self._kinds: dict[Instruction, _Kind] = {}
+
+    def add(self, start: Instruction, kind: _Kind) -> None:
+        self._kinds[start] = kind
+        self.by_kind.setdefault(kind, {})[start] = None
+
+    def remove(self, half: Instruction) -> None:
+        kind = self._kinds.pop(half, None)
+        if kind is not None:
+            del self.by_kind[kind][half]
+            if not self.by_kind[kind]:
+                del self.by_kind[kind]
+
+
+def _first_in_common(
+    mine: tuple[Participants, ...], theirs: tuple[Participants, ...]
+) -> tuple[int, ...] | None:
+    """Devices of the first two groups with more than one in common; None: unknown."""
+    if not mine or not theirs:
+        return None
+    for a in mine:
+        for b in theirs:
+            found = _in_common(a, b)
+            if found:
+                return found
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,8 +350,16 @@ class _Changes:
 
 @lru_cache(maxsize=4096)
 def _in_common(one: Participants, other: Participants) -> tuple[int, ...]:
-    for mine in one.sets:
-        for theirs in other.sets:
-            if len(mine & theirs) > 1:
-                return tuple(sorted(mine & theirs))
-    return ()
+    sets_of: dict[int, list[int]] = {}
+    for number, mine in enumerate(one.sets):
+        for device in mine:
+            sets_of.setdefault(device, []).append(number)
+    best: tuple[int, frozenset[int]] | None = None
+    for theirs in other.sets:
+        met = Counter(k for device in theirs for k in sets_of.get(device, ()))
+        first = min((k for k, count in met.items() if count > 1), default=None)
+        if first is not None and (best is None or first < best[0]):
+            best = (first, one.sets[first] & theirs)
+            if first == 0:
+                break
+    return tuple(sorted(best[1])) if best is not None else ()
