@@ -8,7 +8,7 @@ reaches(b, a)                                   False
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -36,14 +36,24 @@ def reaches(first: Instruction, then: Instruction) -> bool:
     return False
 
 
-def ancestors(instructions: Iterable[Instruction]) -> set[Instruction]:
-    """All that reaches any of these, themselves included; for membership only."""
+def ancestors(
+    instructions: Iterable[Instruction],
+    place: Mapping[Instruction, int] | None = None,
+    first: int = 0,
+) -> set[Instruction]:
+    """All that reaches any of these, themselves included; for membership only.
+
+    Args:
+        instructions: what is reached.
+        place: in an order that no edge goes against; all instructions have one.
+        first: what comes before this place is left out, and not searched.
+    """
     seen = set(instructions)
     stack = list(seen)
     while stack:
         current = stack.pop()
         for needed in (*current.operands, *current._control_predecessors):
-            if needed not in seen:
+            if needed not in seen and (place is None or place[needed] >= first):
                 seen.add(needed)
                 stack.append(needed)
     return seen

@@ -324,29 +324,19 @@ class Computation:
 
     def add_control_edge(self, first: Instruction, then: Instruction) -> None:
         """`first` must run before `then`; a second equal edge is not added."""
-        if first in then._control_predecessors:
-            return
-        then._control_predecessors += (first,)
-        first._control_successors += (then,)
-        self.touch(then)
+        if first.note_control_edge(then):
+            self.touch(then)
 
     def remove_control_edge(self, first: Instruction, then: Instruction) -> None:
         """Take the edge away; nothing happens when there is none."""
-        if first not in then._control_predecessors:
-            return
-        then._control_predecessors = tuple(
-            p for p in then._control_predecessors if p is not first
-        )
-        first._control_successors = tuple(
-            s for s in first._control_successors if s is not then
-        )
-        self.touch(then)
+        if first.forget_control_edge(then):
+            self.touch(then)
 
     def drop_control_edges(self, instruction: Instruction) -> None:
         """Take away all control edges of an instruction."""
-        for predecessor in instruction._control_predecessors:
+        for predecessor in instruction.control_predecessors:
             self.remove_control_edge(predecessor, instruction)
-        for successor in instruction._control_successors:
+        for successor in instruction.control_successors:
             self.remove_control_edge(instruction, successor)
 
     def set_execution_thread(self, thread: str) -> None:

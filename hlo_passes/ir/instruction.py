@@ -92,8 +92,9 @@ class Instruction:
     _text: str | None  # the source text, None once touched
     #: Each user once; a list (small) as read, a table once edges change.
     _users: list[Instruction] | dict[Instruction, None]
-    _control_predecessors: tuple[Instruction, ...]
-    _control_successors: tuple[Instruction, ...]
+    #: Each once, in the order of adding; () for most, which have none.
+    _control_predecessors: dict[Instruction, None] | tuple[()]
+    _control_successors: dict[Instruction, None] | tuple[()]
 
     def __init__(
         self,
@@ -140,6 +141,27 @@ class Instruction:
         elif not users or users[-1] is not user:
             users.append(user)
 
+    def note_control_edge(self, then: Instruction) -> bool:
+        """Note that `then` runs after this one; False if that is noted already."""
+        predecessors = then._control_predecessors or {}
+        if self in predecessors:
+            return False
+        predecessors[self] = None
+        then._control_predecessors = predecessors
+        successors = self._control_successors or {}
+        successors[then] = None
+        self._control_successors = successors
+        return True
+
+    def forget_control_edge(self, then: Instruction) -> bool:
+        """Take away that `then` runs after this one; False if that was not noted."""
+        predecessors = then._control_predecessors
+        successors = self._control_successors
+        if not predecessors or not successors or self not in predecessors:
+            return False
+        del predecessors[self], successors[then]
+        return True
+
     def user_table(self) -> dict[Instruction, None]:
         """The users as the table that only `Computation` changes."""
         users = self._users
@@ -150,12 +172,12 @@ class Instruction:
     @property
     def control_predecessors(self) -> tuple[Instruction, ...]:
         """Instructions that must run before this one."""
-        return self._control_predecessors
+        return tuple(self._control_predecessors)
 
     @property
     def control_successors(self) -> tuple[Instruction, ...]:
         """Instructions that must run after this one."""
-        return self._control_successors
+        return tuple(self._control_successors)
 
     @property
     def is_root(self) -> bool:

@@ -129,9 +129,7 @@ class InstructionParser:
         node._attributes = attributes
         node._text = text[lead_start:end]
         for predecessor in control:
-            if predecessor not in node._control_predecessors:
-                node._control_predecessors += (predecessor,)
-                predecessor._control_successors += (node,)
+            predecessor.note_control_edge(node)
         for computation in inline:
             self.module_parser.module.keep_inline(computation, node)
         for anonymous in self._anonymous:

@@ -391,7 +391,4 @@ def _split_now(node: Instruction, by_name: dict[str, Instruction]) -> None:
     if not names or text != "{" + ", ".join("%" + n for n in names) + "}":
         raise _NotPlainError
     for name in names:
-        predecessor = by_name[name]
-        if predecessor not in node._control_predecessors:
-            node._control_predecessors += (predecessor,)
-            predecessor._control_successors += (node,)
+        by_name[name].note_control_edge(node)

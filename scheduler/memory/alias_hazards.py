@@ -108,9 +108,5 @@ def uses_of_value(
             passes = opcode in _READ_NOTHING or (opcode in _READ_TOP and not is_top)
             if passes and not (root_holds and user is root):
                 continue
-            found += [
-                (user, k)
-                for k, operand in enumerate(user.operands)
-                if operand is instruction
-            ]
+            found += [(user, k) for k in flow.uses.of(user, instruction)]
     return found

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.post_order import post_order
@@ -31,10 +31,31 @@ if TYPE_CHECKING:
 #: Returns the values of all parts of an instruction whose first position is known.
 Rule = Callable[[ValueTable, "Instruction", int], list[int]]
 
+#: As many operands are searched faster one by one.
+_FEW_OPERANDS: Final = 8
 #: Opcodes whose result is their first operand.
 FORWARDING: Final = frozenset(
     "bitcast opt-barrier add-dependency domain all-reduce-done".split()
 )
+
+
+class OperandNumbers:
+    """Where instructions read others: a table of each that has many operands."""
+
+    def __init__(self) -> None:
+        """Tables are made when they are first needed."""
+        self._known: dict[Instruction, dict[Instruction, list[int]]] = {}
+
+    def of(self, user: Instruction, operand: Instruction) -> list[int]:
+        """Numbers of the user's operands that are this one."""
+        if len(user.operands) <= _FEW_OPERANDS:
+            return [k for k, one in enumerate(user.operands) if one is operand]
+        table = self._known.get(user)
+        if table is None:
+            table = self._known[user] = {}
+            for k, one in enumerate(user.operands):
+                table.setdefault(one, []).append(k)
+        return table.get(operand, [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +71,7 @@ class Dataflow:
         joined: value -> the values that it represents, if a computation with several
             callers receives different ones; such a value has no own memory.
         phis: values that loops and branches define: XLA numbers them last.
+        uses: where instructions read others.
     """
 
     reached: Reached
@@ -58,6 +80,7 @@ class Dataflow:
     merged: list[tuple[int, int]]
     joined: dict[int, list[int]]
     phis: set[int]
+    uses: OperandNumbers = field(default_factory=OperandNumbers)
 
     def parts(self, n: int) -> Parts:
         """The parts of what instruction `n` produces."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from hlo_passes.scheduler.memory.buffers import Buffers
 from hlo_passes.scheduler.memory.live_ranges import LiveRanges, live_ranges
 from hlo_passes.scheduler.memory.packing import Packing
-from hlo_passes.scheduler.memory.sharing import may_share
+from hlo_passes.scheduler.memory.sharing import may_share, sharing_operands
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -80,13 +80,13 @@ class HeapSimulation:
         flow = self._flow
         instructions = flow.reached.instructions
         defined: dict[int, list[int]] = {}
-        self._freed: dict[int, list[int]] = {}
+        self._freed: dict[int, dict[int, None]] = {}
         order = sorted(ranges.start, key=lambda v: (ranges.start[v], ranges.end[v], v))
         for v in order:
             if instructions[flow.owner(v)].opcode == "constant":
                 continue
             defined.setdefault(ranges.start[v], []).append(v)
-            self._freed.setdefault(ranges.end[v], []).append(v)
+            self._freed.setdefault(ranges.end[v], {})[v] = None
         allocated: dict[int, int] = {}
         for now in range(ranges.last_time + 1):
             for v in defined.get(now, ()):
@@ -130,8 +130,10 @@ class HeapSimulation:
         instruction = flow.reached.instructions[n]
         if instruction.opcode == "copy":
             return False
-        freed = self._freed.get(now, [])
-        for operand in instruction.operands:
+        freed = self._freed.get(now, {})
+        path = flow.parts(n).paths[v - flow.start[n]]
+        operands = sharing_operands(instruction, path) if freed else ()
+        for operand in operands:
             at = flow.start[flow.reached.number[operand]]
             w = flow.value[at]
             if w not in ranges.end or ranges.end[w] != now or w not in freed:
@@ -143,11 +145,10 @@ class HeapSimulation:
             giver = flow.reached.instructions[m]
             if giver not in instruction.operands:
                 continue
-            path = flow.parts(n).paths[v - flow.start[n]]
             if w != flow.start[m] or not may_share(giver, instruction, path):
                 continue
             self._free(w)
-            freed.remove(w)
+            del freed[w]
             self._join(buffers.of_value[v], b)
             self._allocate(v, w)
             ranges.end[w] = ranges.end[v]

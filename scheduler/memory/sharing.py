@@ -33,6 +33,28 @@ _MATMUL_BIAS: Final = 2
 _OWN_EMITTERS: Final = (
     "__custom_fusion", "__triton", "__cudnn$fusion",
 )  # fmt: skip
+#: The only operand whose memory the result may use; None: that of its own part.
+_ONLY_PLACE: Final = {
+    "dynamic-update-slice": 0,
+    "scatter": 0,
+    "set-dimension-size": 0,
+    "triangular-solve": 1,
+    "sort": None,
+}
+#: Part k of the result may use the memory of operand k alone, if there are several.
+_PART_BY_PART: Final = ("all-reduce", "collective-broadcast", "sort")
+#: Others that share, besides elementwise ones.
+_SHARING: Final = frozenset(
+    [*_ONLY_PLACE, "conditional", "custom-call", "fusion", "while"]
+)
+
+
+def sharing_operands(user: Instruction, path: Path) -> tuple[Instruction, ...]:
+    """All operands for which `may_share` can say yes: few, even if there are many."""
+    opcode, operands = user.opcode, user.operands
+    if opcode in _PART_BY_PART:
+        return operands[path[0] : path[0] + 1] if len(operands) > 1 else operands
+    return operands if opcode in _SHARING or is_elementwise(user) else ()
 
 
 def may_share(operand: Instruction, user: Instruction, path: Path) -> bool:
@@ -57,16 +79,19 @@ def _same_shape_may_share(operand: Instruction, user: Instruction, path: Path) -
     opcode = user.opcode
     if opcode in ("while", "conditional"):
         return True
-    places = [k for k, o in enumerate(user.operands) if o is operand]
-    if opcode in ("dynamic-update-slice", "scatter", "set-dimension-size"):
-        return places == [0]
-    if opcode == "triangular-solve":
-        return places == [1]
-    if opcode == "sort":
+    if opcode not in _ONLY_PLACE:
+        return is_elementwise(user)
+    place: int | None = _ONLY_PLACE[opcode]
+    if place is None:
         if operand.user_count != 1:
             return False
-        return len(user.operands) == 1 or places == [path[0]]
-    return is_elementwise(user)
+        if len(user.operands) == 1:
+            return True
+        place = path[0]
+    return (
+        user.operands[place] is operand
+        and sum(o is operand for o in user.operands) == 1
+    )
 
 
 def _is_matmul_bias(operand: Instruction, user: Instruction, path: Path) -> bool:
