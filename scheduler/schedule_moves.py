@@ -137,24 +137,13 @@ class _State:
     """One computation of one side, with the facts that the comparison needs."""
 
     def __init__(self, side: Simulated, computation: Computation) -> None:
-        name = computation.name
+        spans = side.timeline.spans_of(computation.name)
         self.computation = computation
         self.opcodes = {i.name: i.opcode for i in computation.instructions}
-        self.spans = {
-            span.name: span
-            for span in side.timeline.spans
-            if span.computation == name and span.kind != "wait"
-        }
-        self.waits = {
-            span.name: span
-            for span in side.timeline.spans
-            if span.computation == name and span.kind == "wait"
-        }
-        self.rows = {
-            row.name: row
-            for row in side.timeline.collectives
-            if row.computation == name
-        }
+        self.spans = {span.name: span for span in spans if span.kind != "wait"}
+        self.waits = {span.name: span for span in spans if span.kind == "wait"}
+        rows = side.timeline.collectives_of(computation.name)
+        self.rows = {row.name: row for row in rows}
 
     @cached_property
     def issue_us(self) -> Mapping[str, float]:

@@ -23,6 +23,10 @@ GREW_TOO_FAST = (
     ("all-reduces", "gpu-all-reduce-combiner", 128),
     ("permutes", "collective-permute-combiner", 128),
     ("wide permute", "collective-permute-splitter", 128),
+    ("calls", "simulate", 64),
+    ("fan", "scheduler-memory-fencing", 128),
+    ("pair chain", "scheduler-memory-fencing", 128),
+    ("wide permute", "scheduler-memory-fencing", 128),
     ("annotated", "async-stream-attribute-wrapper", 512),
     ("annotated", "explicit-collectives-group-async-wrapper", 512),
 )

@@ -10,7 +10,7 @@ The order of the text is the schedule.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_passes.analysis.followed_release import release_asked_for
@@ -197,10 +197,17 @@ class _Step:
     device: int
     rules: Rules
     trips: Mapping[Computation, int]
+    runs: dict[Computation, list[Run]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Sort the runs by computation."""
+        self.runs = {}
+        for run in self.counts:
+            self.runs.setdefault(run.program.computation, []).append(run)
 
     def part(self, computation: Computation) -> _Part:
         """Everything about one computation."""
-        runs = [run for run in self.counts if run.program.computation is computation]
+        runs = self.runs.get(computation, [])
         cold = self.engine.known_cold(computation)
         # Take the most frequent run; of two, the one from idle streams; for a branch
         # that is not taken, one from idle.

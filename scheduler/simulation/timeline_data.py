@@ -209,6 +209,10 @@ class TimelineData:
     spans: tuple[Span, ...] = field(repr=False)
     memory: tuple[MemoryPoint, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+    #: What belongs to each computation, by the name of the list; made when needed.
+    _grouped: dict[str, dict[str, list[Any]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     @property
     def times(self) -> ComputationTimes:
@@ -253,11 +257,27 @@ class TimelineData:
 
     def spans_of(self, computation: str) -> list[Span]:
         """Spans of one computation, by start."""
-        return [span for span in self.spans if span.computation == computation]
+        return self._of("spans", computation)
+
+    def collectives_of(self, computation: str) -> list[CollectiveRow]:
+        """Collectives of one computation, in text order."""
+        return self._of("collectives", computation)
+
+    def memory_of(self, computation: str) -> list[MemoryPoint]:
+        """Points of one computation, by time."""
+        return self._of("memory", computation)
+
+    def _of(self, listed: str, computation: str) -> list[Any]:
+        groups = self._grouped.get(listed)
+        if groups is None:
+            groups = self._grouped[listed] = {}
+            for each in getattr(self, listed):
+                groups.setdefault(each.computation, []).append(each)
+        return list(groups.get(computation, ()))
 
     def lanes(self, computation: str) -> list[str]:
         """Lanes that a computation uses: compute first, then by name and number."""
-        found = {span.lane for span in self.spans if span.computation == computation}
+        found = {span.lane for span in self.spans_of(computation)}
         return sorted(found, key=_lane_order)
 
     def to_json(self) -> dict[str, Any]:

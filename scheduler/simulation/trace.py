@@ -68,7 +68,7 @@ class _Flows:
 def _process(
     timeline: TimelineData, name: str, process: int, flows: _Flows
 ) -> list[Event]:
-    rows = [row for row in timeline.collectives if row.computation == name]
+    rows = timeline.collectives_of(name)
     threads = {
         lane: number
         for number, lane in enumerate(timeline.lanes(name), _DONE_THREAD + 1)
@@ -89,8 +89,7 @@ def _process(
             "ph": "C", "name": "memory", "pid": process, "tid": 0,
             "ts": _whole_ns(point.time_us), "args": {"bytes": point.bytes},
         }
-        for point in timeline.memory
-        if point.computation == name
+        for point in timeline.memory_of(name)
     ]  # fmt: skip
     return events
 
