@@ -219,7 +219,10 @@ class Builder:
         if rule is not None:
             return rule(self, operation)
         check_shape(operation.source, operation.shape)
-        operands = [a for value in operation.operands for a in arrays(value)]
+        return self.keep(operation, [a for v in operation.operands for a in arrays(v)])
+
+    def keep(self, operation: Operation, operands: Iterable[Instruction]) -> Value:
+        """Write one operation with its own opcode and attributes on plain arrays."""
         attributes = {
             name: text
             for name, text in operation.attributes.items()

@@ -12,6 +12,7 @@ from hlo_passes.ir.opcodes import facts
 from hlo_passes.runtime.plain import (
     collective_rules,
     library_call_rules,
+    product_rules,
     structure_rules,
     top_k_rules,
 )
@@ -21,6 +22,7 @@ _RULES: dict[str, Rule] = {
     **structure_rules.RULES,
     **collective_rules.RULES,
     **library_call_rules.RULES,
+    **product_rules.RULES,
     **top_k_rules.RULES,
 }
 

@@ -19,6 +19,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import parse_backend_config
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
+from hlo_passes.runtime.plain.product_rules import product
 from hlo_passes.runtime.plain.refusals import check_shape, refuse
 from hlo_passes.runtime.plain.top_k_rules import top_k
 from hlo_passes.runtime.plain.values import Value, array_leaves, arrays, plain_shape
@@ -78,7 +79,7 @@ def _gemm(builder: Builder, op: Operation) -> Value:
         refuse(op.source, f"a gemm of this kind has {expected} operands")
     result = array_leaves(op.shape)[0]
     wide = result.with_element_type("f32") if _is_narrow(result) else result
-    value = builder.array("dot", wide, operands[:2], _dot_dimensions(config))
+    value = product(builder, "dot", wide, operands[:2], _dot_dimensions(config))
     value = _scaled(builder, value, alpha)
     if beta:
         addend = _scaled(builder, _as_type(builder, operands[2], wide), beta)
@@ -152,8 +153,8 @@ def _convolution(builder: Builder, op: Operation) -> Value:
         )
     names = ("window", "dim_labels", "feature_group_count", "batch_group_count")
     attributes = {n: op.attributes[n] for n in names if n in op.attributes}
-    value = builder.array(
-        "convolution", array_leaves(op.shape)[0], operands, attributes
+    value = product(
+        builder, "convolution", array_leaves(op.shape)[0], operands, attributes
     )
     value = _scaled(builder, value, float(config.get("conv_result_scale", 1)))
     return _with_scratch(builder, op, value)
