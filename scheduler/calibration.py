@@ -29,6 +29,7 @@ from hlo_passes.scheduler.estimators.base import MOST_US
 from hlo_passes.scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.sums import sequential_sum
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
 #: Figures beyond these are mistakes.
@@ -131,7 +132,7 @@ class Calibration:
         squares = [
             (d / r.us) ** 2 for d, r in zip(self.residuals_us, self.rows, strict=True)
         ]
-        return math.sqrt(sum(squares) / len(squares))
+        return math.sqrt(sequential_sum(squares) / len(squares))
 
     @property
     def is_poor(self) -> bool:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: Models whose microseconds are abstract constants of XLA.
 _COARSE: Final = ("approximate", "gpu-approximate", "none")
@@ -118,8 +119,10 @@ def comparison_text(reports: Sequence[EstimateReport]) -> str:
             continue
         lines.append((*(_marked(row) for row in rows), f"%{rows[0].name}"))
     lines.append(("",) * (len(names) + 1))
-    nodes = [sum(r.node_cost_us for r in report.rows) for report in reports]
-    latencies = [sum(r.latency_us or 0.0 for r in report.rows) for report in reports]
+    nodes = [sequential_sum(r.node_cost_us for r in report.rows) for report in reports]
+    latencies = [
+        sequential_sum(r.latency_us or 0.0 for r in report.rows) for report in reports
+    ]
     lines.append((*map(_us, nodes), "all node costs"))
     lines.append((*map(_us, latencies), "all latencies"))
     text = "\n".join(_columns(lines, right=len(names)))

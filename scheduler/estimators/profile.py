@@ -42,6 +42,7 @@ from hlo_passes.scheduler.hardware.text_proto import (
     submessages,
 )
 from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: Suffixes of files that XLA reads; it ignores a profile with any other name.
 TEXT_SUFFIX: Final = ".pbtxt"
@@ -245,7 +246,8 @@ def _merge_clones(profile: Profile) -> Profile:
     for name, us in profile.costs.items():
         sums.setdefault(_REMAT.sub("", name), []).append(us)
     return Profile(
-        {name: sum(us) / len(us) for name, us in sums.items()}, profile.latencies
+        {name: sequential_sum(us) / len(us) for name, us in sums.items()},
+        profile.latencies,
     )
 
 

@@ -22,6 +22,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: Kinds that XLA counts, in the order in which it prints them, by what is wrapped.
 WASTE_KINDS: Final[dict[str, str]] = {
@@ -76,7 +77,7 @@ class Statistics:
     @property
     def total_wasted_us(self) -> float:
         """Exposed latency of the kinds that XLA counts."""
-        return sum(self.wasted_us.values())
+        return sequential_sum(self.wasted_us.values())
 
     def to_json(self) -> dict[str, float]:
         """The keys and order of XLA's log."""

@@ -10,6 +10,7 @@ from hlo_passes.scheduler.simulation.timeline_data import (
     CollectiveRow,
     TimelineData,
 )
+from hlo_passes.scheduler.sums import sequential_sum
 
 _LABELS: Final[dict[CauseKind, str]] = {
     "hidden": "Leftovers of collectives that are almost fully hidden",
@@ -33,7 +34,7 @@ def causes_of(timeline: TimelineData) -> list[dict[str, Any]]:
         {
             "kind": kind,
             "label": _LABELS[kind],
-            "exposed_us": round(sum(parts), 3),
+            "exposed_us": round(sequential_sum(parts), 3),
             "count": len(parts),
         }
         for kind, parts in totals.items()

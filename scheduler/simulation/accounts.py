@@ -22,6 +22,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.engine import Run
 from hlo_passes.scheduler.simulation.program import Call, Work
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: From this share of a bound on, time that is not compute is named with it.
 _TOLD: Final = 0.05
@@ -112,23 +113,26 @@ class Accounts:
         for part, times in parts:
             for stream, busy in part.streams.items():
                 streams[stream] = streams.get(stream, 0.0) + busy * times
-        lane_us = sum(program.costs_us) + own.synchronous_us
-        in_order_us = lane_us + sum(p.bound_us * n for p, n in parts)
+        lane_us = sequential_sum(program.costs_us) + own.synchronous_us
+        in_order_us = lane_us + sequential_sum(p.bound_us * n for p, n in parts)
         lane = self._lane_name(run, in_order_us, own.synchronous_us)
         closed = not program.hands_over and all(p.is_closed for p, _ in parts)
         bound, by = self._bound(run, (in_order_us, lane), streams, is_whole=closed)
         step = run.elapsed[self.device]
         serial = (
-            lane_us + sum(own.streams.values()) + sum(p.serial_us * n for p, n in parts)
+            lane_us
+            + sequential_sum(own.streams.values())
+            + sequential_sum(p.serial_us * n for p, n in parts)
         )
         return Account(
             step_us=step,
             compute_us=run.compute_us,
-            exposed_us=own.exposed_us + sum(p.exposed_us * n for p, n in parts),
+            exposed_us=own.exposed_us
+            + sequential_sum(p.exposed_us * n for p, n in parts),
             other_exposed_us=own.other_exposed_us
-            + sum(p.other_exposed_us * n for p, n in parts),
+            + sequential_sum(p.other_exposed_us * n for p, n in parts),
             communication_us=own.communication_us
-            + sum(p.communication_us * n for p, n in parts),
+            + sequential_sum(p.communication_us * n for p, n in parts),
             serial_us=_or_step(serial, step),
             bound_us=_or_step(bound, step),
             bound_by=by,
@@ -152,7 +156,9 @@ class Accounts:
                 own.synchronous_us += duration
             else:
                 own.streams[work.stream] = own.streams.get(work.stream, 0.0) + duration
-        own.exposed_us += sum(wait[self.device] for wait in run.outer_waits.values())
+        own.exposed_us += sequential_sum(
+            wait[self.device] for wait in run.outer_waits.values()
+        )
         if run is self.entry:
             # A work that nobody waits for still has to end before the step does.
             own.exposed_us += run.elapsed[self.device] - run.lane_end[self.device]
@@ -193,7 +199,7 @@ class Accounts:
         program = run.program
         added = dict(zip(program.order, program.costs_us, strict=True))
         for position, ran in run.called.items():
-            added[program.order[position]] = sum(
+            added[program.order[position]] = sequential_sum(
                 self.of(part).bound_us * times for part, times in ran
             )
         in_flight: dict[Instruction, tuple[Instruction, float]] = {}

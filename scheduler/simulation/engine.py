@@ -44,6 +44,7 @@ from hlo_passes.scheduler.simulation.program import (
 )
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.shared_links import SharedLinkLanes
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: Iterations that are simulated one by one before the time of the last is multiplied.
 MOST_ITERATIONS: Final = 64
@@ -224,7 +225,7 @@ class Engine:
                 for part in self._loop(callee, item.trip_count, state)
             ]
         run.called[item.position] = ran
-        run.compute_us += sum(part.compute_us * times for part, times in ran)
+        run.compute_us += sequential_sum(part.compute_us * times for part, times in ran)
 
     def _loop(
         self, body: Computation, trips: int, state: _State

@@ -21,6 +21,7 @@ from hlo_passes.scheduler.simulation.program import (
     Sync,
     Work,
 )
+from hlo_passes.scheduler.sums import sequential_sum
 
 _NOTHING: Final = 0.0
 
@@ -104,7 +105,7 @@ class Placement:
     def called_us(self, call: Call) -> float:
         """How long a caller takes with everything that it runs."""
         ran = self.run.called.get(call.position, ())
-        return sum(part.elapsed[self.device] * times for part, times in ran)
+        return sequential_sum(part.elapsed[self.device] * times for part, times in ran)
 
     def wait_us(self, work: Work) -> float:
         """How long the compute lane waits for a work, or runs it itself."""

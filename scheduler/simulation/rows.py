@@ -15,6 +15,7 @@ from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.program import Work
 from hlo_passes.scheduler.simulation.spans import lane_of
 from hlo_passes.scheduler.simulation.timeline_data import CollectiveRow, overlap_class
+from hlo_passes.scheduler.sums import sequential_sum
 
 _GROUPS: Final = ("replica_groups", "source_target_pairs")
 
@@ -35,7 +36,7 @@ class Totals:
 
     def exposed_us(self, work: Work) -> float:
         """Exposure of a work in the step."""
-        return sum(self._exposed_us(run, work) for run in self.runs)
+        return sequential_sum(self._exposed_us(run, work) for run in self.runs)
 
     def worst_run(self, work: Work, other: Run) -> Run:
         """The run in which a work costs the step most; `other` if it costs the same."""

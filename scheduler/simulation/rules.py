@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_passes.errors import UsageError
+from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.xla_release import XlaRelease
 
 
@@ -56,7 +57,7 @@ class Rules:
             )
         for name, shares in self.branch_probabilities.items():
             # The test is written so that it also refuses NaN.
-            if not (min(shares) >= 0.0 and abs(sum(shares) - 1.0) <= _SLACK):
+            if not (min(shares) >= 0.0 and abs(sequential_sum(shares) - 1.0) <= _SLACK):
                 raise UsageError(
                     f"the probabilities of %{name} are {list(shares)}",
                     code="U221",

@@ -20,6 +20,7 @@ from typing import Final
 from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.lanes import RESOLUTION_US, Signature, Ticket
 from hlo_passes.scheduler.simulation.program import Work
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: Rounding may leave this share of a step of a work that has run.
 _SLIVER: Final = 1e-12
@@ -66,7 +67,7 @@ class SharedLinkLanes:
         return tuple(
             (stream.kind, stream.number, tuple(job.remaining_us for job in queue))
             for stream, queue in sorted(self.queues.items())
-            if sum(job.remaining_us for job in queue) > RESOLUTION_US
+            if sequential_sum(job.remaining_us for job in queue) > RESOLUTION_US
         )
 
     def shift(self, now: Sequence[float], by: float) -> None:
