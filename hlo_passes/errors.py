@@ -118,6 +118,19 @@ class UnsupportedHloError(HloError):
     default_code = "S000"
 
 
+class TooDeepError(UnsupportedHloError):
+    """Computations call one another through more levels than a task follows."""
+
+    default_code = "S016"
+
+    def __init__(self, task: str) -> None:
+        """`task`: what follows the calls, as the message names it."""
+        super().__init__(
+            f"{task}: computations are nested too deep",
+            hint="a hundred levels of calls, loops, branches and fusions are followed",
+        )
+
+
 class PassError(HloError):
     """A pass failed (codes E...)."""
 

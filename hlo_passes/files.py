@@ -11,6 +11,7 @@ import contextlib
 import errno
 import gzip
 import importlib
+import io
 import os
 import pathlib
 import stat
@@ -30,26 +31,35 @@ STDIN = "-"
 _STDOUT = "/dev/stdout"
 _GZIP = b"\x1f\x8b"
 
+#: What compressed input may open to, in MiB, and how to allow more.
+_DEFAULT_MIB = 256
+_MOST_MIB = "HLO_PASSES_MOST_OPENED_MIB"
+_DIGITS = 9
+#: Of zlib: data in gzip's form.
+_GZIP_WINDOW = 31
+LARGER = f"set {_MOST_MIB} to what you expect, or give the file uncompressed"
+
 
 def read_module(path: str) -> Module:
     """Read the module at `path`.
 
     Raises:
-        UsageError: U001, no such file.
-        ParseError: P040 (not UTF-8), P041 (broken gzip), and the codes of `parse`.
+        UsageError: U001, no such file; U007 from `most_opened_bytes`.
+        ParseError: P040 (not UTF-8), P041 (broken gzip, or it holds too much), and the
+            codes of `parse`.
     """
     name = "<stdin>" if path == STDIN else path
     data = _read_bytes(path)
     form = form_of(path)
-    if data[:2] == _GZIP:
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as problem:
-            raise ParseError(
-                f"this gzip file is broken: {problem}",
-                code="P041",
-                location=Location(name, 1, 1),
-            ) from problem
+    try:
+        data = opened(data)
+    except OSError as problem:
+        raise ParseError(
+            f"this gzip file cannot be read: {problem}",
+            code="P041",
+            location=Location(name, 1, 1),
+            hint=LARGER if isinstance(problem, TooLargeError) else "",
+        ) from problem
     if form == PROTO:
         from hlo_passes.proto import module_from_proto
 
@@ -67,6 +77,53 @@ def read_module(path: str) -> Module:
             hint="a serialized proto is read if its name ends in .pb",
         ) from problem
     return parse(text, filename=name)
+
+
+class TooLargeError(OSError):
+    """Compressed data holds more than may be opened."""
+
+
+def most_opened_bytes() -> int:
+    """How many bytes compressed input may open to; the environment may say more.
+
+    Raises UsageError U007 if the environment says anything but a whole number.
+    """
+    said = os.environ.get(_MOST_MIB, str(_DEFAULT_MIB))
+    if not (said.isascii() and said.isdecimal() and len(said) <= _DIGITS):
+        raise UsageError(f"{_MOST_MIB}={said} is not a whole number", code="U007")
+    return int(said) << 20
+
+
+def opened(data: bytes) -> bytes:
+    """What gzip holds, and other bytes as they are.
+
+    Raises OSError if the gzip is broken; TooLargeError, which is one, if it holds more
+    than `most_opened_bytes`. It opens no further.
+    """
+    if data[:2] != _GZIP:
+        return data
+    limit = most_opened_bytes()
+    said = int.from_bytes(data[-4:], "little")  # its last bytes, unless it is broken
+    try:
+        text = b"" if said > limit else _opened_up_to(data, limit + 1)
+    except (EOFError, zlib.error) as problem:
+        raise OSError(str(problem)) from problem
+    if max(said, len(text)) > limit:
+        raise TooLargeError(f"it holds more than {limit >> 20} MiB")
+    return text
+
+
+def _opened_up_to(data: bytes, size: int) -> bytes:
+    """The first bytes of what gzip holds, `size` at most; EOFError if it is cut off."""
+    engine = zlib.decompressobj(wbits=_GZIP_WINDOW)
+    text = engine.decompress(data, size)
+    if engine.eof and engine.unused_data:
+        # Several files in one.
+        with gzip.GzipFile(fileobj=io.BytesIO(data)) as file:
+            return file.read(size)
+    if not engine.eof and len(text) < size:
+        raise EOFError("it is cut off")
+    return text
 
 
 def _read_bytes(path: str) -> bytes:

@@ -11,11 +11,13 @@ from typing import Any
 
 from hlo_passes import proto_wire as wire
 from hlo_passes.errors import ParseError, UnsupportedHloError
+from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_edit import edited
 from hlo_passes.proto_messages import (
     ENTRY_NAME,
     HELD_MODULE,
+    ModuleProto,
     by_number,
     device_counts,
     with_device_counts,
@@ -23,9 +25,6 @@ from hlo_passes.proto_messages import (
 )
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
-
-#: A proto lists every device: this many take five megabytes.
-_MOST_DEVICES = 1 << 20
 
 
 def _jaxlib_hlo() -> Any:
@@ -92,6 +91,11 @@ def module_from_proto(
         if count > 1 and f", {name}=" not in header:
             header += f", {name}={count}"
     module = parse(f"{header}{newline}{rest}", filename=filename)
+    known = ModuleProto(proto).computations
+    if any(computation.name not in known for computation in module.computations):
+        # XLA renames what text cannot name: go on with the proto that XLA writes.
+        read = _jaxlib_hlo().HloModule.from_serialized_hlo_module_proto(proto)
+        proto = read.as_serialized_hlo_module_proto()
     module.proto = proto
     return module
 
@@ -116,9 +120,9 @@ def module_to_proto(module: Module) -> bytes:
     counts = (module.replica_count, module.num_partitions)
     if counts == device_counts(data):
         return data
-    if min(counts) < 1 or counts[0] * counts[1] > _MOST_DEVICES:
+    if min(counts) < 1 or counts[0] * counts[1] > MAXIMUM_DEVICES:
         raise ParseError(
-            f"a proto lists 1 to {_MOST_DEVICES} devices, not {counts[0]} replicas x "
+            f"a proto lists 1 to {MAXIMUM_DEVICES} devices, not {counts[0]} replicas x "
             f"{counts[1]} partitions",
             code="P043",
             location=Location("<module>", 1, 1),

@@ -14,9 +14,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 from hlo_passes import proto_wire as wire
+from hlo_passes.errors import ParseError
 from hlo_passes.proto_wire import Field
+from hlo_passes.source import Location
+
+_T = TypeVar("_T")
 
 # HloProto
 HELD_MODULE = 1
@@ -67,6 +72,14 @@ def by_number(found: Sequence[Field]) -> dict[int, list[Field]]:
         else:
             table[number] = [field]
     return table
+
+
+def _row(table: Sequence[_T], number: int, missing: _T) -> _T:
+    """A row of a table of stack frames, whose numbers begin with 1.
+
+    XLA takes a row that is not there for an empty one.
+    """
+    return table[number - 1] if 1 <= number <= len(table) else missing
 
 
 def _whole(data: bytes, places: Sequence[Field]) -> bytes:
@@ -364,7 +377,8 @@ class ModuleProto:
             place = (_number(self.data, parts, n) for n in _LOCATION_PLACE)
             file = _number(self.data, parts, _LOCATION_FILE)
             function = _number(self.data, parts, _LOCATION_FUNCTION)
-            locations.append((files[file - 1], functions[function - 1], *place))
+            names = (_row(files, file, ""), _row(functions, function, ""))
+            locations.append((*names, *place))
         parts_of = [
             by_number(wire.fields(self.data, f.value, f.end))
             for f in tables.get(_FRAMES, ())
@@ -374,10 +388,18 @@ class ModuleProto:
             # Parents may come after their children: walk up to what is known.
             path = [number]
             while path[-1] not in found:
-                path.append(_number(self.data, parts_of[path[-1] - 1], _FRAME_PARENT))
+                parts = _row(parts_of, path[-1], {})
+                path.append(_number(self.data, parts, _FRAME_PARENT))
+                if len(path) > len(parts_of) + 1:
+                    raise ParseError(
+                        "a stack frame of this proto is around itself",
+                        code="P254",
+                        location=Location("<proto>", 1, 1),
+                    )
             for inner in reversed(path[:-1]):
-                parts = parts_of[inner - 1]
-                location = locations[_number(self.data, parts, _FRAME_LOCATION) - 1]
+                parts = _row(parts_of, inner, {})
+                place = _number(self.data, parts, _FRAME_LOCATION)
+                location = _row(locations, place, ())
                 around = found[_number(self.data, parts, _FRAME_PARENT)]
                 found[inner] = (location, around)
         return [found[number] for number in range(1, len(parts_of) + 1)]

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import zipfile
 from collections.abc import Sequence
 
@@ -18,7 +19,13 @@ import ml_dtypes  # noqa: F401  (gives NumPy the names of the types it lacks)
 import numpy as np
 
 from hlo_passes.errors import UsageError
-from hlo_passes.files import require_file, write_bytes
+from hlo_passes.files import (
+    LARGER,
+    TooLargeError,
+    most_opened_bytes,
+    require_file,
+    write_bytes,
+)
 from hlo_passes.runtime.dtypes import element_type_of, is_native, numpy_dtype
 
 
@@ -51,11 +58,19 @@ def read_arrays(path: str, *, name: str | None = None) -> list[np.ndarray]:
     """
     shown = name or path
     require_file(path)
+    limit = most_opened_bytes()
     try:
         # Open it as an archive: np.load also accepts a bare array.
-        zipfile.ZipFile(path).close()
+        with zipfile.ZipFile(path) as archive:
+            size = sum(entry.file_size for entry in archive.infolist())
+        if size > max(limit, os.path.getsize(path)):
+            raise TooLargeError
         with np.load(path, allow_pickle=False) as file:
             entries = {key: file[key] for key in file.files}
+    except TooLargeError:
+        raise UsageError(
+            f"{shown} opens to more than {limit >> 20} MiB", code="U022", hint=LARGER
+        ) from None
     except Exception as problem:  # of the archive, its codec, or a header's Python
         # NumPy's message is advice for its own callers (to allow pickles, say).
         raise UsageError(

@@ -80,6 +80,15 @@ def build_call_graph(module: Module) -> CallGraph:
     return CallGraph(tuple(post_order), {c: tuple(i) for c, i in callers.items()})
 
 
+def call_depth(module: Module) -> int:
+    """How many computations are in one another at most; 1 without any call."""
+    depth: dict[Computation, int] = {}
+    for computation in build_call_graph(module).post_order:
+        called = (c for i in computation.instructions for c in i.called_computations)
+        depth[computation] = 1 + max((depth.get(c, 0) for c in called), default=0)
+    return max(depth.values(), default=0)
+
+
 def computations_post_order(
     module: Module, *, fusions: bool = True
 ) -> tuple[Computation, ...]:

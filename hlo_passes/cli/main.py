@@ -16,7 +16,7 @@ from absl import app, flags
 from absl.flags import argparse_flags
 
 from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
-from hlo_passes.errors import HloError, nearest
+from hlo_passes.errors import HloError, TooDeepError, nearest
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode, exit_code_of
 from hlo_passes.progress import tell
 
@@ -71,6 +71,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except HloError as problem:
         tell(problem.render() + "\n")
         code = exit_code_of(problem)
+    except RecursionError:
+        deep = TooDeepError("this command")
+        tell(deep.render() + "\n")
+        code = exit_code_of(deep)
     except KeyboardInterrupt:
         code = INTERRUPTED
     except OSError as problem:

@@ -10,13 +10,12 @@ Flags for which no pass of ours has an option are ignored.
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from pathlib import Path
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
+from hlo_passes.files import opened
 from hlo_passes.xla_flags import FLAG_OPTIONS, SCHEDULER, option_text
 
 #: The file next to the pairs that says what was compiled, and how.
@@ -67,8 +66,8 @@ def _read_dict(file: Path) -> dict[str, Any]:
         return {}
     try:
         data = file.read_bytes()
-        found = json.loads(gzip.decompress(data) if file.suffix == ".gz" else data)
-    except (ValueError, OSError, EOFError, zlib.error, RecursionError) as problem:
+        found = json.loads(opened(data))
+    except (ValueError, OSError, RecursionError) as problem:
         # It is neither JSON, UTF-8 nor gzip, or nested too deeply.
         raise UsageError(
             f"{file}: no JSON can be read here: {problem}", code="U031"

@@ -22,7 +22,7 @@ from hlo_passes.ir.c_strings import escape
 from hlo_passes.ir.value_cursor import ValueCursor
 
 #: Larger device orders are refused: expanding them would only fill memory.
-MAXIMUM_DEVICES: Final = 1 << 24
+MAXIMUM_DEVICES: Final = 1 << 20
 
 #: One device: XLA wrote the first word until the middle of 2026, now the second.
 _SINGLE_DEVICE: Final = re.compile(r"(maximal_mesh|single_device)(?=[ \t\r\n]*\[)")

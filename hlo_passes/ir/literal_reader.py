@@ -72,7 +72,10 @@ def read_array(cursor: ValueCursor, shape: Shape) -> np.ndarray[Any, Any] | None
         values = body.integers()
     if values.size != shape.element_count:
         body.fail(f"{values.size} values for {shape.text}", 0)
-    values = np.ascontiguousarray(values).reshape(shape.dimensions)
+    try:
+        values = np.ascontiguousarray(values).reshape(shape.dimensions)
+    except ValueError:
+        body.fail(f"NumPy has no arrays of {shape.rank} dimensions", 0)
     values.setflags(write=False)
     return values
 

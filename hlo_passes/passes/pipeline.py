@@ -13,12 +13,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from hlo_passes.analysis.call_graph import call_depth
 from hlo_passes.errors import (
     FalseChangeReportError,
     HloError,
     PassError,
     PipelineSpecError,
     PostconditionError,
+    TooDeepError,
     VerificationError,
 )
 from hlo_passes.ir.module import Module
@@ -43,6 +45,9 @@ from hlo_passes.xla_release import XlaRelease, xla_release
 
 #: Called after each pass with (name, module).
 Observer = Callable[[str, Module], None]
+
+#: Calls in one another that every pass follows.
+_DEEP_CALLS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,6 +343,7 @@ def _changed(each: Pass, module: Module, context: PassContext, report: Report) -
 
     Raises:
         HloError: as the pass raised it.
+        TooDeepError: S016, calls are nested deeper than the pass follows.
         PassError: E001, a user's pass raised anything else, or did not return a bool.
     """
     try:
@@ -345,6 +351,8 @@ def _changed(each: Pass, module: Module, context: PassContext, report: Report) -
     except HloError:
         raise
     except (Exception, SystemExit) as problem:
+        if isinstance(problem, RecursionError) and call_depth(module) > _DEEP_CALLS:
+            raise TooDeepError(each.name) from problem
         place = traceback.extract_tb(problem.__traceback__)[-1]
         raise PassError(
             f"{each.name} raised {type(problem).__name__}: {problem}\n"

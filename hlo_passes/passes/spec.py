@@ -32,6 +32,9 @@ _BARE_VALUE = re.compile(r"[^,}]*")
 _QUOTED_VALUE = re.compile(r"\s*'([^']*)'\s*")
 _NEEDS_QUOTES = re.compile(r"[,{}()\s]")
 
+#: Passes nested in passes deeper than this are refused.
+MAXIMUM_NESTING = 100
+
 
 @dataclass(frozen=True, slots=True)
 class Step:
@@ -73,6 +76,8 @@ def parse_steps(text: str) -> tuple[Step, ...]:
         reader.at = name.end()
         options = _read_options(reader)
         if reader.starts("("):
+            if len(heads) >= MAXIMUM_NESTING:
+                raise reader.fail(f"passes nested deeper than {MAXIMUM_NESTING}")
             heads.append((name[1], options, offset))
             levels.append([])
             reader.at += 1

@@ -10,22 +10,19 @@ its scheduler takes from the coarse estimator; `transfers_as_xla` does the same.
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
-from hlo_passes.files import read_file
+from hlo_passes.files import LARGER, TooLargeError, opened, read_file
 from hlo_passes.ir.async_form import is_start, is_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import LOW, MOST_US
 from hlo_passes.scheduler.latency.estimate import Estimate
 
-_GZIP: Final = b"\x1f\x8b"
 _LATENCIES: Final = ("latency_us", "latency_fallback")
 _KEYS: Final = ("node_cost_us", *_LATENCIES)
 _COARSE: Final = GpuApproximateEstimator()
@@ -69,9 +66,10 @@ def read_costs(path: str) -> TableEstimator:
     """
     data = read_file(path)
     try:
-        text = (gzip.decompress(data) if data[:2] == _GZIP else data).decode()
-        view: Any = json.loads(text)
-    except (OSError, ValueError, EOFError, zlib.error, RecursionError) as problem:
+        view: Any = json.loads(opened(data).decode())
+    except TooLargeError as problem:
+        raise UsageError(f"{path}: {problem}", code="U206", hint=LARGER) from problem
+    except (OSError, ValueError, RecursionError) as problem:
         raise _refuse(path, f"not JSON: {problem}") from problem
     if not isinstance(view, dict) or not any(key in view for key in _KEYS):
         raise _refuse(path, f"it has none of the keys {', '.join(_KEYS)}")

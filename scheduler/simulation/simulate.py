@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_passes.analysis.followed_release import release_asked_for
+from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
@@ -80,9 +81,15 @@ def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
 def simulate_with(
     module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Timeline:
-    """Simulate with prepared prices and rules; `target` is only shown to the reader."""
+    """Simulate with prepared prices and rules; `target` is only shown to the reader.
+
+    Raises TooDeepError S016 for calls that are nested deeper than it follows.
+    """
     with garbage_collection_paused():
-        return _simulate(module, target, topology, estimator, rules)
+        try:
+            return _simulate(module, target, topology, estimator, rules)
+        except RecursionError as problem:
+            raise TooDeepError("the simulation") from problem
 
 
 def _simulate(
