@@ -218,7 +218,9 @@ _COMMAND = re.compile(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", re.MULTILINE)
 _SECONDS = re.compile(r"\d+\.\d+ s\b")
 #: Progress, and what JAX logs where its CUDA plug-in finds no GPU.
 _LOGGED = re.compile(
-    r"^(?:running |WARNING: All log messages before |[IWE]\d{4} ).*\n", re.MULTILINE
+    r"^(?:running |WARNING: All log messages before |[IWE]\d{4} |"
+    r"\S+: .* s of at most ).*\n",
+    re.MULTILINE,
 )
 #: Runs the blocks of a page one after another in one namespace.
 _RUN_BLOCKS = """

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Collection
+from typing import Final
 
 from hlo_passes.cli.command import Command
 from hlo_passes.cli.pricing import (
@@ -19,6 +21,9 @@ from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.passes.base import PassContext
 from hlo_passes.passes.pipeline import Pipeline, PipelineResult
 from hlo_passes.progress import show_progress, tell
+
+#: Names of instructions listed in a hint.
+_SHOWN_NAMES: Final = 8
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
@@ -78,6 +83,7 @@ def _run(arguments: argparse.Namespace) -> int:
             )
     # Run the passes.
     module = read_module(arguments.input)
+    names_before = set(_names(module)) if arguments.explain else ()
 
     def print_after(name: str, after: Module) -> None:
         if name in arguments.print_after or "all" in arguments.print_after:
@@ -87,7 +93,7 @@ def _run(arguments: argparse.Namespace) -> int:
         module, verify_each=arguments.verify_each, after_pass=print_after
     )
     # Write the files, all or none of them.
-    explained = _explanations(arguments.explain, module, result)
+    explained = _explanations(arguments.explain, names_before, module, result)
     outputs = [(arguments.output, module_contents(arguments.output, module))]
     if arguments.report:
         report = json.dumps(result.to_json(), indent=1) + "\n"
@@ -107,20 +113,39 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-def _explanations(wanted: str, module: Module, result: PipelineResult) -> str:
+def _explanations(
+    wanted: str, before: Collection[str], module: Module, result: PipelineResult
+) -> str:
+    """What passes said about an instruction; `before`: the input's names."""
     if not wanted:
         return ""
     texts = [text for run in result.passes for text in run.explanations]
     if texts:
         return "\n".join(texts) + "\n"
-    names = [i.name for c in module.computations for i in c.instructions]
-    if wanted.removeprefix("%") not in names:
-        raise UsageError(
-            f"--explain={wanted}: no such instruction",
-            code="U006",
-            hint=nearest(wanted.removeprefix("%"), names),
+    name = wanted.removeprefix("%")
+    after = _names(module)
+    if name in after:
+        explaining = "latency-hiding-scheduler and gpu-schedule explain places"
+        return (
+            f"no pass of the pipeline says why %{name} is where it is: {explaining}\n"
         )
-    return f"no pass of the pipeline reported anything about {wanted}\n"
+    if name in before:
+        made = [each for each in after if each not in before]
+        near = nearest(name, made, prefix="%")
+        raise UsageError(
+            f"--explain={wanted}: a pass of the pipeline replaced it",
+            code="U006",
+            hint=near or f"name what it became: {', '.join(made[:_SHOWN_NAMES])}",
+        )
+    raise UsageError(
+        f"--explain={wanted}: no such instruction",
+        code="U006",
+        hint=nearest(name, {*before, *after}),
+    )
+
+
+def _names(module: Module) -> list[str]:
+    return [i.name for c in module.computations for i in c.instructions]
 
 
 COMMAND = Command("opt", "rewrite a module with passes", _configure, _run)

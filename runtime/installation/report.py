@@ -8,7 +8,7 @@ from hlo_passes.errors import HloError
 from hlo_passes.passes.pipeline import PipelineResult
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class ModuleReport:
     """One module in which the passes ran or should have run.
 
@@ -30,3 +30,17 @@ class ModuleReport:
     changed: bool
     result: PipelineResult | None
     error: HloError | None
+
+    def __repr__(self) -> str:
+        """One line; `result` and `error` say the rest."""
+        if self.error is not None:
+            how = f"{type(self.error).__name__} {self.error.code}"
+        elif self.result is None:
+            how = "another process ran the passes"
+        else:
+            made = [run.name for run in self.result.passes if run.changed]
+            how = f"changed by {', '.join(made)}" if made else "left as it is"
+        return (
+            f"<{self.module} on {self.platform} at {self.stage}: {how}, "
+            f"{self.seconds:.3f} s>"
+        )

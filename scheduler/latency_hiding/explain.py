@@ -14,8 +14,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Collection
 from typing import Final
 
+from hlo_passes.ir.async_form import is_collective, is_start
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.constraints import constraints_of
 from hlo_passes.scheduler.latency_hiding.pairs import PairScan, Policy
@@ -24,6 +28,8 @@ from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 
 #: Candidates listed in full; the others are counted by rule.
 _LISTED: Final = 20
+#: Names of synchronous collectives in a line.
+_NAMED: Final = 5
 
 
 class Explainer:
@@ -140,6 +146,41 @@ class Explainer:
                     f"latency {graph.latency_us(start, done):,.6g} us"
                 ]
         return []
+
+
+def why_left_alone(
+    module: Module, name: str, scheduled: Collection[Computation]
+) -> str:
+    """Why the scheduler did not place an instruction; '' if it is not there, or did.
+
+    Args:
+        module: after the scheduler.
+        name: of the instruction.
+        scheduled: the computations that the scheduler ordered.
+    """
+    for computation in module.computations:
+        instruction = computation.find(name)
+        if instruction is None or computation in scheduled:
+            continue
+        lines = [f"%{name} in %{computation.name}, which the scheduler does not order"]
+        pairs = sum(is_start(i) for i in computation.instructions)
+        if pairs:
+            lines.append("  the computation is part of a kernel, or not reached")
+            return "\n".join(lines)
+        lines.append(
+            "  nothing in this computation is asynchronous (no start and done), so "
+            "there is nothing to overlap"
+        )
+        waiting = [i for i in computation.instructions if is_collective(i)]
+        if waiting:
+            names = ", ".join(f"%{i.name}" for i in waiting[:_NAMED])
+            more = f" and {len(waiting) - _NAMED} more" * (len(waiting) > _NAMED)
+            lines.append(
+                f"  synchronous: {names}{more}; async-collective-creator before the "
+                "scheduler, or gpu-schedule in its place, makes them start and done"
+            )
+        return "\n".join(lines)
+    return ""
 
 
 def _at(time_us: float, state: SchedulingState) -> str:

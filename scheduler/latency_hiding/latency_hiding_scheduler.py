@@ -26,6 +26,7 @@ from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.explain import why_left_alone
 from hlo_passes.scheduler.latency_hiding.report import fill_report
 from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
@@ -116,6 +117,10 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             progress=context.progress,
         )
         fill_report(report, result)
+        if context.explain and not result.explanation:
+            scheduled = {each.computation for each in result.computations}
+            if why := why_left_alone(module, context.explain, scheduled):
+                report.explain(why)
         # A hard memory limit may have restored the input order.
         return not was_scheduled or orders != [
             c.instructions for c in module.computations

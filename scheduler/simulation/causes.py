@@ -32,6 +32,8 @@ _NEGLIGIBLE: Final = 0.05
 #: From this share of an exposure on, a possible gain counts as its cause.
 _MAIN_SHARE: Final = 0.5
 _BITS_PER_BYTE: Final = 8
+#: Instructions whose bits are unpacked together: thousands of works need a byte each.
+_ROWS_AT_ONCE: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +60,7 @@ class Causes:
         exposed = [
             work
             for work in self.run.program.works
-            if work.done is not None
-            and work.stream is not None
+            if (work.done is not None or work.stream is None)
             and self.placement.wait_us(work) > 0.0
         ]
         if exposed:
@@ -73,7 +74,7 @@ class Causes:
         """Why a work is exposed, or that it is hidden."""
         wait = self.placement.wait_us(work)
         if work.stream is None:
-            return Cause("synchronous", _why_synchronous(work, wait))
+            return Cause("synchronous", self._why_synchronous(work, wait))
         if work.done is None:
             return Cause("hidden", "another iteration or computation waits for it")
         if wait <= 0.0 or overlap_class(latency_us, wait) == "hidden":
@@ -97,6 +98,20 @@ class Causes:
         return (
             f"queued {_us(queued)} behind %{behind.instruction.name} on {work.stream}"
         )
+
+    def _why_synchronous(self, work: Work, wait: float) -> str:
+        """What makes it synchronous, and whether anything could run beside it."""
+        if half(work.instruction):
+            how = "the compiler left no work between its start and done (is_sync)"
+        else:
+            how = "it has no start and done"
+        text = f"synchronous: {how}, so the compute stream runs it for {_us(wait)}"
+        independent = self._independent_us.get(work.number)
+        if independent is None:
+            return text
+        if independent <= _NEGLIGIBLE * wait:
+            return f"{text}; all compute here feeds it or needs it"
+        return f"{text}; {_us(independent)} of compute do not depend on it"
 
     def _window(
         self, work: Work, wait: float, beside: float, latency_us: float, queued: float
@@ -162,6 +177,9 @@ class Causes:
             feeds[work.position] |= 1 << bit
             if work.done is not None:
                 needs[index[work.done]] |= 1 << bit
+            else:
+                # A synchronous one without a done gives its result itself.
+                needs[work.position] |= 1 << bit
         for k, instruction in enumerate(order):
             mask = needs[k]
             for before in instruction.operands:
@@ -181,14 +199,16 @@ class Causes:
         packed = b"".join(
             (needs[k] | feeds[k]).to_bytes(size, "little") for k in counted
         )
-        bits = np.unpackbits(
-            np.frombuffer(packed, np.uint8).reshape(len(counted), size),
-            axis=1,
-            count=len(works),
-            bitorder="little",
-        )
+        rows = np.frombuffer(packed, np.uint8).reshape(len(counted), size)
         values = np.array([costs[k] for k in counted], np.float64)
-        return (values.sum() - values @ bits).tolist()
+        held = np.zeros(len(works))
+        for k in range(0, len(counted), _ROWS_AT_ONCE):
+            part = slice(k, k + _ROWS_AT_ONCE)
+            bits = np.unpackbits(
+                rows[part], axis=1, count=len(works), bitorder="little"
+            )
+            held += values[part] @ bits
+        return (values.sum() - held).tolist()
 
     def _start_slack(self, work: Work) -> tuple[Instruction | None, float]:
         """The last thing a start waits for, and the compute between the two, us."""
@@ -241,11 +261,6 @@ def _needs(instruction: Instruction) -> tuple[Instruction, ...]:
 
 def _needed_by(instruction: Instruction) -> tuple[Instruction, ...]:
     return (*instruction.users, *instruction.control_successors)
-
-
-def _why_synchronous(work: Work, wait: float) -> str:
-    how = "has no start and done" if not half(work.instruction) else "is marked is_sync"
-    return f"synchronous: it {how}, so the compute stream runs it for {_us(wait)}"
 
 
 def _why_nothing_left(beside: float, latency_us: float) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.ir.async_form import done_of, half
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency.collectives import leaf_bytes, wrapped_collective
 from hlo_passes.scheduler.simulation.accounts import Accounts
@@ -103,7 +104,7 @@ def _row(
         opcode=work.opcode,
         stream=None if work.stream is None else work.stream.number,
         lane=lanes.get(work.number, lane_of(work)),
-        bytes=_sent_bytes(start),
+        bytes=message_bytes(start, done_of(start) if half(start) else None),
         operands=tuple(f"{o.shape.text} %{o.name}" for o in start.operands),
         groups=_groups_text(start),
         latency_us=latency,
@@ -122,11 +123,19 @@ def _row(
     )
 
 
-def _sent_bytes(start: Instruction) -> int:
-    """Bytes of all operands; for a recv, whose operand is a token, what it receives."""
+def message_bytes(start: Instruction, done: Instruction | None) -> int:
+    """Bytes that a device gives or gets in all, whichever is more.
+
+    The gathered result of an all-gather, the input of a reduce-scatter, the array of
+    anything else, as `calibrate` and NCCL's tests have it.
+    """
     if start.opcode == "recv":
         return leaf_bytes(start.shape.elements[0])
-    return sum(leaf_bytes(operand.shape) for operand in start.operands)
+    given = sum(leaf_bytes(operand.shape) for operand in start.operands)
+    got = leaf_bytes((done or start).shape)
+    if done is None and half(start) == "start":
+        got -= given  # a start holds its operands beside its results
+    return max(given, got)
 
 
 def _groups_text(start: Instruction) -> str:

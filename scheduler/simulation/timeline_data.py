@@ -78,7 +78,8 @@ class CollectiveRow:
         opcode: the operation without start and done: 'all-gather'.
         stream: number of the communication stream, None for a synchronous one.
         lane: where its span is drawn.
-        bytes: of all operands, per device; for a recv, what it receives.
+        bytes: of the message: what a device gives or gets in all, whichever is more
+            (the gathered result, the input of a reduce-scatter, a reduced array).
         operands: operand texts: 'bf16[8,128] %fusion.3'.
         groups: replica groups or source-target pairs, as written; '' if none.
         latency_us: how long it runs by itself.

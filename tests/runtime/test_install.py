@@ -79,6 +79,10 @@ def test_combines_inside_jit_to_the_same_bits(
     report = installed.reports[0]
     assert (report.module, report.platform) == ("jit_two_permutes", "cpu")
     assert (report.stage, report.error) == (stage, None)
+    names = "collective-permute-combiner"  # the other one had nothing to do
+    told = f"<jit_two_permutes on cpu at {stage}: changed by {names}, "
+    assert repr(report).startswith(told)
+    assert len(repr(report)) < 150
     assert report.result is not None
     assert report.result.passes[0].statistics["collectives-combined"] == 2
     assert text.count(" collective-permute(") == 1

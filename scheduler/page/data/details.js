@@ -60,7 +60,7 @@ function collectiveDetails(app, schedule, found) {
       ...row("Exposed", `${exactTime(found.exposed_us)} (${shownShare(found.exposed_us, found.latency_us)})`),
       ...row("Latency", `${exactTime(found.latency_us)}, by ${found.model}`),
       ...(found.executions > 1 ? row("In a step", `${shownTime(found.total_us)} in ${shownCount(found.executions)} runs`) : []),
-      ...row("Bytes", found.bytes === null ? "unknown" : `${shownBytes(found.bytes)} (${shownCount(found.bytes)} B)`),
+      ...row("Message", found.bytes === null ? "unknown" : `${shownBytes(found.bytes)} (${shownCount(found.bytes)} B)`),
       ...row("Lane", found.stream),
       ...(found.queued_us > 0 ? row("Queued", exactTime(found.queued_us)) : []),
       ...times(schedule, found.span),

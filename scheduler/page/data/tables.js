@@ -76,7 +76,7 @@ function collectiveTable(app, side) {
     { title: loops ? "Exposed, all runs" : "Exposed", number: true, value: (c) => c.total_us, cell: (c) => shownTime(c.total_us) },
     { title: "Latency", number: true, value: (c) => c.latency_us, cell: (c) => shownTime(c.latency_us) },
     { title: "State", value: (c) => c.class, cell: (c) => make("span", { class: `badge ${c.class}` }, CLASS_NAMES[c.class]) },
-    { title: "Bytes", number: true, value: (c) => c.bytes ?? -1, cell: (c) => shownBytes(c.bytes) },
+    { title: "Message", number: true, value: (c) => c.bytes ?? -1, cell: (c) => shownBytes(c.bytes) },
     { title: "Lane", value: (c) => c.stream, cell: (c) => c.stream, class: "brief" },
     ...(loops ? [{ title: "Runs", number: true, value: (c) => c.executions, cell: (c) => shownCount(c.executions) }] : []),
     { title: "Why", value: (c) => c.cause, cell: (c) => c.cause, class: "cause" },

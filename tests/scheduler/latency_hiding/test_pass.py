@@ -478,3 +478,46 @@ def test_a_cycle_of_hazards_is_a_remark() -> None:
         "not kept apart: %sb may overwrite what %v reads, and they depend on each "
         "other in a cycle: this module lacks copies",
     } <= set(result.remarks)
+
+
+PLAIN = """HloModule m, num_partitions=2, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[64]) -> f32[64] {
+  %x = f32[64]{0} parameter(0)
+  %r = f32[64]{0} all-reduce(%x), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  ROOT %t = f32[64]{0} add(%r, %x)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("passes", "name", "exit_code", "says"),
+    [
+        ("latency-hiding-scheduler", "r", 0, [
+            "%r in %main, which the scheduler does not order",
+            "nothing in this computation is asynchronous",
+            "synchronous: %r; async-collective-creator before the scheduler",
+        ]),
+        ("gpu-schedule", "r", 2, [
+            "--explain=r: a pass of the pipeline replaced it",
+            "help: name what it became: all-reduce-start, all-reduce-done",
+        ]),
+        ("gpu-schedule", "all-reduce-start", 0, ["us before its done"]),
+        ("hlo-dce", "r", 0, ["latency-hiding-scheduler and gpu-schedule explain"]),
+        ("hlo-dce", "q", 2, ["no such instruction"]),
+    ],
+)  # fmt: skip
+def test_explain_says_what_to_do(tmp_path, capsys, passes, name, exit_code, says):
+    file = tmp_path / "m.hlo"
+    file.write_text(PLAIN)
+    words = ["opt", str(file), f"--passes={passes}", f"--explain={name}"]
+    assert main([*words, "-o", str(tmp_path / "out.hlo")]) == exit_code
+    said = capsys.readouterr().err
+    for text in says:
+        assert text in said

@@ -101,7 +101,7 @@ def test_a_click_on_a_collective_tells_all_of_it(running, pages) -> None:
         seen.page.mouse.click(*point_at(seen, 80 / 110, _STREAM_Y_PX))
         told = seen.text("#details")
         for part in (
-            "ag-start", "all-gather", "exposed", "50 µs (100.0 %)", "256 B",
+            "ag-start", "all-gather", "exposed", "50 µs (100.0 %)", "2.00 KiB (2,048 B)",
             "{{0,1,2,3,4,5,6,7}}", "ag-done", "jit(step)/layer/gather", "f32[64]{0} %y",
             "Why exposed:", "Communication 0",
         ):  # fmt: skip

@@ -53,7 +53,7 @@ memory   40 bytes at the peak, without parameters
   1. 2.00 ms  %gather  all-reduce of 32 bytes, partial
      nothing left to overlap: the 1.00 ms of compute that does not depend on it already overlaps its 3.00 ms
   2. 500.0 us  %last  all-reduce of 32 bytes, exposed
-     synchronous: it has no start and done, so the compute stream runs it for 500.0 us
+     synchronous: it has no start and done, so the compute stream runs it for 500.0 us; 1.00 ms of compute do not depend on it
 
 %main: 3.80 ms
 compute         |##############                           LLLLl      |
