@@ -13,6 +13,7 @@ Source: openxla/xla `xla/service/gpu/backend_configs.proto`.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Mapping
 from functools import lru_cache
@@ -27,8 +28,13 @@ from hlo_passes.ir.metadata import parse_backend_config
 COLLECTIVE_KERNEL: Final = "__triton_collective"
 CUDNN_KERNEL: Final = "__cudnn$fusion"
 
+_log = logging.getLogger("hlo_passes")
 _NONE: Final[Mapping[str, Any]] = {}
 _REMEMBERED_TEXTS: Final = 1 << 14
+#: Letters that are shown of a config that cannot be read.
+_SHOWN_LETTERS: Final = 60
+#: Opcodes whose configs may have any form: that of their target.
+_FREE_CONFIGS: Final = frozenset({"custom-call"})
 #: A number in a field of 64 bits.
 _NUMBER: Final = re.compile(r"[0-9]{1,18}")
 #: A string, which is kept, or a comma after the last entry.
@@ -40,7 +46,29 @@ def gpu_config(instruction: Instruction) -> Mapping[str, Any]:
     if not instruction.mentions("backend_config"):
         return _NONE
     text = instruction.attributes.get("backend_config")
-    return _NONE if text is None else _read(text) or _NONE
+    if text is None:
+        return _NONE
+    found = _read(text)
+    if found is None and instruction.opcode not in _FREE_CONFIGS:
+        _tell_unreadable(text)
+    return found or _NONE
+
+
+@lru_cache(maxsize=_REMEMBERED_TEXTS)
+def _tell_unreadable(text: str) -> None:
+    """Say once of a config in braces that it is not JSON, so that nothing in it counts.
+
+    XLA's GPU compiler stops there.
+    """
+    try:
+        config = parse_backend_config(text)
+    except ParseError:
+        return
+    if config.is_json_dict:
+        _log.warning(
+            "a backend config is not JSON, and nothing in it counts: %s",
+            config.value[:_SHOWN_LETTERS],
+        )
 
 
 def has_gpu_config(instruction: Instruction) -> bool:

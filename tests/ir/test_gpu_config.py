@@ -81,3 +81,20 @@ def test_no_config_is_an_empty_one_that_may_be_written() -> None:
     read.set_attribute("backend_config", None)
     assert not configs.gpu_config(read)
     assert configs.has_gpu_config(read)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [('{"a":}', 1), ("{a = 1 : i32}", 1), ('{"a":1,}', 0), ('"free text"', 0)],
+)
+def test_config_in_braces_that_is_not_json(
+    config: str, told: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    configs._tell_unreadable.cache_clear()
+    for _ in range(2):
+        assert configs.gpu_config(instruction_with(config)).get("b") is None
+    messages = [r.getMessage() for r in caplog.records]
+    assert (
+        messages
+        == [f"a backend config is not JSON, and nothing in it counts: {config}"] * told
+    )
