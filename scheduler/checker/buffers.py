@@ -129,7 +129,7 @@ class Buffers:
     def __init__(self, module: Module) -> None:
         """Walk the computations reachable from the entry, callers first."""
         self.module = module
-        self.computations = tuple(_reachable(module))
+        self.computations = dict.fromkeys(_reachable(module))
         self._layouts = Layouts()
         self.first: dict[Instruction, int] = {}
         self._shapes: list[Shape] = []

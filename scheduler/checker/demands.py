@@ -18,9 +18,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
+from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+
+#: Values of one buffer that a reader reads before it is called wide.
+_MANY_READS: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,16 +152,28 @@ class Demands:
         A reader that needs the start has no other place. Of rivals one is enough.
         """
         before = self._before_rivals(buffer)
+        earlier, repeats, free = -1, 0, None
         for use in buffer.uses:
             user = self._position[use.user]
-            around = buffer.around(use, user)
-            if not around:
+            numbers: Sequence[int] = buffer.around(use, user)
+            if not numbers:
                 continue
+            needed = self._needed_by(user, buffer.begins[numbers[0]])
+            repeats = repeats + 1 if user == earlier else 0
+            if not repeats:
+                earlier, free = user, None
+            elif repeats >= _MANY_READS:
+                # A wide reader needs most of the starts: find the others once.
+                if free is None:
+                    all_needed = self._needed_by(user, buffer.begins[0])
+                    begins = enumerate(buffer.begins)
+                    free = [k for k, at in begins if at not in all_needed]
+                first, last = numbers[0], numbers[-1]
+                numbers = free[bisect_left(free, first) : bisect_right(free, last)]
             begun = buffer.begun[use.value]
-            needed = self._needed_by(user, buffer.begins[around[0]])
-            number = around[-1]
-            while number >= around[0]:
-                write = buffer.writes[number]
+            at = len(numbers) - 1
+            while at >= 0:
+                write = buffer.writes[numbers[at]]
                 if (
                     write.end > begun
                     and write.value != use.value
@@ -165,9 +181,9 @@ class Demands:
                 ):
                     is_forced = begun < 0 or begun in self._needed_by(write.end, begun)
                     yield _Broken(user, write.begin, is_forced)
-                    number = before[number]
+                    at = bisect_right(numbers, before[numbers[at]]) - 1
                 else:
-                    number -= 1
+                    at -= 1
 
     def _before_rivals(self, buffer: _Buffer) -> list[int]:
         """For each write the number of the last one before it that is no rival."""

@@ -188,3 +188,14 @@ def test_what_loses_a_value_is_refused_and_nothing_else(seed: int) -> None:
             kept += not is_lost
     assert lost
     assert kept > 60
+
+
+def test_many_starts_that_overwrite_one_value_are_compared_as_one() -> None:
+    # Pair by pair, these are nine million comparisons.
+    count = 3000
+    lines = [_Line("p0", "parameter", ()), _Line("n1", "add", ("p0", "p0"))]
+    starts = [_Line(f"b{k}", "all-reduce-start", ("n1",)) for k in range(2, count)]
+    dones = [_Line(f"d{s.name}", "all-reduce-done", (s.name,)) for s in starts]
+    results = tuple(done.name for done in dones)
+    program = _Program((*lines, *starts, *dones), results)
+    assert check_schedule(hlo_passes.parse(program.text())) == []
