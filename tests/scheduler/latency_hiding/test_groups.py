@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 import hlo_passes
-from hlo_passes.scheduler.estimators.approximate import ApproximateEstimator
+from hlo_passes.errors import PassError
+from hlo_passes.scheduler.estimators.approximate import (
+    ApproximateEstimator,
+    GpuApproximateEstimator,
+)
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.groups import GroupState, find_groups
+from hlo_passes.scheduler.latency_hiding.resources import Resource
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from tests.scheduler.latency_hiding.graphs import graph_of
 from tests.scheduler.latency_hiding.scenes import Scene, names, shape_text
 
 
@@ -74,6 +84,146 @@ def test_flexible_groups_hand_their_last_start_back() -> None:
     )
     order = held.split()
     assert order.index("sa") < order.index("f") < order.index("g") < order.index("da")
+
+
+GENERIC = """HloModule m, is_scheduled=true, num_partitions=2
+
+%one (a: f32[8]) -> f32[8] {
+  %a = f32[8]{0} parameter(0)
+  ROOT %x = f32[8]{0} all-to-all(%a), replica_groups={{0,1}}, dimensions={0}
+}
+%two (b: f32[8]) -> f32[8] {
+  %b = f32[8]{0} parameter(0)
+  ROOT %y = f32[8]{0} all-to-all(%b), replica_groups={{0,1}}, dimensions={0}
+}
+
+ENTRY %main (p: f32[8], q: f32[8]) -> (f32[8], f32[8], f32[8]) {
+  %p = f32[8]{0} parameter(0)
+  %q = f32[8]{0} parameter(1)
+  %sa = ((f32[8]{0}), f32[8]{0}) async-start(%p), calls=%oneSTART
+  %da = f32[8]{0} async-done(%sa)DONE
+  %sb = ((f32[8]{0}), f32[8]{0}) async-start(%q), calls=%twoSTART
+  %db = f32[8]{0} async-done(%sb)DONE
+  %w = f32[8]{0} negate(%p)DONE
+  ROOT %t = (f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(%da, %db, %w)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("starts_too", "limit", "expected"),
+    [
+        # All fit one after the other; side by side where there is room for both.
+        (True, 1, "sa da sb w db t"),
+        (True, 2, "sb sa w da db t"),
+        # Dones without their starts stay open until the group is placed.
+        (False, 1, ""),
+        (False, 2, "sa sb w da db t"),
+    ],
+)
+def test_dones_of_a_group_add_up_unless_their_starts_are_in_it(
+    starts_too: bool, limit: int, expected: str
+) -> None:
+    text = GENERIC.replace("DONE", in_group("3"))
+    text = text.replace("START", in_group("3") if starts_too else "")
+    settings = SchedulerSettings(parallel_collective_overlap_limit=limit)
+    graph = graph_of(text, settings)
+    state = SchedulingState(graph, delays_starts=False)
+    groups = GroupState(state, find_groups(graph), None)
+    collectives = Resource.GPU_COLLECTIVES
+    assert groups.need(state, 3, pessimistic=True) == {collectives: 2}
+    optimistic = groups.need(state, 3, pessimistic=False)
+    assert optimistic == {collectives: 1 if starts_too else 2}
+    module = hlo_passes.parse(text)
+    if expected:
+        schedule_module(module, GpuApproximateEstimator(), settings)
+        assert names(module) == expected
+        return
+    with pytest.raises(PassError, match="group 3 needs 2 of kGpuAsyncStreamColl") as e:
+        schedule_module(module, GpuApproximateEstimator(), settings)
+    assert e.value.code == "E031"
+
+
+def pair_and_loops(*members: tuple[str, str], loops: int = 1) -> Scene:
+    """A permute and work, some of it annotated."""
+    scene = Scene()
+    scene.permute("sa", "da", "p0")
+    for k in range(loops):
+        scene.loop("wxyz"[k], f"p{k + 1}")
+    scene.root("da", *"wxyz"[:loops])
+    for name, text in members:
+        scene.annotate(name, text)
+    return scene
+
+
+def test_groups_are_placed_one_after_the_other() -> None:
+    scene = Scene()
+    scene.permute("sa", "da", "p0")
+    scene.permute("sb", "db", "p1")
+    scene.loop("w", "p2")
+    scene.loop("v", "p3")
+    scene.root("da", "db", "w", "v")
+    for group, members in (("1", "sa da w"), ("2", "sb db v")):
+        for name in members.split():
+            scene.annotate(name, in_group(group))
+    assert scene.order() == "sb v db sa w da t"
+
+
+@pytest.mark.parametrize("no_group", ["-1", "noop", ""])
+def test_what_names_no_group_is_in_none(no_group: str) -> None:
+    mark = in_group(no_group)
+    scene = pair_and_loops(("sa", mark), ("w", mark), loops=2)
+    assert scene.order() == pair_and_loops(loops=2).order()
+
+
+def test_a_group_with_something_between_its_members_is_refused() -> None:
+    scene = pair_and_loops(loops=3)
+    scene.lines[3] = scene.lines[3].replace("%p2", "%w")
+    scene.lines[4] = scene.lines[4].replace("%p3", "%x")
+    for name in ("w", "y"):
+        scene.annotate(name, in_group("1"))
+    with pytest.raises(PassError, match="%y waits for scheduling group 1") as caught:
+        scene.order()
+    assert caught.value.code == "E030"
+
+
+def test_members_of_a_group_keep_their_order_all_or_none() -> None:
+    kept = in_group("3", KEEP)
+    marks = [("sa", kept), ("da", kept), ("w", in_group("3"))]
+    with pytest.raises(PassError, match="%w has no keep_original_sequence") as caught:
+        pair_and_loops(*marks).order()
+    assert caught.value.code == "E031"
+    assert caught.value.location is not None
+
+
+def test_a_group_hands_back_its_last_start_alone() -> None:
+    assert group_scene().order() == "sb f db sa g da t"
+    flexible = group_scene().order(flexible_scheduling_annotation_scheduling=True)
+    assert flexible == "sb db sa f g da t"
+
+
+def test_top_down_starts_are_moved_into_the_group_of_their_dones() -> None:
+    settings = SchedulerSettings.generic(top_down_scheduling=True)
+    text = GENERIC.replace("DONE", in_group("3")).replace("START", "")
+    graph = graph_of(text, settings)
+    found = [[graph.name(n) for n in m] for m in find_groups(graph).values()]
+    assert found == [["sa", "sb", "w"]]
+    whole = GENERIC.replace("DONE", in_group("3")).replace("START", in_group("3"))
+    graph = graph_of(whole, settings)
+    found = [[graph.name(n) for n in m] for m in find_groups(graph).values()]
+    assert found == [["sa", "da", "sb", "db", "w"]]
+    # Nothing but generic halves: no group.
+    graph = graph_of(
+        whole.replace("negate(%p)" + in_group("3"), "negate(%p)"), settings
+    )
+    assert find_groups(graph) == {}
+
+
+def test_a_blocked_group_is_given_up_only_where_nothing_fits() -> None:
+    scene = permutes_in_group("sa sb c da db")
+    wide = {"deannotate_group_if_blocked": True, "parallel_collective_overlap_limit": 2}
+    assert scene.order(**wide) == "sa sb c da db t"
+    assert scene.order(deannotate_group_if_blocked=True) == "sa da sb c db t"
 
 
 def test_writes_to_the_host_start_before_other_collectives() -> None:

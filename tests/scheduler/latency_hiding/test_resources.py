@@ -305,6 +305,14 @@ KERNELS = {
         '"memory_access_time_us":0},{"compute_time_us":3,"memory_access_time_us":1}]}',
         False,
     ),
+    "compute is all that is known": (
+        'add(%p, %p), backend_config={"reification_cost":[{"compute_time_us":0.5}]}',
+        False,
+    ),
+    "memory is all that is known": (
+        "dot(%p, %p), lhs_contracting_dims={1}, rhs_contracting_dims={0}, "
+        'backend_config={"reification_cost":[{"memory_access_time_us":0.5}]}', True,
+    ),
     "endless time": (
         f"add(%p, %p), backend_config={{{_TIMES % ('1e999', 1)}}}", True
     ),
