@@ -50,6 +50,6 @@ class GpuAllGatherCombiner(GpuCombiner):
         mixed = self.combine_different_dtypes
         return collective_key(
             collective,
-            dimensions=dimension if by_dim and dimension is not None else -1,
+            dimensions=dimension if by_dim else None,
             element_type="" if mixed else collective.shape.element_type,
         )

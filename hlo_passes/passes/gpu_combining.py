@@ -56,7 +56,7 @@ _FROM_FIRST: Final = (
 class CollectiveKey(NamedTuple):
     """Collectives with equal keys may be combined; the fields are named as in HLO."""
 
-    dimensions: int
+    dimensions: int | None
     channel_id: bool
     use_global_device_ids: bool
     element_type: str
@@ -338,7 +338,7 @@ def _with_gpu_fields(
 def collective_key(
     collective: Instruction,
     *,
-    dimensions: int = -1,
+    dimensions: int | None = None,
     element_type: str = "",
     to_apply: str = "",
 ) -> CollectiveKey:

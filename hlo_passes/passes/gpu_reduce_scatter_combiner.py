@@ -56,7 +56,7 @@ class GpuReduceScatterCombiner(GpuCombiner):
         dimension = dimension_of(collective) if self.combine_by_dim else None
         return collective_key(
             collective,
-            dimensions=-1 if dimension is None else dimension,
+            dimensions=dimension,
             element_type=reduction.shape.element_type,
             to_apply=reduction.opcode,
         )
