@@ -1,7 +1,8 @@
 """Mutants that nothing can tell from the program, each with the reason.
 
 `equivalent.jsonl` has a line for each: the file, the changed lines before and after, and
-a sentence that says why no caller sees a difference. Line numbers are left out, so that
+a sentence that says why no caller sees a difference; a row without `after` speaks of
+every change of those lines that an operator makes. Line numbers are left out, so that
 a row holds as long as the lines read so.
 """
 
@@ -18,11 +19,12 @@ LISTED = pathlib.Path(__file__).with_name("equivalent.jsonl")
 
 def reason_of(mutant: Mutant) -> str:
     """Why a mutant changes no behaviour; '' if nobody said that it does not."""
-    return reasons().get((mutant.file, mutant.before, mutant.after), "")
+    known, place = reasons(), (mutant.file, mutant.before)
+    return known.get((*place, mutant.after)) or known.get((*place, ""), "")
 
 
 @cache
 def reasons() -> dict[tuple[str, str, str], str]:
-    """(file, before, after) -> reason, of all that are listed."""
+    """(file, before, after) -> reason; after is '' where any change is meant."""
     rows = map(json.loads, LISTED.read_text().splitlines())
-    return {(r["file"], r["before"], r["after"]): r["reason"] for r in rows}
+    return {(r["file"], r["before"], r.get("after", "")): r["reason"] for r in rows}

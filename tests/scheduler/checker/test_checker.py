@@ -557,3 +557,37 @@ def test_a_reader_that_needs_the_result_too_is_excused() -> None:
     text = text.replace("  ROOT %r", "  %q = f32[8] add(%v, %end)\n  ROOT %r")
     text = text.replace("  %reader = f32[8] add(%p, %v)\n", "")
     assert _codes(hlo_passes.parse(text)) == []
+
+
+@pytest.mark.parametrize(
+    ("second_operand", "expected"),
+    # %ra reads %va though %sa overwrote it. If %rb needs %da, then %rb comes after %sa,
+    # %sb after %rb, and %ra, which needs %db, after all of them: no order is better.
+    [("%da", []), ("%p1", [("C060", "ra")])],
+)
+def test_a_demand_that_another_one_makes_impossible_may_be_broken(
+    second_operand: str, expected: list[tuple[str, str]]
+) -> None:
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, num_partitions=2
+
+%add (x: f32[], y: f32[]) -> f32[] {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}}
+
+ENTRY %main {{
+  %p0 = f32[8] parameter(0)
+  %p1 = f32[8] parameter(1)
+  %va = f32[8] negate(%p0)
+  %vb = f32[8] negate(%p1)
+  %sa = f32[8] all-reduce-start(%va), channel_id=1, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=%add
+  %da = f32[8] all-reduce-done(%sa)
+  %rb = f32[8] add(%vb, {second_operand})
+  %sb = f32[8] all-reduce-start(%vb), channel_id=2, replica_groups={{{{0,1}}}}, use_global_device_ids=true, to_apply=%add
+  %db = f32[8] all-reduce-done(%sb)
+  %ra = f32[8] add(%va, %db)
+  ROOT %r = (f32[8], f32[8], f32[8]) tuple(%rb, %ra, %da)
+}}
+""")
+    assert _codes(module) == expected

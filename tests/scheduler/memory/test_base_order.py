@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -58,6 +59,40 @@ def test_greedy_order_frees_before_it_makes() -> None:
     module = hlo_passes.parse(BROADCASTS)
     # Scalars first, of equals the last; then one broadcast at a time.
     assert _names(module, "list") == "zero q p a r b t out"
+
+
+@pytest.mark.parametrize(
+    ("config", "gibibytes", "expected"),
+    [
+        # An outfeed counts as if it freed 2 GiB, an infeed as if it made as much.
+        (True, 1, "p q t b o r i out"),
+        (True, 3, "p q t i b r o out"),
+        (False, 1, "p q t i b r o out"),
+    ],
+)
+def test_feeds_with_a_config_keep_their_place(
+    config: bool, gibibytes: int, expected: str
+) -> None:
+    count = gibibytes << 28
+    out, into = (', outfeed_config="x"', ', infeed_config="x"') if config else ("", "")
+    module = hlo_passes.parse(f"""HloModule m
+
+ENTRY %e (p: f32[], q: f32[8]) -> (f32[8], token[], ((f32[8]), token[])) {{
+  %p = f32[] parameter(0)
+  %q = f32[8]{{0}} parameter(1)
+  %t = token[] after-all()
+  %b = f32[{count}]{{0}} broadcast(%p), dimensions={{}}
+  %i = ((f32[8]{{0}}), token[]) infeed(%t){into}
+  %o = token[] outfeed(%q, %t), outfeed_shape=f32[8]{{0}}{out}, control-predecessors={{%b}}
+  %r = f32[8]{{0}} slice(%b), slice={{[0:8]}}
+  ROOT %out = (f32[8]{{0}}, token[], ((f32[8]{{0}}), token[])) tuple(%r, %o, %i)
+}}
+""")
+    found = _names(module, "list").split()
+    assert sorted(found) == sorted(expected.split())
+    assert [n for n in found if n in "bori"] == [
+        n for n in expected.split() if n in "bori"
+    ]
 
 
 def test_post_order_and_depth_first_order() -> None:
@@ -206,6 +241,50 @@ ENTRY %e (p: f32[4]) -> f32[4] {
   ROOT %g = f32[4] get-tuple-element(%w), index=1
 }
 """)
+    last_time, span = _spans(module)
+    # p n z i | c no | b k m v t | w g: the condition first, then the body.
+    assert last_time == 13
+    assert span("p") == (0, 13)  # nothing takes it over
+    assert span("n") == (1, 13)  # through the loop to the result
+    assert span("no") == (5, 6)
+    assert span("m") == (8, 11)  # to the end of the body
+    assert span("z") == (2, 4)  # until the condition takes the counter over
+
+
+def test_live_ranges_reach_through_calls_of_calls() -> None:
+    """A value lives as long as any computation reads it, however many calls away."""
+    module = hlo_passes.parse("""HloModule m
+
+%f (q: f32[4]) -> f32[4] {
+  %q = f32[4] parameter(0)
+  ROOT %m = f32[4] negate(%q)
+}
+
+%g (a: f32[4]) -> f32[4] {
+  %a = f32[4] parameter(0)
+  %h = f32[4] call(%a), to_apply=%f
+  ROOT %i = f32[4] call(%h), to_apply=%f
+}
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  %x = f32[4] negate(%p)
+  %y = f32[4] cosine(%p)
+  %c = f32[4] call(%x), to_apply=%g
+  %d = f32[4] call(%y), to_apply=%g
+  ROOT %r = f32[4] add(%c, %d)
+}
+""")
+    last_time, span = _spans(module)
+    # p x y | a | q m | h i | c d r: each computation where it is first called.
+    assert last_time == 11
+    assert span("x") == (1, 5)
+    assert span("y") == (2, 5)
+    assert span("m") == (5, 10)
+
+
+def _spans(module: Module) -> tuple[int, Callable[..., tuple[int, int]]]:
+    """(time at the end, first and last time of a value by name and path)."""
     buffers = build_buffers(module)
     flow = buffers.flow
     found = live_ranges(buffers, ordered_blocks(flow.reached, {}))
@@ -218,13 +297,7 @@ ENTRY %e (p: f32[4]) -> f32[4] {
                 return found.start[v], found.end[v]
         raise AssertionError(name)
 
-    # p n z i | c no | b k m v t | w g: the condition first, then the body.
-    assert found.last_time == 13
-    assert span("p") == (0, 13)  # nothing takes it over
-    assert span("n") == (1, 13)  # through the loop to the result
-    assert span("no") == (5, 6)
-    assert span("m") == (8, 11)  # to the end of the body
-    assert span("z") == (2, 4)  # until the condition takes the counter over
+    return found.last_time, span
 
 
 FUSED = """HloModule m
