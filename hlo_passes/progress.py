@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
 _Item = TypeVar("_Item")
+#: Bytes of a file's name that are not UTF-8, as Python keeps them.
+_STRAY: Final = re.compile("[\ud800-\udfff]")
 _ERASE_LINE: Final = "\r\033[K"
 #: Seconds between two lines when there is no bar.
 _QUIET_S: Final = 1.0
@@ -23,9 +26,12 @@ _QUIET_STATUS_S: Final = 10.0
 
 
 def tell(text: str) -> None:
-    """Write on stderr; if nobody reads it any more, continue without."""
+    """Write on stderr; if nobody reads it any more, continue without.
+
+    Bytes of a file's name that are not UTF-8 appear as the replacement character.
+    """
     try:
-        sys.stderr.write(text)
+        sys.stderr.write(_STRAY.sub("\N{REPLACEMENT CHARACTER}", text))
         sys.stderr.flush()
     except OSError:
         # The buffered text would fail again at every write, and at the end.

@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 import hlo_passes.files as files
-from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.command import Command, count
 from hlo_passes.cli.pricing import pricing_of
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
@@ -62,7 +62,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--html", metavar="FILE", help="write both schedules here")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
-        "--rows", type=positive, default=_DEFAULT_ROWS, help="number of moves to list"
+        "--rows", type=count, default=_DEFAULT_ROWS, help="moves to list; 0 for none"
     )
 
 

@@ -12,7 +12,7 @@ import json
 import sys
 from dataclasses import replace
 
-from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.command import Command, count
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_bytes, write_text
@@ -56,7 +56,7 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(target=None)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
-        "--rows", type=positive, default=DEFAULT_ROWS, help="rows of the table"
+        "--rows", type=count, default=DEFAULT_ROWS, help="rows of the table; 0 for none"
     )
     parser.add_argument(
         "--plot", metavar="FILE.png|svg", help="plot latency against message size"

@@ -25,8 +25,7 @@ def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
         f"{report.target} {report.topology}, estimator {report.estimator}, "
         f"{len(report.rows)} instructions",
         "",
-        *_rows_text(shown),
-        "",
+        *([*_rows_text(shown), ""] if rows else []),
         *_totals_text(report.rows),
         *_unknown_text(report.rows),
     ]

@@ -253,7 +253,7 @@ def new_figure(size_inches: tuple[float, float]) -> Any:
         raise UsageError(
             "drawing needs matplotlib",
             code="U210",
-            hint="pip install 'hlo-passes[plot]'",
+            hint="pip install matplotlib",
         ) from problem
     return figure_class(figsize=size_inches, layout="constrained")
 

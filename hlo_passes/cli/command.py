@@ -61,12 +61,21 @@ def load_command(target: str) -> Command:
 
 def positive(text: str) -> int:
     """The type of an argument that counts something: an integer from 1 on."""
+    return _integer(text, 1, "a positive integer")
+
+
+def count(text: str) -> int:
+    """The type of an argument that may be none: an integer from 0 on."""
+    return _integer(text, 0, "an integer from 0 on")
+
+
+def _integer(text: str, least: int, what: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        value = 0
-    if value < 1:
-        msg = f"{text} is not a positive integer"
+        value = least - 1
+    if value < least:
+        msg = f"{text} is not {what}"
         raise argparse.ArgumentTypeError(msg)
     return value
 

@@ -51,8 +51,22 @@ class _Parser(argparse_flags.ArgumentParser):
                 self.error(f"argument {option}: expected a value, but it is empty")
 
 
+_HEAD = """\
+hlo-passes reads HLO, says what XLA's collectives cost and why they are exposed,
+and runs XLA's collective and scheduling passes on it.
+
+usage: hlo-passes SUBCOMMAND ...
+
+  hlo-passes simulate step.hlo                            what is exposed, and why
+  hlo-passes opt step.hlo --passes=gpu-schedule -o out.hlo      schedule as XLA does
+  hlo-passes run out.hlo --against=step.hlo               still the same program?
+
+Subcommands (`hlo-passes SUBCOMMAND --help` lists the arguments of one):
+"""
+
+
 def _overview() -> str:
-    lines = [__doc__ or "", "Subcommands:"]
+    lines = [_HEAD.rstrip("\n")]
     for name, target in command_targets().items():
         lines.append(f"  {name:12} {load_command(target).help}")
     return "\n".join(lines) + "\n"

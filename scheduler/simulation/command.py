@@ -15,7 +15,7 @@ import shutil
 import sys
 from typing import Final
 
-from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.command import Command, count
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
@@ -49,9 +49,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
         "--rows",
-        type=positive,
+        type=count,
         default=DEFAULT_ROWS,
-        help="number of collectives to list",
+        help="number of collectives to list; 0 for none",
     )
     parser.add_argument(
         "--trace",

@@ -102,6 +102,8 @@ def _collectives(timeline: TimelineData, rows: int) -> list[str]:
         return ["no collectives"]
     counted = ", ".join(f"{n} {name}" for name, n in counts.items() if n)
     total = _counted(len(timeline.collectives), "collective")
+    if rows == 0:
+        return [f"{total}: {counted}"]
     worst = timeline.worst(rows)
     if not worst:
         return [f"{total} ({counted}): nothing waits for communication"]

@@ -12,6 +12,7 @@ import pytest
 from hlo_passes import files
 from hlo_passes.cli.main import main
 from hlo_passes.errors import UsageError
+from tests.modules import REPOSITORY
 
 MODULE = """HloModule t, num_partitions=2
 
@@ -274,3 +275,39 @@ def test_a_folder_and_an_absent_file_are_told_apart(
         "error[U001]: no such file: foldr",
         "  help: did you mean folder?",
     ]
+
+
+def test_the_overview_begins_with_what_it_is_for(capsys) -> None:
+    assert main(["--help"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].startswith("hlo-passes reads HLO")
+    assert any(line.startswith("  hlo-passes simulate step.hlo ") for line in lines)
+    assert any(line.startswith("  bisect ") for line in lines)
+    assert max(map(len, lines)) <= 88
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="names of files are bytes there")
+def test_a_name_that_is_not_utf_8_is_shown_without_escapes(tmp_path) -> None:
+    folder = os.fsencode(tmp_path) + b"/d\xff"
+    os.mkdir(folder)
+    done = subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "verify", folder + b"/m.hlo"],
+        capture_output=True, check=False, cwd=REPOSITORY,
+        env={**os.environ, "PYTHONUTF8": "1"},
+    )  # fmt: skip
+    assert done.returncode == 2
+    said = done.stderr.decode()
+    assert "udcff" not in said
+    assert "d\N{REPLACEMENT CHARACTER}/m.hlo" in said
+
+
+@pytest.mark.parametrize("command", ["simulate", "estimate"])
+def test_no_rows_may_be_asked_for(command: str, capsys) -> None:
+    file = str(REPOSITORY / "docs" / "tutorial" / "step.h100_sxm.hlo")
+    assert main([command, file, "--rows=0"]) == 0
+    out = capsys.readouterr().out
+    assert "%" + "all-gather-start " not in out
+    if command == "simulate":
+        assert "4 collectives: 2 exposed, 2 hidden\n" in out
+    assert main([command, file, "--rows=-1"]) == 2
+    assert "-1 is not an integer from 0 on" in capsys.readouterr().err
