@@ -14,6 +14,7 @@ import importlib
 import io
 import os
 import pathlib
+import shutil
 import stat
 import sys
 import tempfile
@@ -287,14 +288,54 @@ def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
                     target.write_bytes(data)
                     continue
                 written.append((path, _written_beside(target, data), target))
-        for path, temporary, target in written:
-            with _refusing(path):
-                temporary.replace(target)
+        _move_all(written)
     finally:
         for _, temporary, _ in written:
             temporary.unlink(missing_ok=True)
     if gone is not None:
         raise gone
+
+
+def _move_all(written: Sequence[tuple[str, pathlib.Path, pathlib.Path]]) -> None:
+    """Move (name, file, target) to their targets; if one cannot, none has moved."""
+    moved: list[tuple[pathlib.Path, pathlib.Path | None]] = []
+    try:
+        for path, temporary, target in written:
+            with _refusing(path):
+                # The last move needs no way back.
+                is_last = len(moved) == len(written) - 1
+                kept = None if is_last else _kept_beside(target, len(moved))
+                try:
+                    temporary.replace(target)
+                except BaseException:
+                    if kept is not None:
+                        kept.unlink()
+                    raise
+            moved.append((target, kept))
+    except BaseException:
+        for target, kept in reversed(moved):
+            if kept is None:
+                target.unlink()
+            else:
+                kept.replace(target)
+        raise
+    for _, kept in moved:
+        if kept is not None:
+            kept.unlink()
+
+
+def _kept_beside(target: pathlib.Path, number: int) -> pathlib.Path | None:
+    """A second name for a file that is about to be replaced; None if there is none."""
+    if not target.exists():
+        return None
+    kept = target.with_name(f".hlo-passes-kept-{os.getpid()}-{number}")
+    kept.unlink(missing_ok=True)
+    try:
+        os.link(target, kept)
+    except OSError:
+        # The file system has no second names, or the file may have none.
+        shutil.copy2(target, kept)
+    return kept
 
 
 @contextlib.contextmanager

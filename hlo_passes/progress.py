@@ -15,6 +15,8 @@ import time
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, TypeVar
 
+from hlo_passes.source import printable
+
 _Item = TypeVar("_Item")
 #: Bytes of a file's name that are not UTF-8, as Python keeps them.
 _STRAY: Final = re.compile("[\ud800-\udfff]")
@@ -28,10 +30,15 @@ _QUIET_STATUS_S: Final = 10.0
 def tell(text: str) -> None:
     """Write on stderr; if nobody reads it any more, continue without.
 
-    Bytes of a file's name that are not UTF-8 appear as the replacement character.
+    Names may hold anything, so a terminal receives only what can be printed; bytes of a
+    file's name that are not UTF-8 appear as the replacement character.
     """
+    _write(printable(_STRAY.sub("\N{REPLACEMENT CHARACTER}", text)))
+
+
+def _write(text: str) -> None:
     try:
-        sys.stderr.write(_STRAY.sub("\N{REPLACEMENT CHARACTER}", text))
+        sys.stderr.write(text)
         sys.stderr.flush()
     except OSError:
         # The buffered text would fail again at every write, and at the end.
@@ -41,7 +48,7 @@ def tell(text: str) -> None:
 def show_progress(line: str) -> None:
     """Show a line; on a terminal it replaces the one before; '' clears it."""
     if sys.stderr.isatty():
-        tell(_ERASE_LINE + line)
+        _write(_ERASE_LINE + printable(_STRAY.sub("\N{REPLACEMENT CHARACTER}", line)))
     elif line:
         tell(line + "\n")
 

@@ -22,6 +22,16 @@ LONE_RETURN: Final = re.compile(r"\r(?!\n)")
 _LINE_END: Final = re.compile(r"\r\n?|\n")
 
 
+def printable(text: str) -> str:
+    """The text with `?` for what a terminal might obey; line ends and tabs stay.
+
+    Names of files and of instructions come from others.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in "\n\t" else "?" for c in text)
+
+
 @dataclass(frozen=True, slots=True)
 class Location:
     """A place in a text: 1-based line and column, with the (cut) source line."""
@@ -91,7 +101,7 @@ class SourceText:
             first = max(start, start + within - EXCERPT_CHARACTERS // 2)
             last = min(end, first + EXCERPT_CHARACTERS)
         shown = self.text[first:last].replace("\r", " ").replace("\t", " ")
-        shown = "".join(c if c.isprintable() else "?" for c in shown)
+        shown = printable(shown)
         caret = start + within - first
         indent = len(shown) - len(shown.lstrip(" ")) if first == start else 0
         indent = min(indent, caret)

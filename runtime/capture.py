@@ -128,6 +128,13 @@ def _gpu_compilation(
     target: str,
     topology: str | None,
 ) -> _Compilation:
+    if not hasattr(function, "trace"):
+        raise UsageError(
+            f"{_name_of(function)} cannot be traced for a target, as jax.pmap makes it",
+            code="U021",
+            hint="use jax.jit with jax.shard_map; without a target it can be lowered "
+            "as it is",
+        )
     gpu_aot.require_plug_in(target)
     lowered = function.trace(*args, **kwargs).lower(
         lowering_platforms=(gpu_aot.PLATFORM,)

@@ -47,6 +47,13 @@ class _Guarded:
 
     def trace(self, *arguments: Any) -> _Guarded:
         """Trace the jitted function; UserFunctionError U025 if that raises."""
+        if not hasattr(self._jitted, "trace"):
+            raise UserFunctionError(
+                f"{self._function} returns a function that cannot be traced for a "
+                "target, as jax.pmap makes it",
+                hint="use jax.jit with jax.shard_map; without --target it can be "
+                "lowered as it is",
+            )
         traced = self._guarded(self._jitted.trace, *arguments)
         return _Guarded(traced, self._function)
 

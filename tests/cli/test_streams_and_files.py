@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pathlib
 import subprocess
@@ -311,3 +312,51 @@ def test_no_rows_may_be_asked_for(command: str, capsys) -> None:
         assert "4 collectives: 2 exposed, 2 hidden\n" in out
     assert main([command, file, "--rows=-1"]) == 2
     assert "-1 is not an integer from 0 on" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("before", [None, "old"])
+def test_no_output_appears_if_one_cannot_be_moved(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch, before: str | None
+) -> None:
+    place = tmp_path / "outputs"
+    place.mkdir()
+    first, second = place / "report.json", place / "out.hlo"
+    if before is not None:
+        first.write_text(before)
+        second.write_text(before)
+    move = pathlib.Path.replace
+
+    def refusing(source: pathlib.Path, target: pathlib.Path) -> pathlib.Path:
+        if target == second:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+        return move(source, target)
+
+    monkeypatch.setattr(pathlib.Path, "replace", refusing)
+    with pytest.raises(UsageError, match="U003"):
+        files.write_texts((str(first), "new"), (str(second), "new"))
+    found = {p.name: p.read_text() for p in place.iterdir()}
+    assert found == ({} if before is None else {first.name: "old", second.name: "old"})
+    monkeypatch.undo()
+    files.write_texts((str(first), "new"), (str(second), "new"))
+    found = {p.name: p.read_text() for p in place.iterdir()}
+    assert found == {first.name: "new", second.name: "new"}
+
+
+def test_names_of_files_do_not_reach_the_terminal_raw(tmp_path: pathlib.Path) -> None:
+    good, bad = tmp_path / "a\x1b[31mred.hlo", tmp_path / "b\x1b[31mred.hlo"
+    good.write_text("HloModule m\n\nENTRY %e (p: f32[]) -> f32[] {\n"
+                    "  ROOT %p = f32[] parameter(0)\n}\n")  # fmt: skip
+    bad.write_text("HloModule m\n\nfrobnicate\n")
+    command = [
+        sys.executable,
+        "-m",
+        "hlo_passes",
+        "verify",
+        str(good),
+        str(bad),
+        "c\x1b",
+    ]
+    done = subprocess.run(command, capture_output=True, check=False)
+    assert b"a?[31mred.hlo: ok" in done.stdout
+    assert b"b?[31mred.hlo:4:1: error" in done.stderr
+    assert b"\x1b" not in done.stdout + done.stderr

@@ -510,6 +510,22 @@ def test_what_a_traced_program_raises_is_its_users(tmp_path, host_devices):
         program.trace(*arguments).lower(lowering_platforms=("cpu",))
 
 
+def test_a_function_of_pmap_is_refused_for_a_target(tmp_path, host_devices):
+    import jax
+
+    mapped = jax.pmap(lambda x: x + 1, devices=host_devices(8)[:8])
+    with pytest.raises(UsageError, match=r"U021.*jax.pmap"):
+        runtime.lower(mapped, np.ones(8), target="h100_sxm")
+    (tmp_path / "model.py").write_text(
+        "import jax\n"
+        "def mapped(devices):\n"
+        "    return jax.pmap(lambda x: x + 1, devices=list(devices)), (1,)\n"
+    )
+    program, arguments = read_program(f"{tmp_path / 'model.py'}:mapped", jax.devices())
+    with pytest.raises(UsageError, match=r"U025.*jax.pmap"):
+        program.trace(*arguments)
+
+
 def test_lower_says_what_is_wrong(tmp_path, capfd, host_devices):
     host_devices(8)
     model = tmp_path / "model.py"
