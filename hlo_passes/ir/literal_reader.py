@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.element_types import (
     bits_view,
     integer_range,
@@ -75,7 +76,9 @@ def read_array(cursor: ValueCursor, shape: Shape) -> np.ndarray[Any, Any] | None
     try:
         values = np.ascontiguousarray(values).reshape(shape.dimensions)
     except ValueError:
-        body.fail(f"NumPy has no arrays of {shape.rank} dimensions", 0)
+        raise UnsupportedHloError(
+            f"NumPy has no arrays of {shape.rank} dimensions", code="S020"
+        ) from None
     values.setflags(write=False)
     return values
 
