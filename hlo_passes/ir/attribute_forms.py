@@ -20,6 +20,7 @@ from hlo_passes.ir.printed_values import METADATA, NAME
 Form = tuple[str, str | None, str | None]
 
 _METADATA: Final = re.compile(rf"{METADATA}(?=, |\Z)")
+_BEFORE_METADATA: Final = len(", metadata=")
 _CALLEE: Final = re.compile(rf"{NAME}(?=, |\Z)")
 
 
@@ -33,22 +34,24 @@ def split_form(tail: str) -> tuple[Form, str, str]:
     one text of the form has the callee and the metadata as values of attributes. For a
     text is read from left to right, and both are values that are complete.
     """
-    before, found, rest = tail.partition(", metadata=")
-    metadata, after = "", None
-    if found:
-        match = _METADATA.match(rest)
+    # Find the metadata.
+    at = tail.find(", metadata=")
+    if at < 0:
+        before, metadata, after = tail, "", None
+    else:
+        match = _METADATA.match(tail, at + _BEFORE_METADATA)
         if match is None:
             return (tail, None, None), "", ""
         end = match.end()
-        metadata, after = rest[:end], rest[end:]
+        before, metadata, after = tail[:at], match[0], tail[end:]
+    # Find the callee in what comes before.
     if "=%" not in before:
         return (before, None, after), "", metadata
-    start, _, rest = before.partition("=%")
-    match = _CALLEE.match(rest)
+    at = before.index("=%")
+    match = _CALLEE.match(before, at + 2)
     if match is None:
         return (before, None, after), "", metadata
-    end = match.end()
-    return (start, rest[end:], after), rest[:end], metadata
+    return (before[:at], before[match.end() :], after), match[0], metadata
 
 
 #: Of an instruction without attributes.

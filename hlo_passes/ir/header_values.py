@@ -31,7 +31,7 @@ _PLAIN_PARAMETER: Final = re.compile(
 
 
 def _path_text(path: Path) -> str:
-    return lists_text([path])[1:-1]
+    return lists_text([path])[1:-1] if path else "{}"
 
 
 def _read_path(cursor: ValueCursor) -> Path:
@@ -115,7 +115,7 @@ def parse_input_output_alias(text: str) -> InputOutputAlias:
             break
     cursor.expect("}", "at the end of the aliases")
     cursor.end()
-    return InputOutputAlias(tuple(sorted(found.values())))
+    return InputOutputAlias(tuple(found[output] for output in sorted(found)))
 
 
 @dataclass(frozen=True, slots=True)

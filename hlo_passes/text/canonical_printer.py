@@ -37,6 +37,8 @@ _Template = tuple[str, str, str] | None
 _UNNUMBERED: Final = 5
 #: It stands for a callee or metadata while a template is made.
 _MARK: Final = "\0"
+#: It stands for the template of a form that was not met before.
+_UNKNOWN: Final = ("", "", "")
 
 
 def canonical_module_text(module: Module) -> str:
@@ -83,9 +85,10 @@ def _add_body(
         if tail is None or i._control_predecessors:
             text = attributes.text_one_by_one(i)
         else:
-            text = texts[opcode].get(tail)
+            known = texts[opcode]
+            text = known.get(tail)
             if text is None:
-                text = attributes.text_by_form(i, tail)
+                text = attributes.text_by_form(i, tail, known)
         if i is root:
             append(f"  ROOT %{i.name} = {i.shape.text} {opcode}({inside}){text}")
         else:
@@ -107,30 +110,30 @@ class _Attributes:
 
     def __init__(self) -> None:
         self.texts = _Texts()
-        self._templates: dict[str, dict[Form, _Template]] = {}
+        self._templates: dict[tuple[str, Form], _Template] = {}
         self._text_of = cache(canonical_text)
 
     def text_one_by_one(self, instruction: Instruction) -> str:
         """The text of any instruction, control predecessors included."""
         return attributes_text(instruction, _canonical(instruction, self._text_of))
 
-    def text_by_form(self, instruction: Instruction, tail: str) -> str:
-        """The text of an instruction without control predecessors."""
+    def text_by_form(
+        self, instruction: Instruction, tail: str, known: dict[str, str]
+    ) -> str:
+        """The text of an instruction without control predecessors.
+
+        `known` holds the texts of its opcode.
+        """
         form, callee, metadata = split_form(tail)
-        opcode = instruction.opcode
-        templates = self._templates.get(opcode)
-        if templates is None:
-            templates = self._templates[opcode] = {}
-        if form in templates:
-            template = templates[form]
-        else:
+        key = (instruction.opcode, form)
+        template = self._templates.get(key, _UNKNOWN)
+        if template is _UNKNOWN:
             template = self._template(instruction, form, callee, metadata)
-            templates[form] = template
+            self._templates[key] = template
         if template is None:
             return self.text_one_by_one(instruction)
         before, between, after = template
-        text = f"{before}{callee}{between}{metadata}{after}"
-        self.texts[opcode][tail] = text
+        text = known[tail] = f"{before}{callee}{between}{metadata}{after}"
         return text
 
     def _template(
