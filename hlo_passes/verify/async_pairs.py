@@ -252,25 +252,35 @@ def sugar_signature(start: Instruction) -> Signature | None:
     return None if result is None else Signature(parameters, result)
 
 
+def check_generic_form(instruction: Instruction, report: Report) -> bool:
+    """Whether a start or update returns ((operands), result, ...), as it must."""
+    opcode, shape = instruction.opcode, instruction.shape
+    elements = shape.elements
+    if generic_half(opcode) == "done" or (
+        shape.is_tuple and len(elements) >= 2 and elements[0].is_tuple
+    ):
+        return True
+    report.add(
+        instruction, "V505",
+        f"{opcode} returns ((operands), result, ...), not {shape}",
+    )  # fmt: skip
+    return False
+
+
 def check_generic_shape(
     instruction: Instruction, signature: Signature, report: Report
 ) -> None:
     """Report what is wrong with the shape of a generic start, update or done.
 
-    `signature` is that of the wrapped computation; a start or update binds a prefix of
-    its parameters and result, a done needs all of them.
+    Its form is known to be right. `signature` is that of the wrapped computation; a
+    start or update binds a prefix of its parameters and result, a done needs all of
+    them.
     """
     opcode, shape = instruction.opcode, instruction.shape
     if generic_half(opcode) == "done":
         _check_done_shape(instruction, signature, report)
         return
     elements = shape.elements
-    if not shape.is_tuple or len(elements) < 2 or not elements[0].is_tuple:
-        report.add(
-            instruction, "V505",
-            f"{opcode} returns ((operands), result, ...), not {shape}",
-        )  # fmt: skip
-        return
     bound = elements[0].elements
     if generic_half(opcode) == "start":
         operands = tuple(o.shape for o in instruction.operands)

@@ -327,7 +327,7 @@ class ComputationCheck:
         ):
             self.checked.transfers.append(instruction)
         generic = async_pairs.generic_half(opcode)
-        if not generic:
+        if not generic or not async_pairs.check_generic_form(instruction, report):
             return
         signature = self._wrapped_signature(instruction, callees)
         if signature is None:
