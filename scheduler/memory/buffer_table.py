@@ -16,7 +16,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.async_form import start_of
 from hlo_passes.scheduler.memory.buffers import Buffers
 from hlo_passes.scheduler.memory.reached import Reached
 
@@ -311,28 +310,14 @@ def _top_down(table: BufferTable, lists: _Lists) -> BufferTable:
         if instruction.opcode == "parameter":
             frees.append(())
             continue
-        last_users = {n, *_wrapped_last_users(reached, instruction)}
         frees.append(
             tuple(
                 b
                 for operand in instruction.operands
                 for b in _held(table.buffers, reached.number[operand])
-                if in_device[b] and table.last[b] in last_users
+                if in_device[b] and table.last[b] == n
             )
         )
     return BufferTable(
         table.buffers, table.first, table.stack, table.last, allocs, frees
     )
-
-
-def _wrapped_last_users(reached: Reached, instruction: Instruction) -> list[int]:
-    """What runs inside a generic asynchronous op: its root, or the callee's root."""
-    if instruction.opcode not in ("async-start", "async-done"):
-        return []
-    found = []
-    for callee in start_of(instruction).called_computations:
-        root = callee.root
-        if root.opcode == "call":
-            root = root.called_computations[0].root
-        found.append(reached.number[root])
-    return found
