@@ -116,6 +116,11 @@ def test_killed_and_surviving(
                 tree.write("m.py", mutant.source)
                 verdicts[mutant.after[7:]] = tree.run(["test_m.py"], 60)
                 tree.restore("m.py")
+        # A repository that goes on changing does not reach the copy.
+        (repository / "m.py").write_text("")
+        tree.write("m.py", "")
+        tree.restore("m.py")
+        assert tree.run(["test_m.py"], 60).verdict == "passed"
         endless = "while True: pass\n"
         tree.write("m.py", endless)
         late = tree.run(["test_m.py"], 2)

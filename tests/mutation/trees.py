@@ -60,7 +60,7 @@ class Tree:
         self._above = tempfile.TemporaryDirectory(prefix="mutants-")
         above = pathlib.Path(self._above.name)
         self.root = above / repository.name
-        self._repository = repository
+        self._replaced: dict[str, str] = {}
         listed = subprocess.run(
             ["git", "ls-files", "-co", "--exclude-standard", "-z"],
             cwd=repository, check=True, capture_output=True, text=True,
@@ -90,11 +90,13 @@ class Tree:
 
     def write(self, file: str, source: str) -> None:
         """Put a mutant in place of a file."""
-        (self.root / file).write_text(source)
+        path = self.root / file
+        self._replaced.setdefault(file, path.read_text())
+        path.write_text(source)
 
     def restore(self, file: str) -> None:
-        """Put the file of the repository back."""
-        shutil.copy2(self._repository / file, self.root / file)
+        """Put the file back as it was copied, whatever the repository has by now."""
+        (self.root / file).write_text(self._replaced.pop(file))
 
     def run(self, tests: Sequence[str], limit: float) -> Outcome:
         """Run tests up to the first failure; the limit in seconds ends all its processes."""
