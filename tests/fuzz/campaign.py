@@ -262,7 +262,9 @@ def run(
     workers = [
         campaign.start(range(options.first + k, last, jobs)) for k in range(jobs)
     ]
-    with selectors.DefaultSelector() as selector, contextlib.suppress(_TimeIsOver):
+    # What was counted is printed also after Ctrl-C.
+    ends = contextlib.suppress(_TimeIsOver, KeyboardInterrupt)
+    with selectors.DefaultSelector() as selector, ends:
         for worker in workers:
             selector.register(worker.answers, selectors.EVENT_READ, worker)
         while selector.get_map():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -18,7 +19,8 @@ def make(rng):
     return campaign.Case("kind", ".bin", rng.randbytes(8), "drawn")
 
 def check(case, rng):
-    number = next(k for k in range(10) if make(random.Random(f"1:{k}")) == case)
+    first = range(10)
+    number = next((k for k in first if make(random.Random(f"1:{k}")) == case), 10)
     if number == 2: raise ValueError("wrong")
     if number == 3:
         while True: pass
@@ -66,6 +68,15 @@ def test_cases_that_end_badly_are_counted(tmp_path: pathlib.Path) -> None:
     assert {f.name for f in tmp_path.iterdir()} == {
         f"1-{number}.{suffix}" for number in (2, 3, 4, 5) for suffix in ("bin", "txt")
     }
+    # Ctrl-C ends a campaign with its counts.
+    words = [sys.executable, "-c", BAD_CASES, "--seconds=600", "--seed=1"]
+    endless = subprocess.Popen(
+        [*words, f"--failures={tmp_path}"], stdout=subprocess.PIPE, text=True
+    )
+    assert endless.stdout is not None
+    assert endless.stdout.readline().startswith("case 2 ")
+    endless.send_signal(signal.SIGINT)
+    assert "cases of a test" in endless.communicate(timeout=60)[0]
     # A case is made again from its number.
     one = run(
         "-c", BAD_CASES, "--cases=1", "--seed=1", "--first=2", f"--failures={tmp_path}"

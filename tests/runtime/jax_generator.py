@@ -3,9 +3,9 @@
     program = random_program(7, devices)
     jitted, arguments = program.jitted(), program.arguments()
 
-A program is a function of one device's arrays under `jax.shard_map`. It draws its steps
-while JAX traces it, from a seed, so every trace gives the same program: element-wise
-work, shapes, gathers and scatters, products, sorts, collectives of all kinds, loops and
+A program is a function of one device's arrays under `jax.shard_map`, or one of whole
+arrays, which XLA's partitioner divides. It draws its steps while JAX traces it, from a
+seed, so every trace gives the same program: element-wise work, shapes, gathers and scatters, products, sorts, collectives of all kinds, loops and
 branches with collectives in them, callbacks, zero-sized and scalar arrays, and narrow,
 complex and boolean types. Values stay finite.
 """
@@ -69,6 +69,8 @@ class _Writer:
     depth: int = 0
     #: Whether all devices run this code, so that collectives may stand in it.
     is_uniform: bool = True
+    #: The mesh, where the values are whole arrays.
+    mesh: Mesh | None = None
 
     # -- choosing -------------------------------------------------------------
 
@@ -112,7 +114,9 @@ class _Writer:
         kinds, weights = zip(*_STEPS, strict=True)
         for _ in range(steps):
             step = self.draw.choices(kinds, weights)[0]
-            if step in _NEEDS_ALL_DEVICES and not self.is_uniform:
+            if step in _NEEDS_ALL_DEVICES and self.mesh is not None:
+                step = _Writer.divide
+            elif step in _NEEDS_ALL_DEVICES and not self.is_uniform:
                 step = _Writer.elementwise
             step(self)
 
@@ -120,7 +124,7 @@ class _Writer:
         """The writer of a nested function; it draws the same at every trace."""
         return _Writer(
             random.Random(seed), self.axes, list(values), self.depth + 1,
-            self.is_uniform,
+            self.is_uniform, self.mesh,
         )  # fmt: skip
 
     def elementwise(self) -> None:
@@ -193,7 +197,7 @@ class _Writer:
 
     def index(self) -> jax.Array:
         """A scalar number, perhaps another one on each device, perhaps out of range."""
-        if self.draw.random() < 0.4:
+        if self.draw.random() < 0.4 and self.mesh is None:
             return lax.axis_index(self.draw.choice(list(self.axes)))
         found = [v for v in self.values if v.dtype == jnp.int32 and v.size]
         if not found:
@@ -251,6 +255,18 @@ class _Writer:
         return self.keep(jnp.matmul(a, b) * jnp.asarray(scale, a.dtype))
 
     # -- collectives ----------------------------------------------------------
+
+    def divide(self) -> None:
+        """Say how a whole array is divided over the mesh."""
+        assert self.mesh is not None
+        a = self.some()
+        names: list[Any] = [None] * a.ndim
+        for name in self.axes:
+            if a.ndim and self.draw.random() < 0.7:
+                at = self.draw.randrange(a.ndim)
+                if names[at] is None and a.shape[at] % self.axes[name] == 0:
+                    names[at] = name
+        self.keep(lax.with_sharding_constraint(a, NamedSharding(self.mesh, P(*names))))
 
     def groups(self, size: int, *, equal: bool) -> list[list[int]] | None:
         """Groups along an axis; None for one group of all, as most often."""
@@ -379,7 +395,8 @@ class _Writer:
         start = self.carried()
         seed, steps = self.draw.randrange(1 << 30), self.draw.randint(1, 4)
         run = self.body(seed, steps)
-        way = self.draw.randrange(4 if self.is_uniform else 3)
+        meets = self.is_uniform and self.mesh is None
+        way = self.draw.randrange(4 if meets else 3)
         trips = self.draw.randrange(4)
         if way == 0:
             rows = jnp.arange(trips * 3, dtype=jnp.float32).reshape(trips, 3)
@@ -397,11 +414,12 @@ class _Writer:
             return self.keep(*lax.fori_loop(0, trips, lambda _, c: run(*c), start))
         if way == 2:
             # A bound that is not known before the program runs.
-            bound = jnp.int32(trips) + lax.axis_size(next(iter(self.axes))) * 0
-            if self.is_uniform:
+            bound = self.index() % 4 if self.mesh is not None else jnp.int32(trips)
+            if meets:
                 shared = lax.pmax(self.index(), tuple(self.axes)) % 4
                 bound = jnp.maximum(bound, shared.astype(jnp.int32))
-            return self.keep(*lax.fori_loop(0, bound, lambda _, c: run(*c), start))
+            first = jnp.zeros((), bound.dtype)
+            return self.keep(*lax.fori_loop(first, bound, lambda _, c: run(*c), start))
 
         axes = self.some_axes()
 
@@ -425,7 +443,7 @@ class _Writer:
         start = self.carried()
         uniform = self.is_uniform and self.draw.random() < 0.5
         chosen = self.index()
-        if uniform:
+        if uniform and self.mesh is None:
             chosen = lax.pmax(chosen, tuple(self.axes))
         before, self.is_uniform = self.is_uniform, uniform
         count = self.draw.choice((2, 2, 3))
@@ -515,6 +533,7 @@ class Program:
         specs: how each argument lies over the mesh.
         donated: numbers of the arguments that are donated.
         steps: at the top.
+        is_divided: by XLA's partitioner; else it is written for one device.
     """
 
     seed: int
@@ -523,12 +542,14 @@ class Program:
     specs: tuple[P, ...]
     donated: tuple[int, ...]
     steps: int
+    is_divided: bool = False
 
-    def on_one_device(self, *arguments: jax.Array) -> tuple[jax.Array, ...]:
-        """The program of one device; each result has an axis of its own first."""
+    def __call__(self, *arguments: jax.Array) -> tuple[jax.Array, ...]:
+        """The program, of one device or of whole arrays."""
         draw = random.Random(f"steps of {self.seed}")
         sizes = dict(zip(self.mesh.axis_names, self.mesh.devices.shape, strict=True))
         writer = _Writer(draw, sizes, [_narrow(a) for a in arguments])
+        writer.mesh = self.mesh if self.is_divided else None
         writer.run(self.steps)
         kept = writer.values[-3:]
         kept += draw.choices(writer.values, k=draw.randint(1, 3))
@@ -536,19 +557,25 @@ class Program:
             kept.append(arguments[0])
         if draw.random() < 0.1:
             kept.append(jnp.zeros((2, 3)))
-        return tuple(value[None] for value in kept)
+        return tuple(kept)
+
+    def _on_one_device(self, *arguments: jax.Array) -> tuple[jax.Array, ...]:
+        """Each result with an axis of its own first, over which devices are stacked."""
+        return tuple(value[None] for value in self(*arguments))
 
     def jitted(self, **options: Any) -> Any:
         """The jitted function; a new one, so that nothing is compiled already."""
         everywhere = P(self.mesh.axis_names)
         mapped = jax.shard_map(
-            self.on_one_device, mesh=self.mesh, in_specs=self.specs,
+            self._on_one_device, mesh=self.mesh, in_specs=self.specs,
             out_specs=everywhere, check_vma=False,
         )  # fmt: skip
 
         def program(*arguments: jax.Array) -> Any:
-            return mapped(*arguments)
+            return self(*arguments) if self.is_divided else mapped(*arguments)
 
+        if self.is_divided:
+            options["out_shardings"] = NamedSharding(self.mesh, P())
         return jax.jit(
             program, donate_argnums=self.donated, keep_unused=True, **options
         )
@@ -601,4 +628,5 @@ def random_program(seed: int, devices: Sequence[Any]) -> Program:
     specs = tuple(draw.choice(ways) if s else P() for s, _ in shapes)
     numbers = range(len(shapes))
     donated = tuple(k for k in numbers if draw.random() < 0.25)
-    return Program(seed, mesh, shapes, specs, donated, draw.randint(3, 12))
+    steps, is_divided = draw.randint(3, 12), draw.random() < 0.2
+    return Program(seed, mesh, shapes, specs, donated, steps, is_divided)
