@@ -52,7 +52,7 @@ _ROWS: Final[dict[str, str]] = {
     "collective-broadcast": "channel_id replica_groups has_dynamic_root",
     "collective-permute": "channel_id source_target_pairs! slice_sizes",
     "collective-permute-start": "channel_id source_target_pairs! slice_sizes",
-    "compare": "direction! type",
+    "compare": "direction! type order",
     "concatenate": "dimensions!",
     "conditional": "true_computation false_computation branch_computations",
     "convolution": (
@@ -198,6 +198,7 @@ _WORDS: Final[dict[str, str]] = {
     "mode": ("cross_replica cross_partition cross_replica_and_partition flattened_id"),
     "direction": "EQ NE GE GT LE LT",
     "type": "FLOAT TOTALORDER SIGNED UNSIGNED",
+    "order": "PARTIAL TOTAL",  # jaxlib 0.12's spelling of the type
     "kind": "kLoop kInput kOutput kCustom",
     "distribution": "rng_uniform rng_normal rng_invalid",
     "convolution_kind": "unset fprop dgrad wgrad",

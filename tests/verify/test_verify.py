@@ -173,3 +173,25 @@ def test_real_modules_are_accepted(file) -> None:
     if len(text) > MAXIMUM_BYTES:
         pytest.skip("left to the long run")
     assert findings(hlo_passes.parse(text)) == ()
+
+
+@pytest.mark.parametrize(
+    ("attributes", "accepted"),
+    [
+        ("order=TOTAL", True),
+        ("order=PARTIAL", True),
+        ("type=TOTALORDER", True),
+        ("order=X", False),
+        ("order=TOTAL, type=TOTALORDER", False),
+    ],
+)
+def test_the_order_of_a_comparison_in_both_spellings(attributes, accepted) -> None:
+    module = hlo_passes.parse(
+        "HloModule m\n\nENTRY %e {\n  %a = f32[] parameter(0)\n"
+        f"  ROOT %c = pred[] compare(%a, %a), direction=LT, {attributes}\n}}\n"
+    )
+    if accepted:
+        hlo_passes.verify(module)
+        return
+    with pytest.raises(hlo_passes.VerificationError):
+        hlo_passes.verify(module)

@@ -125,9 +125,13 @@ def binary(query: Query) -> Shape:
 def _check_comparison(query: Query, kind: str) -> None:
     if query.text("direction") not in ("EQ", "NE", "GE", "GT", "LE", "LT"):
         query.fail(f"direction {query.text('direction')} is none")
-    given = query.attributes.get("type")
+    given, order = (query.attributes.get(name) for name in ("type", "order"))
+    if order not in (None, "PARTIAL", "TOTAL"):
+        query.fail(f"order {order} is none")
     if given is None:
         return
+    if order is not None:
+        query.fail("takes a type or an order, not both")
     if kind in _REAL_OR_COMPLEX:
         allowed = ("FLOAT", "TOTALORDER") if kind in FLOATING else ("FLOAT",)
     else:
