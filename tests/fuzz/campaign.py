@@ -109,6 +109,7 @@ class _Campaign:
         read, write = os.pipe()
         sys.stdout.flush()
         sys.stderr.flush()
+        parent = os.getpid()
         process = os.fork()
         if process:
             os.close(write)
@@ -120,15 +121,17 @@ class _Campaign:
             # XLA writes a stack trace for every proto that it refuses.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             with os.fdopen(write, "w", encoding="utf-8") as answers:
-                self._work(rest, answers)
+                self._work(rest, answers, parent)
             code = 0
         finally:
             os._exit(code)
 
-    def _work(self, rest: range, answers: IO[str]) -> None:
+    def _work(self, rest: range, answers: IO[str], parent: int) -> None:
         most = _address_space() + _WORKER_BYTES
         more = self.limits.case_bytes
         for number in rest:
+            if os.getppid() != parent:  # it ended without a word
+                return
             if more is not None:
                 taken = _address_space()
                 if taken > most:
