@@ -6,6 +6,11 @@ result = hlo_passes.Pipeline.parse("collective-permute-combiner").run(module)
 print(module.to_text())
 """
 
+# ruff: noqa: E402 - an interrupt during the imports below must find this done.
+from hlo_passes.early_interrupt import end_quietly as _end_quietly
+
+_end_quietly()
+
 from hlo_passes.connections import connect as _connect
 from hlo_passes.errors import (
     HloError,

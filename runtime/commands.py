@@ -15,7 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
-from hlo_passes.cli.command import Command, not_negative, positive
+from hlo_passes.cli.command import not_negative, own_command, positive
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, require_file, write_text
@@ -318,10 +318,5 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
     )
 
 
-RUN = Command("run", "run on emulated devices and compare", _configure_run, run_module)
-LOWER = Command(
-    "lower",
-    "turn a jitted function into an HLO module",
-    _configure_lower,
-    lower_function,
-)
+RUN = own_command("run", _configure_run, run_module)
+LOWER = own_command("lower", _configure_lower, lower_function)

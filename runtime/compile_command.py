@@ -14,7 +14,7 @@ import sys
 from typing import Final
 
 import hlo_passes.files as files
-from hlo_passes.cli.command import Command, count
+from hlo_passes.cli.command import count, own_command
 from hlo_passes.cli.pricing import pricing_of
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
@@ -130,6 +130,4 @@ def _side_by_side(xla: TimelineData, ours: TimelineData) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-COMPILE = Command(
-    "compile", "run passes inside XLA's compilation for a GPU", _configure, _run
-)
+COMPILE = own_command("compile", _configure, _run)

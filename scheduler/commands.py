@@ -12,7 +12,7 @@ import json
 import sys
 from dataclasses import replace
 
-from hlo_passes.cli.command import Command, count
+from hlo_passes.cli.command import count, own_command
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_bytes, write_text
@@ -151,12 +151,5 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-ESTIMATE = Command(
-    "estimate", "what each instruction costs", _configure_estimate, _run_estimate
-)
-CALIBRATE = Command(
-    "calibrate",
-    "fit the latency model to measurements",
-    _configure_calibrate,
-    _run_calibrate,
-)
+ESTIMATE = own_command("estimate", _configure_estimate, _run_estimate)
+CALIBRATE = own_command("calibrate", _configure_calibrate, _run_calibrate)

@@ -22,6 +22,22 @@ COMMANDS: dict[str, str] = {
     "diff": "hlo_passes.cli.diff:COMMAND",
     "conformance": "hlo_passes.cli.conformance:COMMAND",
 }
+#: Name -> line of the overview, of all subcommands of this distribution: the overview
+#: prints them without importing any, so without JAX.
+SUMMARIES: dict[str, str] = {
+    "opt": "rewrite a module with passes",
+    "verify": "check modules and report all findings",
+    "diff": "list instructions moved, merged, added, removed",
+    "list": "list the passes with options and defaults",
+    "conformance": "compare passes with what XLA's own did to the same modules",
+    "estimate": "what each instruction costs",
+    "calibrate": "fit the latency model to measurements",
+    "simulate": "how long a step takes, and what is exposed",
+    "compile": "run passes inside XLA's compilation for a GPU",
+    "bisect": "find the pass that harms a module, its rewrite, and the smallest module",
+    "run": "run on emulated devices and compare",
+    "lower": "turn a jitted function into an HLO module",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +55,15 @@ class Command:
     help: str
     configure: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+
+
+def own_command(
+    name: str,
+    configure: Callable[[argparse.ArgumentParser], None],
+    run: Callable[[argparse.Namespace], int],
+) -> Command:
+    """A subcommand of this distribution, with its line of `SUMMARIES`."""
+    return Command(name, SUMMARIES[name], configure, run)
 
 
 def command_targets() -> dict[str, str]:

@@ -12,7 +12,7 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import own_command
 from hlo_passes.conformance.judge import Verdict, find_pairs, judge
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
@@ -78,9 +78,4 @@ def _table(verdicts: Sequence[Verdict]) -> list[str]:
     ]
 
 
-COMMAND = Command(
-    "conformance",
-    "compare passes with what XLA's own did to the same modules",
-    _configure,
-    _run,
-)
+COMMAND = own_command("conformance", _configure, _run)

@@ -17,7 +17,7 @@ import sys
 from typing import Any, Protocol
 
 from hlo_passes.analysis.module_diff import diff_modules
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import own_command
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
@@ -97,6 +97,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-COMMAND = Command(
-    "diff", "list instructions moved, merged, added, removed", _configure, _run
-)
+COMMAND = own_command("diff", _configure, _run)

@@ -11,7 +11,7 @@ import typing
 from typing import Any
 
 from hlo_passes import plugins
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import own_command
 from hlo_passes.errors import PipelineSpecError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.passes.base import Pass
@@ -119,4 +119,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-COMMAND = Command("list", "list the passes with options and defaults", _configure, _run)
+COMMAND = own_command("list", _configure, _run)

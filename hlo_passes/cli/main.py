@@ -15,7 +15,13 @@ from typing import NoReturn
 from absl import app, flags
 from absl.flags import argparse_flags
 
-from hlo_passes.cli.command import COMMANDS, Command, command_targets, load_command
+from hlo_passes.cli.command import (
+    COMMANDS,
+    SUMMARIES,
+    Command,
+    command_targets,
+    load_command,
+)
 from hlo_passes.errors import HloError, TooDeepError, nearest
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode, exit_code_of
 from hlo_passes.progress import tell
@@ -68,7 +74,8 @@ Subcommands (`hlo-passes SUBCOMMAND --help` lists the arguments of one):
 def _overview() -> str:
     lines = [_HEAD.rstrip("\n")]
     for name, target in command_targets().items():
-        lines.append(f"  {name:12} {load_command(target).help}")
+        summary = SUMMARIES.get(name) or load_command(target).help
+        lines.append(f"  {name:12} {summary}")
     return "\n".join(lines) + "\n"
 
 

@@ -7,7 +7,7 @@ import json
 from collections.abc import Collection
 from typing import Final
 
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import own_command
 from hlo_passes.cli.pricing import (
     add_machine_arguments,
     check_machine_arguments,
@@ -148,4 +148,4 @@ def _names(module: Module) -> list[str]:
     return [i.name for c in module.computations for i in c.instructions]
 
 
-COMMAND = Command("opt", "rewrite a module with passes", _configure, _run)
+COMMAND = own_command("opt", _configure, _run)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hlo_passes.cli.command import Command
+from hlo_passes.cli.command import own_command
 from hlo_passes.errors import HloError
 from hlo_passes.exit_codes import ExitCode, exit_code_of
 from hlo_passes.files import read_module
@@ -33,4 +33,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return worst
 
 
-COMMAND = Command("verify", "check modules and report all findings", _configure, _run)
+COMMAND = own_command("verify", _configure, _run)

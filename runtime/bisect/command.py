@@ -13,7 +13,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from hlo_passes.cli.command import Command, positive
+from hlo_passes.cli.command import own_command, positive
 from hlo_passes.cli.pricing import (
     add_machine_arguments,
     check_machine_arguments,
@@ -215,9 +215,4 @@ def _json(found: Bisection, text: str) -> dict[str, object]:
     }  # fmt: skip
 
 
-BISECT = Command(
-    "bisect",
-    "find the pass that harms a module, its rewrite, and the smallest module",
-    _configure,
-    _run,
-)
+BISECT = own_command("bisect", _configure, _run)

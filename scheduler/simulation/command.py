@@ -15,7 +15,7 @@ import shutil
 import sys
 from typing import Final
 
-from hlo_passes.cli.command import Command, count
+from hlo_passes.cli.command import count, own_command
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
@@ -95,6 +95,4 @@ def _run(arguments: argparse.Namespace) -> int:
     return ExitCode.DONE
 
 
-SIMULATE = Command(
-    "simulate", "how long a step takes, and what is exposed", _configure, _run
-)
+SIMULATE = own_command("simulate", _configure, _run)

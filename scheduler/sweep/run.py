@@ -7,10 +7,11 @@ again, so that a result does not depend on what ran before in the process.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
 from hlo_passes.errors import HloError, UsageError
@@ -118,6 +119,18 @@ _sweep: Sweep | None = None
 def _begin(sweep: Sweep) -> None:
     global _sweep
     _sweep = sweep
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait for the end of the process that began this one, and exit.
+
+    A parent that was killed closes no pool.
+    """
+    parent = parent_process()
+    assert parent is not None, "this process was not begun by a pool"
+    parent.join()
+    os._exit(1)
 
 
 def _run_one(choice: Choice) -> SweepRow:

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import importlib
 import json
+import pathlib
+import subprocess
+import sys
+import time
 
 import pytest
 
 from hlo_passes.cli.main import main
 from hlo_passes.scheduler.sweep.options import parse_sweep
+from tests.modules import REPOSITORY
 from tests.scheduler.schedules import EARLY, LATE, write_costs
 
 _PASSES = "--passes=latency-hiding-scheduler"
@@ -184,3 +189,37 @@ def test_against_tells_moves_and_draws_both(files, tmp_path, capsys) -> None:
     assert told["step_time_us"] == pytest.approx(110.0)
     assert told["against"]["step_time_us"] == pytest.approx(70.0)
     assert told["moves"][0]["name"] == "ag-start"
+
+
+@pytest.mark.skipif(not pathlib.Path("/proc/self/stat").exists(), reason="no /proc")
+def test_processes_end_with_a_command_that_was_killed(tmp_path: pathlib.Path) -> None:
+    """Workers and the resource tracker: nobody of the session is left."""
+    limits = ",".join(map(str, range(1, 901)))
+    process = subprocess.Popen(
+        [sys.executable, "-m", "hlo_passes", "simulate", str(REPOSITORY / "docs/simulator.hlo"),
+         "--passes=gpu-schedule", "--processes=2",
+         f"--sweep=parallel-collective-overlap-limit={limits}"],
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+    )  # fmt: skip
+    until = time.monotonic() + 60
+    while len(_of_session(process.pid)) < 4 and time.monotonic() < until:
+        time.sleep(0.05)
+    assert len(_of_session(process.pid)) >= 4
+    process.kill()
+    process.wait()
+    while _of_session(process.pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _of_session(process.pid)
+
+
+def _of_session(session: int) -> list[int]:
+    """Processes of a session that are not zombies."""
+    found = []
+    for file in pathlib.Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, its_session = file.read_text().rpartition(")")[2].split()[:4]
+        except (OSError, ValueError):
+            continue
+        if int(its_session) == session and state != "Z":
+            found.append(int(file.parent.name))
+    return found
