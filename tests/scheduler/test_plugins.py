@@ -179,3 +179,17 @@ def test_a_pipeline_refuses_an_unknown_rule_with_its_code() -> None:
     with pytest.raises(UsageError) as unknown:
         pipeline.run(hlo_passes.parse(LATE))
     assert unknown.value.code == "U215"
+
+
+def test_what_others_offer_is_part_of_the_key_of_compiled_programs(
+    package: pathlib.Path,
+) -> None:
+    """A persistent cache must not serve what another version of a rule made."""
+    from hlo_passes.runtime.installation.fingerprint import fingerprint
+
+    text = "latency-hiding-scheduler{rules='most-expensive<less-stall'}"
+    pipeline = hlo_passes.Pipeline.parse(text)
+    with_both = fingerprint(pipeline)
+    shutil.rmtree(package / "my_overlap-1.0.dist-info")
+    importlib.invalidate_caches()
+    assert fingerprint(pipeline) != with_both
