@@ -163,7 +163,7 @@ def test_settings_at_the_edge_of_their_range() -> None:
     )  # fmt: skip
     for name in ("memory_limit_bytes", "rerun"):
         with pytest.raises(ValueError, match="must not be negative"):
-            SchedulerSettings(**{name: -1})
+            SchedulerSettings(**dict[str, Any]({name: -1}))
     with pytest.raises(ValueError, match="copy-overlap-limit must be 1 or more"):
         SchedulerSettings(copy_overlap_limit=0)
     with pytest.raises(ValueError, match="parallel-async-compute-limit must be 1"):

@@ -156,13 +156,13 @@ def test_settings_turn_rules_on(
 def state(top_down: bool = False, **numbers: Any) -> Any:
     """A stand-in: the numbers of nodes 0 and 1, given as pairs; others are 0."""
     flags = (0, 0)
-    of_graph = dict.fromkeys(
+    of_graph: dict[str, Any] = dict.fromkeys(
         "force_early force_delay delay_priority not_valuable occupies releases "
         "is_start is_done writes_to_host is_delayed_done done_kind operand_is_done "
         "user_is_start".split(),
         flags,
     )
-    asked = dict.fromkeys(
+    asked: dict[str, Any] = dict.fromkeys(
         "memory_increase keeps_peak is_constrained delays_host_send past_due "
         "permute_ready_at stall serial_conflicts cost_distance hides_near_copy".split(),
         flags,

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 
 import hlo_passes
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import make_estimator
 from hlo_passes.scheduler.estimators.profile import Profile, ProfileEstimator
@@ -36,7 +37,15 @@ _OF_STARTS = ("sol", "ring", "approximate", "gpu-approximate", "sol+ring")
 class _Foreign(Estimator):
     """An estimator of another package."""
 
-    name = "foreign"
+    @property
+    def name(self) -> str:
+        return "foreign"
+
+    def node_cost(self, instruction: Instruction) -> None:
+        del instruction
+
+    def latency(self, start: Instruction, user: Instruction) -> None:
+        del start, user
 
 
 def named(graph: ScheduleGraph, *names: str) -> list[int]:
