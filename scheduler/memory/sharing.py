@@ -52,9 +52,11 @@ _SHARING: Final = frozenset(
 def sharing_operands(user: Instruction, path: Path) -> tuple[Instruction, ...]:
     """All operands for which `may_share` can say yes: few, even if there are many."""
     opcode, operands = user.opcode, user.operands
-    if opcode in _PART_BY_PART:
-        return operands[path[0] : path[0] + 1] if len(operands) > 1 else operands
-    return operands if opcode in _SHARING or is_elementwise(user) else ()
+    if opcode in _PART_BY_PART and len(operands) > 1:
+        # The tuple of all parts, at path (), is no operand's.
+        return operands[path[0] : path[0] + 1] if path else ()
+    is_one = opcode in _PART_BY_PART or opcode in _SHARING or is_elementwise(user)
+    return operands if is_one else ()
 
 
 def may_share(operand: Instruction, user: Instruction, path: Path) -> bool:
