@@ -106,7 +106,7 @@ def opened(data: bytes) -> bytes:
     limit = most_opened_bytes()
     said = int.from_bytes(data[-4:], "little")  # its last bytes, unless it is broken
     try:
-        text = b"" if said > limit else _opened_up_to(data, limit + 1)
+        text = _opened_up_to(data, 1 if said > limit else limit + 1)
     except (EOFError, zlib.error) as problem:
         raise OSError(str(problem)) from problem
     if max(said, len(text)) > limit:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from hlo_passes.xla_release import RELEASES
+
 SCHEDULER: Final = "latency-hiding-scheduler"
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
 #: Opens the values of the flag of that name: `..._ENABLE`.
@@ -117,14 +119,11 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER,), "profile"),
     "xla_gpu_analytical_latency_estimator_options": ((SCHEDULER,), "latency-options"),
 }
-#: Flags that jaxlib 0.10.2 does not know yet: the first release that does.
+
+
+#: The first release that knows a flag, where the oldest one does not.
 FIRST_RELEASE: Final = {
-    f"{_EXPERIMENTAL}{name}": "0.11"
-    for name in (
-        "enable_selective_memcpy_overlap",
-        "scheduler_memory_fencing_threshold_bytes",
-        "scheduler_memory_fencing_slack_windows",
-    )
+    flag: release.name for release in RELEASES for flag in release.new_flags
 }
 
 

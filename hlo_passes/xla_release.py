@@ -68,6 +68,7 @@ class XlaRelease:
             are not there.
         dumps_leave_out_elements: dumped text has `%t#0` for most get-tuple-elements,
             unless the flag `xla_dump_compact_gte` is false.
+        new_flags: flags of our options that no release before it knows.
     """
 
     name: str
@@ -94,6 +95,7 @@ class XlaRelease:
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
+    new_flags: tuple[str, ...]
 
     def __str__(self) -> str:
         """Its name."""
@@ -142,6 +144,7 @@ _0_10_2: Final = XlaRelease(
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
+    new_flags=(),
 )
 _0_11: Final = XlaRelease(
     name="0.11",
@@ -168,6 +171,11 @@ _0_11: Final = XlaRelease(
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,
+    new_flags=(
+        "xla_gpu_experimental_enable_selective_memcpy_overlap",
+        "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes",
+        "xla_gpu_experimental_scheduler_memory_fencing_slack_windows",
+    ),
 )
 _0_12: Final = replace(
     _0_11,
@@ -175,6 +183,7 @@ _0_12: Final = replace(
     fills_are_early=True,
     prices_collective_fusions=True,
     calls_back_without_gpus=True,
+    new_flags=(),
 )
 
 #: The table, oldest first.

@@ -162,7 +162,7 @@ ATTRIBUTE_KINDS: Final[Mapping[str, str]] = MappingProxyType(
             "shape_list": "operand_layout_constraints",
             "output_aliasing": "output_to_operand_aliasing",
             "word": (
-                "mode direction type kind distribution convolution_kind fft_type "
+                "mode direction type order kind distribution convolution_kind fft_type "
                 "transpose_a padding_type schedule api_version algorithm"
             ),
             "word_list": "operand_precision",

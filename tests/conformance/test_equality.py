@@ -192,7 +192,7 @@ def test_a_file_that_cannot_be_read_ends_nothing(
         line.partition("/")[0]: line.partition(": not judged: ")[2] for line in lines
     }
     assert f"{folders['text']}/hlo-dce.before.hlo:3:10: [P" in told["text"]
-    assert "[P041] this gzip file is broken" in told["gzip"]
+    assert "[P041] this gzip file cannot be read: Error -3" in told["gzip"]
     assert "[U012]" in told["options"]
     assert "[U031]" in told["record"]
     assert "[U031]" in told["nested"]
