@@ -131,7 +131,7 @@ def known_trip_count(loop: Instruction) -> int | None:
     """How often a loop's body runs, in 64 bits as XLA keeps it; None: nobody noted."""
     known = gpu_config(loop).get("known_trip_count")
     count = known.get("n") if isinstance(known, dict) else known
-    return int(count) if _NUMBER.fullmatch(str(count)) else None
+    return int(str(count)) if _NUMBER.fullmatch(str(count)) else None
 
 
 # -- fusions -------------------------------------------------------------------
