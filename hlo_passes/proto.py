@@ -15,8 +15,8 @@ from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_edit import edited
 from hlo_passes.proto_messages import (
-    ENTRY_NAME,
     HELD_MODULE,
+    MODULE_ONLY,
     ModuleProto,
     by_number,
     device_counts,
@@ -145,11 +145,12 @@ def _proto_of_text(text: str) -> bytes:
 def _module_of(data: bytes) -> bytes:
     """The HloModuleProto that an HloProto holds, or that `data` are themselves.
 
-    An HloModuleProto names its entry, in a field that an HloProto does not have. XLA
-    does not decide this: protobuf complains on stderr about a name that is a module.
+    An HloModuleProto has fields that an HloProto does not have: the entry's name and
+    more. XLA does not decide this: protobuf complains on stderr about a name that is a
+    module.
     """
     places = by_number(wire.fields(data))
-    if ENTRY_NAME in places or HELD_MODULE not in places:
+    if not MODULE_ONLY.isdisjoint(places) or HELD_MODULE not in places:
         return data
     held = places[HELD_MODULE][0]
     return data[held.value : held.end]

@@ -28,6 +28,8 @@ HELD_MODULE = 1
 # HloModuleProto
 MODULE_NAME, ENTRY_NAME, COMPUTATIONS, MODULE_ID, ENTRY_ID, SCHEDULE = 1, 2, 3, 5, 6, 7
 INPUT_OUTPUT_ALIAS, DEVICE_ASSIGNMENT, STACK_FRAMES = 8, 15, 17
+#: Fields that an HloProto does not have; its 3 is the buffer assignment.
+MODULE_ONLY = frozenset(range(2, 32)) - {3}
 # HloComputationProto
 COMPUTATION_NAME, INSTRUCTIONS, SHAPE, COMPUTATION_ID, ROOT_ID = 1, 2, 4, 5, 6
 IS_FUSION, THREAD = 7, 8

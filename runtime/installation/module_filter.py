@@ -41,6 +41,10 @@ _PIECES: Final = (
 )
 
 
+#: Characters of an option that a message repeats.
+_MOST_SHOWN = 100
+
+
 @dataclass(frozen=True)
 class ModuleFacts:
     """Facts about a module that is not parsed yet.
@@ -116,9 +120,10 @@ class ModuleFilter:
             return
         try:
             re.compile(self.modules)
-        except re.error as problem:
+        except (re.error, RecursionError) as problem:
             raise UsageError(
-                f"modules={self.modules!r} is not a regular expression: {problem}",
+                f"modules={self.modules[:_MOST_SHOWN]!r} is not a regular expression: "
+                f"{problem}",
                 code="U060",
                 hint="a plain name is one, as in jit_step",
             ) from problem

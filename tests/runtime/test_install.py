@@ -356,6 +356,8 @@ def test_arguments_are_looked_at() -> None:
         runtime.install("hlo-dce", platforms=())
     with pytest.raises(UsageError, match=r"U060.*not a regular expression"):
         runtime.install("hlo-dce", modules="step(")
+    with pytest.raises(UsageError, match=r"U060.*not a regular expression"):
+        runtime.install("hlo-dce", modules="(" * 5000)
 
 
 def test_a_platform_named_twice_is_one(host_devices: Devices) -> None:

@@ -444,6 +444,22 @@ def test_the_module_in_an_hlo_proto(
     assert capfd.readouterr() == ("", "")
 
 
+def test_a_module_without_the_name_of_its_entry_is_a_module_still() -> None:
+    """Its own name is where an HloProto holds a module."""
+    text = read_text(CORPUS / "handwritten" / "scheduled_async_pairs.hlo")
+    proto = _hlo.hlo_module_from_text(text).as_serialized_hlo_module_proto()
+    parts = messages.by_number(wire.fields(proto))
+    nameless = b"".join(
+        proto[f.start : f.end]
+        for number, found in parts.items()
+        for f in found
+        if number not in (messages.ENTRY_NAME, messages.MODULE_ID)
+    )
+    held = module_from_proto(wire.bytes_field(messages.HELD_MODULE, nameless))
+    assert held.to_proto() == nameless
+    assert module_from_proto(nameless).to_text() == held.to_text()
+
+
 def test_a_length_of_thousands_of_digits_is_refused() -> None:
     with pytest.raises(HloError, match=r"P042.*beyond its end"):
         wire.fields(b"\x0a" + b"\x80" * 3000 + b"\x01")
