@@ -17,6 +17,7 @@ from typing import Final
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import BITS, SIGNED
 
 Values = tuple[int, ...]
 #: By operand number, its values, or those of its elements if it is a `tuple`.
@@ -24,7 +25,8 @@ Context = tuple[tuple[int, Values | tuple[Values | None, ...] | None], ...]
 
 #: Calls that are evaluated for one device; what others return counts as unknown.
 _MOST_RESULTS: Final = 4096
-_MASK_32: Final = (1 << 32) - 1
+#: No integer is wider; a shift by more leaves nothing, in XLA as here.
+_WIDEST: Final = 64
 _NUMBER: Final = re.compile(r"-?\d+")
 
 _BINARY: Final[dict[str, Callable[[int, int], int]]] = {
@@ -38,8 +40,7 @@ _BINARY: Final[dict[str, Callable[[int, int], int]]] = {
     "xor": lambda a, b: a ^ b,
     "divide": lambda a, b: abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1),
     "remainder": lambda a, b: abs(a) % abs(b) * (-1 if a < 0 else 1),
-    "shift-left": lambda a, b: a << b,
-    "shift-right-logical": lambda a, b: a >> b,
+    "shift-left": lambda a, b: a << b if 0 <= b < _WIDEST else 0,
 }
 _COMPARE: Final[dict[str, Callable[[int, int], bool]]] = {
     "EQ": lambda a, b: a == b,
@@ -194,20 +195,29 @@ def _compute(
     if any(len(o) != 1 for o in operands):
         return None
     scalars = [o[0] for o in operands]
+    element_type = instruction.shape.element_type
     if opcode in _SAME:
-        return (scalars[0],)
+        return (_wrapped(scalars[0], element_type),)
     if opcode == "select":
         return (scalars[1] if scalars[0] else scalars[2],)
     if opcode == "not":
-        return (
-            (int(not scalars[0]),) if instruction.shape.element_type == "pred" else None
-        )
+        return (int(not scalars[0]),) if element_type == "pred" else None
     if opcode == "compare":
         compare = _COMPARE.get(instruction.attributes.get("direction", ""))
         return None if compare is None else (int(compare(*scalars)),)
+    if opcode == "shift-right-logical":
+        value, by = scalars[0] & (1 << BITS[element_type]) - 1, scalars[1]
+        return (_wrapped(value >> by if 0 <= by < _WIDEST else 0, element_type),)
     operation = _BINARY.get(opcode)
     if operation is None or (opcode in ("divide", "remainder") and not scalars[1]):
         return None
-    value = operation(*scalars)
-    unsigned = instruction.shape.element_type == "u32"
-    return (value & _MASK_32 if unsigned else value,)
+    return (_wrapped(operation(*scalars), element_type),)
+
+
+def _wrapped(value: int, element_type: str) -> int:
+    """What an integer becomes in a type that it may not fit; a `pred` is 0 or 1."""
+    if element_type == "pred":
+        return int(value != 0)
+    full = 1 << BITS[element_type]
+    value %= full
+    return value - full if element_type in SIGNED and 2 * value >= full else value
