@@ -34,6 +34,8 @@ _WRITERS: Final = frozenset(
     {"while", "conditional", "dynamic-update-slice", "call", "fusion", "custom-call"}
 )
 _CARRIERS: Final = frozenset({"get-tuple-element", "tuple", "while", "parameter"})
+#: Targets of custom-calls that make or end a buffer, as XLA quotes them.
+_NAMED: Final = frozenset({'"Pin"', '"Unpin"', '"CreateBuffer"'})
 _STREAM_MARK: Final = "_xla_stream_annotation"
 
 
@@ -80,6 +82,11 @@ def has_buffers(instruction: Instruction) -> bool:
     )
 
 
+def ought_to_have_buffers(opcode: str, attributes: Mapping[str, str]) -> bool:
+    """Whether it is a custom-call that makes or ends a buffer, by its target."""
+    return opcode == "custom-call" and attributes.get("custom_call_target") in _NAMED
+
+
 def _updates_in_place(instruction: Instruction) -> bool:
     return (
         instruction.opcode == "dynamic-update-slice"
@@ -91,10 +98,10 @@ def _updates_in_place(instruction: Instruction) -> bool:
 def _check_custom_call(
     instruction: Instruction, attributes: Mapping[str, str], report: Report
 ) -> None:
-    target = attributes.get("custom_call_target", "")[1:-1]
-    if target in ("Pin", "Unpin", "CreateBuffer"):
+    if ought_to_have_buffers(instruction.opcode, attributes):
         text = attributes.get("output_to_operand_aliasing", "{}")
         aliases = parse_output_aliasing(text).aliases
+        target = attributes["custom_call_target"][1:-1]
         _check_named(instruction, target, len(aliases), report)
         return
     operands = tuple(o.shape for o in instruction.operands)

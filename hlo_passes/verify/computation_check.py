@@ -19,7 +19,12 @@ from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.ir.small_values import parse_small
 from hlo_passes.verify import async_pairs, calls
 from hlo_passes.verify.attributes import check_attributes
-from hlo_passes.verify.buffers import buffer_paths, check_buffers, has_buffers
+from hlo_passes.verify.buffers import (
+    buffer_paths,
+    check_buffers,
+    has_buffers,
+    ought_to_have_buffers,
+)
 from hlo_passes.verify.finding import Finding, Report
 from hlo_passes.verify.groups import Devices
 from hlo_passes.verify.literal_checks import check_constant
@@ -252,8 +257,11 @@ class ComputationCheck:
         if row.half:
             self._pair(instruction, attributes, callees)
         self._values(instruction, attributes)
-        holds_buffer = self.has_buffers and has_buffers(instruction)
+        holds_buffer = (
+            self.has_buffers and has_buffers(instruction)
+        ) or ought_to_have_buffers(opcode, attributes)
         if holds_buffer:
+            self.checked.depends_on_callers = True
             check_buffers(instruction, attributes, report)
         return bool(row.half) or holds_buffer or opcode == "all-reduce"
 
