@@ -27,6 +27,10 @@ GREW_TOO_FAST = (
     ("fan", "scheduler-memory-fencing", 128),
     ("pair chain", "scheduler-memory-fencing", 128),
     ("wide permute", "scheduler-memory-fencing", 128),
+    ("rebuilt tuple", "scheduler-memory-fencing", 128),
+    ("wide permute", "hlo-memory-scheduler", 128),
+    ("elements", "hlo-memory-scheduler", 128),
+    ("rebuilt tuple", "hlo-memory-scheduler", 128),
     ("annotated", "async-stream-attribute-wrapper", 512),
     ("annotated", "explicit-collectives-group-async-wrapper", 512),
 )

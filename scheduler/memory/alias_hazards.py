@@ -33,6 +33,7 @@ class HazardTable:
         """Start with empty tables."""
         self._buffers = buffers
         self._ranks = ValueRanks(buffers.flow)
+        self._uses_of_value = ValueUses(buffers.flow)
         self._positions: dict[Computation, dict[int, list[int]]] = {}
         self._uses: dict[
             tuple[Computation, int], list[tuple[int, list[tuple[Instruction, int]]]]
@@ -69,7 +70,7 @@ class HazardTable:
             positions = by_value[value]
             # The defining position comes first, wherever it is.
             positions.sort(key=lambda p, v=value: p != v)
-            uses = uses_of_value(flow, positions, computation.root)
+            uses = self._uses_of_value(positions, computation.root)
             found.append((flow.owner(value), uses))
         self._uses[computation, b] = found
         return found
@@ -89,24 +90,46 @@ class HazardTable:
         return found
 
 
-def uses_of_value(
-    flow: Dataflow, positions: list[int], root: Instruction
-) -> list[tuple[Instruction, int]]:
+class ValueUses:
     """Uses of one value through the positions that hold it.
 
-    The result holds (user, operand number). A root that holds the value always uses it.
+    A tuple holds many values at parts that the same instructions read: what each
+    instruction's users read is found once.
     """
-    instructions = flow.reached.instructions
-    owners = [flow.owner(p) for p in positions]
-    root_holds = flow.reached.number[root] in owners
-    found: list[tuple[Instruction, int]] = []
-    for position, n in zip(positions, owners, strict=True):
-        instruction = instructions[n]
-        is_top = position == flow.start[n]
+
+    def __init__(self, flow: Dataflow) -> None:
+        """Nothing is known of any instruction."""
+        self._flow = flow
+        self._known: dict[
+            tuple[int, bool, Instruction | None], list[tuple[Instruction, int]]
+        ] = {}
+
+    def __call__(
+        self, positions: list[int], root: Instruction
+    ) -> list[tuple[Instruction, int]]:
+        """(user, operand number) by position; a root that holds the value uses it."""
+        flow = self._flow
+        owners = [flow.owner(p) for p in positions]
+        holder = root if flow.reached.number[root] in owners else None
+        found: list[tuple[Instruction, int]] = []
+        for position, n in zip(positions, owners, strict=True):
+            found += self._of_part(n, position == flow.start[n], holder)
+        return found
+
+    def _of_part(
+        self, n: int, is_top: bool, holder: Instruction | None
+    ) -> list[tuple[Instruction, int]]:
+        """Uses of the top, or of any other part, of instruction `n`."""
+        known = self._known.get((n, is_top, holder))
+        if known is not None:
+            return known
+        instruction = self._flow.reached.instructions[n]
+        numbers = self._flow.uses
+        found: list[tuple[Instruction, int]] = []
         for user in instruction.users:
             opcode = user.opcode
             passes = opcode in _READ_NOTHING or (opcode in _READ_TOP and not is_top)
-            if passes and not (root_holds and user is root):
-                continue
-            found += [(user, k) for k in flow.uses.of(user, instruction)]
-    return found
+            if not passes or user is holder:
+                found += [(user, k) for k in numbers.of(user, instruction)]
+        self._known[n, is_top, holder] = found
+        return found

@@ -12,6 +12,8 @@ Source: openxla/xla `hlo/transforms/simplifiers/hlo_memory_scheduler.cc` (Aug 20
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.scheduler.memory.value_sizes import ValueSizes
@@ -25,6 +27,8 @@ _SCALAR: Final = (1 << 63) - 1
 #: Rank of an outfeed and an infeed with a config: one goes early, the other late.
 _OUTFEED: Final = (1 << 31) - 1
 _INFEED: Final = -(1 << 31)
+#: More users than a tuple's values are counted for one by one.
+_SEVERAL: Final = 2
 
 
 def list_order(computation: Computation, sizes: ValueSizes) -> list[Instruction]:
@@ -33,34 +37,83 @@ def list_order(computation: Computation, sizes: ValueSizes) -> list[Instruction]
     return scheduler.run()
 
 
+@dataclass(eq=False, slots=True)
+class _Group:
+    """The values of one tuple: each of its users uses all of them.
+
+    A value has one use left only if its group has at most one: so the uses of a group
+    that has several count as two of each value.
+
+    Attributes:
+        values: each once.
+        left: how many users were not yet placed.
+    """
+
+    values: frozenset[int]
+    left: int = 0
+
+
 class _ListScheduler:
     def __init__(self, computation: Computation, sizes: ValueSizes) -> None:
         self.instructions = computation.instructions
         self.sizes = sizes
         self.index = {i: k for k, i in enumerate(self.instructions)}
-        self.used: list[list[int]] = [self._used_values(i) for i in self.instructions]
+        self.uses_left: dict[int, int] = {}
+        self.group_of: dict[Instruction, _Group | None] = {}
+        self.disjoint: dict[frozenset[_Group], bool] = {}
+        self.used: list[tuple[list[int], list[_Group]]] = [
+            self._used_values(i) for i in self.instructions
+        ]
         self.made_bytes = [
             0
             if i.opcode in ("parameter", "constant")
             else sum(sizes.bytes_of(v) for v in sizes.defined(i))
             for i in self.instructions
         ]
-        self.uses_left: dict[int, int] = {}
-        for values in self.used:
+        uses_left = self.uses_left
+        for values, _ in self.used:
             for v in values:
-                self.uses_left[v] = self.uses_left.get(v, 0) + 1
+                uses_left[v] = uses_left.get(v, 0) + 1
+        for group in filter(None, self.group_of.values()):
+            for v in group.values:
+                uses_left[v] = uses_left.get(v, 0) + min(group.left, _SEVERAL)
         for v in sizes.held(computation.root):
-            self.uses_left[v] = self.uses_left.get(v, 0) + 1
+            uses_left[v] = uses_left.get(v, 0) + 1
         self.ready: dict[int, tuple[int, int, int]] = {}
         self.queue: list[tuple[int, int, int, int]] = []
         self.inserted = 0
 
-    def _used_values(self, instruction: Instruction) -> list[int]:
+    def _used_values(self, instruction: Instruction) -> tuple[list[int], list[_Group]]:
+        """Values that end with their last user: single ones, and those of tuples."""
+        operands = list(dict.fromkeys(instruction.operands))
+        groups = [g for g in map(self._group_of, operands) if g is not None]
+        # A value counts once, in however many operands it is.
+        if len(groups) > 1 and not self._are_disjoint(groups):
+            groups = []
         found: dict[int, None] = {}
-        for operand in dict.fromkeys(instruction.operands):
-            for v in self.sizes.held(operand):
-                found[v] = None
-        return list(found)
+        for operand in operands:
+            group = self.group_of[operand]
+            if group is None or group not in groups:
+                found |= dict.fromkeys(self.sizes.held(operand))
+        for group in groups:
+            group.left += 1
+        return [v for v in found if not any(v in g.values for g in groups)], groups
+
+    def _group_of(self, operand: Instruction) -> _Group | None:
+        """The values of a tuple with many users; None where there are few."""
+        if operand not in self.group_of:
+            group = None
+            if operand.user_count > _SEVERAL and not operand.shape.is_array:
+                group = _Group(frozenset(self.sizes.held(operand)))
+            self.group_of[operand] = group
+        return self.group_of[operand]
+
+    def _are_disjoint(self, groups: Sequence[_Group]) -> bool:
+        key = frozenset(groups)
+        if key not in self.disjoint:
+            several = frozenset[int]().union(*(g.values for g in groups))
+            self.disjoint[key] = len(several) == sum(len(g.values) for g in groups)
+        return self.disjoint[key]
 
     def _priority(self, k: int) -> tuple[int, int]:
         instruction = self.instructions[k]
@@ -77,12 +130,27 @@ class _ListScheduler:
         if instruction.opcode == "infeed" and _has_config(instruction):
             return _INFEED
         uses_left, sizes = self.uses_left, self.sizes
+        values, groups = self.used[k]
         freed = sum(
             sizes.bytes_of(v)
-            for v in self.used[k]
+            for part in (values, *(g.values for g in groups if g.left == 1))
+            for v in part
             if uses_left[v] == 1 and not sizes.is_given(v)
         )
         return freed - self.made_bytes[k]
+
+    def _end_uses(self, k: int) -> bool:
+        """Count an instruction's uses as over; whether a value has one use left."""
+        uses_left = self.uses_left
+        values, groups = self.used[k]
+        for group in groups:
+            group.left -= 1
+        one_use_left = False
+        for part in (values, *(g.values for g in groups if g.left < _SEVERAL)):
+            for v in part:
+                uses_left[v] -= 1
+                one_use_left |= uses_left[v] == 1
+        return one_use_left
 
     def _insert(self, k: int, priority: tuple[int, int]) -> None:
         """Put an instruction into the queue; an older entry for it becomes stale."""
@@ -92,7 +160,7 @@ class _ListScheduler:
         heapq.heappush(self.queue, (-freed, -users, -self.inserted, k))
 
     def run(self) -> list[Instruction]:
-        index, uses_left = self.index, self.uses_left
+        index = self.index
         waiting = [
             len(set(i.operands)) + len(i.control_predecessors)
             for i in self.instructions
@@ -108,10 +176,7 @@ class _ListScheduler:
             del self.ready[k]
             best = self.instructions[k]
             order.append(best)
-            one_use_left = False
-            for v in self.used[k]:
-                uses_left[v] -= 1
-                one_use_left |= uses_left[v] == 1
+            one_use_left = self._end_uses(k)
             for following in (*best._users, *best.control_successors):
                 j = index[following]
                 waiting[j] -= 1

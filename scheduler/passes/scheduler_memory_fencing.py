@@ -25,7 +25,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.scheduler.hardware.target import target
-from hlo_passes.scheduler.memory.alias_hazards import uses_of_value
+from hlo_passes.scheduler.memory.alias_hazards import ValueUses
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
 from hlo_passes.scheduler.memory.dataflow import ValueRanks
 from hlo_passes.scheduler.memory.memory_limit import (
@@ -181,6 +181,7 @@ class _Fences:
     def __init__(self, buffers: Buffers, slack_windows: int) -> None:
         self._buffers = buffers
         self.ranks = ValueRanks(buffers.flow)
+        self._uses_of_value = ValueUses(buffers.flow)
         self._slack = slack_windows
         self._windows: dict[Computation, Windows] = {}
         self._places: dict[Computation, dict[Instruction, int]] = {}
@@ -231,7 +232,7 @@ class _Fences:
         for value in sorted(by_value, key=self.ranks):
             at = sorted(by_value[value], key=lambda p, v=value: p != v)
             found |= dict.fromkeys(
-                user for user, _ in uses_of_value(flow, at, computation.root)
+                user for user, _ in self._uses_of_value(at, computation.root)
             )
         return [] if computation.root in found else list(found)
 
