@@ -86,7 +86,7 @@ class Attempt:
             environment.tracker,
             costs_us,
         )
-        connect_all(graph, memory.alias_hazard_uses)
+        connect_all(graph, memory.alias_hazards())
         state = self.state = SchedulingState(
             graph,
             memory=memory.of(computation),

@@ -12,18 +12,33 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 from __future__ import annotations
 
 from hlo_passes.scheduler.latency_hiding.edge_latency import delays
-from hlo_passes.scheduler.latency_hiding.graph import HazardUses, ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
+from hlo_passes.scheduler.latency_hiding.hazard_edges import HazardEdges
 from hlo_passes.scheduler.latency_hiding.metrics import topological_order
+from hlo_passes.scheduler.latency_hiding.reachability import reaches
+from hlo_passes.scheduler.memory.alias_hazards import HazardTable
 
 
-def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> None:
+def connect_all(graph: ScheduleGraph, table: HazardTable | None = None) -> None:
     """Add all edges, in one walk along the base order.
 
     Args:
         graph: without edges so far.
-        hazard_uses: of a done, the uses that share memory with its result; None to
-            leave hazards out.
+        table: of the uses that share memory with a done's result; None to leave
+            hazards out.
     """
+    hazards = HazardEdges(graph, table) if table is not None else None
+    _connect(graph, hazards)
+    if not graph.runs_backwards or len(topological_order(graph)) == len(graph):
+        return
+    # Which edges are on cycles is a question about all of them.
+    if table is not None and hazards is not None and hazards.leaves_out:
+        graph.disconnect_all()
+        _connect(graph, HazardEdges(graph, table, keeps_all=True))
+    _break_cycles(graph)
+
+
+def _connect(graph: ScheduleGraph, hazards: HazardEdges | None) -> None:
     index, instructions = graph.index, graph.instructions
     is_delaying = delays(graph.estimator)
     preds, pred_us, all_succs = graph.preds, graph.pred_us, graph.succs
@@ -46,42 +61,14 @@ def connect_all(graph: ScheduleGraph, hazard_uses: HazardUses | None = None) -> 
         else:
             for target in targets:
                 graph.connect(n, target)
-        if is_done[n] and hazard_uses is not None:
-            _connect_hazards(graph, n, hazard_uses)
+        if is_done[n] and hazards is not None:
+            hazards.connect(n)
         if instruction.opcode == "send-done":
             _connect_send_done(graph, n)
             if top_down:
                 _connect_receives_after_loops(graph, n)
-    if graph.runs_backwards:
-        _break_cycles(graph)
-
-
-def _connect_hazards(graph: ScheduleGraph, done: int, uses: HazardUses) -> None:
-    """Put what may still use the memory of a done's result before its start."""
-    instruction = graph.instructions[done]
-    index = graph.index
-    start = index[instruction.operands[0]]
-    found = [(index.get(user), user, operand) for user, operand in uses(instruction)]
-    nodes = {node for node, _, _ in found if node is not None and node != start}
-    if not nodes:
-        return
-    later = reached(graph, done, nodes)
-    # An edge into the start changes nothing below it, so one search is enough.
-    below = _below(graph, start)
-    # A hazard's edge parallel to the operand's own does not change the order, but how
-    # many nodes a start makes available (kCreatesMoreReadyNodes). Newer releases leave
-    # it out: that is what their log shows for an all-reduce in place of a bitcast's
-    # operand. Whether they leave out every edge that is there already is a guess that
-    # nothing contradicts.
-    repeats = graph.tracker.settings.release.repeats_hazard_edges
-    for node, user, operand in found:
-        if node is None or node == start or node in later or node in below:
-            continue
-        if not repeats and start in graph.succs[node]:
-            continue
-        if not user.operands[operand].shape.is_token:
-            graph.connect(node, start)
-            graph.hazards.append((node, start))
+    if hazards is not None:
+        hazards.finish()
 
 
 def _break_cycles(graph: ScheduleGraph) -> None:
@@ -91,60 +78,10 @@ def _break_cycles(graph: ScheduleGraph) -> None:
     copy insertion has not seen.
     """
     inside = {*range(len(graph))}.difference(topological_order(graph))
-    if not inside:
-        return
     for node, start in graph.hazards:
         if node in inside and start in inside:
             graph.disconnect(node, start)
             graph.dropped_hazards.append((node, start))
-
-
-def reached(graph: ScheduleGraph, source: int, targets: set[int]) -> set[int]:
-    """The targets to which operand and control edges of the computation lead.
-
-    A source reaches itself. These edges never go against the base order, which bounds
-    the search.
-    """
-    found = targets & {source}
-    left = {n for n in targets if n > source}
-    if not left:
-        return found
-    last = max(left)
-    index, instructions = graph.index, graph.instructions
-    seen = {source}
-    work = [source]
-    while work and left:
-        instruction = instructions[work.pop()]
-        for follower in (*instruction.users, *instruction.control_successors):
-            n = index[follower]
-            if n <= last and n not in seen:
-                seen.add(n)
-                work.append(n)
-                if n in left:
-                    left.discard(n)
-                    found.add(n)
-    return found
-
-
-def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:
-    """Whether operand and control edges of the computation lead there; itself too."""
-    return bool(reached(graph, source, {target}))
-
-
-def _below(graph: ScheduleGraph, ancestor: int) -> set[int]:
-    """All nodes that the graph so far leads to, including the ancestor.
-
-    Nodes after the one being visited have no edges yet, so there are few.
-    """
-    succs = graph.succs
-    seen = {ancestor}
-    work = [ancestor]
-    while work:
-        for n in succs[work.pop()]:
-            if n not in seen:
-                seen.add(n)
-                work.append(n)
-    return seen
 
 
 def _loops(graph: ScheduleGraph) -> list[int]:

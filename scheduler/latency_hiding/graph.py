@@ -13,7 +13,7 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Final
 
@@ -32,8 +32,6 @@ from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker, may_run_as
 _NO_OPS: Final = frozenset(
     "get-tuple-element bitcast constant parameter broadcast iota".split()
 )
-#: (user, operand number) pairs that touch the memory of a done's result.
-HazardUses = Callable[[Instruction], Sequence[tuple[Instruction, int]]]
 
 
 class ScheduleGraph:
@@ -238,6 +236,28 @@ class ScheduleGraph:
         preds.append(first)
         if first > then:
             self.runs_backwards = True
+
+    def connect_at(self, firsts: Sequence[int], then: int, place: int) -> None:
+        """Add edges to one node; they come at a place among its predecessors."""
+        self.preds[then][place:place] = firsts
+        pred_us = self.pred_us[then]
+        if pred_us is not None:
+            pred_us[place:place] = [PLAIN_LATENCY_US] * len(firsts)
+        for first in firsts:
+            self.succs[first].append(then)
+            succ_us = self.succ_us[first]
+            if succ_us is not None:
+                succ_us.append(PLAIN_LATENCY_US)
+            if first > then:
+                self.runs_backwards = True
+
+    def disconnect_all(self) -> None:
+        """Remove all edges."""
+        for n in range(len(self)):
+            self.preds[n], self.succs[n] = [], []
+            self.pred_us[n] = self.succ_us[n] = None
+        self.runs_backwards = False
+        self.hazards.clear()
 
     def disconnect(self, first: int, then: int) -> None:
         """Remove the last edge between two nodes."""

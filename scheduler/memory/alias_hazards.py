@@ -39,15 +39,34 @@ class HazardTable:
             tuple[Computation, int], list[tuple[int, list[tuple[Instruction, int]]]]
         ] = {}
 
-    def uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
-        """(user, operand number) of all that shares memory with the top of `done`."""
+    def buffers_of(self, done: Instruction) -> tuple[int, ...]:
+        """The buffers of the top of `done`; () if nothing reaches it."""
         flow = self._buffers.flow
         n = flow.reached.number.get(done)
-        if n is None:
-            return []
+        return () if n is None else tuple(self._buffers.at(flow.start[n]))
+
+    def uses_of_buffers(
+        self, buffers: tuple[int, ...], computation: Computation
+    ) -> list[tuple[Instruction, int]]:
+        """(user, operand number) of all that uses them; `done` does not matter."""
         return [
             use
-            for b in self._buffers.at(flow.start[n])
+            for b in buffers
+            for _, uses in self._uses_of_buffer(b, computation)
+            for use in uses
+        ]
+
+    def uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
+        """(user, operand number) of all that shares memory with the top of `done`.
+
+        They are in XLA's order, in the computation of `done`, and not of values that
+        `done` defines. They include uses by the start of `done`, by what follows from
+        `done`, and of tokens: the caller has to skip those.
+        """
+        n = self._buffers.flow.reached.number.get(done)
+        return [
+            use
+            for b in self.buffers_of(done)
             for owner, uses in self._uses_of_buffer(b, done.computation)
             if owner != n
             for use in uses

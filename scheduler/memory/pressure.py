@@ -252,13 +252,8 @@ class ModuleMemory:
             self.module, orders, top_down=self._top_down, buffers=self.buffers
         )
 
-    def alias_hazard_uses(self, done: Instruction) -> list[tuple[Instruction, int]]:
-        """Uses of everything that shares memory with the result of `done`.
-
-        Each is (user, operand number), in XLA's order, inside the computation of
-        `done`. They include uses by the start of `done`, by what follows from `done`,
-        and of tokens: the caller has to skip those.
-        """
+    def alias_hazards(self) -> HazardTable:
+        """Uses of everything that shares memory with the results of dones."""
         if self._hazards is None:
             self._hazards = HazardTable(self.buffers)
-        return self._hazards.uses(done)
+        return self._hazards

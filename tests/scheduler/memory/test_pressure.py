@@ -175,7 +175,7 @@ def test_alias_hazards_of_a_loop() -> None:
     assert body is not None
 
     def uses(name: str) -> list[tuple[str, int]]:
-        found = memory.alias_hazard_uses(_named(body, name))
+        found = memory.alias_hazards().uses(_named(body, name))
         return [(user.name, operand) for user, operand in found]
 
     # d2 is what the loop carries on: it lies where g0 lies. What the body makes comes
