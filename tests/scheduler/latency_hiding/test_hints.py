@@ -232,3 +232,50 @@ def test_the_done_of_a_host_send_waits_for_other_users_of_its_start(
     state.ready_at[other] = state.now + later_us
     assert state.delays_host_send(done) is waits
     assert not state.delays_host_send(other)
+
+
+#: Two loops between a receive and the send of the next one.
+AROUND_LOOPS = f"""HloModule m, is_scheduled=true, num_partitions=2
+
+%body (x: f32[8]) -> f32[8] {{
+  %x = f32[8] parameter(0)
+  ROOT %y = f32[8] negate(%x)
+}}
+
+%condition (z: f32[8]) -> pred[] {{
+  %z = f32[8] parameter(0)
+  ROOT %c = pred[] constant(false)
+}}
+
+ENTRY %main (p: f32[8]) -> (f32[8], f32[8], (f32[8], token[])) {{
+  %p = f32[8] parameter(0)
+  %t = token[] after-all()
+  %before = f32[8] while(%p), condition=%condition, body=%body
+  %r = {TRANSFER} recv(%t), channel_id=1
+  %s = {TRANSFER} send(%before, %t), channel_id=1
+  %rd = (f32[8], token[]) recv-done(%r), channel_id=1
+  %sd = token[] send-done(%s), channel_id=1, control-predecessors={{%t, %rd}}
+  %apart = f32[8] while(%p), condition=%condition, body=%body
+  %got = f32[8] get-tuple-element(%rd), index=0
+  %loop = f32[8] while(%got), condition=%condition, body=%body
+  %again = f32[8] while(%loop), condition=%condition, body=%body
+  %r2 = {TRANSFER} recv(%t), channel_id=2
+  %rd2 = (f32[8], token[]) recv-done(%r2), channel_id=2, control-predecessors={{%sd}}
+  ROOT %root = (f32[8], f32[8], (f32[8], token[])) tuple(%again, %apart, %rd2)
+}}
+"""
+
+
+def followers(graph: ScheduleGraph, name: str) -> set[str]:
+    return {graph.name(n) for n in graph.succs[node(graph, name)]}
+
+
+def test_a_send_ends_before_the_first_loop_that_uses_what_was_received() -> None:
+    """XLA adds the first edge always, and the second one when it places from the top."""
+    graph = graph_of(AROUND_LOOPS)
+    assert followers(graph, "sd") == {"loop", "rd2"}
+    assert followers(graph, "before") == {"s"}
+    graph = graph_of(AROUND_LOOPS, SchedulerSettings(top_down_scheduling=True))
+    assert followers(graph, "sd") == {"loop", "rd2"}
+    assert followers(graph, "before") == {"s", "r2"}
+    assert followers(graph, "apart") == {"root"}

@@ -286,6 +286,40 @@ def test_an_explanation_counts_one_thing_in_the_singular() -> None:
     assert not re.search(r"\b1 (comparisons|others)\b", told)
 
 
+def test_an_explanation_lists_twenty_candidates_and_counts_the_others() -> None:
+    for count, last in ((20, "%w19"), (24, "and 4 more")):
+        scene = Scene()
+        scene.gather("s", "d", "p0")
+        for k in range(count):
+            scene.loop(f"w{k}", "p1")
+        scene.root("d", *(f"w{k}" for k in range(count)))
+        _, result = run(scene.text(), context=PassContext(explain="d"))
+        (told,) = result.passes[0].explanations
+        lines = [line.strip() for line in told.splitlines()]
+        assert lines[2] == f"chosen at 0 us before the end over {count} others"
+        assert [line.split()[0] for line in lines[3:23]] == [
+            f"%w{k}" for k in range(20)
+        ]
+        assert lines[-1].startswith(last)
+
+
+def test_an_explanation_lists_twenty_misfits_and_counts_the_others() -> None:
+    for count, last in ((20, "%d19"), (24, "and 4 more")):
+        scene = Scene()
+        for k in range(count + 1):
+            scene.gather(f"st{k}", f"d{k}", "p0")
+        scene.root(*(f"d{k}" for k in range(count + 1)))
+        _, result = run(scene.text(), context=PassContext(explain=f"st{count}"))
+        (told,) = result.passes[0].explanations
+        lines = [line.strip() for line in told.splitlines()]
+        at = lines.index("not considered") + 1
+        assert lines[at:-1] == [
+            f"%d{k} needs 1 of kGpuAsyncStreamCollectives (0 free)"
+            for k in range(min(count - (count == 20), 20))
+        ]
+        assert lines[-1].startswith(last)
+
+
 def test_explaining_changes_no_order() -> None:
     text = chain_of_collectives().text()
     plain, _ = run(text)

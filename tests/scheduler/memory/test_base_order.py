@@ -61,6 +61,29 @@ def test_greedy_order_frees_before_it_makes() -> None:
     assert _names(module, "list") == "zero q p a r b t out"
 
 
+def test_greedy_order_ranks_the_last_use_of_a_value_again() -> None:
+    """The slice frees the broadcast only after the reduction; `c` would free nothing."""
+    module = hlo_passes.parse("""HloModule m
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+ENTRY %e (p: f32[]) -> (f32[1024], f32[512]) {
+  %p = f32[] parameter(0)
+  %zero = f32[] constant(0)
+  %a = f32[4096]{0} broadcast(%p), dimensions={}
+  %r = f32[] reduce(%a, %zero), dimensions={0}, to_apply=%add
+  %b = f32[1024]{0} slice(%a), slice={[0:1024]}
+  %c = f32[512]{0} broadcast(%r), dimensions={}
+  ROOT %out = (f32[1024]{0}, f32[512]{0}) tuple(%b, %c)
+}
+""")
+    assert _names(module, "list") == "zero p a r b c out"
+
+
 @pytest.mark.parametrize(
     ("config", "gibibytes", "expected"),
     [
@@ -249,6 +272,27 @@ ENTRY %e (p: f32[4]) -> f32[4] {
     assert span("no") == (5, 6)
     assert span("m") == (8, 11)  # to the end of the body
     assert span("z") == (2, 4)  # until the condition takes the counter over
+
+
+def test_values_of_one_buffer_follow_one_another() -> None:
+    """Updates in place share a buffer, which ends one where the next begins."""
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e (p: f32[8], u: f32[1], i: s32[]) -> (f32[8], f32[8]) {
+  %p = f32[8] parameter(0)
+  %u = f32[1] parameter(1)
+  %i = s32[] parameter(2)
+  %a = f32[8] negate(%p)
+  %b = f32[8] dynamic-update-slice(%a, %u, %i)
+  %c = f32[8] dynamic-update-slice(%b, %u, %i)
+  %x = f32[8] cosine(%p)
+  %y = f32[8] negate(%x)
+  ROOT %t = (f32[8], f32[8]) tuple(%c, %y)
+}
+""")
+    _, span = _spans(module)
+    assert [span(name) for name in "abc"] == [(3, 4), (4, 5), (5, 9)]
+    assert [span(name) for name in "xy"] == [(6, 7), (7, 9)]
 
 
 def test_live_ranges_reach_through_calls_of_calls() -> None:

@@ -142,6 +142,66 @@ def test_a_track_for_each_collective_in_flight() -> None:
     assert told["cause"] == "queued 6.0 us behind %one on communication 0"
 
 
+def _line(event: dict[str, Any]) -> str:
+    at = f"{event['pid']}.{event['tid']} {event['ph']}"
+    if event["ph"] == "M":
+        return f"{at} {event['name']} {next(iter(event['args'].values()))}"
+    what = event["args"]["bytes"] if event["ph"] == "C" else event["cat"]
+    return f"{at} {event['ts']:g} {event['name']} {what}"
+
+
+def test_all_events_of_a_small_step() -> None:
+    steps = (
+        Compute("c", 3.0), Start("one", 10.0), Compute("e", 4.0), Done("one"),
+        Start("two", 1.0), Loop("loop", 2, (Compute("part", 1.0), Sync("three", 2.0))),
+        Done("two"),
+    )  # fmt: skip
+    events = timeline_of(steps).to_perfetto()["traceEvents"]
+    assert [_line(event) for event in events] == [
+        "1.0 M process_name %main",
+        "1.0 M process_sort_index 1",
+        "1.1 M thread_name compute",
+        "1.2 M thread_name dones that need not wait",
+        "1.4 M thread_name communication 0",
+        "1.1 B 0 c compute", "1.1 E 3 c compute",
+        "1.1 B 3 e compute", "1.1 E 7 e compute",
+        "1.4 B 3 one collective", "1.4 E 13 one collective",
+        "1.1 B 7 one.done wait", "1.1 E 13 one.done wait",
+        "1.1 B 13 loop loop", "1.1 E 19 loop loop",
+        "1.4 B 13 two collective", "1.4 E 14 two collective",
+        "1.1000 M thread_name in flight 0",
+        "1.1000 B 3 one in flight", "1.1000 E 13 one in flight",
+        "1.1000 B 13 two in flight", "1.1000 E 19 two in flight",
+        # An arrow from a start to where its done waits, and to where one need not.
+        "1.1000 s 3 all-reduce flow", "1.1 f 7 all-reduce flow",
+        "1.2 B 19 two.done done", "1.2 E 19 two.done done",
+        "1.1000 s 13 all-reduce flow", "1.2 f 19 all-reduce flow",
+        "1.0 C 0 memory 32", "1.0 C 3 memory 40", "1.0 C 3 memory 32",
+        "1.0 C 13 memory 64", "1.0 C 19 memory 32",
+        "2.0 M process_name %body.loop, 2 times",
+        "2.0 M process_sort_index 2",
+        "2.1 M thread_name compute",
+        "2.2 M thread_name dones that need not wait",
+        "2.1 B 0 part compute", "2.1 E 1 part compute",
+        "2.1 B 1 three collective", "2.1 E 3 three collective",
+        "2.0 C 0 memory 64", "2.0 C 3 memory 32",
+    ]  # fmt: skip
+
+
+def test_the_rows_of_a_small_step() -> None:
+    steps = (
+        Start("one", 10.0), Compute("c", 4.0), Done("one"),
+        Loop("loop", 2, (Sync("two", 2.0),)),
+    )  # fmt: skip
+    timeline = timeline_of(steps)
+    assert [
+        (row.name, row.groups, row.bytes, row.executions)
+        for row in timeline.collectives
+    ] == [("two", "{{0,1}}", 32, 2.0), ("one", "{{0,1}}", 32, 1.0)]
+    trips = {n: times.trip_count for n, times in timeline.computations.items()}
+    assert trips == {"main": 1, "body.loop": 2}
+
+
 @given(step_lists(), st.sampled_from([0, 1, 2]))
 @settings(max_examples=25, deadline=None)
 def test_random_traces_nest(steps: Steps, streams: int) -> None:
