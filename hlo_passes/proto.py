@@ -1,4 +1,4 @@
-"""Serialized HloModuleProto and HloProto, through jaxlib. The only file that loads it.
+"""Serialized HloModuleProto and HloProto, through jaxlib (proto_worker.py).
 
 module = module_from_proto(pathlib.Path("m.pb").read_bytes())
 data = module_to_proto(module)
@@ -7,7 +7,7 @@ data = module_to_proto(module)
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Callable
 
 from hlo_passes import proto_wire as wire
 from hlo_passes.errors import ParseError, UnsupportedHloError
@@ -23,52 +23,60 @@ from hlo_passes.proto_messages import (
     with_device_counts,
     without_sugar,
 )
+from hlo_passes.proto_process import run_apart
+from hlo_passes.proto_worker import PROTO_OF_TEXT, REWRITTEN, SHORT_TEXT, TEXT
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
 
+#: A task of proto_worker.py and its data -> the result: `run_task`, `run_apart`.
+RunTask = Callable[[int, bytes], bytes]
 
-def _jaxlib_hlo() -> Any:
+
+def _run(run: RunTask, task: int, data: bytes) -> bytes:
     try:
-        from jaxlib import _hlo  # type: ignore[attr-defined]
+        return run(task, data)
     except ImportError as problem:
         raise UnsupportedHloError(
             "this release of jaxlib has no module _hlo, which reads protos",
             code="S001",
             hint="jaxlib 0.10.2 and 0.12.0.1 have it",
         ) from problem
-    return _hlo
 
 
-def module_text_from_proto(data: bytes, *, filename: str = "<proto>") -> str:
+def module_text_from_proto(
+    data: bytes, *, filename: str = "<proto>", run: RunTask = run_apart
+) -> str:
     """HLO text of a serialized HloModuleProto, constants in full; P042 if none."""
-    return _read(data, filename=filename, large_constants=True)[1]
+    return _read(data, TEXT, filename=filename, run=run)[1]
 
 
-def _read(data: bytes, *, filename: str, large_constants: bool) -> tuple[bytes, str]:
+def _read(data: bytes, task: int, *, filename: str, run: RunTask) -> tuple[bytes, str]:
     """The HloModuleProto itself, and its text."""
-    hlo = _jaxlib_hlo()
     try:
         proto = _module_of(data)
         printed, stopper = without_sugar(proto)
-        module = hlo.HloModule.from_serialized_hlo_module_proto(printed)
+        text = _run(run, task, printed).decode()
+    except UnsupportedHloError:
+        raise
     except Exception as problem:
-        text = problem.message if isinstance(problem, ParseError) else str(problem)
-        reason = text.splitlines()[0] if text else "unreadable"
+        said = problem.message if isinstance(problem, ParseError) else str(problem)
+        reason = said.splitlines()[0] if said else "unreadable"
         raise ParseError(
             f"this is not a serialized HloModuleProto or HloProto: {reason}",
             code="P042",
             location=Location(filename, 1, 1),
         ) from problem
-    options = hlo.HloPrintOptions()
-    options.print_large_constants = large_constants
-    text = module.to_string(options)
     if stopper:
         text = re.sub(rf"^.*%{stopper}.*\n", "", text, flags=re.MULTILINE)
     return proto, text
 
 
 def module_from_proto(
-    data: bytes, *, filename: str = "<proto>", large_constants: bool = True
+    data: bytes,
+    *,
+    filename: str = "<proto>",
+    large_constants: bool = True,
+    run: RunTask = run_apart,
 ) -> Module:
     """Read a serialized HloModuleProto or HloProto.
 
@@ -77,12 +85,15 @@ def module_from_proto(
         filename: for messages.
         large_constants: give constants of more than ten elements in full; else they
             read `{...}`, and keep their value in the proto.
+        run: runs XLA. A damaged proto can end the process in which XLA reads it;
+            `run_task` reads in this one what XLA has written just now.
 
     Raises:
         ParseError: P042, the bytes are neither of the two.
         UnsupportedHloError: S001, jaxlib cannot read protos.
     """
-    proto, text = _read(data, filename=filename, large_constants=large_constants)
+    task = TEXT if large_constants else SHORT_TEXT
+    proto, text = _read(data, task, filename=filename, run=run)
     # Text has no place for the device counts of the compilation: put them into the
     # header, where passes look for them.
     header, newline, rest = text.partition("\n")
@@ -94,14 +105,13 @@ def module_from_proto(
     known = ModuleProto(proto).computations
     if any(computation.name not in known for computation in module.computations):
         # XLA renames what text cannot name: go on with the proto that XLA writes.
-        read = _jaxlib_hlo().HloModule.from_serialized_hlo_module_proto(proto)
-        proto = read.as_serialized_hlo_module_proto()
+        proto = _run(run, REWRITTEN, proto)
     module.proto = proto
     return module
 
 
-def module_to_proto(module: Module) -> bytes:
-    """The serialized HloModuleProto of a module.
+def module_to_proto(module: Module, *, run: RunTask = run_apart) -> bytes:
+    """The serialized HloModuleProto of a module; `run` as in `module_from_proto`.
 
     For one that came from a proto it is that proto, changed where the module was
     changed (see proto_edit.py); else XLA's reading of its text. The header's counts
@@ -114,9 +124,9 @@ def module_to_proto(module: Module) -> bytes:
             are none that a proto can list.
     """
     if module.proto is None:
-        data = _proto_of_text(module.to_text())
+        data = _proto_of_text(module.to_text(), run)
     else:
-        data = edited(module, module.proto, _proto_of_text)
+        data = edited(module, module.proto, lambda text: _proto_of_text(text, run))
     counts = (module.replica_count, module.num_partitions)
     if counts == device_counts(data):
         return data
@@ -130,16 +140,17 @@ def module_to_proto(module: Module) -> bytes:
     return with_device_counts(data, *counts)
 
 
-def _proto_of_text(text: str) -> bytes:
+def _proto_of_text(text: str, run: RunTask) -> bytes:
     try:
-        parsed = _jaxlib_hlo().hlo_module_from_text(text)
+        return _run(run, PROTO_OF_TEXT, text.encode())
+    except UnsupportedHloError:
+        raise
     except Exception as problem:
         raise ParseError(
             f"XLA cannot read the module: {problem}",
             code="P043",
             location=Location("<module>", 1, 1),
         ) from problem
-    return parsed.as_serialized_hlo_module_proto()
 
 
 def _module_of(data: bytes) -> bytes:

@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
-from hlo_passes.runtime import workers
+from hlo_passes import workers
 
 #: Limit for one test on all its hosts; JAX needs seconds to start on a busy machine.
 _TIME_LIMIT_SECONDS: Final = 300

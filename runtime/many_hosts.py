@@ -32,6 +32,7 @@ import jax
 from hlo_passes.errors import HloError
 from hlo_passes.proto import module_text_from_proto
 from hlo_passes.proto_messages import device_ids
+from hlo_passes.proto_worker import run_task
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.devices import RuntimeHostError
 from hlo_passes.runtime.installation.fingerprint import MARK
@@ -200,7 +201,7 @@ class Agreement:
 
 def _comparable(proto: bytes) -> str:
     """A module's text, without what may differ between hosts."""
-    text = _METADATA.sub("", module_text_from_proto(proto))
+    text = _METADATA.sub("", module_text_from_proto(proto, run=run_task))
     start = re.search(r"^(?:ENTRY )?%", text, re.MULTILINE)
     return text[start.start() :] if start else text
 

@@ -19,9 +19,10 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+from hlo_passes import workers
 from hlo_passes.errors import HloError
 from hlo_passes.progress import Status, show_progress, tell
-from hlo_passes.runtime import deadlock, workers
+from hlo_passes.runtime import deadlock
 from hlo_passes.runtime.devices import (
     RuntimeHostError,
     device_count_flag,

@@ -21,7 +21,7 @@ ALLOWED = {
     "runtime": {"hlo_passes", "scheduler", "runtime"},
 }
 #: Who may load what.
-JAX_USERS = {"jax": {"runtime"}, "jaxlib": {"runtime", "hlo_passes/proto.py"}}
+JAX_USERS = {"jax": {"runtime"}, "jaxlib": {"runtime", "hlo_passes/proto_worker.py"}}
 #: What the IR may import of `hlo_passes`.
 BELOW_THE_IR = {"ir", "errors", "source"}
 #: One recursive type in three files: an instruction knows its computation, which knows

@@ -23,10 +23,11 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
+from hlo_passes import workers
 from hlo_passes.errors import UsageError
 from hlo_passes.files import require_file
 from hlo_passes.ir.module import Module
-from hlo_passes.runtime import deadlock, workers
+from hlo_passes.runtime import deadlock
 from hlo_passes.runtime.bisect.judgment import (
     GOOD,
     Judgment,

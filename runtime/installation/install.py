@@ -26,6 +26,7 @@ from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.passes.base import Pass, PassContext
 from hlo_passes.passes.pipeline import FixedPoint, Pipeline
 from hlo_passes.proto import module_from_proto, module_to_proto
+from hlo_passes.proto_worker import run_task
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.devices import RuntimeHostError
 from hlo_passes.runtime.installation import compiled_caches
@@ -285,7 +286,10 @@ class _ModuleRun:
 
     def __call__(self) -> bytes | None:
         module = module_from_proto(
-            self.data, filename="<compiled by XLA>", large_constants=False
+            self.data,
+            filename="<compiled by XLA>",
+            large_constants=False,
+            run=run_task,
         )
         was_scheduled = module.is_scheduled
         result = self.pipeline.run(module)
@@ -300,7 +304,7 @@ class _ModuleRun:
                 # did not
                 # make; it makes its own anyway.
                 module.set_attribute("is_scheduled", None)
-            changed = module_to_proto(module)
+            changed = module_to_proto(module, run=run_task)
         self.result = result
         return None if changed == self.data else changed
 

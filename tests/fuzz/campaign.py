@@ -25,6 +25,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import IO, Final
 
+from hlo_passes.workers import how_it_ended
+
 _NO_LIMIT: Final = resource.RLIM_INFINITY
 #: A worker that has grown by this much gives way to a new one.
 _WORKER_BYTES: Final = 2 << 30
@@ -204,16 +206,11 @@ class _Campaign:
         worker.answers.close()
         _, status = os.waitpid(worker.process, 0)
         if worker.busy:
-            code = os.waitstatus_to_exitcode(status)
-            kind = self.case(worker.begun).kind
-            if code == -signal.SIGABRT and kind.startswith("proto"):
-                # jaxlib reads protos in this process, and a check of XLA's that
-                # fails ends it. Counted, since nothing here can prevent it.
-                self.count(worker.begun, 0.0, f"{kind} ended by a check in XLA")
-            else:
-                died = why or f"the worker ended with {code}"
-                self.write_failure(worker.begun, died)
-                self.count(worker.begun, 0.0, f"FAILURE {died}")
+            died = (
+                why or f"the worker {how_it_ended(os.waitstatus_to_exitcode(status))}"
+            )
+            self.write_failure(worker.begun, died)
+            self.count(worker.begun, 0.0, f"FAILURE {died}")
         if worker.begun < 0:
             raise RuntimeError("a worker ended before its first case")
         left = worker.rest[worker.rest.index(worker.begun) + 1 :]

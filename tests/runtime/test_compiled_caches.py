@@ -15,8 +15,8 @@ import jax
 import numpy as np
 import pytest
 
-from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime
-from hlo_passes.runtime import jax_private, workers
+from hlo_passes import Module, Pass, PassContext, Pipeline, Report, runtime, workers
+from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.installation.fingerprint import fingerprint
 from hlo_passes.scheduler.hardware.target import target, target_text
 from tests.runtime.programs import COMBINER, over_devices, rows

@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from hlo_passes.runtime import workers
+from hlo_passes import workers
 
 _CHILD = """
 import json, sys

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 import hlo_passes
-from hlo_passes.runtime import workers
+from hlo_passes import workers
 from tests.modules import REPOSITORY
 
 _SLEEP = (sys.executable, "-c", "input()")
@@ -24,7 +24,7 @@ def test_a_worker_finds_an_installed_package_and_nothing_inside_it(
     # As a wheel has them: folders of the package in place of links.
     shutil.copytree(REPOSITORY / "hlo_passes", tmp_path / "hlo_passes")
     asked = """if True:
-        from hlo_passes.runtime import workers
+        from hlo_passes import workers
         print(workers.environment()["PYTHONPATH"])
     """
     done = subprocess.run(

@@ -15,13 +15,11 @@ import subprocess
 from collections.abc import Iterator
 from typing import Any, Final
 
-import hlo_passes
-
 
 def environment(**others: str) -> dict[str, str]:
     """This process's environment, in which Python finds this package; and others."""
-    (package, *_) = hlo_passes.__path__
-    folders = (str(pathlib.Path(package).parent), os.environ.get("PYTHONPATH"))
+    package = pathlib.Path(__file__).parent
+    folders = (str(package.parent), os.environ.get("PYTHONPATH"))
     return {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(folder for folder in folders if folder),
