@@ -6,8 +6,9 @@ data = module_to_proto(module)
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from hlo_passes import proto_wire as wire
 from hlo_passes.errors import ParseError, UnsupportedHloError
@@ -43,19 +44,11 @@ def _run(run: RunTask, task: int, data: bytes) -> bytes:
         ) from problem
 
 
-def module_text_from_proto(
-    data: bytes, *, filename: str = "<proto>", run: RunTask = run_apart
-) -> str:
-    """HLO text of a serialized HloModuleProto, constants in full; P042 if none."""
-    return _read(data, TEXT, filename=filename, run=run)[1]
-
-
-def _read(data: bytes, task: int, *, filename: str, run: RunTask) -> tuple[bytes, str]:
-    """The HloModuleProto itself, and its text."""
+@contextlib.contextmanager
+def _refusing(filename: str) -> Iterator[None]:
+    """P042 for whatever XLA or this package cannot read in a proto."""
     try:
-        proto = _module_of(data)
-        printed, stopper = without_sugar(proto)
-        text = _run(run, task, printed).decode()
+        yield
     except UnsupportedHloError:
         raise
     except Exception as problem:
@@ -66,6 +59,21 @@ def _read(data: bytes, task: int, *, filename: str, run: RunTask) -> tuple[bytes
             code="P042",
             location=Location(filename, 1, 1),
         ) from problem
+
+
+def module_text_from_proto(
+    data: bytes, *, filename: str = "<proto>", run: RunTask = run_apart
+) -> str:
+    """HLO text of a serialized HloModuleProto, constants in full; P042 if none."""
+    return _read(data, TEXT, filename=filename, run=run)[1]
+
+
+def _read(data: bytes, task: int, *, filename: str, run: RunTask) -> tuple[bytes, str]:
+    """The HloModuleProto itself, and its text."""
+    with _refusing(filename):
+        proto = _module_of(data)
+        printed, stopper = without_sugar(proto)
+        text = _run(run, task, printed).decode()
     if stopper:
         text = re.sub(rf"^.*%{stopper}.*\n", "", text, flags=re.MULTILINE)
     return proto, text
@@ -97,15 +105,18 @@ def module_from_proto(
     # Text has no place for the device counts of the compilation: put them into the
     # header, where passes look for them.
     header, newline, rest = text.partition("\n")
-    counts = zip(("replica_count", "num_partitions"), device_counts(proto), strict=True)
-    for name, count in counts:
+    with _refusing(filename):
+        counts = device_counts(proto)
+    named = zip(("replica_count", "num_partitions"), counts, strict=True)
+    for name, count in named:
         if count > 1 and f", {name}=" not in header:
             header += f", {name}={count}"
     module = parse(f"{header}{newline}{rest}", filename=filename)
-    known = ModuleProto(proto).computations
-    if any(computation.name not in known for computation in module.computations):
-        # XLA renames what text cannot name: go on with the proto that XLA writes.
-        proto = _run(run, REWRITTEN, proto)
+    with _refusing(filename):
+        known = ModuleProto(proto).computations
+        if any(computation.name not in known for computation in module.computations):
+            # XLA renames what text cannot name: go on with the proto that XLA writes.
+            proto = _run(run, REWRITTEN, proto)
     module.proto = proto
     return module
 
@@ -121,12 +132,19 @@ def module_to_proto(module: Module, *, run: RunTask = run_apart) -> bytes:
     Raises:
         UnsupportedHloError: S015, a new constant without its value; S001.
         ParseError: P043, XLA cannot read the module's text, or its counts of devices
-            are none that a proto can list.
+            are none that a proto can list. P042, P254, the proto that it was read from
+            is damaged where reading does not look.
     """
+    filename = module.source.filename if module.source else "<module>"
+
+    def proto_of_text(text: str) -> bytes:
+        return _proto_of_text(text, filename, run)
+
     if module.proto is None:
-        data = _proto_of_text(module.to_text(), run)
+        data = proto_of_text(module.to_text())
     else:
-        data = edited(module, module.proto, lambda text: _proto_of_text(text, run))
+        with _naming(filename):
+            data = edited(module, module.proto, proto_of_text)
     counts = (module.replica_count, module.num_partitions)
     if counts == device_counts(data):
         return data
@@ -135,12 +153,23 @@ def module_to_proto(module: Module, *, run: RunTask = run_apart) -> bytes:
             f"a proto lists 1 to {MAXIMUM_DEVICES} devices, not {counts[0]} replicas x "
             f"{counts[1]} partitions",
             code="P043",
-            location=Location("<module>", 1, 1),
+            location=Location(filename, 1, 1),
         )
     return with_device_counts(data, *counts)
 
 
-def _proto_of_text(text: str, run: RunTask) -> bytes:
+@contextlib.contextmanager
+def _naming(filename: str) -> Iterator[None]:
+    """Errors about bytes name the file that they came from."""
+    try:
+        yield
+    except ParseError as problem:
+        if problem.location and problem.location.filename == wire.UNNAMED:
+            problem.location = Location(filename, 1, 1)
+        raise
+
+
+def _proto_of_text(text: str, filename: str, run: RunTask) -> bytes:
     try:
         return _run(run, PROTO_OF_TEXT, text.encode())
     except UnsupportedHloError:
@@ -149,7 +178,7 @@ def _proto_of_text(text: str, run: RunTask) -> bytes:
         raise ParseError(
             f"XLA cannot read the module: {problem}",
             code="P043",
-            location=Location("<module>", 1, 1),
+            location=Location(filename, 1, 1),
         ) from problem
 
 
@@ -163,5 +192,5 @@ def _module_of(data: bytes) -> bytes:
     places = by_number(wire.fields(data))
     if not MODULE_ONLY.isdisjoint(places) or HELD_MODULE not in places:
         return data
-    held = places[HELD_MODULE][0]
-    return data[held.value : held.end]
+    # Several are one, with the fields of all.
+    return b"".join(data[f.value : f.end] for f in wire.held(places[HELD_MODULE]))

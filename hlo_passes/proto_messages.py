@@ -92,8 +92,9 @@ def _whole(data: bytes, places: Sequence[Field]) -> bytes:
 
 
 def _number(data: bytes, table: dict[int, list[Field]], number: int) -> int:
-    """An integer field; 0 where it is not there."""
-    return (wire.numbers(data, table.get(number, ())) or [0])[0]
+    """An integer field, of several the last; 0 where it is not there."""
+    found = [f for f in table.get(number, ()) if f.wire_type == wire.VARINT]
+    return wire.varint(data, found[-1].value)[0] if found else 0
 
 
 def opening_name(data: bytes, at: int = 0) -> str:
@@ -143,17 +144,19 @@ def in_order(fields: dict[int, bytes]) -> bytes:
 def device_ids(data: bytes) -> list[int]:
     """Ids of the devices that a module runs on; none without a device assignment."""
     ids = []
-    for partition in _device_assignment(data).get(_COMPUTATION_DEVICES, ()):
+    for partition in wire.held(_device_assignment(data).get(_COMPUTATION_DEVICES, ())):
         table = by_number(wire.fields(data, partition.value, partition.end))
         ids += wire.numbers(data, table.get(_REPLICA_DEVICE_IDS, ()))
     return ids
 
 
 def _device_assignment(data: bytes) -> dict[int, list[Field]]:
-    for field in wire.fields(data):
+    # Several of one message are one, with the fields of all.
+    parts: list[Field] = []
+    for field in wire.held(wire.fields(data)):
         if field.number == DEVICE_ASSIGNMENT:
-            return by_number(wire.fields(data, field.value, field.end))
-    return {}
+            parts += wire.fields(data, field.value, field.end)
+    return by_number(parts)
 
 
 def without_sugar(data: bytes) -> tuple[bytes, str]:
@@ -185,7 +188,9 @@ def without_sugar(data: bytes) -> tuple[bytes, str]:
     }
     parts = []
     for field in (f for fields in module.fields.values() for f in fields):
-        if field.number == COMPUTATIONS:
+        if field.wire_type != wire.LENGTH_DELIMITED:
+            parts.append(data[field.start : field.end])
+        elif field.number == COMPUTATIONS:
             parts.append(_with_stopper(ComputationProto(data, field), numbers, name))
         elif field.number == SCHEDULE:
             parts.append(_with_scheduled_stoppers(data, field, numbers))
@@ -219,13 +224,15 @@ def _with_scheduled_stoppers(
 ) -> bytes:
     """The schedule, with the stoppers at the end of their computations."""
     entries = b""
-    for entry in wire.fields(data, schedule.value, schedule.end):
+    for entry in wire.held(wire.fields(data, schedule.value, schedule.end)):
         parts = by_number(wire.fields(data, entry.value, entry.end))
         key = _number(data, parts, KEY)
         if key not in numbers:
             entries += data[entry.start : entry.end]
             continue
-        sequence = b"".join(data[f.value : f.end] for f in parts.get(VALUE, ()))
+        sequence = b"".join(
+            data[f.value : f.end] for f in wire.held(parts.get(VALUE, ()))
+        )
         sequence += wire.packed_field(INSTRUCTION_IDS, [numbers[key]])
         content = wire.varint_field(KEY, key, always=True) + wire.bytes_field(
             VALUE, sequence
@@ -277,8 +284,8 @@ class InstructionProto(_Part):
     @property
     def opcode(self) -> str:
         """As XLA prints it, sugar apart."""
-        places = self.fields.get(OPCODE, ())
-        return b"".join([self.data[f.value : f.end] for f in places]).decode()
+        places = wire.held(self.fields.get(OPCODE, ()))
+        return self.data[places[-1].value : places[-1].end].decode() if places else ""
 
     @property
     def operands(self) -> list[int]:
@@ -308,7 +315,8 @@ class ComputationProto(_Part):
     def instructions(self) -> dict[str, InstructionProto]:
         """Instructions by name, in the proto's order."""
         found = [
-            InstructionProto(self.data, f) for f in self.fields.get(INSTRUCTIONS, ())
+            InstructionProto(self.data, f)
+            for f in wire.held(self.fields.get(INSTRUCTIONS, ()))
         ]
         return {i.name: i for i in found}
 
@@ -329,7 +337,8 @@ class ModuleProto:
     def computations(self) -> dict[str, ComputationProto]:
         """Computations by name, in the proto's order."""
         found = [
-            ComputationProto(self.data, f) for f in self.fields.get(COMPUTATIONS, ())
+            ComputationProto(self.data, f)
+            for f in wire.held(self.fields.get(COMPUTATIONS, ()))
         ]
         return {c.name: c for c in found}
 
@@ -340,12 +349,18 @@ class ModuleProto:
 
     @cached_property
     def sequences(self) -> dict[int, Field]:
-        """The schedule: the places of its entries, by computation id."""
+        """The schedule: the places of its entries, by computation id.
+
+        XLA skips the entries of computations that are not there.
+        """
         table: dict[int, Field] = {}
-        for schedule in self.fields.get(SCHEDULE, ()):
-            for entry in wire.fields(self.data, schedule.value, schedule.end):
+        for schedule in wire.held(self.fields.get(SCHEDULE, ())):
+            found = wire.fields(self.data, schedule.value, schedule.end)
+            for entry in wire.held(found):
                 parts = by_number(wire.fields(self.data, entry.value, entry.end))
-                table[_number(self.data, parts, KEY)] = entry
+                key = _number(self.data, parts, KEY)
+                if key in self.computations_by_id:
+                    table[key] = entry
         return table
 
     def sequence(self, computation: ComputationProto) -> list[InstructionProto]:
@@ -355,7 +370,7 @@ class ModuleProto:
             return list(computation.instructions.values())
         by_id = {i.id: i for i in computation.instructions.values()}
         ids: list[int] = []
-        for part in wire.fields(self.data, entry.value, entry.end):
+        for part in wire.held(wire.fields(self.data, entry.value, entry.end)):
             if part.number == VALUE:
                 found = wire.fields(self.data, part.value, part.end)
                 ids += wire.numbers(
@@ -369,8 +384,9 @@ class ModuleProto:
     def frames(self) -> list[Frame]:
         """Stack frames by their contents; the frame of id n is at n - 1."""
         tables: dict[int, list[Field]] = {}
-        for index in self.fields.get(STACK_FRAMES, ()):
-            tables = by_number(wire.fields(self.data, index.value, index.end))
+        for index in wire.held(self.fields.get(STACK_FRAMES, ())):
+            for field in wire.held(wire.fields(self.data, index.value, index.end)):
+                tables.setdefault(field.number, []).append(field)
         files = self._strings(tables.get(_FILE_NAMES, ()))
         functions = self._strings(tables.get(_FUNCTION_NAMES, ()))
         locations: list[Frame] = []
@@ -396,7 +412,7 @@ class ModuleProto:
                     raise ParseError(
                         "a stack frame of this proto is around itself",
                         code="P254",
-                        location=Location("<proto>", 1, 1),
+                        location=Location(wire.UNNAMED, 1, 1),
                     )
             for inner in reversed(path[:-1]):
                 parts = _row(parts_of, inner, {})
@@ -421,13 +437,13 @@ class ModuleProto:
         not have is left out.
         """
         written = b""
-        for place in proto.fields.get(METADATA, ()):
+        for place in wire.held(proto.fields.get(METADATA, ())):
             content = b""
             for field in wire.fields(self.data, place.value, place.end):
-                if field.number != _STACK_FRAME_ID:
+                if (field.number, field.wire_type) != (_STACK_FRAME_ID, wire.VARINT):
                     content += self.data[field.start : field.end]
                     continue
-                number = wire.numbers(self.data, [field])[0]
+                number, _ = wire.varint(self.data, field.value)
                 known = 0
                 if 0 < number <= len(self.frames):
                     known = target.frame_ids.get(self.frames[number - 1], 0)

@@ -23,6 +23,8 @@ VARINT: Final = 0
 FIXED_64, LENGTH_DELIMITED, _FIXED_32 = 1, 2, 5
 _FIXED_BYTES: Final = {FIXED_64: 8, _FIXED_32: 4}
 _UINT64: Final = (1 << 64) - 1
+#: The file of errors: who calls knows its name.
+UNNAMED: Final = "<proto>"
 #: The varints of one byte.
 _SHORT: Final = tuple(bytes([number]) for number in range(0x80))
 
@@ -47,7 +49,7 @@ def _broken(at: int) -> ParseError:
     return ParseError(
         f"broken protocol buffer {place}",
         code="P042",
-        location=Location("<proto>", 1, 1),
+        location=Location(UNNAMED, 1, 1),
     )
 
 
@@ -102,12 +104,12 @@ def varint(data: bytes, at: int) -> tuple[int, int]:
 
 
 def find_number(data: bytes, start: int, end: int, wanted: int) -> int:
-    """The first integer field of that number in a message; 0 where it is not there.
+    """The last integer field of that number in a message; 0 where it is not there.
 
     It finds what `fields` would find, without keeping anything: every instruction needs
     its id, and only few need more.
     """
-    at = start
+    at, found = start, 0
     while at < end:
         key = data[at]
         at += 1
@@ -122,19 +124,31 @@ def find_number(data: bytes, start: int, end: int, wanted: int) -> int:
             at += length
         elif wire_type == VARINT:
             if key >> 3 == wanted:
-                return varint(data, at)[0]
+                found, at = varint(data, at)
+                continue
             while data[at] & 0x80:
                 at += 1
             at += 1
         else:
             at += _FIXED_BYTES[wire_type]
-    return 0
+    return found
+
+
+def held(found: Iterable[Field]) -> list[Field]:
+    """The fields that hold bytes, a string or a message.
+
+    A field of another wire type than its number has is an unknown one: protocol buffers
+    keep it and read nothing from it.
+    """
+    return [field for field in found if field.wire_type == LENGTH_DELIMITED]
 
 
 def numbers(data: bytes, found: Iterable[Field]) -> list[int]:
     """The values of a repeated integer field, packed or not."""
     values: list[int] = []
     for field in found:
+        if field.wire_type not in (VARINT, LENGTH_DELIMITED):
+            continue  # an unknown one, as in `held`
         at = field.value
         while at < field.end:
             value, at = varint(data, at)

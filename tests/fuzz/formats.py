@@ -52,8 +52,7 @@ def require_documented(problem: HloError, name: str) -> None:
     assert problem.code in DOCUMENTED, f"{problem.code} is not documented"
     assert problem.code not in DEFECTS, text[:300]
     assert exit_code_of(problem) == _EXIT_CODES[problem.code[0]], problem.code
-    # P043 is about the text that XLA is given to make a proto of.
-    if problem.code[0] in "PU" and problem.code != "P043":
+    if problem.code[0] in "PU":
         assert not name or name in text, f"does not name the file: {text[:200]}"
 
 
