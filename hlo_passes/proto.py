@@ -140,11 +140,15 @@ def module_to_proto(module: Module, *, run: RunTask = run_apart) -> bytes:
     def proto_of_text(text: str) -> bytes:
         return _proto_of_text(text, filename, run)
 
+    def rewritten(proto: bytes) -> bytes:
+        with _refusing(filename):
+            return _run(run, REWRITTEN, proto)
+
     if module.proto is None:
         data = proto_of_text(module.to_text())
     else:
         with _naming(filename):
-            data = edited(module, module.proto, proto_of_text)
+            data = edited(module, module.proto, proto_of_text, rewritten)
     counts = (module.replica_count, module.num_partitions)
     if counts == device_counts(data):
         return data

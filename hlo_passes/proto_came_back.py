@@ -29,8 +29,8 @@ OF_ITS_PLACE: Final = frozenset(
     (messages.NAME, messages.ID, messages.OPERANDS, messages.CONTROL)
 )
 
-#: `  ROOT %name = `, before the compared text.
-_NAME: Final = re.compile(r" *(?:ROOT )?%([\w.-]+) = ")
+#: `  ROOT %name = `, with which a line of XLA's text begins.
+NAME: Final = re.compile(r" *(?:ROOT )?%([\w.-]+) = ")
 
 #: The text of these may leave their value out.
 _WITHOUT_VALUE: Final = "constant"
@@ -53,7 +53,7 @@ class GoneInstructions:
         self._known: dict[Instruction, _Alike] = {}
         at = computation.line
         while gone and at < len(lines) and not lines[at].startswith("}"):
-            found = _NAME.match(lines[at])
+            found = NAME.match(lines[at])
             proto = gone.pop(found[1], None) if found else None
             text = proto and _without_names(lines[at], proto.opcode)
             if proto and text:
@@ -91,7 +91,7 @@ class GoneInstructions:
         line = instruction_text(instruction)
         spelled = operands_text(instruction, instruction.computation.spelled_elements)
         begin = line.index(f" {instruction.opcode}(") + len(instruction.opcode) + 2
-        found = _NAME.match(line)
+        found = NAME.match(line)
         assert found is not None
         head, tail = line[found.end() : begin], line[begin + len(spelled) :]
         same = self._by_text.get((head, tail))
@@ -109,7 +109,7 @@ class GoneInstructions:
 
 def _without_names(line: str, opcode: str) -> _Text | None:
     """The text before and after the operands, without the name."""
-    name = _NAME.match(line)
+    name = NAME.match(line)
     begin = line.find(f" {opcode}(")
     if name is None or begin < 0:
         return None

@@ -29,7 +29,7 @@ from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.proto_came_back import OPERANDS, GoneInstructions
+from hlo_passes.proto_came_back import NAME, OPERANDS, GoneInstructions
 from hlo_passes.proto_messages import ComputationProto, InstructionProto, ModuleProto
 from hlo_passes.text.printer import instruction_text, operands_text
 
@@ -67,20 +67,30 @@ _LEFT_OUT: Final = "{...}"
 TextToProto = Callable[[str], bytes]
 
 
-def edited(module: Module, data: bytes, text_to_proto: TextToProto) -> bytes:
+def edited(
+    module: Module,
+    data: bytes,
+    text_to_proto: TextToProto,
+    rewritten: Callable[[bytes], bytes],
+) -> bytes:
     """The module's proto after the changes.
 
     Args:
         module: read from the text of `data`, then changed.
         data: the serialized HloModuleProto that it was read from.
         text_to_proto: reads text, for the fields of what is new.
+        rewritten: gives the proto that XLA writes of one that it has read.
 
     Raises:
         UnsupportedHloError: S015, a new constant whose value the text leaves out.
     """
     if module.version == 0:
         return data
-    return _Editor(module, data, text_to_proto).module()
+    editor = _Editor(module, data, text_to_proto)
+    if not editor.is_named_as_read():
+        # XLA renames what text cannot name: go on with the proto that XLA writes.
+        editor = _Editor(module, rewritten(data), text_to_proto)
+    return editor.module()
 
 
 class _Editor:
@@ -120,6 +130,27 @@ class _Editor:
                 messages.SCHEDULE, b"".join(self._sequences)
             )
         return messages.in_order(fields)
+
+    def is_named_as_read(self) -> bool:
+        """Whether the proto and the text that was read agree on names.
+
+        Only changed computations are asked: the others keep their bytes.
+        """
+        lines = self._source_lines
+        for computation in self.now.computations:
+            old = self.old.computations.get(computation.name)
+            if old is None or not computation.touched:
+                continue
+            names = dict.fromkeys(old.instructions)
+            at = computation.line
+            while at < len(lines) and not lines[at].startswith("}"):
+                found = NAME.match(lines[at])
+                if found and names.pop(found[1], found[1]) is not None:
+                    return False
+                at += 1
+            if names:
+                return False
+        return True
 
     def _in_proto_order(self) -> list[Computation]:
         """Computations in the order that the proto had, callees before callers.

@@ -63,6 +63,16 @@ def test_a_message_of_another_wire_type_is_an_unknown_field(number: int) -> None
     assert [*ModuleProto(proto + stray).computations] == ["main"]
 
 
+def test_an_instruction_whose_name_text_cannot_spell() -> None:
+    """XLA renames it; its users keep their bytes, and with them its id."""
+    proto = parse(SCHEDULED).to_proto()
+    damaged = proto.replace(
+        wire.bytes_field(messages.NAME, b"n"), wire.bytes_field(messages.NAME, b"'")
+    )
+    assert damaged != proto
+    assert "_" in [i.name for i in _changed(damaged).entry.instructions]
+
+
 def test_of_several_numbers_the_last_one_counts() -> None:
     proto = parse(SCHEDULED).to_proto()
     negate = ModuleProto(proto).computations["main"].instructions["n"]

@@ -206,7 +206,7 @@ def test_what_comes_back_under_another_name_keeps_its_proto() -> None:
     proto = with_unknown_fields(proto_of(ALIKE))
     module = Module.from_proto(proto)
     _put_back(module)
-    changed = edited(module, proto, _never_asked)
+    changed = edited(module, proto, _never_asked, _never_asked)
     assert comparable(printed(changed), in_order=True) == comparable(
         printed(proto_of(module.to_text())), in_order=True
     )
