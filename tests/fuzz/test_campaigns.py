@@ -63,7 +63,7 @@ def test_cases_that_end_badly_are_counted(tmp_path: pathlib.Path) -> None:
     said = ran.stdout
     assert "10 cases of a test" in said, said + ran.stderr
     assert "4 failures" in said
-    for what in ("ValueError: wrong", "HangError", "MemoryError", "ended with -6"):
+    for what in ("ValueError: wrong", "HangError", "MemoryError", "by signal 6"):
         assert re.search(f"FAILED .*{what}\n", said), said
     assert {f.name for f in tmp_path.iterdir()} == {
         f"1-{number}.{suffix}" for number in (2, 3, 4, 5) for suffix in ("bin", "txt")

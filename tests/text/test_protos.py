@@ -198,7 +198,7 @@ def test_a_backend_config_is_what_xla_reads(config: str) -> None:
     assert ours.fields.keys() == theirs.fields.keys()
 
 
-def _never_asked(text: str) -> bytes:
+def _never_asked(text: str | bytes) -> bytes:
     raise AssertionError(text)
 
 
