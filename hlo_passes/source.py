@@ -93,9 +93,11 @@ class SourceText:
         return bisect_right(self._starts(), offset)
 
     def _excerpt(self, index: int, within: int) -> Location:
-        start = self._starts()[index]
-        found = _LINE_END.search(self.text, start)
-        end = found.start() if found else len(self.text)
+        starts = self._starts()
+        start, end = starts[index], len(self.text)
+        if index + 1 < len(starts):
+            end = starts[index + 1] - 1
+            end -= end > start and self.text[end - 1 : end + 1] == "\r\n"
         first, last = start, end
         if end - start > EXCERPT_CHARACTERS:
             first = max(start, start + within - EXCERPT_CHARACTERS // 2)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import re
+import time
 
 import pytest
 
 import hlo_passes
+from hlo_passes.source import SourceText
 from hlo_passes.text.reader import parse_completely
 
 HEAD = (
@@ -171,3 +174,23 @@ def test_error_in_a_very_long_line_stays_readable() -> None:
 def test_parse_says_what_it_takes(value: object) -> None:
     with pytest.raises(TypeError, match=r"Module\.from_proto"):
         hlo_passes.parse(value)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "a", "a\n", "\n\n", "a\r\nb\r\n", "a\rb\n\rc\r", "\r\n\r\n", "x\n\r\ny"],
+)
+def test_an_excerpt_is_its_line_without_its_end(text: str) -> None:
+    lines = re.split("\r\n|\r|\n", text)
+    source = SourceText(text)
+    found = [source.location_in_line(k + 1, 1).excerpt for k in range(len(lines))]
+    assert found == lines
+
+
+def test_places_in_one_long_line_take_no_time() -> None:
+    """Twenty seconds, if every place reads the line to its end."""
+    source = SourceText("ab " * 1_000_000 + "\nend")
+    begun = time.process_time()
+    for column in range(1, 2001):
+        assert source.location_in_line(1, column).line == 1
+    assert time.process_time() - begun < 2
