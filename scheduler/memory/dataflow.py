@@ -142,7 +142,7 @@ def build_dataflow(reached: Reached) -> Dataflow:
         opcode = instruction.opcode
         if opcode in FORWARDING:
             source = number[instruction.operands[0]]
-            value += value[start[source] : _end(start, source, base)]
+            value += value[start[source] : start[source + 1]]
         elif opcode in _RULES:
             value += _RULES[opcode](table, instruction, base)
         elif instruction.shape.element_type == "tuple":
@@ -164,10 +164,6 @@ def build_dataflow(reached: Reached) -> Dataflow:
     start.append(len(value))
     table.settle()
     return Dataflow(reached, start, table.value, table.merged, table.joined, table.phis)
-
-
-def _end(start: list[int], n: int, end: int) -> int:
-    return start[n + 1] if n + 1 < len(start) else end
 
 
 # -- rules by opcode --------------------------------------------------------

@@ -100,16 +100,23 @@ ENTRY %main {
 
 @pytest.mark.parametrize(
     ("thread", "config", "expected"),
-    [("main", "", []), ("parallel", "", ["w"]), ("main", "dynamic_slice", [])],
+    [
+        ("main", "", []),
+        ("parallel", "", ["w"]),
+        ("main", "dynamic_slice", []),
+        ("main", "host", ["w"]),
+    ],
 )
 def test_a_loop_counts_fusions_that_run_beside_its_body(
     thread: str, config: str, expected: list[str]
 ) -> None:
     # XLA counts a fusion on the body's own thread only at its own place; one
-    # that moves a slice has a lane without a limit.
+    # that moves a slice has a lane without a limit. What is written to the host's
+    # memory counts in the loop.
     foot = "" if thread == "main" else f', execution_thread="{thread}"'
     on = "" if thread == "main" else f', async_execution_thread="{thread}"'
-    marked = f', backend_config={{"{config}":{{}}}}' if config else ""
+    marked = f', backend_config={{"{config}":{{}}}}' if "slice" in config else ""
+    result = "f32[8]{0:S(5)}" if config == "host" else "f32[8]"
     module = hlo_passes.parse(f"""HloModule m, is_scheduled=true
 
 %fused (a: f32[8]) -> f32[8] {{
@@ -119,7 +126,7 @@ def test_a_loop_counts_fusions_that_run_beside_its_body(
 
 %wrapped (b: f32[8]) -> f32[8] {{
   %b = f32[8] parameter(0)
-  ROOT %f = f32[8] fusion(%b), kind=kLoop, calls=%fused{marked}
+  ROOT %f = {result} fusion(%b), kind=kLoop, calls=%fused{marked}
 }}{foot}
 
 %wrapped_too (b2: f32[8]) -> f32[8] {{
@@ -129,8 +136,9 @@ def test_a_loop_counts_fusions_that_run_beside_its_body(
 
 %body (t: f32[8]) -> f32[8] {{
   %t = f32[8] parameter(0)
-  %s = ((f32[8]), f32[8]) async-start(%t){on}, calls=%wrapped
-  ROOT %d = f32[8] async-done(%s)
+  %s = ((f32[8]), {result}) async-start(%t){on}, calls=%wrapped
+  %d = {result} async-done(%s)
+  ROOT %c = f32[8] copy(%d)
 }}
 
 %condition (q: f32[8]) -> pred[] {{
@@ -171,6 +179,7 @@ ENTRY %main {{
     called = text.replace("fusion(%x), kind=kLoop, calls=", "call(%x), to_apply=")
     found = _codes(hlo_passes.parse(called), scheduling_groups=True)
     assert found == [("C070", "c")]
+    assert _codes(hlo_passes.parse(called)) == []
 
 
 def test_what_is_marked_synchronous_does_not_fly() -> None:
@@ -345,6 +354,24 @@ def test_hosts_with_two_orders_meet_in_different_things() -> None:
     assert "device 1 in %begin2 meets device 0 in %begin" in found.message
     with pytest.raises(hlo_passes.UsageError):
         scheduler.check_device_order([one])
+
+
+def test_a_synchronous_collective_waits_for_no_start_before_it() -> None:
+    """It is no part of the stream on which starts follow one another."""
+    text = TWO.replace(
+        "%work = f32[8] negate(%p)",
+        f"%work = f32[16] all-gather(%p), channel_id=3, {_GATHER}",
+    ).replace(
+        "f32[8], f32[16]) all-gather-start(%work)",
+        "f32[16], f32[32]) all-gather-start(%work)",
+    )
+    text = text.replace("%end2 = f32[16]", "%end2 = f32[32]")
+    text = text.replace(
+        "%r = f32[16] add(%end, %end2)", "%r = (f32[16], f32[32]) tuple(%end, %end2)"
+    )
+    module = hlo_passes.parse(text)
+    other = _ordered(text, "p", "work", "begin")
+    assert scheduler.check_device_order([module, other]) == []
 
 
 def test_a_cycle_is_named() -> None:

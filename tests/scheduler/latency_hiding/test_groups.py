@@ -187,6 +187,18 @@ def test_a_group_with_something_between_its_members_is_refused() -> None:
     assert caught.value.code == "E030"
 
 
+def test_eight_of_those_that_wait_are_named() -> None:
+    scene = pair_and_loops(loops=2)
+    scene.loop("between", "w")
+    for k in range(9):
+        scene.loop(f"y{k}", "between")
+        scene.annotate(f"y{k}", in_group("1"))
+    scene.annotate("w", in_group("1"))
+    with pytest.raises(PassError) as caught:
+        scene.order()
+    assert str(caught.value).count("waits for scheduling group 1") == 8
+
+
 def test_members_of_a_group_keep_their_order_all_or_none() -> None:
     kept = in_group("3", KEEP)
     marks = [("sa", kept), ("da", kept), ("w", in_group("3"))]

@@ -185,6 +185,38 @@ def test_groups_of_starts() -> None:
     assert groups_of(work) is None
 
 
+@pytest.mark.parametrize(
+    ("groups", "expected"),
+    [
+        (("{{0,1}}", "{{2,3}}"), ((0, 1), (2, 3))),
+        (("{{0,1}}", "{}"), ()),
+        (("{}", "{{2,3}}"), ()),
+    ],
+)
+def test_a_group_connects_what_its_members_connect(
+    groups: tuple[str, str], expected: tuple[tuple[int, ...], ...]
+) -> None:
+    """One member of all ranks makes the group one of all ranks."""
+    one, other = groups
+    module = hlo_passes.parse(f"""HloModule m, num_partitions=4
+
+%group {{
+  %a = f32[8] parameter(0)
+  %x = f32[8] all-to-all(%a), replica_groups={one}, dimensions={{0}}
+  %n = f32[8] negate(%a)
+  %y = f32[8] all-to-all(%n), replica_groups={other}, dimensions={{0}}
+  ROOT %t = (f32[8], f32[8]) tuple(%x, %y)
+}}
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %s = ((f32[8]), (f32[8], f32[8]), u32[]) async-start(%p), calls=%group, frontend_attributes={{_collectives_group=""}}
+  ROOT %d = (f32[8], f32[8]) async-done(%s)
+}}
+""")
+    assert groups_of(module.entry.instructions[1]) == expected
+
+
 @given(random_scenes(30))
 def test_memory_kept_up_to_date_is_memory_summed(made: RandomScene) -> None:
     module = hlo_passes.parse(made.scene.text())

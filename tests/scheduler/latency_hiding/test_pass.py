@@ -401,6 +401,8 @@ def test_a_hard_limit_holds_where_nothing_is_scheduled(
     with pytest.raises(PassError, match="needs 8,192 bytes at its peak") as caught:
         run(text, f"memory-limit-bytes=8191,hard-memory-limit={mode}")
     assert caught.value.code == "E032"
+    with pytest.raises(PassError, match="but the limit is 0"):
+        run(text, f"memory-limit-bytes=0,hard-memory-limit={mode}")
 
 
 def test_a_module_may_need_no_memory() -> None:

@@ -95,6 +95,18 @@ def test_time_and_resources_while_a_pair_is_placed() -> None:
     assert state.ready_at[named(graph, "sa")[0]] == math.inf
 
 
+def test_what_nothing_holds_back_is_ready_at_once() -> None:
+    """Before anything is placed the time is 0, and nothing else has a time."""
+    state = SchedulingState(graph_of(TEXT), delays_starts=False)
+    assert {*state.ready_at} == {math.inf}
+    state.seed()
+    ready = {*state.ready, *state.noops}
+    assert ready
+    assert {state.ready_at[n] for n in ready} == {0.0}
+    others = {*range(len(state.graph))} - ready
+    assert {state.ready_at[n] for n in others} == {math.inf}
+
+
 def test_a_start_is_constrained_while_a_done_wants_its_resource() -> None:
     scene = Scene()
     scene.permute("sa", "da", "p0")

@@ -25,7 +25,7 @@ from hlo_passes.scheduler.memory.memory_limit import (
 from hlo_passes.scheduler.memory.order_adjustments import adjusted
 from hlo_passes.scheduler.memory.packing import Packing
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
-from hlo_passes.scheduler.memory.sharing import may_share
+from hlo_passes.scheduler.memory.sharing import may_share, sharing_operands
 from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 from tests.scheduler.memory.programs import random_program
 
@@ -295,6 +295,33 @@ ENTRY %e (p: f32[8], u: f32[1], i: s32[]) -> (f32[8], f32[8]) {
     assert [span(name) for name in "xy"] == [(6, 7), (7, 9)]
 
 
+def test_live_ranges_of_what_runs_asynchronously() -> None:
+    """The wrapped computation runs at its start, and its values live up to the done."""
+    module = hlo_passes.parse("""HloModule m
+
+%wrapped (q: f32[4]) -> f32[4] {
+  %q = f32[4] parameter(0)
+  %n = f32[4] negate(%q)
+  ROOT %c = f32[4] cosine(%n)
+}
+
+ENTRY %e (p: f32[4], o: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  %o = f32[4] parameter(1)
+  %s = ((f32[4]), f32[4], u32[]) async-start(%p), calls=%wrapped
+  %x = f32[4] negate(%o)
+  %d = f32[4] async-done(%s)
+  ROOT %r = f32[4] add(%d, %x)
+}
+""")
+    last_time, span = _spans(module)
+    # p o | q n c | s x d r: the wrapped computation is first called at its start.
+    assert last_time == 9
+    assert span("n")[0] == 3
+    assert span("c")[0] == 4
+    assert span("x") == (6, 8)
+
+
 def test_live_ranges_reach_through_calls_of_calls() -> None:
     """A value lives as long as any computation reads it, however many calls away."""
     module = hlo_passes.parse("""HloModule m
@@ -420,6 +447,56 @@ backend_config={"gemm_backend_config":{"beta":1}}
     assert may_share(i["t"], i["h"], (0,))
     assert not may_share(i["t"], i["g"], (0,))  # is an operand twice
     assert not may_share(i["t"], i["h"], (1,))  # the workspace
+
+
+def test_what_may_take_over_its_only_place() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+%less (x: f32[], y: f32[]) -> pred[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = pred[] compare(%x, %y), direction=LT
+}
+
+%sum (v: f32[], w: f32[]) -> f32[] {
+  %v = f32[] parameter(0)
+  %w = f32[] parameter(1)
+  ROOT %s = f32[] add(%v, %w)
+}
+
+ENTRY %e {
+  %a = f32[8]{0} parameter(0)
+  %b = f32[8]{0} parameter(1)
+  %k = s32[] parameter(2)
+  %m = f32[8,8]{1,0} parameter(3)
+  %r = f32[8,8]{1,0} parameter(4)
+  %alone = f32[8]{0} parameter(5)
+  %c = f32[8]{0} negate(%a)
+  %d = f32[8]{0} negate(%b)
+  %update = f32[8]{0} dynamic-update-slice(%a, %b, %k)
+  %itself = f32[8]{0} dynamic-update-slice(%a, %a, %k)
+  %solve = f32[8,8]{1,0} triangular-solve(%m, %r), left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE
+  %sorted = f32[8]{0} sort(%alone), dimensions={0}, to_apply=%less
+  %reduced = f32[8]{0} all-reduce(%c), replica_groups={{0}}, to_apply=%sum
+  %both = (f32[8]{0}, f32[8]{0}) all-reduce(%c, %d), replica_groups={{0}}, to_apply=%sum
+  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%reduced, %sorted)
+}
+""")
+    i = {x.name: x for x in module.entry.instructions}
+
+    def sharing(name: str, path: tuple[int, ...] = ()) -> list[str]:
+        """Operands that share, each of which the shorter list must have."""
+        user = i[name]
+        found = [o for o in dict.fromkeys(user.operands) if may_share(o, user, path)]
+        assert {*found} <= {*sharing_operands(user, path)}
+        return [operand.name for operand in found]
+
+    assert sharing("update") == ["a"]
+    assert sharing("itself") == []
+    assert sharing("solve") == ["r"]
+    assert sharing("sorted") == ["alone"]
+    assert sharing("reduced") == ["c"]
+    assert [sharing("both", (k,)) for k in range(2)] == [["c"], ["d"]]
 
 
 # -- limits, curves, laws ----------------------------------------------------

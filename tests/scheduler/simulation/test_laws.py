@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import hlo_passes
@@ -48,7 +48,20 @@ def streams_in(timeline: Timeline) -> dict[str, int]:
     return {r.name: r.stream for r in timeline.collectives if r.stream is not None}
 
 
+#: A loop of many short runs beside what it starts itself, which waits in a queue.
+QUEUED_IN_A_LOOP: Steps = (
+    Start("a", 100.0),
+    Loop("w", 3, (
+        Start("b", 5.0),
+        Loop("x", 64, (Loop("y", 64, (Compute("c", 0.0078125),)),)),
+        Done("b"),
+    )),
+    Done("a"),
+)  # fmt: skip
+
+
 @given(step_lists(), st.sampled_from([1, 2, 3]))
+@example(QUEUED_IN_A_LOOP, 1)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_it_is_the_plain_queue_model(steps: Steps, streams: int) -> None:
     timeline = timeline_of(steps, streams=streams)

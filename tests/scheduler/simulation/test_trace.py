@@ -14,6 +14,7 @@ from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_with
 from hlo_passes.scheduler.simulation.timeline import Timeline
 from tests.scheduler.simulation.steps import (
+    CallOf,
     Compute,
     Done,
     Loop,
@@ -186,6 +187,22 @@ def test_all_events_of_a_small_step() -> None:
         "2.1 B 1 three collective", "2.1 E 3 three collective",
         "2.0 C 0 memory 64", "2.0 C 3 memory 32",
     ]  # fmt: skip
+
+
+def test_what_takes_no_time_has_no_place_on_the_compute_lane() -> None:
+    steps = (
+        Compute("c", 2.0), Compute("no", 0.0), CallOf("call", (Compute("in", 0.0),)),
+        Start("one", 1.0), Compute("e", 4.0), Done("one"), Sync("two", 0.0),
+    )  # fmt: skip
+    spans = timeline_of(steps).spans_of("main")
+    assert [s.name for s in spans if s.lane == "compute"] == ["c", "e"]
+
+
+def test_a_body_is_bounded_by_the_stream_it_fills() -> None:
+    """What it starts it also waits for, so no other iteration can take part of it."""
+    inside = (Start("one", 10.0), Start("two", 10.0), Done("one"), Done("two"))
+    body = timeline_of((Loop("loop", 2, inside),), 1).computations["body.loop"]
+    assert (body.lower_bound_us, body.bound_by) == (20.0, "communication 0")
 
 
 def test_the_rows_of_a_small_step() -> None:
