@@ -55,6 +55,17 @@ class Mutant:
     after: str
 
     @property
+    def function(self) -> str:
+        """The innermost function that it is in; '' if it is in none."""
+        found = ""
+        for node in ast.walk(ast.parse(self.source)):  # outer ones first
+            if isinstance(node, ast.FunctionDef) and node.lineno <= self.line <= (
+                node.end_lineno or node.lineno
+            ):
+                found = node.name
+        return found
+
+    @property
     def key(self) -> str:
         """What names it as long as the file stays as it is."""
         return f"{self.file}:{self.line}:{self.operator}:{self.occurrence}"
@@ -118,10 +129,10 @@ def draw(root: pathlib.Path, files: Iterable[str], seed: int) -> Iterator[Mutant
 def make(
     root: pathlib.Path, file: str, operator: str, occurrence: int, line: int
 ) -> Mutant | None:
-    """The mutant; None where behaviour cannot differ."""
+    """The mutant; None where behaviour cannot differ, or is no program's."""
     source = root.joinpath(file).read_text()
     mutated = mutate_code(source, OPERATORS[operator], occurrence)
-    if mutated is None or _behaviour(mutated) == _behaviour(source):
+    if mutated is None or _behaviour(mutated) in (None, _behaviour(source)):
         return None
     removed, added = [], []
     for text in difflib.ndiff(source.splitlines(), mutated.splitlines()):

@@ -98,6 +98,41 @@ ENTRY %main {
     assert _codes(module, parallel_collective_overlap_limit=2) == []
 
 
+def test_a_loop_counts_with_each_lane_of_its_body() -> None:
+    """A fusion on the body's own thread counts only there, a permute in the loop too."""
+    pairs = "source_target_pairs={{0,1},{1,0}}"
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, num_partitions=2
+
+%wrapped (a: f32[8]) -> f32[8] {{
+  %a = f32[8] parameter(0)
+  ROOT %n = f32[8] negate(%a)
+}}
+
+%body (t: f32[8]) -> f32[8] {{
+  %t = f32[8] parameter(0)
+  %k = ((f32[8]), f32[8]) async-start(%t), calls=%wrapped
+  %e = f32[8] async-done(%k)
+  %s = (f32[8], f32[8]) collective-permute-start(%e), channel_id=1, {pairs}
+  ROOT %d = f32[8] collective-permute-done(%s)
+}}
+
+%condition (q: f32[8]) -> pred[] {{
+  %q = f32[8] parameter(0)
+  ROOT %go = pred[] custom-call(%q), custom_call_target="go"
+}}
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %x = f32[8] parameter(1)
+  %begin = (f32[8], f32[8]) collective-permute-start(%x), channel_id=2, {pairs}
+  %w = f32[8] while(%p), condition=%condition, body=%body
+  %end = f32[8] collective-permute-done(%begin)
+  ROOT %r = f32[8] add(%w, %end)
+}}
+""")
+    assert _codes(module, parallel_collective_overlap_limit=1) == [("C030", "w")]
+
+
 @pytest.mark.parametrize(
     ("thread", "config", "expected"),
     [

@@ -269,3 +269,20 @@ ENTRY %main {{
 """
     )
     assert peak_memory(module).size_bytes == size_bytes
+
+
+@pytest.mark.parametrize(("size", "expected"), [("8", 32), ("<=8", 36)])
+def test_a_dynamic_dimension_has_its_size_beside_the_elements(
+    size: str, expected: int
+) -> None:
+    """XLA keeps four bytes for each dimension of an array that has a dynamic one."""
+    module = parse(f"""HloModule m, is_scheduled=true
+
+ENTRY %main {{
+  %p = f32[{size}] parameter(0)
+  %n = f32[{size}] negate(%p)
+  ROOT %r = f32[{size}] cosine(%n)
+}}
+""")
+    assert peak_memory(module).size_bytes == expected
+    assert ModuleMemory(module).module_peak_bytes == expected

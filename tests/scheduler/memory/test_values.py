@@ -256,6 +256,62 @@ def test_in_place_fusions(name: str) -> None:
     assert bool(_sharing(module)) == shares
 
 
+def test_a_fusion_works_in_place_where_one_inside_it_does() -> None:
+    module = _module(
+        """
+  %p = f32[8] parameter(0)
+  %q = f32[4] parameter(1)
+  %k = s32[] parameter(2)
+  ROOT %f = f32[8] fusion(%p, %q, %k), kind=kLoop, calls=%outer""",
+        before="""%inner (x: f32[8], y: f32[4], i: s32[]) -> f32[8] {
+  %x = f32[8] parameter(0)
+  %y = f32[4] parameter(1)
+  %i = s32[] parameter(2)
+  ROOT %u = f32[8] dynamic-update-slice(%x, %y, %i)
+}
+
+%outer (v: f32[8], w: f32[4], j: s32[]) -> f32[8] {
+  %v = f32[8] parameter(0)
+  %w = f32[4] parameter(1)
+  %j = s32[] parameter(2)
+  %f1 = f32[8] fusion(%v, %w, %j), kind=kLoop, calls=%inner
+  ROOT %z = f32[8] dynamic-update-slice(%f1, %w, %j)
+}""",
+    )
+    assert in_place_pairs(module.entry.root) == [(0, (), ())]
+
+
+def test_an_update_shares_the_operands_that_it_binds() -> None:
+    """The alias counts operands over the whole chain, each step those of its own."""
+    module = _module(
+        """
+  %p = f32[8] parameter(0)
+  %q = f32[8] parameter(1)
+  %r = f32[8] parameter(2)
+  %s = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%three, \
+output_to_operand_aliasing={{1}: (2, {})}
+  %u = ((f32[8], f32[8]), f32[8], u32[]) async-update(%s, %q)
+  %v = ((f32[8], f32[8], f32[8]), f32[8], u32[]) async-update(%u, %r)
+  ROOT %d = f32[8] async-done(%v)""",
+        before="""%three (a: f32[8], b: f32[8], c: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  %b = f32[8] parameter(1)
+  %c = f32[8] parameter(2)
+  %n = f32[8] add(%a, %b)
+  ROOT %m = f32[8] add(%n, %c)
+}""",
+    )
+    found = {name: module.entry.find(name) for name in "suv"}
+    own = {
+        name: [pair for pair in in_place_pairs(i) if pair.output_path == (1,)]
+        for name, i in found.items()
+        if i is not None
+    }
+    assert own["s"] == []
+    assert (1, (), (1,)) not in own["u"]
+    assert (1, (), (1,)) in own["v"]
+
+
 def test_scatter_counts_its_inputs() -> None:
     module = _module(
         """
