@@ -201,10 +201,40 @@ def test_what_changes_no_behaviour_is_not_run_and_does_not_count(
     assert "0 survived; 1 more change no behaviour" in told
 
 
+def test_an_equivalent_of_one_function_says_nothing_of_another(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = "def f():\n    return 1\n\n\ndef g():\n    return 2\n"
+    row = {"file": "a.py", "before": "return 1", "after": "return 2", "reason": "Why."}
+    listed = tmp_path / "equivalent.jsonl"
+    listed.write_text(json.dumps({**row, "function": "f"}) + "\n")
+    monkeypatch.setattr(equivalent, "LISTED", listed)
+    equivalent.reasons.cache_clear()
+    try:
+        told = [
+            equivalent.reason_of(
+                Mutant("a.py", line, "x", 0, source, "return 1", "return 2")
+            )
+            for line in (2, 6)
+        ]
+    finally:
+        equivalent.reasons.cache_clear()
+    assert told == ["Why.", ""]
+
+
+def test_what_is_no_program_is_not_drawn(tmp_path: pathlib.Path) -> None:
+    (tmp_path / "a.py").write_text("def f(*, a: int) -> int:\n    return a * 2\n")
+    drawn = [*draw(tmp_path, ["a.py"], 1)]
+    assert drawn
+    for mutant in drawn:
+        compile(mutant.source, "a.py", "exec")
+
+
 def test_listed_equivalents_are_still_there() -> None:
     """Each names a file that reads so, another text, and a reason."""
-    for (file, before, after), reason in equivalent.reasons().items():
+    for (file, function, before, after), reason in equivalent.reasons().items():
         lines = (REPOSITORY / file).read_text().splitlines()
+        assert not function or f"def {function}(" in " ".join(lines), (file, function)
         assert before in " ".join(line.strip() for line in lines), (file, before)
         assert before != after
         assert reason.endswith("."), reason
