@@ -49,7 +49,6 @@ def check_header(module: Module, entry: Signature | None, report: Report) -> Non
             continue
         if name in ("replica_count", "num_partitions") and value < _LEAST_COUNT:
             report.add(None, "V106", f"{name} must be at least 1, but it is {value}")
-            unreadable.add(name)
     if entry is None:
         report.add(None, "V009", "the module has no entry computation")
         return

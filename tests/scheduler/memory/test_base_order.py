@@ -279,10 +279,10 @@ def test_values_of_one_buffer_follow_one_another() -> None:
     module = hlo_passes.parse("""HloModule m
 
 ENTRY %e (p: f32[8], u: f32[1], i: s32[]) -> (f32[8], f32[8]) {
+  %a = f32[8] iota(), iota_dimension=0
   %p = f32[8] parameter(0)
   %u = f32[1] parameter(1)
   %i = s32[] parameter(2)
-  %a = f32[8] negate(%p)
   %b = f32[8] dynamic-update-slice(%a, %u, %i)
   %c = f32[8] dynamic-update-slice(%b, %u, %i)
   %x = f32[8] cosine(%p)
@@ -291,7 +291,7 @@ ENTRY %e (p: f32[8], u: f32[1], i: s32[]) -> (f32[8], f32[8]) {
 }
 """)
     _, span = _spans(module)
-    assert [span(name) for name in "abc"] == [(3, 4), (4, 5), (5, 9)]
+    assert [span(name) for name in "abc"] == [(0, 4), (4, 5), (5, 9)]
     assert [span(name) for name in "xy"] == [(6, 7), (7, 9)]
 
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hlo_passes
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_with
@@ -203,6 +204,26 @@ def test_a_body_is_bounded_by_the_stream_it_fills() -> None:
     inside = (Start("one", 10.0), Start("two", 10.0), Done("one"), Done("two"))
     body = timeline_of((Loop("loop", 2, inside),), 1).computations["body.loop"]
     assert (body.lower_bound_us, body.bound_by) == (20.0, "communication 0")
+
+
+def test_the_context_of_a_start_is_no_part_of_the_message() -> None:
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
+
+%wrapped (a: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  ROOT %x = f32[8] all-to-all(%a), channel_id=1, replica_groups={{0,1}}, dimensions={0}
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8] parameter(0)
+  %s = ((f32[8]), f32[8], u32[], u32[]) async-start(%p), calls=%wrapped
+  ROOT %d = f32[8] async-done(%s)
+}
+""")
+    (row,) = simulate_with(
+        module, "h100_sxm", Topology(1, 1, 2), costs_of(STEPS), Rules(1)
+    ).collectives
+    assert (row.name, row.bytes, row.groups) == ("s", 32, "{{0,1}}")
 
 
 def test_the_rows_of_a_small_step() -> None:
