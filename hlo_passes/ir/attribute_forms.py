@@ -19,9 +19,8 @@ from hlo_passes.ir.printed_values import METADATA, NAME
 #: callee; the text after the metadata, None without metadata.
 Form = tuple[str, str | None, str | None]
 
-_METADATA: Final = re.compile(rf"{METADATA}(?=, |\Z)")
-_BEFORE_METADATA: Final = len(", metadata=")
-_CALLEE: Final = re.compile(rf"{NAME}(?=, |\Z)")
+_match_metadata: Final = re.compile(rf"{METADATA}(?=, |\Z)").match
+_match_callee: Final = re.compile(rf"{NAME}(?=, |\Z)").match
 
 
 def split_form(tail: str) -> tuple[Form, str, str]:
@@ -35,23 +34,23 @@ def split_form(tail: str) -> tuple[Form, str, str]:
     text is read from left to right, and both are values that are complete.
     """
     # Find the metadata.
-    at = tail.find(", metadata=")
-    if at < 0:
-        before, metadata, after = tail, "", None
-    else:
-        match = _METADATA.match(tail, at + _BEFORE_METADATA)
+    before, named, rest = tail.partition(", metadata=")
+    metadata, after = "", None
+    if named:
+        match = _match_metadata(rest)
         if match is None:
             return (tail, None, None), "", ""
-        end = match.end()
-        before, metadata, after = tail[:at], match[0], tail[end:]
+        metadata = match[0]
+        after = rest[len(metadata) :]
     # Find the callee in what comes before.
-    if "=%" not in before:
+    first, named, rest = before.partition("=%")
+    if not named:
         return (before, None, after), "", metadata
-    at = before.index("=%")
-    match = _CALLEE.match(before, at + 2)
+    match = _match_callee(rest)
     if match is None:
         return (before, None, after), "", metadata
-    return (before[:at], before[match.end() :], after), match[0], metadata
+    callee = match[0]
+    return (first, rest[len(callee) :], after), callee, metadata
 
 
 #: Of an instruction without attributes.

@@ -183,22 +183,48 @@ def canonical_attributes(
     instructions, pass a `text_of` that remembers its answers: most values occur many
     times.
     """
-    filled = filled_attributes(opcode)
     if not attributes:
-        return filled
-    found = dict(filled)
-    for name, text in attributes.items():
-        found.pop(name, None)
+        return filled_attributes(opcode)
+    found: dict[str, str] = {}
+    for name, printed_name, filled in _print_plan(tuple(attributes), opcode):
+        if filled is not None:
+            found[name] = filled
+            continue
+        text = attributes[name]
         written = text_of(name, text, opcode)
         if written is None:
             continue
         if name == "sharding" and shape.is_tuple:
             whole = shardings.parse_sharding(text)
             written = shardings.for_shape(whole, shape).to_text()
+        if printed_name is not name:
+            written = f"{{{written}}}"
+        found[printed_name] = written
+    return found
+
+
+@lru_cache(maxsize=_REMEMBERED_TEXTS)
+def _print_plan(
+    names: tuple[str, ...], opcode: str
+) -> tuple[tuple[str, str, str | None], ...]:
+    """What is printed for attributes of these names, in XLA's order.
+
+    Each is (name, name in print, None), or (name, name, text) of one that XLA fills in.
+    """
+    plan: dict[str, tuple[str, str, str | None]] = {
+        name: (name, name, text)
+        for name, text in filled_attributes(opcode).items()
+        if name not in names
+    }
+    for name in names:
+        printed = name
         if opcode == "custom-call" and name == "to_apply":
-            name, written = "called_computations", f"{{{written}}}"
-        found[name] = written
-    return in_print_order(found, opcode)
+            printed = "called_computations"
+        plan[printed] = (name, printed, None)
+    if len(plan) < 2:
+        return tuple(plan.values())
+    ranks = print_rank(opcode)
+    return tuple(plan[name] for name in sorted(plan, key=ranks.__getitem__))
 
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)

@@ -12,7 +12,7 @@ instruction that has many: they take effect when its operands are next read.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from hlo_passes.ir.instruction import Instruction, RewiredInstruction
@@ -88,10 +88,9 @@ class Computation:
     @property
     def parameters(self) -> tuple[Instruction, ...]:
         """Parameters by number."""
-        found = [i for i in self.instructions if i.opcode == "parameter"]
-        if [p.literal for p in found] != NUMBERS[: len(found)]:
-            found.sort(key=lambda p: p.parameter_number)
-        return tuple(found)
+        return tuple(
+            by_number([i for i in self.instructions if i.opcode == "parameter"])
+        )
 
     @property
     def is_entry(self) -> bool:
@@ -439,3 +438,10 @@ class Computation:
 def foot_text(thread: str) -> str:
     """`}`, and the execution thread unless it is the main one."""
     return "}" if thread == "main" else f'}}, execution_thread="{thread}"'
+
+
+def by_number(parameters: Sequence[Instruction]) -> Sequence[Instruction]:
+    """The same parameters, by number."""
+    if [p.literal for p in parameters] == NUMBERS[: len(parameters)]:
+        return parameters
+    return sorted(parameters, key=lambda p: p.parameter_number)

@@ -9,7 +9,7 @@ form (see `ir/attribute_forms.py`), the values of all others by name and text.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.garbage import garbage_collection_paused
@@ -37,6 +37,8 @@ _Template = tuple[str, str, str] | None
 _UNNUMBERED: Final = 5
 #: It stands for a callee or metadata while a template is made.
 _MARK: Final = "\0"
+#: As many attributes are remembered as callees and metadata.
+_REMEMBERED_KINDS: Final = 1 << 10
 #: It stands for the template of a form that was not met before.
 _UNKNOWN: Final = ("", "", "")
 
@@ -51,18 +53,23 @@ def canonical_module_text(module: Module) -> str:
     with garbage_collection_paused():
         attributes = _Attributes()
         for computation in module.computations:
-            lines.append(signature_text(computation))
-            _add_body(computation, attributes, lines)
+            _add_computation(computation, attributes, lines)
             lines.append(f"{foot_text(computation.execution_thread)}\n")
         lines.append("")
         return "\n".join(lines)
 
 
-def _add_body(
+def _add_computation(
     computation: Computation, attributes: _Attributes, lines: list[str]
 ) -> None:
-    """Add a line per instruction. It is written for speed: most calls are left out."""
+    """Add the signature, and a line per instruction.
+
+    It is written for speed: most calls are left out.
+    """
     root = computation.root
+    parameters: list[Instruction] = []
+    at = len(lines)
+    lines.append("")
     texts, append = attributes.texts, lines.append
     for i in computation.instructions:
         # Write the operands, or the value of a constant or parameter.
@@ -79,13 +86,18 @@ def _add_body(
                 if count > _UNNUMBERED:
                     names = numbered(names)
                 inside = ", ".join(names)
+        elif i.opcode == "parameter":
+            parameters.append(i)
         # Write the attributes: as for an equal text, or by their form.
         opcode = i.opcode
         tail = i._tail
         if tail is None or i._control_predecessors:
             text = attributes.text_one_by_one(i)
         else:
-            known = texts[opcode]
+            try:
+                known = texts[opcode]
+            except KeyError:
+                known = attributes.texts_of(opcode)
             text = known.get(tail)
             if text is None:
                 text = attributes.text_by_form(i, tail, known)
@@ -93,25 +105,23 @@ def _add_body(
             append(f"  ROOT %{i.name} = {i.shape.text} {opcode}({inside}){text}")
         else:
             append(f"  %{i.name} = {i.shape.text} {opcode}({inside}){text}")
-
-
-class _Texts(dict[str, dict[str, str]]):
-    """By opcode and attribute text, what XLA prints for it."""
-
-    def __missing__(self, opcode: str) -> dict[str, str]:
-        """XLA prints some attributes although the text has none."""
-        filled = [f", {k}={v}" for k, v in filled_attributes(opcode).items()]
-        known = self[opcode] = {"": "".join(filled)}
-        return known
+    lines[at] = signature_text(computation, parameters)
 
 
 class _Attributes:
     """Canonical text of attributes, remembered while one module is printed."""
 
     def __init__(self) -> None:
-        self.texts = _Texts()
-        self._templates: dict[tuple[str, Form], _Template] = {}
+        self.texts: dict[str, dict[str, str]] = {}
+        self._templates: dict[str, dict[Form, _Template]] = {}
         self._text_of = cache(canonical_text)
+
+    def texts_of(self, opcode: str) -> dict[str, str]:
+        """By attribute text, what XLA prints: some attributes without being asked."""
+        filled = [f", {k}={v}" for k, v in filled_attributes(opcode).items()]
+        known = self.texts[opcode] = {"": "".join(filled)}
+        self._templates[opcode] = {}
+        return known
 
     def text_one_by_one(self, instruction: Instruction) -> str:
         """The text of any instruction, control predecessors included."""
@@ -125,11 +135,11 @@ class _Attributes:
         `known` holds the texts of its opcode.
         """
         form, callee, metadata = split_form(tail)
-        key = (instruction.opcode, form)
-        template = self._templates.get(key, _UNKNOWN)
+        templates = self._templates[instruction.opcode]
+        template = templates.get(form, _UNKNOWN)
         if template is _UNKNOWN:
             template = self._template(instruction, form, callee, metadata)
-            self._templates[key] = template
+            templates[form] = template
         if template is None:
             return self.text_one_by_one(instruction)
         before, between, after = template
@@ -143,11 +153,9 @@ class _Attributes:
         attributes, opcode = instruction.attributes, instruction.opcode
         # Callee and metadata must be attributes whose text is printed as it is read.
         known = named_values(form, callee, metadata)
-        if not known.items() <= attributes.items() or any(
-            attribute_kind(name, opcode) not in ("computation", "metadata")
-            for name in known
-        ):
-            return None
+        for name, text in known.items():
+            if attributes.get(name) != text or not _is_kept(name, opcode):
+                return None
         # The spelling of the sharding of a tuple depends on the shape.
         if "sharding" in attributes:
             return None
@@ -165,6 +173,12 @@ class _Attributes:
             parts.insert(0, "")
         before, between, after = parts if metadata else [*parts, ""]
         return before, between, after
+
+
+@lru_cache(maxsize=_REMEMBERED_KINDS)
+def _is_kept(name: str, opcode: str) -> bool:
+    """Whether the text of a callee or of metadata is printed as it is read."""
+    return attribute_kind(name, opcode) in ("computation", "metadata")
 
 
 def _canonical(instruction: Instruction, text_of: CanonicalText) -> Mapping[str, str]:

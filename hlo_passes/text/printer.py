@@ -9,8 +9,10 @@ epilogue
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
+
+from hlo_passes.ir.computation import by_number
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -74,14 +76,18 @@ def _computation_parts(computation: Computation) -> list[str]:
     ]
 
 
-def signature_text(computation: Computation) -> str:
-    """`ENTRY %main (p: f32[8]) -> f32[8] {`."""
-    parameters = ", ".join(
-        f"{p.name}: {p.shape.text_without_layout}" for p in computation.parameters
-    )
+def signature_text(
+    computation: Computation, parameters: Sequence[Instruction] | None = None
+) -> str:
+    """`ENTRY %main (p: f32[8]) -> f32[8] {`.
+
+    `parameters` are those of the computation in the order of text, if they are known.
+    """
+    ordered = computation.parameters if parameters is None else by_number(parameters)
+    shown = ", ".join([f"{p.name}: {p.shape.text_without_layout}" for p in ordered])
     entry = "ENTRY " if computation.is_entry else ""
     result = computation.root.shape.text_without_layout
-    return f"{entry}%{computation.name} ({parameters}) -> {result} {{"
+    return f"{entry}%{computation.name} ({shown}) -> {result} {{"
 
 
 def instruction_text(instruction: Instruction) -> str:
