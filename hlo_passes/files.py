@@ -20,6 +20,7 @@ import sys
 import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 from hlo_passes.errors import ParseError, UsageError, nearest
 from hlo_passes.ir.module import Module
@@ -39,6 +40,7 @@ _DIGITS = 9
 #: Of zlib: data in gzip's form.
 _GZIP_WINDOW = 31
 LARGER = f"set {_MOST_MIB} to what you expect, or give the file uncompressed"
+_LONGER = f"set {_MOST_MIB} to what you expect, or give a file"
 
 
 def read_module(path: str) -> Module:
@@ -132,16 +134,36 @@ def _read_bytes(path: str) -> bytes:
         if path == STDIN:
             if sys.stdin is None:
                 raise UsageError("stdin is closed", code="U001")
-            return sys.stdin.buffer.read()
+            return _all_of(sys.stdin.buffer, "stdin")
     except OSError as problem:
         raise _unreadable(path, problem) from problem
     return read_file(path)
 
 
+def _all_of(file: BinaryIO, name: str) -> bytes:
+    """What a file holds; of what has no length, like `/dev/zero`, so much only."""
+    try:
+        has_length = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+    except OSError:  # it is in memory
+        has_length = True
+    if has_length:
+        return file.read()
+    limit = most_opened_bytes()
+    data = file.read(limit + 1)
+    if len(data) > limit:
+        raise UsageError(
+            f"cannot read {name}: it gives more than {limit >> 20} MiB",
+            code="U001",
+            hint=_LONGER,
+        )
+    return data
+
+
 def read_file(path: str) -> bytes:
     """The bytes of a file; UsageError U001 if it cannot be read."""
     try:
-        return pathlib.Path(path).read_bytes()
+        with pathlib.Path(path).open("rb") as file:
+            return _all_of(file, path)
     except OSError as problem:
         raise _unreadable(path, problem) from problem
     except ValueError as problem:  # no file can have this name

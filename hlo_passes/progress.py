@@ -1,6 +1,7 @@
-"""What is reported on stderr, above all the progress of what takes over a second.
+"""What a reader is told: results on stdout; on stderr above all the progress.
 
-tell("...")                             any text
+say("...")                              the result, on stdout
+tell("...")                             any text, on stderr
 show_progress("scheduling %main ...")   a line that replaces the one before
 for item in with_progress(items, total, "simulating"): ...
 """
@@ -34,6 +35,11 @@ def tell(text: str) -> None:
     file's name that are not UTF-8 appear as the replacement character.
     """
     _write(printable(_STRAY.sub("\N{REPLACEMENT CHARACTER}", text)))
+
+
+def say(text: str) -> None:
+    """Write a result for a reader on stdout; names are cleaned as by `tell`."""
+    sys.stdout.write(printable(_STRAY.sub("\N{REPLACEMENT CHARACTER}", text)))
 
 
 def _write(text: str) -> None:

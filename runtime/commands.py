@@ -22,7 +22,7 @@ from hlo_passes.files import check_outputs, read_module, require_file, write_tex
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.pricing import Pricing
-from hlo_passes.source import printable
+from hlo_passes.progress import say
 
 #: How long a device waits for the others in a collective before the run counts as
 #: hung, and how long a run may take. The limits are generous: devices share few cores.
@@ -130,7 +130,7 @@ def run_module(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(answer) + "\n")
     else:
-        sys.stdout.write(printable(_report(arguments, answer)))
+        say(_report(arguments, answer))
     return ExitCode.DIFFERENT if answer["matches"] is False else ExitCode.DONE
 
 

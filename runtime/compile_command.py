@@ -18,6 +18,7 @@ from hlo_passes.cli.command import count, own_command
 from hlo_passes.cli.pricing import pricing_of
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
+from hlo_passes.progress import say
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -109,14 +110,14 @@ def _run(arguments: argparse.Namespace) -> int:
         if both.stops
         else "accepted by XLA's GPU back end"
     )
-    sys.stdout.write(
+    say(
         f"{arguments.function} for {arguments.target} {arguments.topology}: {verdict}\n"
         f"{both.moved} of {both.common} instructions in another place\n"
         f"{_side_by_side(xla.timeline, ours.timeline)}"
     )
     if both.moved:
         found = ScheduleDiff(xla, ours, moves, arguments.rows)
-        sys.stdout.write(found.to_text())
+        say(found.to_text())
     return ExitCode.DONE
 
 

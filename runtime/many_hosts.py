@@ -17,12 +17,12 @@ source files may have other paths on another host.
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import itertools
 import json
 import re
 import threading
-import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -30,6 +30,7 @@ from typing import Any, Final
 import jax
 
 from hlo_passes.errors import HloError
+from hlo_passes.files import LARGER, TooLargeError, opened
 from hlo_passes.proto import module_text_from_proto
 from hlo_passes.proto_messages import device_ids
 from hlo_passes.proto_worker import run_task
@@ -112,7 +113,7 @@ class _Meeting:
 
     def give(self, topic: str, data: bytes) -> None:
         """Put bytes of any length into the store."""
-        packed = zlib.compress(data)
+        packed = gzip.compress(data, mtime=0)
         starts = range(0, len(packed), _CHUNK_BYTES)
         for number, start in enumerate(starts):
             self.store.key_value_set_bytes(
@@ -132,7 +133,14 @@ class _Meeting:
             ]
         except jax.errors.JaxRuntimeError as problem:
             raise self.missing(problem) from problem
-        return zlib.decompress(b"".join(parts))
+        try:
+            return opened(b"".join(parts))
+        except OSError as problem:
+            raise ProcessMissingError(
+                f"process {self.me} cannot read what process {member} compiled of "
+                f"{self.module_name}: {problem}",
+                hint=LARGER if isinstance(problem, TooLargeError) else "",
+            ) from problem
 
 
 class Agreement:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from hlo_passes.cli.command import count
 from hlo_passes.cli.pricing import add_machine_arguments, pricing_of
 from hlo_passes.files import require_file
 from hlo_passes.pricing import Pricing
@@ -48,6 +49,11 @@ def add_pricing_arguments(parser: argparse.ArgumentParser) -> None:
         "--matmul-perf-table", default="", metavar="FILE",
         help="measured GEMMs in XLA's text form",
     )  # fmt: skip
+
+
+def add_rows_argument(parser: argparse.ArgumentParser, default: int, what: str) -> None:
+    """Add `--rows`, which says how much of a list is printed."""
+    parser.add_argument("--rows", type=count, default=default, help=what)
 
 
 def check_pricing_arguments(arguments: argparse.Namespace) -> None:

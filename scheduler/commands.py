@@ -12,12 +12,13 @@ import json
 import sys
 from dataclasses import replace
 
-from hlo_passes.cli.command import count, own_command
+from hlo_passes.cli.command import own_command
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_bytes, write_text
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import DEFAULT_TARGET, Pricing
+from hlo_passes.progress import say
 from hlo_passes.scheduler.calibration import (
     calibrate,
     calibration_text,
@@ -26,6 +27,7 @@ from hlo_passes.scheduler.calibration import (
 )
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
+    add_rows_argument,
     check_pricing_arguments,
     checked_pricing,
 )
@@ -55,9 +57,7 @@ def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     add_pricing_arguments(parser)
     parser.set_defaults(target=None)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
-    parser.add_argument(
-        "--rows", type=count, default=DEFAULT_ROWS, help="rows of the table; 0 for none"
-    )
+    add_rows_argument(parser, DEFAULT_ROWS, "rows of the table; 0 for none")
     parser.add_argument(
         "--plot", metavar="FILE.png|svg", help="plot latency against message size"
     )
@@ -105,9 +105,9 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
         view = views[0] if len(views) == 1 else {"targets": views}
         sys.stdout.write(json.dumps(view, indent=1) + "\n")
     elif len(reports) > 1:
-        sys.stdout.write(comparison_text(reports))
+        say(comparison_text(reports))
     else:
-        sys.stdout.write(table_text(reports[0], arguments.rows))
+        say(table_text(reports[0], arguments.rows))
     return ExitCode.DONE
 
 
@@ -147,7 +147,7 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(found.to_json(), indent=1) + "\n")
     else:
-        sys.stdout.write(calibration_text(found))
+        say(calibration_text(found))
     return ExitCode.DONE
 
 

@@ -13,7 +13,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.command_arguments import add_pricing_arguments
+from hlo_passes.scheduler.command_arguments import (
+    add_pricing_arguments,
+    add_rows_argument,
+)
 from hlo_passes.scheduler.schedule_moves import (
     SAME_US,
     TAKES_NO_TIME,
@@ -104,9 +107,7 @@ class _View:
         """Add the arguments that say what instructions cost."""
         add_pricing_arguments(parser)
         add_rules_arguments(parser)
-        parser.add_argument(
-            "--rows", type=int, default=_DEFAULT_ROWS, help="moves to list"
-        )
+        add_rows_argument(parser, _DEFAULT_ROWS, "moves to list")
 
     def compare(
         self, before: Module, after: Module, arguments: argparse.Namespace

@@ -243,3 +243,18 @@ def test_files_are_small() -> None:
         if (n := f.read_text().count("\n")) > 620
     }
     assert not long
+
+
+def test_stdout_gets_json_or_what_say_has_cleaned() -> None:
+    """Names come from others, and a terminal obeys what is in them."""
+    allowed = {"hlo_passes/progress.py", "runtime/bisect/worker.py"}
+    for package in ALLOWED:
+        for file in (REPOSITORY / package).rglob("*.py"):
+            if str(file.relative_to(REPOSITORY)) in allowed or file.is_symlink():
+                continue
+            for node in ast.walk(ast.parse(file.read_text())):
+                if not isinstance(node, ast.Call):
+                    continue
+                if ast.unparse(node.func) in ("sys.stdout.write", "print"):
+                    written = ast.unparse(node.args[0])
+                    assert written.startswith("json.dumps("), (file, node.lineno)

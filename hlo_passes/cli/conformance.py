@@ -16,6 +16,7 @@ from hlo_passes.cli.command import own_command
 from hlo_passes.conformance.judge import Verdict, find_pairs, judge
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
+from hlo_passes.progress import say
 
 _COLUMNS = ("pass", "pairs", "equal", "changed by XLA", "differ", "seconds")
 
@@ -44,7 +45,8 @@ def _run(arguments: argparse.Namespace) -> int:
     verdicts = [judge(pair) for pair in pairs]
     if arguments.json:
         found = [verdict.to_json(folder) for verdict in verdicts]
-        text = json.dumps({"verdicts": found, "passes_not_here": without}, indent=1)
+        view = {"verdicts": found, "passes_not_here": without}
+        sys.stdout.write(json.dumps(view, indent=1) + "\n")
     else:
         lines = _table(verdicts)
         for verdict in verdicts:
@@ -53,8 +55,7 @@ def _run(arguments: argparse.Namespace) -> int:
                 lines.append(f"{place}: {verdict.difference}")
         for name, count in without.items():
             lines.append(f"no such pass: {name} ({count} pairs)")
-        text = "\n".join(lines)
-    sys.stdout.write(text + "\n")
+        say("\n".join(lines) + "\n")
     all_equal = all(verdict.is_equal for verdict in verdicts)
     return ExitCode.DONE if all_equal else ExitCode.DIFFERENT
 

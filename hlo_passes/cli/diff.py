@@ -21,6 +21,7 @@ from hlo_passes.cli.command import own_command
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
+from hlo_passes.progress import say
 
 SCHEDULE_VIEWS = "hlo_passes.schedule_views"
 
@@ -89,9 +90,9 @@ def _run(arguments: argparse.Namespace) -> int:
             content["schedule"] = report.to_json()
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     elif report is not None:
-        sys.stdout.write(found.to_text(moves=False) + report.to_text())
+        say(found.to_text(moves=False) + report.to_text())
     else:
-        sys.stdout.write(found.to_text())
+        say(found.to_text())
     if arguments.exit_code and not found.is_empty:
         return ExitCode.DIFFERENT
     return ExitCode.DONE

@@ -18,6 +18,7 @@ from hlo_passes.passes.base import Pass
 from hlo_passes.passes.pipeline import FixedPoint
 from hlo_passes.passes.registry import find_pass, pass_targets
 from hlo_passes.passes.sequence import PassSequence
+from hlo_passes.progress import say
 from hlo_passes.xla_flags import xla_flag
 
 #: Fields that are not options: passes in parentheses, options of passes inside.
@@ -97,9 +98,9 @@ def _run(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(view, indent=1) + "\n")
         return ExitCode.DONE
     for row in rows:
-        sys.stdout.write(f"{row['name']}\n    {row['purpose']}\n")
+        say(f"{row['name']}\n    {row['purpose']}\n")
         if "passes" in row:
-            sys.stdout.write(f"      = {','.join(row['passes'])}\n")
+            say(f"      = {','.join(row['passes'])}\n")
         for option in row["options"]:
             default = option["default"]
             if isinstance(default, bool):
@@ -109,13 +110,13 @@ def _run(arguments: argparse.Namespace) -> int:
             line = f"      {option['name']}={default}"
             if option["xla_flag"]:
                 line = f"{line:{_FLAG_COLUMN}}  {option['xla_flag']}"
-            sys.stdout.write(f"{line}\n")
+            say(f"{line}\n")
     for kind, found in others.items():
         if found:
-            sys.stdout.write(f"{kind} of other distributions\n")
+            say(f"{kind} of other distributions\n")
         for offered in found.values():
             for offer in offered:
-                sys.stdout.write(f"      {offer.name} ({offer.distribution})\n")
+                say(f"      {offer.name} ({offer.distribution})\n")
     return ExitCode.DONE
 
 

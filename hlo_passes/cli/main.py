@@ -24,7 +24,7 @@ from hlo_passes.cli.command import (
 )
 from hlo_passes.errors import HloError, TooDeepError, nearest
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode, exit_code_of
-from hlo_passes.progress import tell
+from hlo_passes.progress import say, tell
 
 #: Options of absl that no parser knows.
 _READ_BY_ABSL = frozenset({"--flagfile", "--undefok"})
@@ -133,12 +133,12 @@ def _run(arguments: list[str]) -> int:
         tell(_overview())
         return ExitCode.USAGE
     if arguments[0] in ("-h", "--help", "help"):
-        sys.stdout.write(_overview())
+        say(_overview())
         return ExitCode.DONE
     if arguments[0] == "--version":
         from importlib.metadata import version
 
-        sys.stdout.write(f"hlo-passes {version('hlo-passes')}\n")
+        say(f"hlo-passes {version('hlo-passes')}\n")
         return ExitCode.DONE
     name = arguments[0]
     command = _find(name)

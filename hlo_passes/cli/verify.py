@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from hlo_passes.cli.command import own_command
 from hlo_passes.errors import HloError
 from hlo_passes.exit_codes import ExitCode, exit_code_of
 from hlo_passes.files import read_module
-from hlo_passes.progress import tell
-from hlo_passes.source import printable
+from hlo_passes.progress import say, tell
 from hlo_passes.verify.verifier import verify
 
 
@@ -29,7 +27,7 @@ def _run(arguments: argparse.Namespace) -> int:
             worst = max(worst, exit_code_of(problem))
         else:
             count = module.instruction_count
-            sys.stdout.write(f"{printable(path)}: ok, {count} instructions\n")
+            say(f"{path}: ok, {count} instructions\n")
     return worst
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.analysis.devices import group_mode
+from hlo_passes.analysis.devices import TRANSFER_PAIRS, group_mode
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective, is_start
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
@@ -34,7 +34,6 @@ from hlo_passes.scheduler.latency.network import NotEstimated
 _DYNAMIC_SIZE_BYTES: Final = 4
 #: A tuple's table holds a pointer per element.
 POINTER_BYTES: Final = 8
-_TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 _KERNEL_STRATEGIES: Final = ("TRITON_ONE_SHOT", "TRITON_TWO_SHOT")
 
 
@@ -178,11 +177,11 @@ def describe(instruction: Instruction) -> Collective | None:
 def describe_transfer(instruction: Instruction) -> Collective | None:
     """A send or recv as a permute of its pairs; None without pairs or for other ops.
 
-    The pairs are in the frontend attribute `_xla_send_recv_source_target_pairs`.
+    The pairs are in the frontend attribute `TRANSFER_PAIRS`.
     """
     if instruction.opcode not in opcodes.TRANSFERS:
         return None
-    text = instruction.frontend_attributes.get(_TRANSFER_PAIRS, "")
+    text = instruction.frontend_attributes.get(TRANSFER_PAIRS, "")
     data = instruction.shape.elements[0] if instruction.shape.is_tuple else None
     if not text or data is None:
         return None

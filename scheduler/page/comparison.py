@@ -10,6 +10,7 @@ import sys
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module, write_text
+from hlo_passes.progress import say
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
 from hlo_passes.scheduler.schedule_diff import ScheduleDiff
@@ -49,7 +50,7 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         found = ScheduleDiff(before, after, moves, arguments.rows)
-        sys.stdout.write(found.to_text())
+        say(found.to_text())
     return ExitCode.DONE
 
 

@@ -19,6 +19,7 @@ from hlo_passes.cli.command import count, own_command
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
+from hlo_passes.progress import say
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -91,7 +92,7 @@ def _run(arguments: argparse.Namespace) -> int:
     else:
         columns = shutil.get_terminal_size().columns
         width = max(_NARROWEST, min(columns, _WIDEST))
-        sys.stdout.write(report_text(timeline, arguments.rows, width))
+        say(report_text(timeline, arguments.rows, width))
     return ExitCode.DONE
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from hlo_passes.analysis.devices import TRANSFER_PAIRS
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import ParseError, UnsupportedHloError, UsageError
 from hlo_passes.ir import opcodes
@@ -33,8 +34,6 @@ from hlo_passes.scheduler.passes.streams import assign_streams
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.xla_release import XlaRelease
 
-#: Frontend attribute with the pairs of a send or recv.
-_TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 _NVLINK: Final = "nvlink"
 _NETWORK: Final = "network"
 _HOST_LINK: Final = "host link"
@@ -194,7 +193,7 @@ class Surroundings:
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:
     """Each sender or receiver as a group of its own; None if nothing says so."""
-    text = instruction.frontend_attributes.get(_TRANSFER_PAIRS, "")
+    text = instruction.frontend_attributes.get(TRANSFER_PAIRS, "")
     if not text:
         return None
     try:

@@ -15,7 +15,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import write_bytes
 from hlo_passes.ir.module import Module
-from hlo_passes.progress import with_progress
+from hlo_passes.progress import say, with_progress
 from hlo_passes.scheduler.command_arguments import checked_pricing
 from hlo_passes.scheduler.plots import plot_format
 from hlo_passes.scheduler.simulation.arguments import rules_of
@@ -97,7 +97,7 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     if arguments.json:
         sys.stdout.write(json.dumps(report.to_json(), indent=1) + "\n")
     else:
-        sys.stdout.write(report.to_text())
+        say(report.to_text())
     if not any(row.is_done for row in report.rows):
         return ExitCode.PASS_FAILED
     return ExitCode.DONE

@@ -13,6 +13,7 @@ import pytest
 from hlo_passes import files
 from hlo_passes.cli.main import main
 from hlo_passes.errors import UsageError
+from hlo_passes.progress import say
 from tests.modules import REPOSITORY
 
 MODULE = """HloModule t, num_partitions=2
@@ -360,3 +361,48 @@ def test_names_of_files_do_not_reach_the_terminal_raw(tmp_path: pathlib.Path) ->
     assert b"a?[31mred.hlo: ok" in done.stdout
     assert b"b?[31mred.hlo:4:1: error" in done.stderr
     assert b"\x1b" not in done.stdout + done.stderr
+
+
+def test_results_are_cleaned_of_what_a_terminal_obeys(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("%a\x1b[31m\udc80\x07 and\ttabs\n")
+    assert capsys.readouterr().out == "%a?[31m\N{REPLACEMENT CHARACTER}? and\ttabs\n"
+    os.rename("t.hlo", "t\x1b.hlo")
+    assert main(["verify", "t\x1b.hlo"]) == 0
+    assert capsys.readouterr().out == "t?.hlo: ok, 2 instructions\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [("verify", "/dev/zero"), ("simulate", "t.hlo", "--costs=/dev/zero")]
+)
+def test_what_has_no_length_is_read_up_to_a_limit(
+    arguments: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("HLO_PASSES_MOST_OPENED_MIB", "2")
+    assert main([*arguments]) == 2
+    said = capsys.readouterr().err
+    assert "error[U001]: cannot read /dev/zero: it gives more than 2 MiB" in said
+
+
+def test_stdin_without_a_length_is_read_up_to_a_limit() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "verify", "-"],
+        env={
+            **os.environ,
+            "HLO_PASSES_MOST_OPENED_MIB": "1",
+            "PYTHONPATH": str(REPOSITORY),
+        },
+        input=b" " * ((1 << 20) + 1),
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert b"cannot read stdin: it gives more than 1 MiB" in done.stderr
+
+
+def test_rows_of_a_diff_are_not_negative(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["diff", "t.hlo", "t.hlo", "--rows=-1"]) == 2
+    assert "-1 is not an integer from 0 on" in capsys.readouterr().err
