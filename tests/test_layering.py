@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import pathlib
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -225,6 +226,23 @@ def test_only_the_ir_knows_how_halves_are_spelled_and_what_runs_callees(
     ):
         file.write_text(line)
         assert _facts_of_opcodes(file), line
+
+
+#: `(...)*+` and `(?>...)` in a pattern; `[...]*+` is no group.
+POSSESSIVE_GROUP = re.compile(r"(?<!\\)\)[*+?]\+|\(\?>")
+
+
+def test_no_pattern_has_a_possessive_group() -> None:
+    """Python before 3.11.5 matches them wrongly when there are choices inside."""
+    found = [
+        f"{file.relative_to(REPOSITORY)}:{node.lineno}"
+        for file in _files()
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and POSSESSIVE_GROUP.search(node.value)
+    ]
+    assert not found
 
 
 def test_only_commands_import_the_command_line() -> None:

@@ -15,12 +15,12 @@ from hlo_passes.ir.lexical import error, skip_trivia
 from hlo_passes.source import SourceText
 
 #: The inside of a JSON list or dict with strings; at most two more are nested in it.
-_FLAT = r"""[^][{}()"'/]*+(?:"[^"\\]*+"[^][{}()"'/]*+)*+"""
-_ONE_DEEP = rf"{_FLAT}(?:(?:\{{{_FLAT}\}}|\[{_FLAT}\]){_FLAT})*+"
-_TWO_DEEP = rf"{_FLAT}(?:(?:\{{{_ONE_DEEP}\}}|\[{_ONE_DEEP}\]){_FLAT})*+"
+_FLAT = r"""[^][{}()"'/]*+(?:"[^"\\]*+"[^][{}()"'/]*+)*"""
+_ONE_DEEP = rf"{_FLAT}(?:(?:\{{{_FLAT}\}}|\[{_FLAT}\]){_FLAT})*"
+_TWO_DEEP = rf"{_FLAT}(?:(?:\{{{_ONE_DEEP}\}}|\[{_ONE_DEEP}\]){_FLAT})*"
 #: `'x'`, `'x'=8`: axes of a mesh, and a mesh.
-_AXES = r"'[A-Za-z0-9_]+'(?:,'[A-Za-z0-9_]+')*+"
-_MESH = r"'[A-Za-z0-9_]+'=[0-9]+(?:,'[A-Za-z0-9_]+'=[0-9]+)*+"
+_AXES = r"'[A-Za-z0-9_]+'(?:,'[A-Za-z0-9_]+')*"
+_MESH = r"'[A-Za-z0-9_]+'=[0-9]+(?:,'[A-Za-z0-9_]+'=[0-9]+)*"
 #: `, name=value` for the values that most instructions have.
 _SIMPLE = re.compile(
     rf""",\ ([A-Za-z_][A-Za-z0-9_.-]*)=(

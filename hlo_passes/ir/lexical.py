@@ -11,10 +11,11 @@ from hlo_passes.source import SourceText
 
 #: A comment. One that opens with `//` ends before any line end, a lone `\r` included;
 #: a zero byte ends the text for XLA, so that no comment holds one.
-COMMENT: Final = r"/\*[^\0]*?\*/|//[^\r\n\0]*"
-#: Blanks and comments; as part of a pattern it gives nothing back (possessive).
-TRIVIA: Final = re.compile(rf"(?:[ \t\r\n]+|{COMMENT})*")
-GAP: Final = rf"(?:[ \t\r\n]|{COMMENT})*+"
+COMMENT: Final = r"/\*[^*\0]*+\*++(?:[^*/\0][^*\0]*+\*++)*/|//[^\r\n\0]*+"
+#: Blanks and comments. Each piece gives nothing back, and the pieces are told apart by
+#: their first character: what follows a gap must begin with neither blank nor slash.
+GAP: Final = rf"(?:[ \t\r\n]++|{COMMENT})*"
+TRIVIA: Final = re.compile(GAP)
 
 #: A name with or without `%`; group 1 is the name alone.
 NAME: Final = re.compile(r"%?([A-Za-z_][A-Za-z0-9_.-]*)")

@@ -17,17 +17,17 @@ _CHARACTERS: Final = r"[ !#-&(-\[\]-~]"
 _STRING: Final = rf'"{_CHARACTERS}++"'
 _COUNT: Final = r"[1-9][0-9]{0,8}"
 _INTEGER: Final = r"(?:0|-?[1-9][0-9]{0,17})"
-_INTEGERS: Final = rf"\{{(?:{_INTEGER}(?:,{_INTEGER})*+)?\}}"
-_LISTS: Final = rf"\{{(?:{_INTEGERS}(?:,{_INTEGERS})*+)?\}}"
+_INTEGERS: Final = rf"\{{(?:{_INTEGER}(?:,{_INTEGER})*)?\}}"
+_LISTS: Final = rf"\{{(?:{_INTEGERS}(?:,{_INTEGERS})*)?\}}"
 _PAIR: Final = rf"\{{{_INTEGER},{_INTEGER}\}}"
 _RANGE: Final = rf"\[{_INTEGER}:{_INTEGER}\]"
 #: A name, without `%`.
 NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]*+"
 #: Metadata with a name: fields in XLA's order, none at its default.
 METADATA: Final = (
-    rf"\{{(?:op_type={_STRING} )?+op_name={_STRING}"
+    rf"\{{(?:op_type={_STRING} )?op_name={_STRING}"
     + "".join(
-        f"(?: {name}={value})?+"
+        f"(?: {name}={value})?"
         for name, value in (
             ("source_file", _STRING),
             ("source_line", _COUNT),
@@ -52,8 +52,8 @@ _PATTERNS: Final[dict[str, re.Pattern[str]]] = {
         "int_lists": _LISTS,
         "metadata": METADATA,
         "replica_groups": _LISTS,
-        "slice": rf"\{{(?:{_RANGE}(?:, {_RANGE})*+)?\}}",
-        "source_target_pairs": rf"\{{(?:{_PAIR}(?:,{_PAIR})*+)?\}}",
+        "slice": rf"\{{(?:{_RANGE}(?:, {_RANGE})*)?\}}",
+        "source_target_pairs": rf"\{{(?:{_PAIR}(?:,{_PAIR})*)?\}}",
         "string": rf'"{_CHARACTERS}*+"',
     }.items()
 }

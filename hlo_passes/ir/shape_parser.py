@@ -33,10 +33,12 @@ _TYPE = re.compile(rf"[a-z][a-z0-9]*(?={GAP}\[)")
 _COMMENT = re.compile(COMMENT)
 _BUFFER = re.compile(rf"b{GAP}\({GAP}")
 _SIZE = rf"(?:(?:<={GAP})?-?[0-9]{{1,19}}|\?)"
-_DIMENSIONS = re.compile(rf"{GAP}\[({GAP}(?:{_SIZE}(?:{GAP},{GAP}{_SIZE})*)?{GAP})\]")
+# No two gaps meet, so that a long one is split in one way alone.
+_SIZES = rf"{_SIZE}{GAP}(?:,{GAP}{_SIZE}{GAP})*"
+_DIMENSIONS = re.compile(rf"{GAP}\[({GAP}(?:{_SIZES})?)\]")
 _LAYOUT_OPEN = re.compile(rf"{GAP}\{{(?={GAP}[0-9:])")
-_LAYOUT_INSIDE = re.compile(rf"(?:[^}}/]|{COMMENT})*+")
-_LAYOUT_GAP = re.compile(rf"(?:[ \t\r\n]|{COMMENT})++")
+_LAYOUT_INSIDE = re.compile(rf"(?:[^}}/]++|{COMMENT})*")
+_LAYOUT_GAP = re.compile(rf"(?:[ \t\r\n]++|{COMMENT})+")
 #: A blank that keeps no words and numbers apart.
 _NEEDLESS_BLANK = re.compile(r" (?![A-Za-z0-9_.-])|(?<![A-Za-z0-9_.-]) ")
 _LAYOUT_ORDER = re.compile(r"([0-9]{1,18}(?:,[0-9]{1,18})*)?(?=[:}])")
