@@ -22,8 +22,8 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.sharding import MeshSharding, Sharding, TupleSharding, parse_sharding
 
-#: Targets that only an unpartitioned module has.
-_CUSTOM_CALLS: Final = frozenset(
+#: Targets that annotate a value for the partitioner, and change nothing on one device.
+ANNOTATIONS: Final = frozenset(
     [
         "Sharding",
         "SPMDFullToShardShape",
@@ -33,6 +33,8 @@ _CUSTOM_CALLS: Final = frozenset(
         "xla.sdy.LocalToGlobalShape",
     ]
 )
+#: Targets that only an unpartitioned module has.
+_CUSTOM_CALLS: Final = ANNOTATIONS | {"CustomSPMDPartitioning"}
 
 #: A frontend attribute that the partitioner reads and takes away.
 _FOR_THE_PARTITIONER: Final = "xla.sdy.sharding"

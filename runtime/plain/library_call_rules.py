@@ -15,6 +15,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hlo_passes.analysis.partitioning import ANNOTATIONS
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import parse_backend_config
 from hlo_passes.ir.shapes import Shape
@@ -24,8 +25,9 @@ from hlo_passes.runtime.plain.refusals import check_shape, refuse
 from hlo_passes.runtime.plain.top_k_rules import top_k
 from hlo_passes.runtime.plain.values import Value, array_leaves, arrays, plain_shape
 
-#: Targets that mark a value for the partitioner and change nothing.
-_MARKERS: Final = frozenset({"LayoutConstraint", "MoveToHost", "MoveToDevice"})
+#: Targets that mark a value and change nothing. Those for the partitioner are here only
+#: if they mark a program for one device.
+_MARKERS: Final = ANNOTATIONS | {"LayoutConstraint", "MoveToHost", "MoveToDevice"}
 
 _GEMM_TARGETS: Final = ("__cublas$gemm", "__cublas$lt$matmul")
 _TOP_K_TARGETS: Final = ("TopK", "__gpu$TopK")

@@ -198,6 +198,21 @@ def test_a_partitioned_module_keeps_shardings_of_arguments_and_results():
     plain_module(parse(inner.replace("num_partitions=2", "num_partitions=1")))
 
 
+def test_annotations_of_a_program_for_one_device_change_nothing(host_devices):
+    host_devices(1)
+    text = (
+        "HloModule m\n\nENTRY %e (a: f32[4]) -> f32[4] {\n"
+        "  %a = f32[4]{0} parameter(0), sharding={replicated}\n"
+        '  %s = f32[4]{0} custom-call(%a), custom_call_target="Sharding", '
+        "sharding={replicated}\n"
+        '  %f = f32[4]{0} custom-call(%s), custom_call_target="xla.sdy.FuncResultSharding"\n'
+        "  ROOT %r = f32[4]{0} negate(%f)\n}\n"
+    )
+    a = np.arange(4, dtype=np.float32)
+    (r,) = run(text, a)
+    np.testing.assert_array_equal(r, -a)
+
+
 def test_indices_stay_in_range_and_switches_agree():
     text = """HloModule m, replica_count=8
 
