@@ -59,7 +59,7 @@ def restored(proto: bytes, plain: PlainModule) -> bytes:
     _put_back(module, plain.collectives)
     if plain.is_scheduled:
         for computation in module.computations:
-            _bring_into_order(computation)
+            bring_into_order(computation)
     return jax_private.text_to_proto(module.to_text())
 
 
@@ -98,9 +98,14 @@ def position(instruction: Instruction) -> int | None:
     return int(match[1]) if match else None
 
 
-def _bring_into_order(computation: Computation) -> None:
-    """Order by position, under data and control dependences."""
+def bring_into_order(computation: Computation) -> None:
+    """Order by position, under data and control dependences.
+
+    XLA gives what it makes the metadata of something near, so that a parameter may have
+    the position of a later instruction. It must not delay a collective that needs it.
+    """
     old = computation.instructions
+    latest = _needed_by_collectives(old)
     key: dict[Instruction, tuple[int, int]] = {}
     waiting: dict[Instruction, int] = {}
     for place, instruction in enumerate(old):
@@ -109,7 +114,7 @@ def _bring_into_order(computation: Computation) -> None:
         own = position(instruction)
         if own is None:
             own = max((key[b][0] for b in before), default=0)
-        key[instruction] = (own, place)
+        key[instruction] = (min(own, latest.get(instruction, own)), place)
     by_key = {key[i]: i for i in old}
     ready = [key[i] for i in old if not waiting[i]]
     heapq.heapify(ready)
@@ -127,13 +132,28 @@ def _bring_into_order(computation: Computation) -> None:
     computation.set_order(order)
 
 
+def _needed_by_collectives(order: Sequence[Instruction]) -> dict[Instruction, int]:
+    """The first position of the collectives that need each instruction, or are it."""
+    latest: dict[Instruction, int] = {}
+    for instruction in reversed(order):
+        if (own := _position_of_collective(instruction)) is not None:
+            latest[instruction] = min(own, latest.get(instruction, own))
+        if (first := latest.get(instruction)) is not None:
+            for each in (*instruction.operands, *instruction.control_predecessors):
+                latest[each] = min(first, latest.get(each, first))
+    return latest
+
+
+def _position_of_collective(instruction: Instruction) -> int | None:
+    attributes = instruction.attributes
+    if "channel_id" in attributes or "replica_groups" in attributes:
+        return position(instruction)
+    return None
+
+
 def _check_collectives(computation: Computation, order: Sequence[Instruction]) -> None:
-    positions = [
-        p
-        for i in order
-        if "channel_id" in i.attributes or "replica_groups" in i.attributes
-        if (p := position(i)) is not None
-    ]
+    found = map(_position_of_collective, order)
+    positions = [p for p in found if p is not None]
     if positions != sorted(positions):
         raise ScheduleLostError(
             f"the collectives of %{computation.name} cannot keep their order",

@@ -217,7 +217,7 @@ def in_backend_config(rng: random.Random, data: bytes, _: bytes) -> bytes:
     rest = text[first:last]
     try:
         _, length = json.JSONDecoder().raw_decode(rest)
-    except ValueError:
+    except (ValueError, RecursionError):
         length = len(rest)
     value = rest[:length].encode("utf-8", "surrogateescape")
     changed = rng.choice(damage.JSON)(rng, value, value)
