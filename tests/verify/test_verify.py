@@ -81,6 +81,11 @@ def test_findings_of_all_computations_in_text_order() -> None:
     assert lines == sorted(lines)
 
 
+def test_an_arrow_in_a_comment_of_a_head_is_followed_by_no_shape() -> None:
+    text = "ENTRY %e (p: f32[8]) -> f32[8] /* -> here */ {\n  ROOT %p = f32[8] parameter(0)\n}\n"
+    assert codes(text) == []
+
+
 # -- after a change -------------------------------------------------------------
 
 

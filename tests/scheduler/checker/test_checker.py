@@ -613,6 +613,37 @@ def test_a_reader_after_the_start_that_overwrites_is_refused(
     assert _codes(_ordered(_in_place(first, value), *order)) == []
 
 
+def test_a_loop_overwrites_what_it_changes_beside_what_it_passes_on() -> None:
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true
+
+%body (b: (f32[8], f32[8])) -> (f32[8], f32[8]) {
+  %b = (f32[8], f32[8]) parameter(0)
+  %kept = f32[8] get-tuple-element(%b), index=0
+  %old = f32[8] get-tuple-element(%b), index=1
+  %new = f32[8] negate(%old)
+  ROOT %next = (f32[8], f32[8]) tuple(%kept, %new)
+}
+
+%test (c: (f32[8], f32[8])) -> pred[] {
+  %c = (f32[8], f32[8]) parameter(0)
+  ROOT %no = pred[] constant(false)
+}
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %u = f32[8] negate(%p)
+  %v = f32[8] negate(%p)
+  %t = (f32[8], f32[8]) tuple(%u, %v)
+  %w = (f32[8], f32[8]) while(%t), condition=%test, body=%body
+  %right = f32[8] cosine(%u)
+  %wrong = f32[8] cosine(%v)
+  %g = f32[8] get-tuple-element(%w), index=1
+  ROOT %r = (f32[8], f32[8], f32[8]) tuple(%right, %wrong, %g)
+}
+""")
+    assert _codes(module, alias_hazards="all") == [("C061", "wrong")]
+
+
 def test_a_reader_that_needs_the_result_too_is_excused() -> None:
     # No order can help it: copy insertion gives it a buffer of its own.
     text = _in_place("", "negate(%p)").replace("tuple(%reader, %end)", "tuple(%p, %q)")

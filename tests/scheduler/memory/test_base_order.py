@@ -62,7 +62,10 @@ def test_greedy_order_frees_before_it_makes() -> None:
 
 
 def test_greedy_order_ranks_the_last_use_of_a_value_again() -> None:
-    """The slice frees the broadcast only after the reduction; `c` would free nothing."""
+    """The slice frees the broadcast only after the reduction; `c` would free nothing.
+
+    No value ends at the reduction, as the constant is a result too.
+    """
     module = hlo_passes.parse("""HloModule m
 
 %add (x: f32[], y: f32[]) -> f32[] {
@@ -71,14 +74,14 @@ def test_greedy_order_ranks_the_last_use_of_a_value_again() -> None:
   ROOT %s = f32[] add(%x, %y)
 }
 
-ENTRY %e (p: f32[]) -> (f32[1024], f32[512]) {
+ENTRY %e (p: f32[]) -> (f32[1024], f32[512], f32[]) {
   %p = f32[] parameter(0)
   %zero = f32[] constant(0)
   %a = f32[4096]{0} broadcast(%p), dimensions={}
   %r = f32[] reduce(%a, %zero), dimensions={0}, to_apply=%add
   %b = f32[1024]{0} slice(%a), slice={[0:1024]}
   %c = f32[512]{0} broadcast(%r), dimensions={}
-  ROOT %out = (f32[1024]{0}, f32[512]{0}) tuple(%b, %c)
+  ROOT %out = (f32[1024]{0}, f32[512]{0}, f32[]) tuple(%b, %c, %zero)
 }
 """)
     assert _names(module, "list") == "zero p a r b c out"
@@ -275,7 +278,10 @@ ENTRY %e (p: f32[4]) -> f32[4] {
 
 
 def test_values_of_one_buffer_follow_one_another() -> None:
-    """Updates in place share a buffer, which ends one where the next begins."""
+    """Updates in place share a buffer, which ends one where the next begins.
+
+    That holds even where the first is read later, before copies are inserted.
+    """
     module = hlo_passes.parse("""HloModule m
 
 ENTRY %e (p: f32[8], u: f32[1], i: s32[]) -> (f32[8], f32[8]) {
@@ -285,7 +291,7 @@ ENTRY %e (p: f32[8], u: f32[1], i: s32[]) -> (f32[8], f32[8]) {
   %i = s32[] parameter(2)
   %b = f32[8] dynamic-update-slice(%a, %u, %i)
   %c = f32[8] dynamic-update-slice(%b, %u, %i)
-  %x = f32[8] cosine(%p)
+  %x = f32[8] cosine(%a)
   %y = f32[8] negate(%x)
   ROOT %t = (f32[8], f32[8]) tuple(%c, %y)
 }
