@@ -32,7 +32,7 @@ class Policy(Protocol):
         """The last candidate that lost to the last choice; None if there was none."""
         ...
 
-    def pick(self, candidates: Candidates, group: int = -1) -> int | None:
+    def pick(self, candidates: Candidates, group: int = ...) -> int | None:
         """Slot of the choice; None when nothing fits.
 
         Args:
