@@ -108,6 +108,7 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
   %s.1 = {values} {begun.replace("%x", "%x.1").replace("%t)", "%t.1)")}
   %i = (f32[8]{{0}}, {values}) tuple(%x.1, %s.1)
   %w = (f32[8]{{0}}, {values}) while(%i), condition=%condition, body=%body
+  %all = (f32[8]{{0}}, {values}) opt-barrier(%w)
   %g = {values} get-tuple-element(%w), index=1
   {user}
   ROOT %h = f32[8]{{0}} get-tuple-element(%w), index=0
