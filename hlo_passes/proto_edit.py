@@ -30,7 +30,12 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_came_back import NAME, OPERANDS, GoneInstructions
-from hlo_passes.proto_messages import ComputationProto, InstructionProto, ModuleProto
+from hlo_passes.proto_messages import (
+    ComputationProto,
+    InstructionProto,
+    ModuleProto,
+    local_id,
+)
 from hlo_passes.text.printer import instruction_text, operands_text
 
 #: Fields of an instruction that are written from the IR, or by rules of their own.
@@ -291,7 +296,8 @@ class _Editor:
         } or len(parameters) != len(before):
             return False
         alike = self._gone_from(computation, old).alike(computation.root)
-        return any(proto.id == old.root_id for proto in alike)
+        root = local_id(old.root_id)
+        return any(local_id(proto.id) == root for proto in alike)
 
     def _ids_of_instructions(self, computation: Computation) -> dict[Instruction, int]:
         known = self._instruction_ids.get(computation)
@@ -300,13 +306,15 @@ class _Editor:
         old = self.old.computations.get(computation.name)
         given = {n: p.id for n, p in old.instructions.items()} if old else {}
         first = self._ids[computation.name] << _COMPUTATION_SHIFT
-        largest = max(given.values(), default=first - 1)
+        largest = max(given.values(), default=first)
+        upper = largest - local_id(largest)
+        free = 1 + max(map(local_id, given.values()), default=-1)
         ids: dict[Instruction, int] = {}
         for instruction in computation.instructions:
             number = given.get(instruction.name)
             if number is None:
-                largest += 1
-                number = largest
+                number = upper + free
+                free += 1
             ids[instruction] = number
         self._instruction_ids[computation] = ids
         return ids

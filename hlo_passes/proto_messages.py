@@ -273,6 +273,15 @@ class _Part:
         return _whole(self.data, self.fields.get(number, ()))
 
 
+def local_id(number: int) -> int:
+    """The lower half of an instruction's id, which tells it apart in its computation.
+
+    XLA reads no more of it (`HloInstruction::CalculateLocalId`); the upper half is the
+    computation's number in what XLA writes, and anything in what others write.
+    """
+    return number & 0xFFFFFFFF
+
+
 class InstructionProto(_Part):
     """One instruction."""
 
@@ -368,7 +377,7 @@ class ModuleProto:
         entry = self.sequences.get(computation.id)
         if entry is None:
             return list(computation.instructions.values())
-        by_id = {i.id: i for i in computation.instructions.values()}
+        by_id = {local_id(i.id): i for i in computation.instructions.values()}
         ids: list[int] = []
         for part in wire.held(wire.fields(self.data, entry.value, entry.end)):
             if part.number == VALUE:
@@ -376,7 +385,7 @@ class ModuleProto:
                 ids += wire.numbers(
                     self.data, [f for f in found if f.number == INSTRUCTION_IDS]
                 )
-        return [by_id[number] for number in ids]
+        return [by_id[local_id(number)] for number in ids]
 
     # -- stack frames -------------------------------------------------------
 

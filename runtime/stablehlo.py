@@ -14,9 +14,13 @@ from hlo_passes.text.reader import parse
 #: MLIR's parser calls itself for each bracket; some thousands end the process.
 MAXIMUM_NESTING: Final = 2000
 _BYTECODE: Final = b"ML\xefR"
+#: `%0#2147483648`: MLIR's parser makes room for all results up to that one.
+_LATE_RESULT: Final = rb"%[A-Za-z0-9_$.-]+#[0-9]{6,}"
+_HAS_LATE_RESULT: Final = re.compile(_LATE_RESULT)
 #: What is no bracket, then brackets that open and that close.
 _TOKEN: Final = re.compile(
-    rb'"(?:[^"\\]|\\.)*"|//[^\n]*|->|(?P<opens>[(\[{<])|(?P<closes>[)\]}>])',
+    rb'"(?:[^"\\]|\\.)*"|//[^\n]*|->|(?P<opens>[(\[{<])|(?P<closes>[)\]}>])'
+    rb"|(?P<result>" + _LATE_RESULT + rb")",
     re.DOTALL,
 )
 
@@ -28,10 +32,10 @@ def read_module(data: bytes, filename: str) -> Module:
         ParseError: P042, it is not StableHLO; P011, nested too deeply.
     """
     if not data.startswith(_BYTECODE):
-        _check_nesting(data, filename)
+        _check_bounds(data, filename)
     try:
         proto = jax_private.stablehlo_to_proto(data)
-    except (RuntimeError, ValueError) as problem:
+    except (RuntimeError, ValueError, MemoryError) as problem:
         first = (str(problem).splitlines() or [type(problem).__name__])[0]
         raise ParseError(
             f"jaxlib cannot read this as StableHLO: {first}",
@@ -41,18 +45,27 @@ def read_module(data: bytes, filename: str) -> Module:
     return parse(jax_private.proto_to_text(proto), filename=filename)
 
 
-def _check_nesting(data: bytes, filename: str) -> None:
-    """Refuse text whose brackets are nested too deeply; P011."""
-    if sum(map(data.count, (b"(", b"[", b"{", b"<"))) <= MAXIMUM_NESTING:
+def _check_bounds(data: bytes, filename: str) -> None:
+    """Refuse text on which MLIR's parser runs out of stack (P011) or memory (P042)."""
+    brackets = sum(map(data.count, (b"(", b"[", b"{", b"<")))
+    if brackets <= MAXIMUM_NESTING and not _HAS_LATE_RESULT.search(data):
         return  # most small modules
     depth = 0
     for token in _TOKEN.finditer(data):
         depth += (token["opens"] is not None) - (token["closes"] is not None)
         if depth > MAXIMUM_NESTING:
-            at = token.start()
-            line, column = data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)
+            message = f"brackets are nested deeper than {MAXIMUM_NESTING}"
             raise ParseError(
-                f"brackets are nested deeper than {MAXIMUM_NESTING}",
-                code="P011",
-                location=Location(filename, line, column),
+                message, code="P011", location=_location(data, token.start(), filename)
             )
+        if token["result"] is not None:
+            raise ParseError(
+                "no operation has so many results",
+                code="P042",
+                location=_location(data, token.start(), filename),
+            )
+
+
+def _location(data: bytes, at: int, filename: str) -> Location:
+    line, column = data.count(b"\n", 0, at) + 1, at - data.rfind(b"\n", 0, at)
+    return Location(filename, line, column)

@@ -12,6 +12,7 @@ they follow the release that the recorded modules of the pair's folder say.
 from __future__ import annotations
 
 import functools
+import os
 import re
 import time
 from dataclasses import dataclass, fields
@@ -80,7 +81,8 @@ def find_pairs(folder: Path) -> tuple[list[Pair], dict[str, int]]:
 
     Raises UsageError U030 when the folder is not there or holds no pair.
     """
-    if not folder.is_dir():
+    # pathlib's own question fails where a name is too long.
+    if not os.path.isdir(folder):
         raise UsageError(f"{folder}: no such folder", code="U030")
     pairs: list[Pair] = []
     without: dict[str, int] = {}

@@ -15,7 +15,7 @@ Source of the fields: openxla/xla `xla/stream_executor/device_description.proto`
 from __future__ import annotations
 
 import functools
-import pathlib
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -131,7 +131,8 @@ def target_text(name: str) -> str:
     if name in target_names():
         folder = resources.files("hlo_passes.scheduler").joinpath("data", "gpu_targets")
         return folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
-    if not pathlib.Path(name).is_file():
+    # Unlike pathlib's, this one answers for names that are too long for a file, too.
+    if not os.path.isfile(name):
         names = target_names()
         raise UsageError(
             f"unknown target {name}",

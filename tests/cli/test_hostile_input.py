@@ -294,3 +294,27 @@ def test_stack_frame_around_itself() -> None:
     with pytest.raises(ParseError) as caught:
         _ = ModuleProto(index).frames
     assert caught.value.code == "P254"
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        ("verify NAME", "U001"),
+        ("diff FILE NAME", "U001"),
+        ("simulate FILE --costs=NAME", "U001"),
+        ("simulate FILE --target=NAME", "U200"),
+        ("conformance NAME", "U030"),
+        ("opt FILE --passes=hlo-dce -o NAME", "U003"),
+        ("opt FILE --passes=hlo-dce --report=NAME", "U003"),
+    ],
+)
+def test_a_name_too_long_for_a_file(
+    command: str, code: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text(
+        "HloModule m\n\nENTRY %e {\n  ROOT %p = f32[8]{0} parameter(0)\n}\n"
+    )
+    words = command.replace("NAME", "n" * 5000).replace("FILE", str(file)).split()
+    assert main(words) in (1, 2)
+    assert f"error[{code}]" in capsys.readouterr().err

@@ -38,3 +38,12 @@ def test_arrows_close_nothing() -> None:
             read_module(text.encode(), "m.mlir")
     with pytest.raises(ParseError, match="P011"):
         read_module(f"{types} ((({inner}".encode(), "m.mlir")
+
+
+def test_a_result_beyond_all_memory_is_refused() -> None:
+    """MLIR's parser would make room for two thousand million results."""
+    text = MODULE.replace("return %a", "return %a#2147483648")
+    with pytest.raises(ParseError, match=r"m.mlir:3:12: error\[P042\]: no operation"):
+        read_module(text.encode(), "m.mlir")
+    quoted = MODULE.replace("@m {", '@m attributes {mhlo.a = "%a#2147483648"} {')
+    assert read_module(quoted.encode(), "m.mlir").entry.parameters

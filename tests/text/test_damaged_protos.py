@@ -93,6 +93,25 @@ def test_of_several_numbers_the_last_one_counts() -> None:
     assert _changed(damaged).to_text() == _changed(proto).to_text()
 
 
+def test_the_upper_half_of_an_id_says_nothing() -> None:
+    """XLA tells instructions of a computation apart by the lower half alone."""
+    proto = parse(SCHEDULED).to_proto()
+    main = ModuleProto(proto).computations["main"]
+    negate = main.instructions["n"]
+    other = wire.varint_field(messages.ID, negate.id + (1 << 32))
+    content = wire.bytes_field(
+        messages.INSTRUCTIONS,
+        proto[negate.place.value : negate.place.end] + other,
+    )
+    whole = proto[main.place.value : main.place.end].replace(negate.whole, content)
+    damaged = proto.replace(main.whole, wire.bytes_field(messages.COMPUTATIONS, whole))
+    assert ModuleProto(damaged).computations["main"].instructions["n"].id >> 32 == 1
+    found = _changed(damaged)
+    assert [i.name for i in found.entry.instructions] == [
+        i.name for i in _changed(proto).entry.instructions
+    ]
+
+
 def test_of_numbers_of_another_wire_type_nothing_is_read() -> None:
     double = wire.double_field(messages.ENTRY_ID, 1.0)
     assert wire.numbers(double, wire.fields(double)) == []
