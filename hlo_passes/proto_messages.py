@@ -28,6 +28,7 @@ HELD_MODULE = 1
 # HloModuleProto
 MODULE_NAME, ENTRY_NAME, COMPUTATIONS, MODULE_ID, ENTRY_ID, SCHEDULE = 1, 2, 3, 5, 6, 7
 INPUT_OUTPUT_ALIAS, DEVICE_ASSIGNMENT, STACK_FRAMES = 8, 15, 17
+_SPMD_OUTPUT_SHARDING = 12
 #: Fields that an HloProto does not have; its 3 is the buffer assignment.
 MODULE_ONLY = frozenset(range(2, 32)) - {3}
 # HloComputationProto
@@ -113,6 +114,14 @@ def device_counts(data: bytes) -> tuple[int, int]:
     table = _device_assignment(data)
     replicas = _number(data, table, _REPLICA_COUNT)
     return replicas or 1, _number(data, table, _COMPUTATION_COUNT) or 1
+
+
+def says_partitioned(data: bytes) -> bool:
+    """Whether the partitioner noted in a module that it has divided it.
+
+    XLA's text leaves the note out, and so does a proto made from text.
+    """
+    return any(field.number == _SPMD_OUTPUT_SHARDING for field in wire.fields(data))
 
 
 def with_device_counts(data: bytes, replicas: int, partitions: int) -> bytes:
