@@ -14,6 +14,8 @@ from typing import Final
 from hlo_passes.xla_release import RELEASES
 
 SCHEDULER: Final = "latency-hiding-scheduler"
+#: The pipelines around it; the second one combines, too.
+_PIPELINES: Final = ("gpu-schedule", "xla-gpu")
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
 #: Opens the values of the flag of that name: `..._ENABLE`.
 _OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
@@ -83,17 +85,17 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 #: The same for flags that no recording sets: other passes, files, XLA's streams.
 _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "xla_gpu_enable_latency_hiding_scheduler": (
-        ("gpu-schedule",),
+        _PIPELINES,
         "enable-latency-hiding-scheduler",
     ),
-    "xla_gpu_enable_pipelined_p2p": (("gpu-schedule",), "enable-pipelined-p2p"),
+    "xla_gpu_enable_pipelined_p2p": (_PIPELINES, "enable-pipelined-p2p"),
     "xla_gpu_multi_streamed_windowed_einsum": (
-        ("gpu-schedule",),
+        _PIPELINES,
         "multi-streamed-windowed-einsum",
     ),
-    f"{_EXPERIMENTAL}stream_annotation": (("gpu-schedule",), "stream-annotation"),
+    f"{_EXPERIMENTAL}stream_annotation": (_PIPELINES, "stream-annotation"),
     f"{_EXPERIMENTAL}scheduler_memory_fencing_threshold_bytes": (
-        ("gpu-schedule", "scheduler-memory-fencing"),
+        (*_PIPELINES, "scheduler-memory-fencing"),
         "scheduler-memory-fencing-threshold-bytes",
     ),
     f"{_EXPERIMENTAL}scheduler_memory_fencing_slack_windows": (
@@ -116,6 +118,15 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("execution-stream-assignment",),
         "xla-communication-streams",
     ),
+    **{
+        f"xla_gpu_{option.replace('-', '_')}": (("xla-gpu",), option)
+        for option in (
+            "all-gather-combine-threshold-bytes",
+            "all-reduce-combine-threshold-bytes",
+            "collective-permute-combine-threshold-bytes",
+            "reduce-scatter-combine-threshold-bytes",
+        )
+    },
     "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER,), "profile"),
     "xla_gpu_analytical_latency_estimator_options": ((SCHEDULER,), "latency-options"),
 }
