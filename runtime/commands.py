@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any, Final
 
+from hlo_passes.analysis.module_state import ModuleState, module_state
 from hlo_passes.cli.command import not_negative, own_command, positive
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
@@ -127,10 +128,11 @@ def run_module(arguments: argparse.Namespace) -> int:
             time_limit_seconds=arguments.time_limit_seconds,
         )
     # Print the answer.
+    state = module_state(module)
     if arguments.json:
-        sys.stdout.write(json.dumps(answer) + "\n")
+        sys.stdout.write(json.dumps({**answer, **state.to_json()}) + "\n")
     else:
-        say(_report(arguments, answer))
+        say(_report(arguments, state, answer))
     return ExitCode.DIFFERENT if answer["matches"] is False else ExitCode.DONE
 
 
@@ -176,9 +178,12 @@ def _request(
     )
 
 
-def _report(arguments: argparse.Namespace, answer: Mapping[str, Any]) -> str:
+def _report(
+    arguments: argparse.Namespace, state: ModuleState, answer: Mapping[str, Any]
+) -> str:
     lines = [
-        f"{arguments.input}: ran on {answer['devices']} emulated devices, "
+        f"{arguments.input} ({state.summary}): ran on {answer['devices']} emulated "
+        f"devices, "
         f"{min(answer['seconds']):.3f} s"
     ]
     not_finite = 0

@@ -14,6 +14,7 @@ import sys
 from typing import Final
 
 import hlo_passes.files as files
+from hlo_passes.analysis.module_state import heading_of
 from hlo_passes.cli.command import count, own_command
 from hlo_passes.cli.pricing import pricing_of
 from hlo_passes.exit_codes import ExitCode
@@ -110,6 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
         if both.stops
         else "accepted by XLA's GPU back end"
     )
+    say(heading_of((xla.timeline.state, ours.timeline.state)))
     say(
         f"{arguments.function} for {arguments.target} {arguments.topology}: {verdict}\n"
         f"{both.moved} of {both.common} instructions in another place\n"

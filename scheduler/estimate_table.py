@@ -22,6 +22,7 @@ def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
     costliest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
     shown = [row for row in costliest if _weight(row) > 0]
     parts = [
+        report.state.headline,
         f"{report.target} {report.topology}, estimator {report.estimator}, "
         f"{len(report.rows)} instructions",
         "",
@@ -112,6 +113,7 @@ def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
 def comparison_text(reports: Sequence[EstimateReport]) -> str:
     """Collectives and totals of several targets side by side, in us."""
     names = [report.target for report in reports]
+    head = reports[0].state.headline + "\n\n"
     lines: list[tuple[str, ...]] = [(*names, "instruction")]
     for rows in zip(*(report.rows for report in reports), strict=True):
         if rows[0].latency_us is None:
@@ -126,7 +128,8 @@ def comparison_text(reports: Sequence[EstimateReport]) -> str:
     lines.append((*map(_us, latencies), "all latencies"))
     text = "\n".join(_columns(lines, right=len(names)))
     return (
-        text + "\n\n* ours, where XLA's model does not apply; ? an abstract constant\n"
+        f"{head}{text}"
+        + "\n\n* ours, where XLA's model does not apply; ? an abstract constant\n"
     )
 
 

@@ -13,6 +13,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hlo_passes.analysis.module_state import (
+    ModuleState,
+    module_state,
+    require_priceable,
+)
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.calls import scheduled_computations
@@ -51,6 +56,7 @@ class EstimateRow:
 class EstimateReport:
     """All instructions of a module, in text order."""
 
+    state: ModuleState
     target: str
     topology: str
     estimator: str
@@ -59,6 +65,7 @@ class EstimateReport:
     def to_json(self) -> dict[str, object]:
         """The machine-readable form of `hlo-passes estimate`."""
         return {
+            **self.state.to_json(),
             "target": self.target,
             "topology": self.topology,
             "estimator": self.estimator,
@@ -83,16 +90,20 @@ def estimate(
     """Price a module.
 
     Args:
-        module: any HLO module, scheduled or not.
+        module: a partitioned one, scheduled or not.
         on: the machine and the source of costs.
         priced_on: fields of `Pricing`, instead of those of `on`.
 
-    Raises UsageError for unknown names and values out of range.
+    Raises:
+        UsageError: unknown names and values out of range.
+        WrongStateError: S017, S018: its times would mean nothing.
     """
     on = replace(on or Pricing(), **priced_on)
+    require_priceable(module, has_costs=bool(on.costs))
     model, machine = estimator_for(module, on)
     rows = tuple(_rows(module, model))
-    return EstimateReport(on.target, machine.to_text(), model.name, rows)
+    state = module_state(module)
+    return EstimateReport(state, on.target, machine.to_text(), model.name, rows)
 
 
 _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")

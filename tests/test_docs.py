@@ -85,6 +85,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> pathlib.Path:
     (made / "eight.hlo").write_text(
         FRAME.replace("num_partitions=4", "num_partitions=8")
     )
+    (made / "sharded.hlo").write_text(
+        "HloModule m, num_partitions=2\nENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        '  ROOT %s = f32[8] custom-call(%p), custom_call_target="Sharding", '
+        "sharding={devices=[2]<=[2]}\n}\n"
+    )
+    (made / "tpu.hlo").write_text(
+        "ENTRY %e {\n  ROOT %p = f32[8,128]{1,0:T(8,128)} parameter(0)\n}\n"
+    )
     (made / "binary.hlo").write_bytes(b"\xff\xfe")
     (made / "cut.hlo.gz").write_bytes(gzip.compress(FRAME.encode())[:40])
     (made / "text.pb").write_text(FRAME)

@@ -17,6 +17,7 @@ import sys
 from typing import Any, Protocol
 
 from hlo_passes.analysis.module_diff import diff_modules
+from hlo_passes.analysis.module_state import heading_of, module_state
 from hlo_passes.cli.command import own_command
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module
@@ -84,15 +85,22 @@ def _run(arguments: argparse.Namespace) -> int:
     report = None
     if view and reordered and before.is_scheduled and after.is_scheduled:
         report = view.compare(before, after, arguments)
+    states = [module_state(module) for module in (before, after)]
     if arguments.json:
         content = found.to_json()
+        names = ("before", "after")
+        content["module_state"] = {
+            n: s.stage for n, s in zip(names, states, strict=True)
+        }
         if report is not None:
             content["schedule"] = report.to_json()
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
-    elif report is not None:
-        say(found.to_text(moves=False) + report.to_text())
     else:
-        say(found.to_text())
+        say(heading_of(states))
+        if report is not None:
+            say(found.to_text(moves=False) + report.to_text())
+        else:
+            say(found.to_text())
     if arguments.exit_code and not found.is_empty:
         return ExitCode.DIFFERENT
     return ExitCode.DONE

@@ -7,6 +7,7 @@ import json
 from collections.abc import Collection
 from typing import Final
 
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.cli.command import own_command
 from hlo_passes.cli.pricing import (
     add_machine_arguments,
@@ -84,6 +85,7 @@ def _run(arguments: argparse.Namespace) -> int:
     # Run the passes.
     module = read_module(arguments.input)
     names_before = set(_names(module)) if arguments.explain else ()
+    state = module_state(module).to_json() if arguments.report else {}
 
     def print_after(name: str, after: Module) -> None:
         if name in arguments.print_after or "all" in arguments.print_after:
@@ -96,7 +98,7 @@ def _run(arguments: argparse.Namespace) -> int:
     explained = _explanations(arguments.explain, names_before, module, result)
     outputs = [(arguments.output, module_contents(arguments.output, module))]
     if arguments.report:
-        report = json.dumps(result.to_json(), indent=1) + "\n"
+        report = json.dumps({**result.to_json(), **state}, indent=1) + "\n"
         outputs.insert(0, (arguments.report, report))
     write_texts(*outputs)
     # Print to stderr what the user asked to know.

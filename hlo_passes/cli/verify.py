@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.cli.command import own_command
 from hlo_passes.errors import HloError
 from hlo_passes.exit_codes import ExitCode, exit_code_of
@@ -27,7 +28,8 @@ def _run(arguments: argparse.Namespace) -> int:
             worst = max(worst, exit_code_of(problem))
         else:
             count = module.instruction_count
-            say(f"{path}: ok, {count} instructions\n")
+            said = module_state(module).summary
+            say(f"{path}: ok, {count} instructions, {said}\n")
     return worst
 
 

@@ -13,6 +13,7 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hlo_passes.analysis.module_state import ModuleState, heading_of, module_state
 from hlo_passes.cli.command import own_command, positive
 from hlo_passes.cli.pricing import (
     add_machine_arguments,
@@ -86,6 +87,7 @@ def _run(arguments: argparse.Namespace) -> int:
     context = PassContext(pricing_of(arguments))
     pipeline = Pipeline.parse(arguments.passes, context)
     module = read_module(arguments.input)
+    state = module_state(module)
     # The parts of the pipeline follow the release that the whole of it follows.
     pipeline = replace(pipeline, context=pipeline.settled(module))
     # Choose who judges a module; say at once what is too large to run.
@@ -131,8 +133,9 @@ def _run(arguments: argparse.Namespace) -> int:
         contents = module_contents(arguments.output, found.module)
         write_text(arguments.output, contents)
     if arguments.json:
-        sys.stdout.write(json.dumps(_json(found, text), indent=1) + "\n")
+        sys.stdout.write(json.dumps(_json(found, state, text), indent=1) + "\n")
     else:
+        tell(heading_of((state,)))
         tell("".join(f"{line}\n" for line in report_lines(found)))
         tell(f"again: {_again(arguments, found)}\n")
         if not arguments.output:
@@ -194,9 +197,10 @@ def report_lines(found: Bisection) -> list[str]:
     return lines
 
 
-def _json(found: Bisection, text: str) -> dict[str, object]:
+def _json(found: Bisection, state: ModuleState, text: str) -> dict[str, object]:
     rewrite = found.rewrite
     return {
+        **state.to_json(),
         "passes": list(found.passes),
         "what": found.what,
         "instructions_before": found.instructions_before,

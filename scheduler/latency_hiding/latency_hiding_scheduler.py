@@ -12,6 +12,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
+from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
@@ -96,7 +97,11 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             raise ValueError("device-memory-bytes must be a number of bytes, 0 or more")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Schedule the module."""
+        """Schedule the module.
+
+        Raises WrongStateError S017, S018 for one that no GPU can run.
+        """
+        require_priceable(module, has_costs=bool(self.pricing(context).costs))
         rules = self.rules or ""
         if isinstance(rules, str):
             rules = parse_rules(rules)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.base import Pass, PassContext, Report
 from hlo_passes.scheduler.memory.base_order import base_order
@@ -47,7 +48,11 @@ class HloMemoryScheduler(Pass):
     keep_schedule: bool = False
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Order everything that the entry reaches, except fusion bodies."""
+        """Order everything that the entry reaches, except fusion bodies.
+
+        Raises WrongStateError S017 for a module that is not partitioned yet.
+        """
+        require_priceable(module, has_costs=True)
         if self.keep_schedule and module.is_scheduled:
             report.remark("not ordered: the module is scheduled already")
             return False

@@ -56,6 +56,8 @@ def verdict(timeline: TimelineData) -> str:
     worst = timeline.worst(1)
     if worst:
         said += f" The most expensive is {_named(worst[0])}: {sentence(worst[0].cause)}"
+    if timeline.state.cure:
+        return said
     gap = timeline.times.gap_us
     return (
         f"{said} A better order could save at most {time_text(gap)} "

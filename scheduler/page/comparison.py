@@ -7,6 +7,7 @@ import json
 import pathlib
 import sys
 
+from hlo_passes.analysis.module_state import heading_of
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module, write_text
@@ -50,7 +51,8 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         found = ScheduleDiff(before, after, moves, arguments.rows)
-        say(found.to_text())
+        states = (before.timeline.state, after.timeline.state)
+        say(heading_of(states) + found.to_text())
     return ExitCode.DONE
 
 

@@ -62,14 +62,20 @@ def _headline(timeline: TimelineData) -> list[str]:
     )
     step = times.step_time_us
     gap = times.gap_us
+    bound = f"bound    {time_text(times.lower_bound_us)} ({times.bound_by}): "
+    if timeline.state.cure:
+        bound += "of the module as it is; what a GPU runs has another one"
+    else:
+        bound += f"no order is faster; the gap is {time_text(gap)} "
+        bound += f"({share_text(gap, step)})"
     lines = [
+        timeline.state.headline,
         f"{timeline.module} on {timeline.target} {timeline.topology}, "
         f"costs: {timeline.estimator}, {streams}; all times are estimates",
         "",
         f"step     {time_text(step)} = compute {time_text(times.compute_us)} + exposed "
         f"{time_text(times.exposed_us)} ({share_text(times.exposed_us, step)})",
-        f"bound    {time_text(times.lower_bound_us)} ({times.bound_by}): no order is "
-        f"faster; the gap is {time_text(gap)} ({share_text(gap, step)})",
+        bound,
         f"network  {time_text(times.communication_us)} of communication, "
         f"{_hidden_share(times)} of it hidden",
         f"memory   {bytes_text(times.peak_memory_bytes)} at the peak, "

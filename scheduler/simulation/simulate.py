@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_passes.analysis.followed_release import release_asked_for
+from hlo_passes.analysis.module_state import module_state, require_priceable
 from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.calls import runs_callees
@@ -72,7 +73,11 @@ def simulate(
 
 
 def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
-    """Simulate by rules that are one value, with the release that `on` names."""
+    """Simulate by rules that are one value, with the release that `on` names.
+
+    Raises WrongStateError S017, S018 for a module whose times would mean nothing.
+    """
+    require_priceable(module, has_costs=bool(on.costs))
     estimator, machine = estimator_for(module, on)
     rules = replace(rules, release=release_asked_for(module, on.xla))
     return simulate_with(module, on.target, machine, estimator, rules)
@@ -120,6 +125,7 @@ def _simulate(
     parts = [step.part(computation) for computation in programs]
     return Timeline(
         module=module.name,
+        state=module_state(module),
         target=target,
         topology=topology.to_text(),
         estimator=estimator.name,

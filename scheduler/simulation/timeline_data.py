@@ -13,6 +13,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from hlo_passes.analysis.module_state import ModuleState
+
 #: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
     "compute", "loop", "call", "conditional",
@@ -187,6 +189,7 @@ class TimelineData:
 
     Attributes:
         module: its name.
+        state: what the module is.
         target: name of the GPU.
         topology: 'PxHxG'.
         estimator: that gave the prices.
@@ -200,6 +203,7 @@ class TimelineData:
     """
 
     module: str
+    state: ModuleState
     target: str
     topology: str
     estimator: str
@@ -287,6 +291,7 @@ class TimelineData:
         return {
             **{k: entry[k] for k in entry if k not in ("trip_count", "executions")},
             "module": self.module,
+            **self.state.to_json(),
             "target": self.target,
             "topology": self.topology,
             "estimator": self.estimator,

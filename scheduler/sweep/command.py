@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 
+from hlo_passes.analysis.module_state import module_state, require_priceable
 from hlo_passes.cli.command import positive
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
@@ -82,11 +83,13 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     swept = parse_sweep(arguments.sweep, arguments.passes)
     filename = module.source.filename if module.source else arguments.input
     on, rules = checked_pricing(arguments), rules_of(arguments, module)
+    require_priceable(module, has_costs=bool(on.costs))
     sweep = Sweep(module.to_text(), filename, arguments.passes, swept, on, rules)
     sweep.check()
     given = simulate_on(module, on, rules).times if module.is_scheduled else None
     rows = run_sweep(sweep, processes=arguments.processes)
     report = SweepReport(
+        module_state(module),
         swept,
         tuple(with_progress(rows, count_of(swept), "sweep")),
         given,

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.sweep.options import SweptOption
@@ -24,12 +25,14 @@ class SweepReport:
     """All combinations of a sweep.
 
     Attributes:
+        state: what the swept module is.
         swept: the options that varied.
         rows: in the order of the combinations.
         given: the module as it was given, None if it is not scheduled.
         limit_bytes: of the peak memory, None without a limit.
     """
 
+    state: ModuleState
     swept: tuple[SweptOption, ...]
     rows: tuple[SweepRow, ...]
     given: ComputationTimes | None = None
@@ -57,7 +60,8 @@ class SweepReport:
             *figures, peak = _figures(row.times)
             lines.append([mark, *row.choice, *figures, peak + over])
         text = _aligned(lines)
-        return f"{text}\n{self._verdict(best)}"
+        # The pipeline schedules it, so that no cure is needed.
+        return f"module   {self.state.summary}\n{text}\n{self._verdict(best)}"
 
     def _verdict(self, best: SweepRow | None) -> str:
         within = ""
@@ -94,6 +98,7 @@ class SweepReport:
         """Keys: options, memory_limit_bytes, given, combinations, best (index), ..."""
         best = self.best
         return {
+            **self.state.to_json(),
             "options": [
                 {
                     "passes": each.passes,

@@ -370,7 +370,8 @@ def test_results_are_cleaned_of_what_a_terminal_obeys(
     assert capsys.readouterr().out == "%a?[31m\N{REPLACEMENT CHARACTER}? and\ttabs\n"
     os.rename("t.hlo", "t\x1b.hlo")
     assert main(["verify", "t\x1b.hlo"]) == 0
-    assert capsys.readouterr().out == "t?.hlo: ok, 2 instructions\n"
+    out = capsys.readouterr().out
+    assert out == "t?.hlo: ok, 2 instructions, partitioned, not scheduled\n"
 
 
 @pytest.mark.parametrize(

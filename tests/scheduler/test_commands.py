@@ -56,7 +56,8 @@ def test_fewer_devices_than_the_module_says_where_that_is_asked_for(
 
 def test_the_table_shows_the_dearest_first(module_file, capsys) -> None:
     assert run(ESTIMATE, module_file, "--rows=2") == 0
-    lines = capsys.readouterr().out.splitlines()
+    first, *lines = capsys.readouterr().out.splitlines()
+    assert first == "module   scheduled, for which machine is unknown"
     assert lines[0] == "h100_sxm 1x1x8, estimator sol, 7 instructions"
     assert lines[2].split() == ["node", "us", "latency", "us", "model", "instruction"]
     assert "%sync" in lines[3]
@@ -67,7 +68,8 @@ def test_the_table_shows_the_dearest_first(module_file, capsys) -> None:
 def test_targets_side_by_side(module_file, capsys) -> None:
     words = (module_file, "--compare-targets=h100_sxm,b200,gb200", "--extended")
     assert run(ESTIMATE, *words) == 0
-    lines = capsys.readouterr().out.splitlines()
+    first, _, *lines = capsys.readouterr().out.splitlines()
+    assert first == "module   scheduled, for which machine is unknown"
     assert lines[0].split() == ["h100_sxm", "b200", "gb200", "instruction"]
     assert lines[1].split()[2].endswith("*")
     assert run(ESTIMATE, *words, "--json") == 0

@@ -97,6 +97,7 @@ def test_what_is_no_collective_says_beside_what_it_runs(simulated) -> None:
 def test_diff_tells_the_move_and_not_the_text(files, capsys) -> None:
     assert main(["diff", *files]) == 0
     assert capsys.readouterr().out == (
+        "module   scheduled, for which machine is unknown\n"
         "schedule: step 110.0 us -> 70.0 us (40.0 us less), "
         "exposed 65.0 us -> 25.0 us (40.0 us less)\n"
         "%main\n"

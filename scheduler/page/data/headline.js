@@ -25,8 +25,8 @@ function showHeadline() {
   fill(byId("cards"),
     card("Step time", shownTime(step), first ? SIDES.at(-1).label : "simulated, one device", { was: was("step_time_us", shownTime) }),
     card("Exposed communication", shownTime(last.exposed_us), `${shownShare(last.exposed_us, step)} of the step`, { was: was("exposed_us", shownTime), key: true }),
-    card("Gap to the bound", shownTime(gap), `bound ${shownTime(last.lower_bound_us)}; gap ${shownShare(gap, step)}`, {
-      was: first ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
+    card("Gap to the bound", DATA.is_final ? shownTime(gap) : "not known", DATA.is_final ? `bound ${shownTime(last.lower_bound_us)}; gap ${shownShare(gap, step)}` : "a GPU runs another order", {
+      was: first && DATA.is_final ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
     card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
     card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
     card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, without parameters", { was: was("peak_memory_bytes", shownBytes) }));

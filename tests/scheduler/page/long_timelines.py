@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.scheduler.simulation.timeline import Timeline
 from hlo_passes.scheduler.simulation.timeline_data import (
     COMPUTE_LANE,
@@ -61,6 +62,7 @@ def long_timeline(count: int) -> Timeline:
     spans.sort(key=lambda span: span.start_us)
     return Timeline(
         module="long",
+        state=ModuleState("gpu-scheduled", "scheduled for a GPU", ()),
         target="h100_sxm",
         topology="1x1x8",
         estimator="table",

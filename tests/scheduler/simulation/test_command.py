@@ -42,7 +42,8 @@ STEPS: Steps = (
     Sync("last", 500.0),
 )
 
-SCREEN = """m on h100_sxm 1x1x2, costs: table, 1 communication stream; all times are estimates
+SCREEN = """module   scheduled, for which machine is unknown
+m on h100_sxm 1x1x2, costs: table, 1 communication stream; all times are estimates
 
 step     3.80 ms = compute 1.30 ms + exposed 2.50 ms (65.8%)
 bound    3.80 ms (critical path): no order is faster; the gap is 0.0 us (0.0%)
