@@ -19,9 +19,11 @@ from collections.abc import Callable
 import hlo_passes
 from benchmarks.modules import SHARED
 from hlo_passes.files import read_module
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.table import TableEstimator, read_costs
-from hlo_passes.scheduler.hardware.topology import Topology, topology_for
+from hlo_passes.scheduler.hardware.machine import machine_of
+from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.simulation.engine import Engine
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.program import ProgramBuilder
@@ -82,7 +84,7 @@ def measure(
     label: str, module: hlo_passes.Module, estimator: Estimator, repeat: int
 ) -> None:
     """One line of the table."""
-    rules, topology = Rules(), topology_for(module)
+    rules, topology = Rules(), machine_of(module, Pricing())
     timeline = simulate_with(module, "h100_sxm", topology, estimator, rules)
     seconds = {
         "simulate": _seconds(

@@ -1,7 +1,7 @@
 """Record what XLA's own GPU compiler makes of a program or module, with no GPU.
 
     python corpus/compile_gpu.py corpus/programs/moe.py:moe --out=DIR
-    python corpus/compile_gpu.py module.hlo.gz --topology=1x2x8 --decisions --out=DIR
+    python corpus/compile_gpu.py module.hlo.gz --topology=2x1x8 --decisions --out=DIR
 
 JAX's GPU plug-in compiles ahead of time for a GPU that is not there, given the
 description of a target (scheduler/data/gpu_targets); `jax-cuda12-plugin` and
@@ -76,7 +76,8 @@ class Job:
     Attributes:
         input: 'FILE.py:FUNCTION' or the path of an HLO file.
         target: a name of scheduler/data/gpu_targets, or a file.
-        topology: partitions x hosts per partition x GPUs per host.
+        topology: NVLink domains x hosts per domain x GPUs per host; two H100 hosts
+            are 2x1x8.
         flags: 'name=value' compiler options.
         device_memory_bytes: in place of the target's own; None for that.
         with_elements: print every get-tuple-element. XLA's dumps of jax 0.12 spell

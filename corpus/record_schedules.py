@@ -28,6 +28,7 @@ import jax
 from compile_gpu import SCHEDULER, Job, Recording, compile_all, recorded_texts
 from lower import CORPUS, functions
 
+#: As XLA was run. To it the second one is 16 GPUs in one NVLink domain.
 TOPOLOGIES = ("1x1x8", "1x2x8")
 #: An archive above this is made again rather than kept.
 KEPT_BYTES = 400_000

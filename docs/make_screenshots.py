@@ -40,7 +40,7 @@ def side(folder: pathlib.Path, which: str, topology: str) -> Side:
 def tutorial_sides() -> list[Side]:
     """The two schedules of docs/tutorial.md."""
     function = f"{IMAGES.parent / 'tutorial' / 'fsdp.py'}:step"
-    program = lower_file(function, stage=None, target=None, topology="1x1x8")
+    program = lower_file(function, stage=None, target=None, hosts=1)
     passes = "async-collective-creator,hlo-memory-scheduler,latency-hiding-scheduler"
     sides: list[Side] = []
     for name, label, limit in (("first", "before", 1), ("second", "after", 2)):

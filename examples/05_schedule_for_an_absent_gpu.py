@@ -43,10 +43,10 @@ try:
 except hlo_passes.HloError as problem:
     print(f"no schedule: {problem.message}")
     sys.exit(0)
-by_xla = scheduler.simulate(module, target="h100_sxm", topology="1x1x8")
+by_xla = scheduler.simulate(module, target="h100_sxm", hosts=1)
 print(f"XLA's schedule: {module.instruction_count} instructions")
 print(f"simulated step time: {by_xla.step_time_us:.1f} us")
-context = hlo_passes.PassContext(target="h100_sxm", topology="1x1x8")
+context = hlo_passes.PassContext(target="h100_sxm", hosts=1)
 hlo_passes.Pipeline.parse("latency-hiding-scheduler", context).run(module)
-by_us = scheduler.simulate(module, target="h100_sxm", topology="1x1x8")
+by_us = scheduler.simulate(module, target="h100_sxm", hosts=1)
 print(f"with our schedule: {by_us.step_time_us:.1f} us")

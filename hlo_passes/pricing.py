@@ -1,6 +1,6 @@
 """What a module is priced on: the machine, and the source of its costs.
 
-    Pricing(target="h100_sxm", topology="2x1x8", costs="costs.json")
+    Pricing(target="h100_sxm", hosts=2, costs="costs.json")
 
 It is one value, as a user spells it. The command line makes it, passes find it in their
 context, and `hlo_passes.scheduler` reads it. This package only hands it on.
@@ -29,7 +29,7 @@ def parse_topology(text: str, *, code: str = "U202") -> tuple[int, int, int]:
         raise UsageError(
             f"--topology={text} is not of the form PxHxG",
             code=code,
-            hint="use partitions x hosts per partition x GPUs per host, as in 1x2x8",
+            hint="use partitions x hosts per partition x GPUs per host, as in 2x1x8",
         )
     return int(match[1]), int(match[2]), int(match[3])
 
@@ -57,8 +57,9 @@ class Pricing:
 
     Attributes:
         target: name of a GPU, or a description file.
-        topology: `PxHxG` (partitions x hosts per partition x GPUs per host) or a
-            `scheduler.Topology`; if empty, one host with the module's devices.
+        topology: for experts: `PxHxG` (NVLink domains x hosts per domain x GPUs per
+            host) or a `scheduler.Topology`; if empty, what `hosts` and `gpus_per_host`
+            say.
         devices: instead of the number that the module asks for.
         estimator: names joined by '+', or an estimator object; if empty, `table` where
             costs are given, `profile` where a profile is given, else `sol`.
@@ -71,6 +72,8 @@ class Pricing:
             else the jaxlib installed.
         collective_perf_table: file of measured collectives, instead of XLA's table.
         matmul_perf_table: file of measured GEMMs, instead of XLA's table.
+        hosts: their number; None for as many as the module's devices need.
+        gpus_per_host: None for as many as a host of the target has.
     """
 
     target: str = DEFAULT_TARGET
@@ -85,6 +88,8 @@ class Pricing:
     xla: str = ""
     collective_perf_table: str = ""
     matmul_perf_table: str = ""
+    hosts: int | None = None
+    gpus_per_host: int | None = None
 
     @property
     def topology_text(self) -> str:

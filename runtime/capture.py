@@ -4,7 +4,7 @@
     runtime.lower(jax.jit(f), *args, stage="before-optimizations")
     runtime.lower(jax.jit(f), *args, stage="scheduled")
 
-    runtime.lower(jax.jit(f), *args, target="h100_sxm", topology="1x2x8")
+    runtime.lower(jax.jit(f), *args, target="h100_sxm", hosts=2)
 
 Arguments are real arrays or `jax.ShapeDtypeStruct`s. With a target the function is
 compiled for a GPU that this machine does not have, and the default stage is
@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import gpu_aot, jax_private
 from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.own_frames import leave_out_own_frames
@@ -51,6 +52,8 @@ def lower(
     stage: str | None = None,
     target: str | None = None,
     topology: str | None = None,
+    hosts: int | None = None,
+    gpus_per_host: int | None = None,
     **kwargs: Any,
 ) -> Module:
     """Lower a jitted function.
@@ -61,12 +64,16 @@ def lower(
         args: positional arguments, real or abstract.
         stage: one of `STAGES`; None for `partitioned`, with a target `gpu-scheduled`.
         target: a GPU that this machine does not have, such as `h100_sxm`.
-        topology: 'PxHxG', with a target; None for one host with as many as it needs.
+        topology: 'PxHxG', with a target; None for what the next two say.
+        hosts: their number, with a target; None for as many as the function's devices
+            need.
+        gpus_per_host: None for as many as a host of the target has.
         kwargs: keyword arguments of the function.
 
     Raises:
         UsageError: U021 for an unknown stage or a function that is not jitted; U026
-            for a topology that does not fit or comes without a target.
+            for hosts or a topology that do not fit or come without a target; U225 for
+            hosts that do not exist.
         NoGpuCompilerError: R007, a target without its plug-in.
         CompilationError: R004, XLA refused the function or wrote no such dump.
     """
@@ -83,9 +90,12 @@ def lower(
             code="U021",
             hint="wrap it in jax.jit",
         )
-    if topology is not None and target is None:
+    given = {"topology": topology, "hosts": hosts, "gpus_per_host": gpus_per_host}
+    given = {name: value for name, value in given.items() if value is not None}
+    if given and target is None:
+        name, value = next(iter(given.items()))
         raise UsageError(
-            f"the topology {topology} needs a target",
+            f"{name}={value} needs a target",
             code="U026",
             hint='target="h100_sxm"; emulated devices come from the jitted function',
         )
@@ -94,7 +104,8 @@ def lower(
         lowered = function.lower(*args, **kwargs)
         compilation = _Compilation(lowered, _name_of(function))
     else:
-        compilation = _gpu_compilation(function, args, kwargs, target, topology)
+        on = Pricing(target=target, **given)
+        compilation = _gpu_compilation(function, args, kwargs, on)
     filename = f"<{compilation.name}, {stage}>"
     if stage == "before-optimizations":
         return parse(_before_optimizations(compilation.lowered), filename=filename)
@@ -112,7 +123,8 @@ def lower_to_the_end(
     The reason is '' if XLA's back end finished; otherwise the module is the one that
     its scheduler left. Arguments and errors are those of `lower`.
     """
-    compilation = _gpu_compilation(function, args, {}, target, topology)
+    on = Pricing(target=target, topology=topology)
+    compilation = _gpu_compilation(function, args, {}, on)
     text, failure = _final(compilation, "gpu-scheduled")
     return parse(text, filename=f"<{compilation.name}, gpu-scheduled>"), failure
 
@@ -125,8 +137,7 @@ def _gpu_compilation(
     function: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
-    target: str,
-    topology: str | None,
+    on: Pricing,
 ) -> _Compilation:
     if not hasattr(function, "trace"):
         raise UsageError(
@@ -135,12 +146,13 @@ def _gpu_compilation(
             hint="use jax.jit with jax.shard_map; without a target it can be lowered "
             "as it is",
         )
-    gpu_aot.require_plug_in(target)
+    gpu_aot.require_plug_in(on.target)
     lowered = function.trace(*args, **kwargs).lower(
         lowering_platforms=(gpu_aot.PLATFORM,)
     )
     count = jax_private.lowered_device_count(lowered)
-    devices = gpu_aot.gpu_devices(target, topology or f"1x1x{count}")
+    machine = gpu_aot.machine_to_compile_for(on, count)
+    devices = gpu_aot.gpu_devices(on.target, machine)
     return _Compilation(lowered, _name_of(function), devices)
 
 

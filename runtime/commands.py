@@ -17,12 +17,12 @@ from typing import Any, Final
 
 from hlo_passes.analysis.module_state import ModuleState, module_state
 from hlo_passes.cli.command import not_negative, own_command, positive
+from hlo_passes.cli.pricing import add_host_arguments, pricing_of
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, require_file, write_text
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
-from hlo_passes.pricing import Pricing
 from hlo_passes.progress import say
 
 #: How long a device waits for the others in a collective before the run counts as
@@ -265,11 +265,7 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--target", help="a GPU that this machine does not have, such as h100_sxm"
     )
-    parser.add_argument(
-        "--topology",
-        default="1x1x8",
-        help="partitions x hosts per partition x devices per host (1x1x8)",
-    )
+    add_host_arguments(parser)
     parser.add_argument(
         "--passes", metavar="PIPELINE",
         help="with --target, from jax 0.12 on: run passes inside XLA's compilation",
@@ -301,6 +297,8 @@ def lower_function(arguments: argparse.Namespace) -> int:
             stage=arguments.stage,
             target=arguments.target,
             topology=arguments.topology,
+            hosts=arguments.hosts,
+            gpus_per_host=arguments.gpus_per_host,
         )
     write_text(arguments.output, module_contents(arguments.output, module))
     return ExitCode.DONE
@@ -319,7 +317,7 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
         arguments.function,
         passes=arguments.passes,
         stage=arguments.passes_stage or "post-scheduler",
-        on=Pricing(target=arguments.target, topology=arguments.topology),
+        on=pricing_of(arguments),
     )
 
 

@@ -1,6 +1,6 @@
 """`hlo-passes compile`: runs passes inside XLA's compilation for an absent GPU.
 
-hlo-passes compile model.py:step --topology=1x2x8 --passes=latency-hiding-scheduler
+hlo-passes compile model.py:step --hosts=2 --passes=latency-hiding-scheduler
 
 XLA compiles the function twice, alone and with the passes inside. The command reports
 whether XLA's back end accepted the result, what moved, and both simulated steps.
@@ -24,6 +24,7 @@ from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
 )
+from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
 from hlo_passes.scheduler.schedule_diff import ScheduleDiff
@@ -59,7 +60,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_pricing_arguments(parser)
     add_rules_arguments(parser)
-    parser.set_defaults(topology="1x1x8")
     parser.add_argument("-o", "--output", metavar="OUT", help="write the module here")
     parser.add_argument("--html", metavar="FILE", help="write both schedules here")
     parser.add_argument("--json", action="store_true", help="machine-readable output")
@@ -69,6 +69,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    from hlo_passes.runtime.gpu_aot import machine_to_compile_for
     from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
     # Refuse bad arguments before XLA compiles, which takes seconds.
@@ -76,6 +77,8 @@ def _run(arguments: argparse.Namespace) -> int:
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     check_form(arguments.output)
     # Compile the function alone and with the passes.
+    machine = machine_to_compile_for(pricing_of(arguments))
+    arguments.topology = machine
     alone = compile_alone(arguments.function, pricing_of(arguments))
     both = hand_over(alone, passes=arguments.passes, stage=arguments.stage)
     # Simulate both modules and compare their schedules.
@@ -111,15 +114,17 @@ def _run(arguments: argparse.Namespace) -> int:
         if both.stops
         else "accepted by XLA's GPU back end"
     )
-    say(heading_of((xla.timeline.state, ours.timeline.state)))
+    told = ours.timeline
+    states = (xla.timeline.state, told.state)
+    say(heading_of(states, beware(told.remarks)))
     say(
-        f"{arguments.function} for {arguments.target} {arguments.topology}: {verdict}\n"
+        f"{arguments.function} for {told.priced_on}: {verdict}\n"
         f"{both.moved} of {both.common} instructions in another place\n"
         f"{_side_by_side(xla.timeline, ours.timeline)}"
     )
     if both.moved:
         found = ScheduleDiff(xla, ours, moves, arguments.rows)
-        say(found.to_text())
+        say(found.to_text(says_machine=False))
     return ExitCode.DONE
 
 

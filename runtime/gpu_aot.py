@@ -1,6 +1,6 @@
 """GPUs that this machine does not have: their devices, and XLA's GPU compiler for them.
 
-    devices = gpu_devices("h100_sxm", "1x2x8")     # sixteen; nothing runs on them
+    devices = gpu_devices("h100_sxm", "2x1x8")     # sixteen; nothing runs on them
     compile_for(jitted.trace(x).lower(lowering_platforms=("cuda",)), devices, {})
 
 JAX's CUDA plug-in compiles ahead of time for a GPU from its description
@@ -11,17 +11,18 @@ installs the plug-in without them.
 from __future__ import annotations
 
 import importlib.metadata
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import jax
 
 from hlo_passes.errors import UsageError
-from hlo_passes.pricing import parse_topology
+from hlo_passes.pricing import Pricing, parse_topology
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.devices import RuntimeHostError
+from hlo_passes.scheduler.hardware.machine import machine_for, require_agreement
 from hlo_passes.scheduler.hardware.target import target_text
+from hlo_passes.scheduler.hardware.topology import Topology
 
 PLATFORM: Final = "cuda"
 _PACKAGES: Final = ("jax-cuda12-plugin", "jax-cuda12-pjrt")
@@ -48,19 +49,46 @@ class NoGpuCompilerError(RuntimeHostError):
     default_code = "R007"
 
 
-def device_count(topology: str) -> int:
-    """Devices of 'PxHxG': partitions x hosts per partition x GPUs per host.
+#: Devices of a machine that nobody described.
+DEFAULT_DEVICES: Final = 8
 
-    Raises UsageError U026 for another form, or more than `MAXIMUM_DEVICES`.
+
+def machine_to_compile_for(on: Pricing, devices: int = DEFAULT_DEVICES) -> str:
+    """The machine as 'PxHxG': what a user named, else the smallest for the devices.
+
+    Raises:
+        UsageError: U026 for a malformed topology or more than `MAXIMUM_DEVICES`, U225
+            for hosts that do not exist.
     """
-    count = math.prod(parse_topology(topology, code="U026"))
+    if on.topology_text:
+        parse_topology(on.topology_text, code="U026")
+    machine = machine_for(on, on.devices or devices)
+    require_devices_for_xla(machine.device_count, machine.to_text())
+    return machine.to_text()
+
+
+def emulated_devices(on: Pricing) -> int:
+    """How many devices of emulated hosts a user asks for, eight on each host.
+
+    Raises UsageError as `machine_to_compile_for`; emulated hosts have any size.
+    """
+    count = (on.hosts or 1) * (on.gpus_per_host or DEFAULT_DEVICES)
+    if on.topology_text:
+        topology = Topology(*parse_topology(on.topology_text, code="U026"))
+        require_agreement(topology, on)
+        count = topology.device_count
+    require_devices_for_xla(count, on.topology_text or f"{on.hosts} hosts")
+    return count
+
+
+def require_devices_for_xla(count: int, machine: str) -> None:
+    """UsageError U026 for more than `MAXIMUM_DEVICES`."""
     if count > MAXIMUM_DEVICES:
         raise UsageError(
-            f"--topology={topology} has {count} devices",
+            f"{machine} has {count} devices",
             code="U026",
             hint=f"at most {MAXIMUM_DEVICES}: XLA keeps an object for each",
         )
-    return count
 
 
 def gpu_devices(target: str, topology: str) -> tuple[Any, ...]:
@@ -71,12 +99,12 @@ def gpu_devices(target: str, topology: str) -> tuple[Any, ...]:
         topology: 'PxHxG'.
 
     Raises:
-        UsageError: unknown target, or malformed topology.
+        UsageError: unknown target, malformed topology, hosts that do not exist.
         NoGpuCompilerError: R007, no plug-in, or one that refuses the target.
     """
     from jax.experimental import topologies
 
-    device_count(topology)
+    topology = machine_to_compile_for(Pricing(target=target, topology=topology))
     description = target_text(target)
     require_plug_in(target)
     try:
@@ -141,6 +169,6 @@ def compile_for(
         raise UsageError(
             f"the function is for {count} devices, but the topology has {len(devices)}",
             code="U026",
-            hint=f"for example --topology=1x1x{count}",
+            hint=f"use --hosts and --gpus-per-host with a product of {count}",
         )
     jax_private.compile_ahead(lowered, devices[:count], options)

@@ -1,6 +1,6 @@
 """Runs our passes inside XLA's GPU compilation, and compares with XLA alone.
 
-    alone = compile_alone("model.py:step", Pricing(topology="1x2x8"))
+    alone = compile_alone("model.py:step", Pricing(hosts=2))
     both = hand_over(alone, passes="latency-hiding-scheduler")
     both.xla, both.ours        both modules as they left XLA's HLO passes
     both.stops                 '' if XLA's back end finished, in both cases
@@ -175,7 +175,8 @@ def lower_with_passes(function: str, *, passes: str, stage: str, on: Pricing) ->
 
 def _read_program(function: str, on: Pricing) -> tuple[Any, tuple[Any, ...]]:
     """The jitted function and its arguments, for the devices of a machine."""
-    return read_program(function, gpu_aot.gpu_devices(on.target, on.topology_text))
+    machine = gpu_aot.machine_to_compile_for(on)
+    return read_program(function, gpu_aot.gpu_devices(on.target, machine))
 
 
 def _compile(
@@ -183,7 +184,10 @@ def _compile(
 ) -> tuple[Module, str]:
     """The module, and why XLA's back end stops after it."""
     return capture.lower_to_the_end(
-        jitted, *arguments, target=on.target, topology=on.topology_text
+        jitted,
+        *arguments,
+        target=on.target,
+        topology=gpu_aot.machine_to_compile_for(on),
     )
 
 

@@ -14,6 +14,7 @@ import importlib.util
 import pathlib
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,9 +22,14 @@ import numpy as np
 from hlo_passes.errors import HloError, UsageError, nearest
 from hlo_passes.files import require_file
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.capture import lower
 from hlo_passes.runtime.devices import devices_for, emulate
-from hlo_passes.runtime.gpu_aot import device_count, gpu_devices
+from hlo_passes.runtime.gpu_aot import (
+    emulated_devices,
+    gpu_devices,
+    machine_to_compile_for,
+)
 from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
 
 
@@ -72,7 +78,13 @@ class _Guarded:
 
 
 def lower_file(
-    function: str, *, stage: str | None, target: str | None, topology: str
+    function: str,
+    *,
+    stage: str | None,
+    target: str | None,
+    topology: str = "",
+    hosts: int | None = None,
+    gpus_per_host: int | None = None,
 ) -> Module:
     """Lower FILE.py:FUNCTION.
 
@@ -80,13 +92,17 @@ def lower_file(
         function: path and name.
         stage: as for `runtime.lower`; None for the default.
         target: a GPU, None for emulated host devices.
-        topology: 'PxHxG': its product is the number of devices.
+        topology: 'PxHxG': its product is the number of devices; '' for what the next
+            two say.
+        hosts: their number; None for as many as eight devices need.
+        gpus_per_host: None for as many as a host of the target has; of emulated hosts
+            eight.
 
     Raises:
         UserFunctionError: U025, the function is missing or does not do its part.
         NoGpuCompilerError: R007.
     """
-    count = device_count(topology)
+    on = Pricing(topology=topology, hosts=hosts, gpus_per_host=gpus_per_host)
     if target is None:
         if stage == "gpu-scheduled":
             raise UsageError(
@@ -94,9 +110,11 @@ def lower_file(
                 code="U026",
                 hint="for example --target=h100_sxm",
             )
+        count = emulated_devices(on)
         emulate(count)
         devices: Sequence[Any] = devices_for(count)
     else:
+        topology = machine_to_compile_for(replace(on, target=target))
         devices = gpu_devices(target, topology)
     jitted, arguments = read_program(function, devices)
     machine = None if target is None else topology

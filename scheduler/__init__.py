@@ -1,6 +1,6 @@
 """What collectives, GEMMs and fusions cost, and the scheduler that uses these prices.
 
-report = scheduler.estimate(module, target="h100_sxm", topology="1x2x8")
+report = scheduler.estimate(module, target="h100_sxm", hosts=2)
 for row in report.rows: row.name, row.node_cost_us, row.latency_us, row.model
 """
 

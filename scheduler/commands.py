@@ -1,6 +1,6 @@
 """The subcommands of this package: `hlo-passes estimate`, `hlo-passes calibrate`.
 
-hlo-passes estimate m.hlo --target=h100_sxm --topology=1x2x8 --json
+hlo-passes estimate m.hlo --target=h100_sxm --hosts=2 --json
 hlo-passes estimate m.hlo --compare-targets=h100_sxm,b200 --plot=curves.svg
 hlo-passes calibrate rows.csv --target=h100_sxm -o measured.txtpb
 """
@@ -46,6 +46,7 @@ from hlo_passes.scheduler.estimators.profile import (
     check_profile_name,
     profile_of,
 )
+from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.module_costs import estimate
 from hlo_passes.scheduler.plots import plot_format, plot_module
@@ -96,7 +97,8 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     priced = [replace(on, target=name) for name in names]
     reports = [estimate(module, on=each) for each in priced]
     if arguments.plot:
-        models = [collective_model(settled(module, each)) for each in priced]
+        shown = [settled(module, reported(module, each).on) for each in priced]
+        models = [collective_model(each) for each in shown]
         write_bytes(arguments.plot, plot_module(module, models, drawn))
     if arguments.write_profile:
         _write_profile(arguments.write_profile, module, priced[0])
@@ -112,7 +114,7 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
 
 
 def _write_profile(path: str, module: Module, on: Pricing) -> None:
-    estimator, _ = estimator_for(module, on)
+    estimator, _ = estimator_for(module, reported(module, on).on)
     profile = profile_of(module, estimator)
     if path.endswith(BINARY_SUFFIX):
         write_bytes(path, profile.to_bytes())

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from hlo_passes.scheduler.estimators.reported import COARSE
+from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
 from hlo_passes.scheduler.sums import sequential_sum
 
-#: Models whose microseconds are abstract constants of XLA.
-_COARSE: Final = ("approximate", "gpu-approximate", "none")
 DEFAULT_ROWS: Final = 20
 
 
@@ -22,9 +22,8 @@ def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
     costliest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
     shown = [row for row in costliest if _weight(row) > 0]
     parts = [
-        report.state.headline,
-        f"{report.target} {report.topology}, estimator {report.estimator}, "
-        f"{len(report.rows)} instructions",
+        report.state.headline + beware(report.remarks),
+        report.machine_line,
         "",
         *([*_rows_text(shown), ""] if rows else []),
         *_totals_text(report.rows),
@@ -93,7 +92,7 @@ def _totals_text(rows: Iterable[EstimateRow]) -> list[str]:
 
 def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
     priced = [row for row in rows if _weight(row) > 0]
-    unknown = [row for row in priced if row.model in _COARSE or _is_guess(row)]
+    unknown = [row for row in priced if row.model in COARSE or _is_guess(row)]
     if not unknown:
         return ["", f"unknown: none of {len(priced)} instructions that cost something"]
     reasons: dict[str, int] = {}
@@ -113,7 +112,9 @@ def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
 def comparison_text(reports: Sequence[EstimateReport]) -> str:
     """Collectives and totals of several targets side by side, in us."""
     names = [report.target for report in reports]
-    head = reports[0].state.headline + "\n\n"
+    remarks = dict.fromkeys(remark for report in reports for remark in report.remarks)
+    heads = [reports[0].state.headline + beware([*remarks])]
+    heads += [report.machine_line for report in reports]
     lines: list[tuple[str, ...]] = [(*names, "instruction")]
     for rows in zip(*(report.rows for report in reports), strict=True):
         if rows[0].latency_us is None:
@@ -127,16 +128,14 @@ def comparison_text(reports: Sequence[EstimateReport]) -> str:
     lines.append((*map(_us, nodes), "all node costs"))
     lines.append((*map(_us, latencies), "all latencies"))
     text = "\n".join(_columns(lines, right=len(names)))
-    return (
-        f"{head}{text}"
-        + "\n\n* ours, where XLA's model does not apply; ? an abstract constant\n"
-    )
+    marks = "* ours, where XLA's model does not apply; ? an abstract constant"
+    return "\n".join([*heads, "", text, "", marks]) + "\n"
 
 
 def _marked(row: EstimateRow) -> str:
     mark = ""
     if row.model.startswith("extended"):
         mark = "*"
-    elif row.model in _COARSE:
+    elif row.model in COARSE:
         mark = "?"
     return _us(row.latency_us) + mark

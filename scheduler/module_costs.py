@@ -1,6 +1,6 @@
 """Prices for every instruction of a module.
 
-    report = estimate(module, target="h100_sxm", topology="1x2x8")
+    report = estimate(module, target="h100_sxm", hosts=2)
     report.rows[0].node_cost_us, report.rows[0].model
 
 It prices the computations that XLA schedules: the entry, bodies and conditions of
@@ -25,6 +25,8 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.reported import COARSE, reported
+from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.estimate import Estimate
 
 
@@ -54,13 +56,35 @@ class EstimateRow:
 
 @dataclass(frozen=True, slots=True)
 class EstimateReport:
-    """All instructions of a module, in text order."""
+    """All instructions of a module, in text order.
+
+    Attributes:
+        state: what the module is.
+        target: name of the GPU.
+        topology: 'PxHxG'.
+        machine: the topology in words.
+        xla: the release of XLA that is followed.
+        estimator: that gave the prices.
+        rows: the instructions.
+        remarks: what limits all of these numbers.
+    """
 
     state: ModuleState
     target: str
     topology: str
+    machine: str
+    xla: str
     estimator: str
     rows: tuple[EstimateRow, ...]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def machine_line(self) -> str:
+        """What was priced on what."""
+        return (
+            f"{priced_on(self.target, self.topology, self.machine, self.xla)}, "
+            f"estimator {self.estimator}, {len(self.rows)} instructions"
+        )
 
     def to_json(self) -> dict[str, object]:
         """The machine-readable form of `hlo-passes estimate`."""
@@ -68,6 +92,9 @@ class EstimateReport:
             **self.state.to_json(),
             "target": self.target,
             "topology": self.topology,
+            "machine": self.machine,
+            "xla": self.xla,
+            "remarks": list(self.remarks),
             "estimator": self.estimator,
             "instructions": [
                 {
@@ -98,12 +125,28 @@ def estimate(
         UsageError: unknown names and values out of range.
         WrongStateError: S017, S018: its times would mean nothing.
     """
-    on = replace(on or Pricing(), **priced_on)
-    require_priceable(module, has_costs=bool(on.costs))
-    model, machine = estimator_for(module, on)
+    found = reported(module, replace(on or Pricing(), **priced_on))
+    require_priceable(module, has_costs=bool(found.on.costs))
+    model, machine = estimator_for(module, found.on)
     rows = tuple(_rows(module, model))
-    state = module_state(module)
-    return EstimateReport(state, on.target, machine.to_text(), model.name, rows)
+    return EstimateReport(
+        state=module_state(module),
+        target=found.on.target,
+        topology=machine.to_text(),
+        machine=machine.described,
+        xla=found.release.name,
+        estimator=model.name,
+        rows=rows,
+        remarks=(*found.remarks, *_unpriced(rows)),
+    )
+
+
+def _unpriced(rows: tuple[EstimateRow, ...]) -> Iterator[str]:
+    """A remark on the instructions that have no price but an abstract constant."""
+    costly = [row for row in rows if max(row.node_cost_us, row.latency_us or 0.0) > 0.0]
+    count = sum(row.model in COARSE for row in costly)
+    if count:
+        yield f"no price for {count} of {len(costly)} instructions that cost something"
 
 
 _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")

@@ -45,12 +45,16 @@ class ScheduleDiff:
     moves: tuple[Move, ...]
     rows: int
 
-    def to_text(self) -> str:
-        """Step and exposure, then the moves of each computation, for a reader."""
+    def to_text(self, *, says_machine: bool = True) -> str:
+        """Step and exposure, then the moves of each computation, for a reader.
+
+        `says_machine`: whether the first line says what was priced on what.
+        """
         old, new = self.before.timeline, self.after.timeline
+        machine = f"; {new.priced_on}" if says_machine else ""
         lines = [
             f"schedule: step {_changed(old.step_time_us, new.step_time_us)}, "
-            f"exposed {_changed(old.exposed_us, new.exposed_us)}"
+            f"exposed {_changed(old.exposed_us, new.exposed_us)}{machine}"
         ]
         timely = [move for move in self.moves if move.bought != TAKES_NO_TIME]
         shown = timely[: self.rows]

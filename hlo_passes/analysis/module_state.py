@@ -105,10 +105,10 @@ class ModuleState:
         return "; ".join(parts)
 
 
-def heading_of(states: Iterable[ModuleState]) -> str:
+def heading_of(states: Iterable[ModuleState], ending: str = "") -> str:
     """The first line of a report on several states of a module, with its line feed."""
     summaries = dict.fromkeys(state.summary for state in states)
-    return f"module   {' -> '.join(summaries)}\n"
+    return f"module   {' -> '.join(summaries)}{ending}\n"
 
 
 class WrongStateError(UnsupportedHloError):

@@ -1,6 +1,6 @@
 """Command lines that say what a module is priced on: their arguments, the value.
 
---target=h100_sxm --topology=2x1x8 --costs=costs.json  ->  Pricing(...)
+--target=h100_sxm --hosts=2 --costs=costs.json  ->  Pricing(...)
 """
 
 from __future__ import annotations
@@ -24,15 +24,29 @@ def add_machine_arguments(
     parser.add_argument(
         "--target", default=DEFAULT_TARGET, help=f"the GPU: {targets}, or a .txtpb file"
     )
-    parser.add_argument(
-        "--topology", default="", metavar="PxHxG",
-        help="partitions x hosts per partition x GPUs per host; default: one host",
-    )  # fmt: skip
+    add_host_arguments(parser)
     parser.add_argument(
         "--devices", type=positive, help="number of devices, instead of the module's"
     )
     parser.add_argument("--costs", default="", metavar="FILE", help="costs.json")
     add_xla_argument(parser)
+
+
+def add_host_arguments(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say how many GPUs there are, and what joins them."""
+    parser.add_argument(
+        "--hosts", type=positive, metavar="N",
+        help="number of hosts; default: as many as the module's devices need",
+    )  # fmt: skip
+    parser.add_argument(
+        "--gpus-per-host", type=positive, metavar="N",
+        help="default: as many as a host of the target has, 8 of an H100",
+    )  # fmt: skip
+    parser.add_argument(
+        "--topology", default="", metavar="PxHxG",
+        help="for experts: NVLink domains x hosts per domain x GPUs per host; two H100 "
+        "hosts are 2x1x8",
+    )  # fmt: skip
 
 
 def check_machine_arguments(arguments: argparse.Namespace) -> None:

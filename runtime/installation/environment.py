@@ -13,7 +13,8 @@
         target = "h100_sxm"
 
 Nothing happens at import, or if the variable is not set or empty. A table takes the
-arguments of `runtime.install`, and `target`, `topology` and `costs`.
+arguments of `runtime.install`, and `target`, `hosts`, `gpus_per_host`, `topology` and
+`costs`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,13 @@ from hlo_passes.source import Location
 VARIABLE: Final = "HLO_PASSES"
 
 _TABLE: Final = "install"
-_CONTEXT_KEYS: Final = ("target", "topology", "costs")
+_CONTEXT_KEYS: Final[dict[str, tuple[type, ...]]] = {
+    "target": (str,),
+    "hosts": (int,),
+    "gpus_per_host": (int,),
+    "topology": (str,),
+    "costs": (str,),
+}
 
 #: The types that a key may have, and their words in messages.
 _WORDS: Final[dict[tuple[type, ...], str]] = {
@@ -60,7 +67,7 @@ _KEYS: Final[dict[str, tuple[type, ...]]] = {
         for name, hint in get_type_hints(InstallOptions).items()
         if name != "context"
     },
-    **dict.fromkeys(_CONTEXT_KEYS, (str,)),
+    **_CONTEXT_KEYS,
 }
 
 

@@ -39,6 +39,7 @@ from hlo_passes.runtime.installation.report import ModuleReport
 from hlo_passes.runtime.many_hosts import Agreement
 from hlo_passes.scheduler.estimators.profile import read_profile
 from hlo_passes.scheduler.estimators.table import read_costs
+from hlo_passes.scheduler.hardware.machine import machine_named
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.options import LatencyOptions
@@ -344,13 +345,13 @@ def install(
             "pass-through" compiles the module as it was and logs a warning.
         multiprocess: "check" compares what the processes of a job made of a module,
             "rank0" lets the first process make it for all, "off" does neither.
-        context: target, topology and costs, for a pipeline given as text.
+        context: target, hosts and costs, for a pipeline given as text.
 
     Raises:
         PipelineSpecError: U010-U014, the pipeline's text.
         UsageError: U060, an invalid argument; U061, a pass that
             is not sound at this stage; U200, U202 or U001, a target, topology or costs
-            that does not exist.
+            that does not exist; U225, hosts that do not.
         PlatformError: R008, no such platform.
     """
     options = InstallOptions(
@@ -411,6 +412,7 @@ def _require_resolved(context: PassContext) -> None:
             except HloError as problem:
                 problem.message = f"{name}: {problem.message}"
                 raise
+    machine_named(context.pricing)
 
 
 def _flattened(passes: Sequence[Pass]) -> list[Pass]:

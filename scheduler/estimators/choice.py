@@ -31,8 +31,9 @@ from hlo_passes.scheduler.estimators.ring import RingEstimator
 from hlo_passes.scheduler.estimators.sol import SolEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import read_costs
+from hlo_passes.scheduler.hardware.machine import machine_named, machine_of
 from hlo_passes.scheduler.hardware.target import target
-from hlo_passes.scheduler.hardware.topology import Topology, machine_named, machine_of
+from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.collective_time import (
     CollectiveModel,
 )
@@ -174,10 +175,13 @@ def _made(name: str, on: Pricing) -> Estimator:
 def settled(module: Module, on: Pricing) -> Pricing:
     """A pricing whose machine and release are those of a module, if `on` names none.
 
-    Raises UsageError U202, U207, U218.
+    Raises UsageError U202, U207, U218, U225.
     """
     release = release_asked_for(module, on.xla)
-    return replace(on, topology=machine_of(module, on), xla=release.name)
+    machine = machine_of(module, on)
+    return replace(
+        on, topology=machine, hosts=None, gpus_per_host=None, xla=release.name
+    )
 
 
 def estimator_for(module: Module, on: Pricing) -> tuple[Estimator, Topology]:

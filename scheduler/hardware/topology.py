@@ -1,8 +1,8 @@
 """How devices are joined: partitions of hosts of GPUs.
 
-    1x2x8      one NVLink partition of two hosts with eight GPUs each
-    Nx1x8      N hosts of eight, joined by InfiniBand
+    2x1x8      two hosts of eight GPUs, joined by InfiniBand
     8x18x4     eight NVL72 racks: 18 trays of four GPUs each
+    1x2x8      two hosts of eight that NVLink joins, which no H100 has
 
 A partition is what a fast fabric joins: an HGX host, an NVL72 rack. Devices of one
 partition have contiguous ids.
@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hlo_passes.analysis.devices import device_counts
-from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from hlo_passes.pricing import Pricing, parse_topology
+from hlo_passes.pricing import parse_topology
 
 _NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
 
@@ -56,61 +55,32 @@ class Topology:
         return self.hosts_per_partition * self.devices_per_host
 
     def to_text(self) -> str:
-        """`1x2x8`."""
+        """`2x1x8`."""
         return f"{self.partitions}x{self.hosts_per_partition}x{self.devices_per_host}"
+
+    @property
+    def described(self) -> str:
+        """In words: '2 hosts of 8 GPUs', '2 NVLink domains of 18 hosts of 4 GPUs'."""
+        if not self.is_regular:
+            return "hosts of different size"
+        gpus = _counted(self.devices_per_host, "GPU")
+        hosts = self.partitions * self.hosts_per_partition
+        if hosts == 1:
+            return f"{gpus} in one host"
+        if self.hosts_per_partition == 1:
+            return f"{hosts} hosts of {gpus}"
+        domains = _counted(self.partitions, "NVLink domain")
+        return f"{domains} of {self.hosts_per_partition} hosts of {gpus}"
+
+
+def _counted(count: int, name: str) -> str:
+    return f"{count} {name}" + "s" * (count != 1)
 
 
 def device_count_of(module: Module) -> int:
     """The number of devices that a module asks for, by its header or its groups."""
     replicas, partitions = device_counts(module)
     return replicas * partitions
-
-
-def topology_for(
-    module: Module, wanted: str | Topology = "", devices: int | None = None
-) -> Topology:
-    """The machine that a module runs on.
-
-    Args:
-        module: its devices are counted.
-        wanted: the machine or its text; if empty, one host with all devices.
-        devices: instead of the number that the module asks for.
-
-    Raises UsageError U202 for a text that is not a topology, U218 for a machine with
-    fewer devices than the module needs.
-    """
-    needed = devices or device_count_of(module)
-    if not wanted:
-        return Topology(1, 1, needed)
-    topology = Topology.parse(wanted) if isinstance(wanted, str) else wanted
-    if topology.is_regular and topology.device_count < needed:
-        raise UsageError(
-            f"--topology={topology.to_text()} has {topology.device_count} devices, "
-            f"but the module runs on {needed}",
-            code="U218",
-            hint=f"use --topology=1x1x{needed}, or --devices if the module names too "
-            "many",
-        )
-    return topology
-
-
-def machine_of(module: Module, on: Pricing) -> Topology:
-    """The machine that a module is priced for. Raises UsageError U202, U218."""
-    return topology_for(module, machine_named(on) or "", on.devices)
-
-
-def machine_named(on: Pricing) -> Topology | None:
-    """The machine that a user named, whatever the module; None where nobody did.
-
-    Raises UsageError U202 for a text that is not a topology.
-    """
-    wanted = on.topology
-    if isinstance(wanted, str):
-        return Topology.parse(wanted) if wanted else None
-    if not isinstance(wanted, Topology):
-        msg = f"topology is a text or a Topology, not {type(wanted).__name__}"
-        raise TypeError(msg)
-    return wanted
 
 
 def topology_of_devices(devices: Sequence[Any]) -> Topology:

@@ -60,8 +60,12 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             out costs 0; sends and recvs it leaves out have XLA's coarse latency.
         profile: file of measured costs.
         target: GPU description; none: the pipeline's.
-        topology: partitions x hosts x GPUs; none: the pipeline's, otherwise one
-            host.
+        hosts: their number; none: the pipeline's, otherwise as many as the module's
+            devices need.
+        gpus_per_host: none: the pipeline's, otherwise as many as a host of the target
+            has.
+        topology: for experts: NVLink domains x hosts per domain x GPUs per host; none:
+            the pipeline's.
         latency_options: of the analytical model, key=value,...
         enable_approx_costly_collectives: all-reduces above 30 MiB cost four times as
             much in the gpu-approximate model.
@@ -80,6 +84,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     costs: str = ""
     profile: str = ""
     target: str = ""
+    hosts: int | None = None
+    gpus_per_host: int | None = None
     topology: str = ""
     latency_options: str = ""
     enable_approx_costly_collectives: bool = False
@@ -95,6 +101,12 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             raise ValueError("memory-limit-slop-factor must be a percentage, 0 or more")
         if self.device_memory_bytes is not None and self.device_memory_bytes < 0:
             raise ValueError("device-memory-bytes must be a number of bytes, 0 or more")
+        for name, number in (
+            ("hosts", self.hosts),
+            ("gpus-per-host", self.gpus_per_host),
+        ):
+            if number is not None and number < 1:
+                raise ValueError(f"{name} must be 1 or more")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Schedule the module.
@@ -152,10 +164,17 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         The pipeline's costs are for the passes that do not name their estimator.
         """
         on = priced_by(context.pricing, self._own_costs())
+        machine = {
+            "topology": self.topology,
+            "hosts": self.hosts,
+            "gpus_per_host": self.gpus_per_host,
+        }
+        if not any(machine.values()):
+            machine = {name: getattr(on, name) for name in machine}
         return dataclasses.replace(
             on,
+            **machine,
             target=self.target or on.target,
-            topology=self.topology or on.topology,
             options=self.latency_options or on.options,
             xla=self.xla or on.xla,
         )

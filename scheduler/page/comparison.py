@@ -12,6 +12,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module, write_text
 from hlo_passes.progress import say
+from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
 from hlo_passes.scheduler.schedule_diff import ScheduleDiff
@@ -52,7 +53,8 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
     else:
         found = ScheduleDiff(before, after, moves, arguments.rows)
         states = (before.timeline.state, after.timeline.state)
-        say(heading_of(states) + found.to_text())
+        heading = heading_of(states, beware(after.timeline.remarks))
+        say(heading + found.to_text())
     return ExitCode.DONE
 
 

@@ -73,8 +73,7 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     last = sides[-1].timeline
     used = {k for v in encoded for c in v["computations"] for k in c["kinds"]}
     title = last.module if len(sides) == 1 else f"{last.module}: before and after"
-    parts = [last.state.summary, last.target, last.topology]
-    parts.append(f"costs: {last.estimator}")
+    parts = [last.state.summary, last.priced_on, f"costs: {last.estimator}"]
     parts.append(_streams(last.streams))
     said = (
         verdict(last)
@@ -83,12 +82,13 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     )
     if last.state.cure:
         said = f"{sentence(last.state.summary)} {sentence(last.state.cure)} {said}"
+    remarks = [sentence(f"Beware: {remark}") for remark in last.remarks]
     beware = [sentence(note) for note in last.notes if concerns_headline(note)]
     others = [sentence(note) for note in last.notes if not concerns_headline(note)]
     return {
         "title": title,
         "subtitle": " \N{MIDDLE DOT} ".join(part for part in parts if part),
-        "verdict": " ".join((said, *beware)),
+        "verdict": " ".join((said, *remarks, *beware)),
         "is_final": not last.state.cure,
         "entry": last.entry,
         "entry_of": [side.timeline.entry for side in sides],

@@ -1,6 +1,6 @@
 """`hlo-passes simulate`: how long a step takes, what is exposed, and why.
 
-hlo-passes simulate m.hlo --target=h100_sxm --topology=1x2x8
+hlo-passes simulate m.hlo --target=h100_sxm --hosts=2
 hlo-passes simulate m.hlo --costs=costs.json.gz --streams=2 --json
 hlo-passes simulate m.hlo --trace=step.trace.json --html=step.html
 hlo-passes simulate before.hlo --against=after.hlo --html=both.html

@@ -18,6 +18,14 @@ def concerns_headline(note: str) -> bool:
     return _NO_TIMES in note
 
 
+def remarks_of(prices: Prices) -> tuple[str, ...]:
+    """For the first line: how many operations have no price."""
+    count = sum(prices.abstract.values())
+    if not count:
+        return ()
+    return (f"no price for {count} operation" + "s" * (count != 1),)
+
+
 def notes_of(
     rules: Rules,
     prices: Prices,

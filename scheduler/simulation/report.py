@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.lane_text import lanes_text
 from hlo_passes.scheduler.simulation.notes import ESTIMATES, concerns_headline
 from hlo_passes.scheduler.simulation.timeline_data import (
@@ -70,7 +71,7 @@ def _headline(timeline: TimelineData) -> list[str]:
         bound += f"({share_text(gap, step)})"
     lines = [
         timeline.state.headline,
-        f"{timeline.module} on {timeline.target} {timeline.topology}, "
+        f"{timeline.module} on {timeline.priced_on}, "
         f"costs: {timeline.estimator}, {streams}; all times are estimates",
         "",
         f"step     {time_text(step)} = compute {time_text(times.compute_us)} + exposed "
@@ -86,6 +87,7 @@ def _headline(timeline: TimelineData) -> list[str]:
             f"other    {time_text(times.other_exposed_us)} of what is exposed waits "
             "for copies and asynchronous computations"
         )
+    lines[0] += beware(timeline.remarks)
     lines += [f"beware   {note}" for note in timeline.notes if concerns_headline(note)]
     return lines
 

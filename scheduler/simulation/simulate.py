@@ -1,6 +1,6 @@
 """From a module to its timeline.
 
-    timeline = simulate(module, target="h100_sxm", topology="1x2x8")
+    timeline = simulate(module, target="h100_sxm", hosts=2)
     timeline = simulate(module, costs="costs.json.gz", streams=2)
     timeline = simulate(module, Pricing(costs="costs.json.gz"), streams=2)
 
@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from hlo_passes.analysis.followed_release import release_asked_for
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.module_state import module_state, require_priceable
 from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
@@ -23,12 +23,13 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
 from hlo_passes.scheduler.simulation.engine import Engine, Run
 from hlo_passes.scheduler.simulation.memory_curve import memory_points
-from hlo_passes.scheduler.simulation.notes import notes_of
+from hlo_passes.scheduler.simulation.notes import notes_of, remarks_of
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.program import Program, ProgramBuilder
@@ -78,9 +79,11 @@ def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
     Raises WrongStateError S017, S018 for a module whose times would mean nothing.
     """
     require_priceable(module, has_costs=bool(on.costs))
-    estimator, machine = estimator_for(module, on)
-    rules = replace(rules, release=release_asked_for(module, on.xla))
-    return simulate_with(module, on.target, machine, estimator, rules)
+    found = reported(module, on)
+    estimator, machine = estimator_for(module, found.on)
+    rules = replace(rules, release=found.release)
+    timeline = simulate_with(module, on.target, machine, estimator, rules)
+    return replace(timeline, remarks=(*found.remarks, *timeline.remarks))
 
 
 def simulate_with(
@@ -142,6 +145,9 @@ def _simulate(
             device=device if device_count > 1 else None,
             is_scheduled=module.is_scheduled,
         ),
+        machine=topology.described,
+        xla=str(rules.release or followed_release(module)),
+        remarks=remarks_of(prices),
     )
 
 

@@ -1,6 +1,6 @@
 """A simulated step, and the forms in which it is shown.
 
-    timeline = scheduler.simulate(module, target="h100_sxm", topology="1x2x8")
+    timeline = scheduler.simulate(module, target="h100_sxm", hosts=2)
     timeline.step_time_us, timeline.exposed_us, timeline.lower_bound_us
     timeline.worst(10)[0].cause    "queued 120.0 us behind %all-gather-start.3 on ..."
     print(timeline.to_text())

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from hlo_passes.analysis.module_state import ModuleState
+from hlo_passes.scheduler.headline import priced_on
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
@@ -200,6 +201,9 @@ class TimelineData:
         spans: of every computation, by start; see `lanes`.
         memory: points of every computation, by time.
         notes: what a reader should know about these numbers.
+        machine: the topology in words.
+        xla: the release of XLA that is followed.
+        remarks: what limits all of these numbers.
     """
 
     module: str
@@ -214,10 +218,18 @@ class TimelineData:
     spans: tuple[Span, ...] = field(repr=False)
     memory: tuple[MemoryPoint, ...] = field(repr=False)
     notes: tuple[str, ...] = ()
+    machine: str = ""
+    xla: str = ""
+    remarks: tuple[str, ...] = ()
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
+
+    @property
+    def priced_on(self) -> str:
+        """The machine and the release of XLA, for a first line."""
+        return priced_on(self.target, self.topology, self.machine, self.xla)
 
     @property
     def times(self) -> ComputationTimes:
@@ -294,6 +306,9 @@ class TimelineData:
             **self.state.to_json(),
             "target": self.target,
             "topology": self.topology,
+            "machine": self.machine,
+            "xla": self.xla,
+            "remarks": list(self.remarks),
             "estimator": self.estimator,
             "streams": self.streams,
             "entry": self.entry,

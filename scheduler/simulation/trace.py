@@ -46,6 +46,7 @@ def trace_of(timeline: TimelineData) -> dict[str, Any]:
             "module": timeline.module,
             "target": timeline.target,
             "topology": timeline.topology,
+            "xla": timeline.xla,
             "estimator": timeline.estimator,
             "times": "estimates",
         },

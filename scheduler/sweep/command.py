@@ -18,6 +18,7 @@ from hlo_passes.files import write_bytes
 from hlo_passes.ir.module import Module
 from hlo_passes.progress import say, with_progress
 from hlo_passes.scheduler.command_arguments import checked_pricing
+from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.plots import plot_format
 from hlo_passes.scheduler.simulation.arguments import rules_of
 from hlo_passes.scheduler.simulation.simulate import simulate_on
@@ -88,12 +89,15 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     sweep.check()
     given = simulate_on(module, on, rules).times if module.is_scheduled else None
     rows = run_sweep(sweep, processes=arguments.processes)
+    found = reported(module, on)
     report = SweepReport(
         module_state(module),
         swept,
         tuple(with_progress(rows, count_of(swept), "sweep")),
         given,
         arguments.memory_limit_bytes,
+        found.machine_line,
+        found.remarks,
     )
     if arguments.plot:
         write_bytes(arguments.plot, plot_sweep(report, drawn))

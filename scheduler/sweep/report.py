@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_passes.analysis.module_state import ModuleState
+from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.sweep.options import SweptOption
@@ -30,6 +31,8 @@ class SweepReport:
         rows: in the order of the combinations.
         given: the module as it was given, None if it is not scheduled.
         limit_bytes: of the peak memory, None without a limit.
+        machine: what everything was priced on.
+        remarks: what limits all of these numbers.
     """
 
     state: ModuleState
@@ -37,6 +40,8 @@ class SweepReport:
     rows: tuple[SweepRow, ...]
     given: ComputationTimes | None = None
     limit_bytes: int | None = None
+    machine: str = ""
+    remarks: tuple[str, ...] = ()
 
     @property
     def best(self) -> SweepRow | None:
@@ -61,7 +66,8 @@ class SweepReport:
             lines.append([mark, *row.choice, *figures, peak + over])
         text = _aligned(lines)
         # The pipeline schedules it, so that no cure is needed.
-        return f"module   {self.state.summary}\n{text}\n{self._verdict(best)}"
+        head = f"module   {self.state.summary}{beware(self.remarks)}\n{self.machine}"
+        return f"{head}\n{text}\n{self._verdict(best)}"
 
     def _verdict(self, best: SweepRow | None) -> str:
         within = ""
@@ -109,6 +115,8 @@ class SweepReport:
                 }
                 for each in self.swept
             ],
+            "machine": self.machine,
+            "remarks": list(self.remarks),
             "memory_limit_bytes": self.limit_bytes,
             "given": self.given.to_json() if self.given else None,
             "combinations": [

@@ -10,8 +10,9 @@ import sys
 
 import pytest
 
+from hlo_passes import Pricing, UsageError
 from hlo_passes.files import read_module
-from hlo_passes.runtime.gpu_aot import device_count
+from hlo_passes.runtime.gpu_aot import emulated_devices, machine_to_compile_for
 from tests.modules import CORPUS, REPOSITORY
 
 HAS_PLUG_IN = importlib.util.find_spec("jax_cuda12_plugin") is not None
@@ -50,8 +51,50 @@ def script(text: str) -> str:
     return run.stdout
 
 
-def test_device_count() -> None:
-    assert device_count("2x3x4") == 24
+@pytest.mark.parametrize(
+    ("on", "devices", "machine"),
+    [
+        (Pricing(), 8, "1x1x8"),
+        (Pricing(), 16, "2x1x8"),
+        (Pricing(hosts=2), 8, "2x1x8"),
+        (Pricing(devices=64), 8, "8x1x8"),
+        (Pricing(topology="1x2x8"), 8, "1x2x8"),
+        (Pricing(target="gb200"), 8, "1x2x4"),
+        (Pricing(target="gb300", hosts=36), 8, "2x18x4"),
+    ],
+)
+def test_the_machine_to_compile_for(on: Pricing, devices: int, machine: str) -> None:
+    assert machine_to_compile_for(on, devices) == machine
+
+
+@pytest.mark.parametrize(
+    ("on", "count"),
+    [
+        (Pricing(), 8),
+        (Pricing(hosts=2), 16),
+        (Pricing(hosts=2, gpus_per_host=4), 8),
+        (Pricing(topology="2x3x4"), 24),
+        (Pricing(topology="1x1x64"), 64),
+    ],
+)
+def test_emulated_hosts_have_any_size(on: Pricing, count: int) -> None:
+    assert emulated_devices(on) == count
+
+
+@pytest.mark.parametrize(
+    ("on", "code"),
+    [
+        (Pricing(topology="8"), "U026"),
+        (Pricing(topology="999999x999x8"), "U026"),
+        (Pricing(hosts=999_999_999), "U026"),
+        (Pricing(hosts=2, topology="1x1x8"), "U225"),
+    ],
+)
+def test_machines_that_are_refused(on: Pricing, code: str) -> None:
+    for use in (machine_to_compile_for, emulated_devices):
+        with pytest.raises(UsageError) as refused:
+            use(on)
+        assert refused.value.code == code
 
 
 @pytest.mark.skipif(HAS_PLUG_IN, reason="the plug-in is here")
@@ -74,13 +117,21 @@ def test_error_topology() -> None:
     run = lower("--target=h100_sxm", "--topology=2x8")
     assert run.returncode == 2
     assert "--topology=2x8 is not of the form PxHxG" in run.stderr
+    run = lower("--target=h100_sxm", "--topology=1x1x512")
+    assert run.returncode == 2
+    assert "use --hosts=64, which is 64x1x8" in run.stderr
+    run = lower("--target=h100_sxm", "--topology=1x2x8", "--hosts=3")
+    assert run.returncode == 2
+    assert "disagrees with --hosts=3" in run.stderr
 
 
 @needs_plug_in
 def test_lower_for_two_hosts(tmp_path: pathlib.Path) -> None:
-    out = tmp_path / "moe.hlo"
-    run = lower("--target=h100_sxm", "--topology=1x2x8", f"--output={out}")
+    out, same = tmp_path / "moe.hlo", tmp_path / "same.hlo"
+    run = lower("--target=h100_sxm", "--hosts=2", f"--output={out}")
     assert run.returncode == 0, run.stderr
+    run = lower("--target=h100_sxm", "--topology=2x1x8", f"--output={same}")
+    assert out.read_text() == same.read_text()
     header, _, rest = out.read_text().partition("\n")
     assert "is_scheduled=true" in header
     assert "num_partitions=16" in header
@@ -161,11 +212,12 @@ mesh = jax.sharding.AbstractMesh((8,), ("x",))
 rows = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("x"))
 x = jax.ShapeDtypeStruct((64,), jnp.float32, sharding=rows)
 try:
-    runtime.lower(jax.jit(jnp.tanh), x, target="h100_sxm", topology="1x2x8")
+    runtime.lower(jax.jit(jnp.tanh), x, target="h100_sxm", hosts=2)
 except UsageError as problem:
     print(problem)
 """
     )
     assert printed.startswith(
         "error[U026]: the function is for 8 devices, but the topology has 16\n"
+        "  help: use --hosts and --gpus-per-host with a product of 8"
     )

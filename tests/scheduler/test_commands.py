@@ -58,7 +58,9 @@ def test_the_table_shows_the_dearest_first(module_file, capsys) -> None:
     assert run(ESTIMATE, module_file, "--rows=2") == 0
     first, *lines = capsys.readouterr().out.splitlines()
     assert first == "module   scheduled, for which machine is unknown"
-    assert lines[0] == "h100_sxm 1x1x8, estimator sol, 7 instructions"
+    assert lines[0] == (
+        "h100_sxm 1x1x8 (8 GPUs in one host), XLA 0.10.2, estimator sol, 7 instructions"
+    )
     assert lines[2].split() == ["node", "us", "latency", "us", "model", "instruction"]
     assert "%sync" in lines[3]
     assert any(line.startswith("unknown: 1 of") for line in lines)
@@ -68,10 +70,11 @@ def test_the_table_shows_the_dearest_first(module_file, capsys) -> None:
 def test_targets_side_by_side(module_file, capsys) -> None:
     words = (module_file, "--compare-targets=h100_sxm,b200,gb200", "--extended")
     assert run(ESTIMATE, *words) == 0
-    first, _, *lines = capsys.readouterr().out.splitlines()
+    first, *machines, _, head, row = capsys.readouterr().out.splitlines()[:7]
     assert first == "module   scheduled, for which machine is unknown"
-    assert lines[0].split() == ["h100_sxm", "b200", "gb200", "instruction"]
-    assert lines[1].split()[2].endswith("*")
+    assert [line.split()[1] for line in machines] == ["1x1x8", "1x1x8", "1x2x4"]
+    assert head.split() == ["h100_sxm", "b200", "gb200", "instruction"]
+    assert row.split()[2].endswith("*")
     assert run(ESTIMATE, *words, "--json") == 0
     assert [v["target"] for v in json.loads(capsys.readouterr().out)["targets"]] == [
         "h100_sxm", "b200", "gb200",

@@ -40,6 +40,8 @@ SPELLED = {
     "xla": "--xla=0.12",
     "collective_perf_table": "--collective-perf-table=c.txtpb",
     "matmul_perf_table": "--matmul-perf-table=m.txtpb",
+    "hosts": "--hosts=2",
+    "gpus_per_host": "--gpus-per-host=8",
 }
 MACHINE = {"target": "b200", "topology": "2x1x8", "options": "rtt_us=30"}
 

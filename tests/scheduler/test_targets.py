@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 import hlo_passes
-from hlo_passes import ParseError, UsageError, scheduler
+from hlo_passes import ParseError, Pricing, UsageError, scheduler
+from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import parse_target, target, target_names
 from hlo_passes.scheduler.hardware.text_proto import parse_text_proto
 from hlo_passes.scheduler.hardware.topology import (
     Topology,
-    topology_for,
     topology_of_devices,
 )
 from hlo_passes.scheduler.latency.communication import communication_type, permute_type
@@ -152,12 +153,18 @@ def test_topology_of_a_module() -> None:
         "  ROOT %g = f32[96] all-gather(%p), replica_groups={{0,1,2,3,4,5,6,7,8,9,10,11}},"
         " dimensions={0}\n}\n"
     )
-    assert topology_for(module).to_text() == "1x1x12"
-    assert topology_for(module, devices=4).to_text() == "1x1x4"
-    assert topology_for(module, "1x2x8").to_text() == "1x2x8"
-    assert topology_for(module, "1x1x4", devices=4).to_text() == "1x1x4"
+
+    def machine(**on: Any) -> str:
+        return machine_of(module, Pricing(**on)).to_text()
+
+    assert machine() == "2x1x8"
+    assert machine(devices=4) == "1x1x4"
+    assert machine(topology="1x2x8") == "1x2x8"
+    assert machine(topology="1x1x4", devices=4) == "1x1x4"
     # Partitions of different size: how many devices there are is not known.
-    assert topology_for(module, Topology(2, -1, -1)) == Topology(2, -1, -1)
+    mixed = Topology(2, -1, -1)
+    assert machine_of(module, Pricing(topology=mixed)) == mixed
+    assert mixed.described == "hosts of different size"
 
 
 @pytest.mark.parametrize("wanted", ["1x1x8", Topology(1, 2, 4)])
@@ -166,12 +173,12 @@ def test_a_machine_too_small_for_the_module_is_refused(wanted) -> None:
         "HloModule m, num_partitions=12\n\nENTRY %e {\n"
         "  ROOT %p = f32[8] parameter(0)\n}\n"
     )
-    for use in (topology_for, _estimated, _simulated):
+    for use in (_estimated, _simulated):
         with pytest.raises(UsageError) as refused:
             use(module, wanted)
         assert refused.value.code == "U218"
         assert "has 8 devices, but the module runs on 12" in str(refused.value)
-        assert "--topology=1x1x12" in refused.value.render()
+        assert "use --hosts=" in refused.value.render()
 
 
 def _estimated(module: hlo_passes.Module, topology: str | Topology) -> None:

@@ -43,7 +43,7 @@ STEPS: Steps = (
 )
 
 SCREEN = """module   scheduled, for which machine is unknown
-m on h100_sxm 1x1x2, costs: table, 1 communication stream; all times are estimates
+m on h100_sxm 1x1x2 (2 GPUs in one host), XLA 0.10.2, costs: table, 1 communication stream; all times are estimates
 
 step     3.80 ms = compute 1.30 ms + exposed 2.50 ms (65.8%)
 bound    3.80 ms (critical path): no order is faster; the gap is 0.0 us (0.0%)

@@ -29,8 +29,9 @@ def files(tmp_path):
 
 def test_all_combinations_and_the_best(files, capsys) -> None:
     assert main(["simulate", *files, _PASSES, _SWEEP, "--processes=1"]) == 0
-    first, *out = capsys.readouterr().out.splitlines()
+    first, machine, *out = capsys.readouterr().out.splitlines()
     assert first == "module   scheduled, for which machine is unknown"
+    assert machine.startswith("h100_sxm 1x1x")
     assert out[0].split()[:3] == [
         "parallel-collective-overlap-limit",
         "streams",
@@ -73,7 +74,7 @@ def test_options_of_one_name_are_told_apart(files, capsys) -> None:
         "gpu-all-reduce-combiner.threshold-bytes=3"
     )
     assert main(["simulate", *files, passes, swept, "--processes=1"]) == 0
-    first, _, out = capsys.readouterr().out.partition("\n")
+    first, _, out = capsys.readouterr().out.split("\n", 2)
     assert first.startswith("module   ")
     assert out.split()[:2] == [
         "gpu-all-gather-combiner.threshold-bytes",
@@ -125,8 +126,8 @@ def test_a_combination_that_fails_says_why_and_the_others_run(files, capsys) -> 
     code = main(["simulate", *files, passes, swept, "--processes=1"])
     out = capsys.readouterr().out.splitlines()
     assert code == 0
-    assert "error[E004]" in out[3]
-    assert out[4].startswith("*")
+    assert "error[E004]" in out[4]
+    assert out[5].startswith("*")
 
 
 def test_when_all_fail_the_exit_code_says_so(files, capsys) -> None:
