@@ -26,6 +26,7 @@ import numpy as np
 from hlo_passes.errors import UsageError
 from hlo_passes.files import read_text
 from hlo_passes.scheduler.estimators.base import MOST_US
+from hlo_passes.scheduler.hardware.machine import host_figures
 from hlo_passes.scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
@@ -62,7 +63,7 @@ class Measurement:
             operand.
         us: measured time.
         devices: in one group.
-        hosts: that the group spans.
+        hosts: that the group spans; of a GPU whose hosts NVLink joins, the domains.
     """
 
     kind: str
@@ -162,8 +163,8 @@ class Calibration:
         }
 
 
-def read_measurements(path: str) -> tuple[Measurement, ...]:
-    """Read the CSV; lines that start with `#` are comments.
+def read_measurements(path: str, target: Target) -> tuple[Measurement, ...]:
+    """Read the CSV of a GPU's times; lines that start with `#` are comments.
 
     Raises UsageError U001 (no such file), U214 (a row that is not a measurement).
     """
@@ -174,12 +175,13 @@ def read_measurements(path: str) -> tuple[Measurement, ...]:
         if line.strip() and not line.startswith("#")
     ]
     reader = csv.DictReader(line for _, line in numbered)
+    joined = host_figures(target).hosts_of_a_domain
     try:
         missing = [c for c in _COLUMNS if c not in (reader.fieldnames or ())]
         if missing:
             raise _refuse(path, 1, f"no column {', '.join(missing)}")
         found = tuple(
-            _measurement(path, number, row)
+            _measurement(path, number, row, joined)
             for (number, _), row in zip(numbered[1:], reader, strict=False)
         )
     except csv.Error as problem:
@@ -197,7 +199,10 @@ def _refuse(path: str, line: int, what: str) -> UsageError:
     )
 
 
-def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measurement:
+def _measurement(
+    path: str, line: int, row: dict[str, str | None], joined: int
+) -> Measurement:
+    """One row, of a GPU of which NVLink joins so many hosts."""
     kind = row["kind"] or ""
     try:
         size, devices, hosts = (
@@ -219,7 +224,11 @@ def _measurement(path: str, line: int, row: dict[str, str | None]) -> Measuremen
     if hosts < 2:
         what = f"hosts is {hosts}: these constants describe collectives across hosts"
         raise _refuse(path, line, what)
-    return Measurement(kind, size, us, devices, hosts)
+    domains = -(-hosts // joined)
+    if domains < 2:
+        what = f"NVLink joins {hosts} hosts: these constants describe the network"
+        raise _refuse(path, line, what)
+    return Measurement(kind, size, us, devices, domains)
 
 
 def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:

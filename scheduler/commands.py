@@ -142,7 +142,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
 def _run_calibrate(arguments: argparse.Namespace) -> int:
     check_outputs(None, arguments.output or "")
     part = target(arguments.target)
-    found = calibrate(read_measurements(arguments.input), part)
+    found = calibrate(read_measurements(arguments.input, part), part)
     if arguments.output:
         text = target_with_network(arguments.target, found)
         write_text(arguments.output, text)

@@ -354,7 +354,8 @@ def _measurements() -> list[bytes]:
 
 
 def _use_measurements(path: pathlib.Path, _: random.Random) -> None:
-    found = calibrate(read_measurements(str(path)), target("h100_sxm"))
+    part = target("h100_sxm")
+    found = calibrate(read_measurements(str(path), part), part)
     calibration_text(found)
     json.dumps(found.to_json(), allow_nan=False)
     parse_target(target_with_network("h100_sxm", found), spec="fitted")

@@ -123,7 +123,7 @@ def test_a_bad_file_is_refused_by_line(text, line, tmp_path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(text)
     with pytest.raises(UsageError) as refused:
-        read_measurements(str(file))
+        read_measurements(str(file), target("h100_sxm"))
     assert refused.value.code == "U214"
     assert f"rows.csv:{line}:" in refused.value.message
 
@@ -152,4 +152,14 @@ def test_a_bad_row_says_what_is_wrong(row, what, tmp_path) -> None:
     file = tmp_path / "rows.csv"
     file.write_text(f"kind,bytes,us,devices,hosts\n{row}\n")
     with pytest.raises(UsageError, match=what):
-        read_measurements(str(file))
+        read_measurements(str(file), target("h100_sxm"))
+
+
+def test_hosts_that_nvlink_joins_are_one(tmp_path) -> None:
+    file = tmp_path / "rows.csv"
+    file.write_text("kind,bytes,us,devices,hosts\nall-gather,1024,40,144,36\n")
+    (row,) = read_measurements(str(file), target("gb200"))
+    assert (row.hosts, row.steps) == (2, 143 / 72)
+    file.write_text("kind,bytes,us,devices,hosts\nall-gather,1024,40,72,18\n")
+    with pytest.raises(UsageError, match="NVLink joins 18 hosts"):
+        read_measurements(str(file), target("gb200"))
