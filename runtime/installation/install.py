@@ -400,6 +400,8 @@ _READERS: Final[dict[str, Callable[[str], object]]] = {
     "profile": read_profile,
     "options": LatencyOptions.parse,
 }
+#: The fields of `Pricing` that name a machine.
+_MACHINE: Final = ("topology", "hosts", "gpus_per_host")
 
 
 def _require_resolved(context: PassContext) -> None:
@@ -412,7 +414,12 @@ def _require_resolved(context: PassContext) -> None:
             except HloError as problem:
                 problem.message = f"{name}: {problem.message}"
                 raise
-    machine_named(context.pricing)
+    try:
+        machine_named(context.pricing)
+    except HloError as problem:
+        named = [n for n in _MACHINE if getattr(context.pricing, n) not in (None, "")]
+        problem.message = f"{', '.join(named)}: {problem.message}"
+        raise
 
 
 def _flattened(passes: Sequence[Pass]) -> list[Pass]:

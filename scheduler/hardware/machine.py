@@ -99,7 +99,6 @@ def machine_for(on: Pricing, devices: int) -> Topology:
     each = figures.gpus_per_host if on.gpus_per_host is None else on.gpus_per_host
     if devices <= each:
         own = on.gpus_per_host is not None
-        _require_hosts_that_exist(part, 1, each)
         return Topology(1, 1, each if own else devices)
     most = figures.hosts_of_a_domain
     hosts = _that_fill_equally(-(-devices // each), most, 1)
@@ -136,9 +135,11 @@ def machine_named(on: Pricing) -> Topology | None:
     _require_numbers(on)
     wanted = _topology_named(on)
     if wanted is None:
-        if on.hosts is None:
-            return None
-        return topology_of_hosts(target(on.target), on.hosts, on.gpus_per_host)
+        if on.hosts is not None:
+            return topology_of_hosts(target(on.target), on.hosts, on.gpus_per_host)
+        if on.gpus_per_host is not None:
+            _require_hosts_that_exist(target(on.target), 1, on.gpus_per_host)
+        return None
     if wanted.is_regular:
         require_agreement(wanted, on)
         hosts = wanted.partitions * wanted.hosts_per_partition

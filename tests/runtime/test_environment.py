@@ -47,14 +47,15 @@ def test_a_file(
         '[[install]]\npipeline = "collective-permute-combiner"\nmodules = "permutes"\n'
         '[[install]]\npipeline = "hlo-dce"\nstage = "post-scheduler"\n'
         'min_instructions = 3\non_error = "pass-through"\nmultiprocess = "off"\n'
-        'target = "a100_sxm_80"\ntopology = "1x1x8"\n'
+        'target = "a100_sxm_80"\nhosts = 1\ngpus_per_host = 8\n'
     )
     monkeypatch.setenv("HLO_PASSES", str(file))
     first, second = runtime.install_from_environment()
     with first, second:
         jax.jit(over_devices(host_devices(8)))(rows())
     assert (first.changed, second.stage) == (1, "post-scheduler")
-    assert second.pipeline.context.pricing.topology == "1x1x8"
+    pricing = second.pipeline.context.pricing
+    assert (pricing.hosts, pricing.gpus_per_host) == (1, 8)
 
 
 @pytest.mark.parametrize(
@@ -104,6 +105,10 @@ def test_a_file(
                 ("target", "'h100'", "U200"),
                 ("topology", "5", "U062"),
                 ("topology", "'1x1'", "U202"),
+                ("topology", "'1x1x16'", "U225"),
+                ("hosts", "'2'", "U062"),
+                ("hosts", "0", "U225"),
+                ("gpus_per_host", "9", "U225"),
                 ("costs", "'nosuch.json'", "U001"),
             ]
         ),
