@@ -63,6 +63,10 @@ class XlaRelease:
             has no such fusions.
         broadcasts_join: a broadcast inside a fusion belongs to its user's loop in the
             price of the fusion.
+        loop_variables_are_scalars: what counts a loop is a scalar; else also an array
+            that is an operand of the condition and of its update.
+        divides_trip_counts_rightly: a loop whose range starts or ends below 0 is
+            counted as it runs; else rounding may lose or add an iteration.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
@@ -92,6 +96,8 @@ class XlaRelease:
     prices_kernel_strategies: bool
     prices_collective_fusions: bool
     broadcasts_join: bool
+    loop_variables_are_scalars: bool
+    divides_trip_counts_rightly: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
@@ -141,6 +147,8 @@ _0_10_2: Final = XlaRelease(
     prices_kernel_strategies=False,
     prices_collective_fusions=True,
     broadcasts_join=True,
+    loop_variables_are_scalars=False,
+    divides_trip_counts_rightly=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
@@ -168,6 +176,8 @@ _0_11: Final = XlaRelease(
     prices_kernel_strategies=True,
     prices_collective_fusions=False,
     broadcasts_join=False,
+    loop_variables_are_scalars=True,
+    divides_trip_counts_rightly=False,
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,
@@ -181,6 +191,7 @@ _0_12: Final = replace(
     _0_11,
     name="0.12",
     fills_are_early=True,
+    divides_trip_counts_rightly=True,
     prices_collective_fusions=True,
     calls_back_without_gpus=True,
     new_flags=(),

@@ -35,6 +35,7 @@ _NAMES: Final = (
     "scheduling-instruction-annotator",
     "stream-attribute-annotator",
     "tuple-simplifier",
+    "while-loop-trip-count-annotator",
 )
 #: Passes that share a file with another: name -> module.
 _ELSEWHERE: Final = {
