@@ -33,6 +33,7 @@ from hlo_passes.scheduler.simulation.arguments import (
     add_rules_arguments,
     simulate_arguments,
 )
+from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS: Final = 10
@@ -116,7 +117,7 @@ def _run(arguments: argparse.Namespace) -> int:
     )
     told = ours.timeline
     states = (xla.timeline.state, told.state)
-    say(heading_of(states, beware(told.remarks)))
+    say(heading_of(states, beware((*told.remarks, *once_remark(told.counted_once)))))
     say(
         f"{arguments.function} for {told.priced_on}: {verdict}\n"
         f"{both.moved} of {both.common} instructions in another place\n"

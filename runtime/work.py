@@ -10,9 +10,9 @@ import math
 import os
 from typing import Final
 
+from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.gpu_config import known_trip_count
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 
@@ -24,12 +24,13 @@ def operations_at_least(module: Module) -> int:
     """Arithmetic operations of one device's program.
 
     Only dots and what works element by element count; a loop whose trip count nobody
-    noted counts once, of the branches of a conditional the largest.
+    knows counts once, of the branches of a conditional the largest.
     """
     counts: dict[Computation, int] = {}
+    trips = TripCounts(module)
     for computation in module.computations:
         counts[computation] = sum(
-            _operations(i, counts) for i in computation.instructions
+            _operations(i, counts, trips) for i in computation.instructions
         )
     return counts[module.entry]
 
@@ -41,7 +42,9 @@ def cpu_seconds_at_least(module: Module, device_count: int) -> float:
     return operations_at_least(module) * device_count / rate
 
 
-def _operations(instruction: Instruction, counts: dict[Computation, int]) -> int:
+def _operations(
+    instruction: Instruction, counts: dict[Computation, int], trips: TripCounts
+) -> int:
     opcode = instruction.opcode
     if opcode == "dot":
         return 2 * instruction.shape.element_count * _contracted(instruction)
@@ -50,7 +53,7 @@ def _operations(instruction: Instruction, counts: dict[Computation, int]) -> int
         return instruction.shape.element_count
     called = [counts.get(c, 0) for c in instruction.called_computations]
     if opcode == "while":
-        return sum(called) * (known_trip_count(instruction) or 1)
+        return sum(called) * trips.or_once(instruction)
     if facts.calls in ("control-flow", "fused", "async"):
         return max(called, default=0)
     return 0

@@ -50,12 +50,17 @@ from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.module_costs import estimate
 from hlo_passes.scheduler.plots import plot_format, plot_module
+from hlo_passes.scheduler.simulation.arguments import (
+    add_trip_count_argument,
+    trip_counts_of,
+)
 from hlo_passes.verify.verifier import verify
 
 
 def _configure_estimate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("input", metavar="INPUT", help="HLO; '-' for stdin")
     add_pricing_arguments(parser)
+    add_trip_count_argument(parser)
     parser.set_defaults(target=None)
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     add_rows_argument(parser, DEFAULT_ROWS, "rows of the table; 0 for none")
@@ -95,7 +100,8 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
     module = read_module(arguments.input)
     verify(module, allow_unknown=True)
     priced = [replace(on, target=name) for name in names]
-    reports = [estimate(module, on=each) for each in priced]
+    counts = trip_counts_of(arguments, module)
+    reports = [estimate(module, on=each, trip_counts=counts) for each in priced]
     if arguments.plot:
         shown = [settled(module, reported(module, each).on) for each in priced]
         models = [collective_model(each) for each in shown]

@@ -1,7 +1,9 @@
 """An estimate as text: most expensive first, totals by kind, and what is unknown.
 
-node us  latency us  model          instruction
-  1.000     310.200  sol/ring       %all-gather-start (main)
+node us  latency us  times  model          instruction
+  1.000     310.200    126  sol/ring       %all-gather-start in %layer
+
+Prices are of one execution. What is most expensive, and the totals, are of a step.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from typing import Final
 from hlo_passes.scheduler.estimators.reported import COARSE
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
+from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.sums import sequential_sum
 
 DEFAULT_ROWS: Final = 20
@@ -21,8 +24,9 @@ def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
     """The table and its totals as one text."""
     costliest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
     shown = [row for row in costliest if _weight(row) > 0]
+    remarks = (*report.remarks, *once_remark(report.counted_once))
     parts = [
-        report.state.headline + beware(report.remarks),
+        report.state.headline + beware(remarks),
         report.machine_line,
         "",
         *([*_rows_text(shown), ""] if rows else []),
@@ -33,7 +37,7 @@ def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
 
 
 def _weight(row: EstimateRow) -> float:
-    return max(row.node_cost_us, row.latency_us or 0.0)
+    return row.executions * max(row.node_cost_us, row.latency_us or 0.0)
 
 
 def _is_guess(row: EstimateRow) -> bool:
@@ -59,18 +63,21 @@ def _columns(lines: Sequence[Sequence[str]], right: int) -> list[str]:
 
 
 def _rows_text(rows: Sequence[EstimateRow]) -> list[str]:
-    lines = [("node us", "latency us", "model", "instruction")]
+    repeats = any(row.executions != 1 for row in rows)
+    times = ("times",) if repeats else ()
+    lines = [("node us", "latency us", *times, "model", "instruction")]
     lines += [
         (
             _us(row.node_cost_us),
             _us(row.latency_us),
+            *([str(row.executions)] if repeats else []),
             row.model,
             f"%{row.name} {row.opcode} in %{row.computation}"
             + (f"  ({row.reason})" if row.reason else ""),
         )
         for row in rows
     ]
-    return _columns(lines, right=2)
+    return _columns(lines, right=2 + repeats)
 
 
 def _totals_text(rows: Iterable[EstimateRow]) -> list[str]:
@@ -78,8 +85,8 @@ def _totals_text(rows: Iterable[EstimateRow]) -> list[str]:
     for row in rows:
         total = totals.setdefault(row.opcode, [0, 0.0, 0.0])
         total[0] += 1
-        total[1] += row.node_cost_us
-        total[2] += row.latency_us or 0.0
+        total[1] += row.executions * row.node_cost_us
+        total[2] += row.executions * (row.latency_us or 0.0)
     ranked = sorted(totals.items(), key=lambda item: (-max(item[1][1:]), item[0]))
     lines = [("count", "node us", "latency us", "kind")]
     lines += [
@@ -113,7 +120,10 @@ def comparison_text(reports: Sequence[EstimateReport]) -> str:
     """Collectives and totals of several targets side by side, in us."""
     names = [report.target for report in reports]
     remarks = dict.fromkeys(remark for report in reports for remark in report.remarks)
-    heads = [reports[0].state.headline + beware([*remarks])]
+    heads = [
+        reports[0].state.headline
+        + beware((*remarks, *once_remark(reports[0].counted_once)))
+    ]
     heads += [report.machine_line for report in reports]
     lines: list[tuple[str, ...]] = [(*names, "instruction")]
     for rows in zip(*(report.rows for report in reports), strict=True):
@@ -121,12 +131,16 @@ def comparison_text(reports: Sequence[EstimateReport]) -> str:
             continue
         lines.append((*(_marked(row) for row in rows), f"%{rows[0].name}"))
     lines.append(("",) * (len(names) + 1))
-    nodes = [sequential_sum(r.node_cost_us for r in report.rows) for report in reports]
-    latencies = [
-        sequential_sum(r.latency_us or 0.0 for r in report.rows) for report in reports
+    nodes = [
+        sequential_sum(r.executions * r.node_cost_us for r in report.rows)
+        for report in reports
     ]
-    lines.append((*map(_us, nodes), "all node costs"))
-    lines.append((*map(_us, latencies), "all latencies"))
+    latencies = [
+        sequential_sum(r.executions * (r.latency_us or 0.0) for r in report.rows)
+        for report in reports
+    ]
+    lines.append((*map(_us, nodes), "node costs of a step"))
+    lines.append((*map(_us, latencies), "latencies of a step"))
     text = "\n".join(_columns(lines, right=len(names)))
     marks = "* ours, where XLA's model does not apply; ? an abstract constant"
     return "\n".join([*heads, "", text, "", marks]) + "\n"

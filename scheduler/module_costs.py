@@ -9,18 +9,21 @@ loops, branches, called computations; not the bodies of fusions and reductions.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hlo_passes.analysis.executions import executions
 from hlo_passes.analysis.module_state import (
     ModuleState,
     module_state,
     require_priceable,
 )
+from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.calls import scheduled_computations
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
@@ -43,6 +46,7 @@ class EstimateRow:
         latency_us: from an async start to its done, None for anything else.
         model: that gave the price: for a start that of the latency, else of the cost.
         reason: why a better model had no answer, '' where it had.
+        executions: how often a step runs it, loops multiplied.
     """
 
     computation: str
@@ -52,6 +56,7 @@ class EstimateRow:
     latency_us: float | None
     model: str
     reason: str
+    executions: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +72,7 @@ class EstimateReport:
         estimator: that gave the prices.
         rows: the instructions.
         remarks: what limits all of these numbers.
+        counted_once: loops that nobody knows how often they run.
     """
 
     state: ModuleState
@@ -77,6 +83,7 @@ class EstimateReport:
     estimator: str
     rows: tuple[EstimateRow, ...]
     remarks: tuple[str, ...] = ()
+    counted_once: tuple[str, ...] = ()
 
     @property
     def machine_line(self) -> str:
@@ -96,6 +103,7 @@ class EstimateReport:
             "xla": self.xla,
             "remarks": list(self.remarks),
             "estimator": self.estimator,
+            "counted_once": list(self.counted_once),
             "instructions": [
                 {
                     "computation": row.computation,
@@ -104,6 +112,7 @@ class EstimateReport:
                     "node_cost_us": row.node_cost_us,
                     "latency_us": row.latency_us,
                     "model": row.model,
+                    "executions": row.executions,
                     **({"reason": row.reason} if row.reason else {}),
                 }
                 for row in self.rows
@@ -112,13 +121,19 @@ class EstimateReport:
 
 
 def estimate(
-    module: Module, on: Pricing | None = None, **priced_on: Any
+    module: Module,
+    on: Pricing | None = None,
+    *,
+    trip_counts: Mapping[str, int] | None = None,
+    **priced_on: Any,
 ) -> EstimateReport:
     """Price a module.
 
     Args:
         module: a partitioned one, scheduled or not.
         on: the machine and the source of costs.
+        trip_counts: by name of a loop, how often it runs; without an entry as
+            `TripCounts` finds it.
         priced_on: fields of `Pricing`, instead of those of `on`.
 
     Raises:
@@ -128,7 +143,8 @@ def estimate(
     found = reported(module, replace(on or Pricing(), **priced_on))
     require_priceable(module, has_costs=bool(found.on.costs))
     model, machine = estimator_for(module, found.on)
-    rows = tuple(_rows(module, model))
+    counts = TripCounts(module, trip_counts or {})
+    rows = tuple(_rows(module, model, executions(counts)))
     return EstimateReport(
         state=module_state(module),
         target=found.on.target,
@@ -138,6 +154,7 @@ def estimate(
         estimator=model.name,
         rows=rows,
         remarks=(*found.remarks, *_unpriced(rows)),
+        counted_once=counts.unknown,
     )
 
 
@@ -152,7 +169,9 @@ def _unpriced(rows: tuple[EstimateRow, ...]) -> Iterator[str]:
 _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 
-def _rows(module: Module, estimator: Estimator) -> Iterator[EstimateRow]:
+def _rows(
+    module: Module, estimator: Estimator, often: Mapping[Computation, int]
+) -> Iterator[EstimateRow]:
     synchronous = opcodes.SYNC_COLLECTIVES
     for computation in scheduled_computations(module):
         for instruction in computation.instructions:
@@ -174,4 +193,5 @@ def _rows(module: Module, estimator: Estimator) -> Iterator[EstimateRow]:
                 None if latency is None else latency.us,
                 source.model,
                 source.reason,
+                often[computation],
             )

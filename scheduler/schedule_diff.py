@@ -17,6 +17,7 @@ from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     add_rows_argument,
 )
+from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.schedule_moves import (
     SAME_US,
     TAKES_NO_TIME,
@@ -28,6 +29,7 @@ from hlo_passes.scheduler.simulation.arguments import (
     add_rules_arguments,
     simulate_arguments,
 )
+from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.simulation.units import readable, time_text
 
 _DEFAULT_ROWS = 20
@@ -67,6 +69,9 @@ class ScheduleDiff:
             lines.append(f"... {more} more; --rows={len(timely)} shows them")
         if silent := len(self.moves) - len(timely):
             lines.append(f"{silent} that take no time moved too; --json lists them")
+        if says_machine:
+            once = dict.fromkeys((*old.counted_once, *new.counted_once))
+            lines[0] += beware(once_remark(tuple(once)))
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hlo_passes.scheduler.page.encoding import Side
 from hlo_passes.scheduler.schedule_diff import ScheduleDiff
 from hlo_passes.scheduler.schedule_moves import Simulated, schedule_moves
 from hlo_passes.scheduler.simulation.arguments import simulate_arguments
+from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.verify.verifier import verify
 
 
@@ -53,7 +54,9 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
     else:
         found = ScheduleDiff(before, after, moves, arguments.rows)
         states = (before.timeline.state, after.timeline.state)
-        heading = heading_of(states, beware(after.timeline.remarks))
+        told = after.timeline
+        once = once_remark(told.counted_once)
+        heading = heading_of(states, beware((*told.remarks, *once)))
         say(heading + found.to_text())
     return ExitCode.DONE
 

@@ -259,7 +259,8 @@ def _callees(
     """What control flow runs, by instruction: computations to open, trips, exposure.
 
     The most expensive computation comes first (for a loop the body, not the condition),
-    and trips and exposure are those of this one.
+    and trips and exposure are those of this one. Nobody knows the trips of a loop that
+    is not counted.
     """
     found: dict[str, dict[str, Any]] = {}
     times = timeline.computations
@@ -273,6 +274,7 @@ def _callees(
             found[instruction.name] = {
                 "names": names,
                 "trips": longest.trip_count,
+                "is_counted": instruction.name not in timeline.counted_once,
                 "exposed_us": _short(longest.exposed_us),
                 "run_us": _short(longest.step_time_us),
             }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from typing import Final
 
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
@@ -10,6 +11,10 @@ from hlo_passes.scheduler.command_arguments import checked_pricing
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.timeline import Timeline
+
+#: Of a number that a person may type, and names that an error lists.
+_MOST_DIGITS: Final = 18
+_MOST_LISTED: Final = 8
 
 
 def add_rules_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,27 +37,35 @@ def add_rules_arguments(parser: argparse.ArgumentParser) -> None:
         help="how probable the branches of a conditional are; default: the most "
         "expensive one runs",
     )  # fmt: skip
+    add_trip_count_argument(parser)
+
+
+def add_trip_count_argument(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that `trip_counts_of` reads."""
+    parser.add_argument(
+        "--trip-count", action="append", default=[], metavar="LOOP=N",
+        help="how often a loop runs, where nothing in the module says it; repeatable",
+    )  # fmt: skip
 
 
 def rules_of(arguments: argparse.Namespace, module: Module) -> Rules:
-    """The rules that `add_rules_arguments` read. Raises UsageError U220, U221."""
+    """The rules that `add_rules_arguments` read.
+
+    Raises UsageError U220, U221, U226.
+    """
     return Rules(
         arguments.streams,
         arguments.share_links,
         arguments.xla_statistic,
         dict(_probabilities(text, module) for text in arguments.branches),
+        trip_counts_of(arguments, module),
     )
 
 
 def _probabilities(text: str, module: Module) -> tuple[str, tuple[float, ...]]:
     name, _, listed = text.partition("=")
     name = name.removeprefix("%")
-    known = [
-        i.name
-        for c in module.computations
-        for i in c.instructions
-        if i.opcode == "conditional"
-    ]
+    known = _names(module, "conditional")
     if name not in known:
         raise UsageError(
             f"--branches={text}: the module does not have a conditional %{name}",
@@ -67,6 +80,50 @@ def _probabilities(text: str, module: Module) -> tuple[str, tuple[float, ...]]:
             code="U221",
             hint="give one number for each branch, as in cond.1=0.9,0.1",
         ) from None
+
+
+def trip_counts_of(arguments: argparse.Namespace, module: Module) -> dict[str, int]:
+    """By name of a loop, how often `--trip-count` says that it runs.
+
+    Raises UsageError U226.
+    """
+    return dict(_trip_count(text, module) for text in arguments.trip_count)
+
+
+def _trip_count(text: str, module: Module) -> tuple[str, int]:
+    name, _, number = text.rpartition("=")
+    name = name.removeprefix("%")
+    if not (number.isascii() and number.isdecimal() and len(number) <= _MOST_DIGITS):
+        raise UsageError(
+            f"--trip-count={text}: {number!r} does not say how often",
+            code="U226",
+            hint="as in --trip-count=%while.1=126",
+        )
+    known = _names(module, "while")
+    if name not in known:
+        raise UsageError(
+            f"--trip-count={text}: the module does not have a loop %{name}",
+            code="U226",
+            hint=nearest(name, known) or _listed(known),
+        )
+    return name, int(number)
+
+
+def _listed(names: list[str]) -> str:
+    if not names:
+        return "it has no loop at all"
+    shown = ", ".join(f"%{name}" for name in names[:_MOST_LISTED])
+    more = len(names) - _MOST_LISTED
+    return f"it has {shown}" + (f" and {more} more" if more > 0 else "")
+
+
+def _names(module: Module, opcode: str) -> list[str]:
+    return [
+        i.name
+        for c in module.computations
+        for i in c.instructions
+        if i.opcode == opcode
+    ]
 
 
 def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timeline:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from hlo_passes.scheduler.simulation.prices import Prices
@@ -11,11 +12,33 @@ from hlo_passes.scheduler.simulation.surroundings import Surroundings
 ESTIMATES: Final = "all times are estimates"
 #: Text in the notes that limit how far the headline's numbers can be trusted.
 _NO_TIMES: Final = "abstract constants"
+#: How the note of loops that count once begins.
+_COUNTED_ONCE: Final = "trip counts are not known, 1 was used"
+#: Loops that the first line of a report names.
+_MOST_NAMED: Final = 3
 
 
 def concerns_headline(note: str) -> bool:
     """Whether a note belongs to the headline: some of its terms are not real times."""
-    return _NO_TIMES in note
+    return _NO_TIMES in note or concerns_loops(note)
+
+
+def concerns_loops(note: str) -> bool:
+    """Whether a note says that loops count once; a report's first line says it, too."""
+    return note.startswith(_COUNTED_ONCE)
+
+
+def once_remark(loops: Sequence[str]) -> tuple[str, ...]:
+    """What a report's first line says of loops that count once; () where none does."""
+    if not loops:
+        return ()
+    names = ", ".join(f"%{name}" for name in loops[:_MOST_NAMED])
+    if len(loops) > _MOST_NAMED:
+        names += f" and {len(loops) - _MOST_NAMED} more"
+    how = "runs is not known, it counts"
+    if len(loops) > 1:
+        how = "run is not known, each counts"
+    return (f"how often {names} {how} once (--trip-count=%{loops[0]}=N)",)
 
 
 def remarks_of(prices: Prices) -> tuple[str, ...]:
@@ -56,10 +79,9 @@ def notes_of(
     # Name facts about the module that were assumed.
     if not is_scheduled:
         notes.append("the module is not scheduled; its text order was used")
-    loops = list(dict.fromkeys(surroundings.unknown_trips))
-    if loops:
+    if loops := surroundings.counted_once:
         names = ", ".join(f"%{name}" for name in loops)
-        notes.append(f"trip counts are not known, 1 was used: {names}")
+        notes.append(f"{_COUNTED_ONCE}: {names}")
     # Say which devices are shown.
     if device is not None:
         notes.append(

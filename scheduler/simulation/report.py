@@ -13,7 +13,12 @@ from typing import Final
 
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.lane_text import lanes_text
-from hlo_passes.scheduler.simulation.notes import ESTIMATES, concerns_headline
+from hlo_passes.scheduler.simulation.notes import (
+    ESTIMATES,
+    concerns_headline,
+    concerns_loops,
+    once_remark,
+)
 from hlo_passes.scheduler.simulation.timeline_data import (
     CollectiveRow,
     ComputationTimes,
@@ -87,8 +92,12 @@ def _headline(timeline: TimelineData) -> list[str]:
             f"other    {time_text(times.other_exposed_us)} of what is exposed waits "
             "for copies and asynchronous computations"
         )
-    lines[0] += beware(timeline.remarks)
-    lines += [f"beware   {note}" for note in timeline.notes if concerns_headline(note)]
+    lines[0] += beware((*timeline.remarks, *once_remark(timeline.counted_once)))
+    lines += [
+        f"beware   {note}"
+        for note in timeline.notes
+        if concerns_headline(note) and not concerns_loops(note)
+    ]
     return lines
 
 

@@ -4,6 +4,7 @@ Rules()                     streams as the module's own assignment has them
 Rules(streams=2)            collectives round-robin on two streams
 Rules(streams=0)            nothing queues: every collective starts at once
 Rules(share_links=True)     collectives on one link slow each other down
+Rules(trip_counts={"w": 9}) loops that nobody could count otherwise
 Rules(xla_statistic=True)   XLA's own count of wasted time, without queues
 """
 
@@ -31,6 +32,8 @@ class Rules:
             node cost, what is called takes the node cost of its caller.
         branch_probabilities: by name of a conditional, how probable each branch is;
             without an entry the most expensive branch runs.
+        trip_counts: by name of a loop, how often it runs; without an entry as
+            `TripCounts` finds it.
         release: of XLA, whose streams are used; None: as `followed_release` finds it.
     """
 
@@ -38,10 +41,11 @@ class Rules:
     share_links: bool = False
     xla_statistic: bool = False
     branch_probabilities: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    trip_counts: Mapping[str, int] = field(default_factory=dict)
     release: XlaRelease | None = None
 
     def __post_init__(self) -> None:
-        """Refuse impossible rules. Raises UsageError U220, U221."""
+        """Refuse impossible rules. Raises UsageError U220, U221, U226."""
         if self.streams is not None and self.streams < 0:
             raise UsageError(
                 f"--streams={self.streams}: this is not a number of streams",
@@ -64,6 +68,14 @@ class Rules:
                     hint="give one for each branch; their sum is 1",
                 )
 
+        for name, count in self.trip_counts.items():
+            if not 0 <= count <= _MOST_TRIPS:
+                raise UsageError(
+                    f"%{name} cannot run {str(count)[:_SHOWN_DIGITS]} times",
+                    code="U226",
+                    hint=f"a number from 0 to {_MOST_TRIPS}",
+                )
+
     @property
     def queueing(self) -> bool:
         """Whether a stream runs one work after the other."""
@@ -72,3 +84,6 @@ class Rules:
 
 #: How far the sum of probabilities that a person typed may be from 1.
 _SLACK = 1e-6
+#: As many digits as a count in a module may have.
+_MOST_TRIPS = 10**18 - 1
+_SHOWN_DIGITS = 24

@@ -54,6 +54,7 @@ def simulate(
     share_links: bool = False,
     xla_statistic: bool = False,
     branch_probabilities: Mapping[str, tuple[float, ...]] | None = None,
+    trip_counts: Mapping[str, int] | None = None,
     **priced_on: Any,
 ) -> Timeline:
     """Simulate one step of a scheduled module.
@@ -61,15 +62,22 @@ def simulate(
     Args:
         module: its text order is the schedule.
         on: the machine and the source of costs.
-        streams: see `Rules`, also for the next three.
+        streams: see `Rules`, also for the next four.
         share_links: see `Rules`.
         xla_statistic: see `Rules`.
         branch_probabilities: see `Rules`.
+        trip_counts: see `Rules`.
         priced_on: fields of `Pricing`, instead of those of `on`.
 
     Raises UsageError for unknown names and values out of range.
     """
-    rules = Rules(streams, share_links, xla_statistic, branch_probabilities or {})
+    rules = Rules(
+        streams,
+        share_links,
+        xla_statistic,
+        branch_probabilities or {},
+        trip_counts or {},
+    )
     return simulate_on(module, replace(on or Pricing(), **priced_on), rules)
 
 
@@ -138,6 +146,7 @@ def _simulate(
         collectives=tuple(row for part in parts for row in part.rows),
         spans=tuple(span for part in parts for span in part.spans),
         memory=tuple(point for part in parts for point in part.memory),
+        counted_once=surroundings.counted_once,
         notes=notes_of(
             rules,
             prices,

@@ -3,7 +3,7 @@
 surroundings.stream(start)       Stream('communication', 0)
 surroundings.groups(start)       None: all devices take part, so one represents all
 surroundings.link(start)         'nvlink' or 'network'
-surroundings.trip_count(loop)    its known trip count, else 1
+surroundings.trip_count(loop)    how often it runs, else 1
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 from hlo_passes.analysis.devices import TRANSFER_PAIRS
 from hlo_passes.analysis.followed_release import followed_release
+from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.errors import ParseError, UnsupportedHloError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_transfer, work_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
-from hlo_passes.ir.gpu_config import known_trip_count
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
@@ -52,24 +52,24 @@ class Surroundings:
         module: what runs.
         topology: of the machine.
         rules: of the simulation.
-        unknown_trips: loops whose trip count was needed but is not known.
         leaves_out: whether an operation that was asked about leaves devices out.
     """
 
     module: Module
     topology: Topology
     rules: Rules
-    unknown_trips: list[str] = field(default_factory=list)
     leaves_out: bool = False
     _streams: dict[Instruction, Stream] = field(default_factory=dict)
     _release: XlaRelease = field(init=False)
     _groups: DeviceGroups = field(init=False)
+    _trip_counts: TripCounts = field(init=False)
     _is_whole: dict[Groups, bool] = field(default_factory=dict)
     _device_count: int = 0
 
     def __post_init__(self) -> None:
         """Read the streams of the whole module once."""
         self._groups = DeviceGroups(self.module)
+        self._trip_counts = TripCounts(self.module, self.rules.trip_counts)
         self._release = self.rules.release or followed_release(self.module)
         assigned = assign_streams(self.module, guard=False, release=self._release)
         self._streams = dict(assigned.scopes)
@@ -183,12 +183,13 @@ class Surroundings:
         return not is_collective and not communicates(instruction)
 
     def trip_count(self, loop: Instruction) -> int:
-        """The loop's known trip count, else 1; XLA keeps it in 64 bits."""
-        count = known_trip_count(loop)
-        if count is None:
-            self.unknown_trips.append(loop.name)
-            return 1
-        return count
+        """How often the loop runs; 1 where nothing says it, and it is noted."""
+        return self._trip_counts.or_once(loop)
+
+    @property
+    def counted_once(self) -> tuple[str, ...]:
+        """Loops whose count was asked for and is not known, in that order."""
+        return self._trip_counts.unknown
 
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:

@@ -204,6 +204,7 @@ class TimelineData:
         machine: the topology in words.
         xla: the release of XLA that is followed.
         remarks: what limits all of these numbers.
+        counted_once: loops that nobody knows how often they run.
     """
 
     module: str
@@ -221,6 +222,7 @@ class TimelineData:
     machine: str = ""
     xla: str = ""
     remarks: tuple[str, ...] = ()
+    counted_once: tuple[str, ...] = ()
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -315,6 +317,7 @@ class TimelineData:
             "computations": {n: t.to_json() for n, t in self.computations.items()},
             "collectives": [row.to_json() for row in self.collectives],
             "notes": list(self.notes),
+            "counted_once": list(self.counted_once),
         }
 
 

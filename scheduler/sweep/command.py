@@ -10,7 +10,9 @@ import argparse
 import json
 import sys
 
+from hlo_passes.analysis.executions import executions
 from hlo_passes.analysis.module_state import module_state, require_priceable
+from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.cli.command import positive
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
@@ -88,6 +90,8 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     sweep = Sweep(module.to_text(), filename, arguments.passes, swept, on, rules)
     sweep.check()
     given = simulate_on(module, on, rules).times if module.is_scheduled else None
+    counts = TripCounts(module, rules.trip_counts)
+    executions(counts)
     rows = run_sweep(sweep, processes=arguments.processes)
     found = reported(module, on)
     report = SweepReport(
@@ -98,6 +102,7 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
         arguments.memory_limit_bytes,
         found.machine_line,
         found.remarks,
+        counts.unknown,
     )
     if arguments.plot:
         write_bytes(arguments.plot, plot_sweep(report, drawn))

@@ -13,6 +13,7 @@ from typing import Any
 
 from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.scheduler.headline import beware
+from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.sweep.options import SweptOption
@@ -33,6 +34,7 @@ class SweepReport:
         limit_bytes: of the peak memory, None without a limit.
         machine: what everything was priced on.
         remarks: what limits all of these numbers.
+        counted_once: loops that nobody knows how often they run.
     """
 
     state: ModuleState
@@ -42,6 +44,7 @@ class SweepReport:
     limit_bytes: int | None = None
     machine: str = ""
     remarks: tuple[str, ...] = ()
+    counted_once: tuple[str, ...] = ()
 
     @property
     def best(self) -> SweepRow | None:
@@ -66,7 +69,8 @@ class SweepReport:
             lines.append([mark, *row.choice, *figures, peak + over])
         text = _aligned(lines)
         # The pipeline schedules it, so that no cure is needed.
-        head = f"module   {self.state.summary}{beware(self.remarks)}\n{self.machine}"
+        told = beware((*self.remarks, *once_remark(self.counted_once)))
+        head = f"module   {self.state.summary}{told}\n{self.machine}"
         return f"{head}\n{text}\n{self._verdict(best)}"
 
     def _verdict(self, best: SweepRow | None) -> str:
@@ -118,6 +122,7 @@ class SweepReport:
             "machine": self.machine,
             "remarks": list(self.remarks),
             "memory_limit_bytes": self.limit_bytes,
+            "counted_once": list(self.counted_once),
             "given": self.given.to_json() if self.given else None,
             "combinations": [
                 {

@@ -454,7 +454,11 @@ def _use_word(path: pathlib.Path, rng: random.Random) -> None:
         Stream.parse(text)
     else:
         given = SimpleNamespace(
-            branches=[text], streams=None, share_links=False, xla_statistic=False
+            branches=[text],
+            trip_count=[],
+            streams=None,
+            share_links=False,
+            xla_statistic=False,
         )
         module: Any = _conditional()
         simulate_on(module, Pricing(), rules_of(given, module))  # type: ignore[arg-type]

@@ -100,7 +100,7 @@ function spanDetails(app, schedule, span) {
 
 function callRows(calls) {
   return [
-    ...row("Runs", `${shownCount(calls.trips)}, each ${exactTime(calls.run_us)}`),
+    ...row("Runs", `${calls.is_counted ? shownCount(calls.trips) : "counted once, not known how often"}, each ${exactTime(calls.run_us)}`),
     ...row("Exposed", `${exactTime(calls.exposed_us * calls.trips)} in all (${shownShare(calls.exposed_us, calls.run_us)})`),
   ];
 }

@@ -187,7 +187,8 @@ class TimelineView {
     const name = this.schedule.names[span], calls = this.schedule.calls(span);
     if (!calls) return name;
     const share = this.schedule.exposedShare(span);
-    return `${name}  \u00d7${shownCount(calls.trips)}${share > 0 ? `, ${(100 * share).toFixed(0)} % exposed` : ""}`;
+    const trips = calls.is_counted ? shownCount(calls.trips) : "1 (count not known)";
+    return `${name}  \u00d7${trips}${share > 0 ? `, ${(100 * share).toFixed(0)} % exposed` : ""}`;
   }
 
   /* Over a loop, the exposed lane is as full as its body is exposed. */

@@ -12,6 +12,7 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hlo_passes import parse
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Opcodes, Side, encode_side, sentence
 from hlo_passes.scheduler.page.lanes import lanes_of, rows_of
@@ -20,6 +21,9 @@ from hlo_passes.scheduler.simulation.timeline_data import Span
 from tests.modules import REPOSITORY
 from tests.scheduler.page.long_timelines import long_timeline
 from tests.scheduler.schedules import LATE, module, write_costs
+from tests.scheduler.simulation.loops import open_ended
+from tests.scheduler.simulation.steps import Compute as Work
+from tests.scheduler.simulation.steps import Loop, module_of
 
 _TIMES = st.integers(0, 50)
 
@@ -101,9 +105,22 @@ def test_the_entry_comes_first_and_loops_know_their_bodies(tmp_path) -> None:
     assert loop == {
         "names": ["body"],
         "trips": 3,
+        "is_counted": True,
         "exposed_us": 5.0,
         "run_us": 6.0,
     }
+
+
+def test_a_loop_that_counts_once_says_so_in_its_lane_and_in_the_verdict() -> None:
+    text = module_of((Loop("loop", 4, (Work("part", 3.0),)),)).to_text()
+    open_module = parse(open_ended(text.replace("known_trip_count", "other")))
+    timeline = simulate(open_module)
+    view = encode_side(Side(timeline, module=open_module), Opcodes())
+    loop = view["computations"][0]["callees"]["loop"]
+    assert (loop["trips"], loop["is_counted"]) == (1, False)
+    page = render_page(Side(timeline, module=open_module))
+    (data,) = re.findall(r'"verdict":"([^"]*)"', page)
+    assert "Trip counts are not known, 1 was used: %loop." in data
 
 
 def test_a_collective_knows_when_the_device_waits_for_it(tmp_path) -> None:

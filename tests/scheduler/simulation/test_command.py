@@ -20,6 +20,7 @@ from hlo_passes.scheduler.simulation.units import (
     share_text,
     time_text,
 )
+from tests.scheduler.simulation.loops import LAYERS, open_ended
 from tests.scheduler.simulation.steps import (
     Branches,
     Compute,
@@ -167,3 +168,77 @@ def test_units() -> None:
     ]  # fmt: skip
     assert (share_text(1.0, 3.0), share_text(1.0, 0.0)) == ("33.3%", "0.0%")
     assert readable("waits 12345.6 us behind %a") == "waits 12.35 ms behind %a"
+
+
+OPEN_ENDED = open_ended(
+    module_of((Loop("loop", 4, (Compute("part", 3.0),)),)).to_text()
+).replace("known_trip_count", "other")
+
+
+def test_the_first_line_names_a_loop_that_counts_once(tmp_path, capsys) -> None:
+    path = tmp_path / "m.hlo"
+    path.write_text(OPEN_ENDED)
+    for command in ("simulate", "estimate"):
+        assert main([command, str(path)]) == 0
+        first, *rest = capsys.readouterr().out.splitlines()
+        assert "how often %loop runs is not known, it counts once" in first
+        assert not any("trip counts are not known" in line for line in rest)
+        assert main([command, str(path), "--trip-count=%loop=126"]) == 0
+        assert "not known" not in capsys.readouterr().out
+
+
+def test_sweeps_and_differences_name_it_too(tmp_path, capsys) -> None:
+    path = tmp_path / "m.hlo"
+    path.write_text(OPEN_ENDED)
+    sweep = ["--passes=latency-hiding-scheduler", "--sweep=simulate.streams=1,2"]
+    for arguments in (
+        ["simulate", str(path), *sweep],
+        ["simulate", str(path), f"--against={path}"],
+    ):
+        assert main([*arguments]) == 0
+        first = capsys.readouterr().out.splitlines()[0]
+        assert "how often %loop runs is not known, it counts once" in first
+        assert main([*arguments, "--trip-count=loop=126"]) == 0
+        assert "not known" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", ["simulate", "estimate"])
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("%lop=126", "the module does not have a loop %lop"),
+        ("loop=many", "'many' does not say how often"),
+        ("loop=-1", "'-1' does not say how often"),
+        ("loop", "'loop' does not say how often"),
+        ("loop=" + "9" * 30, "does not say how often"),
+    ],
+)
+def test_error_trip_counts(
+    tmp_path, capsys, command: str, given: str, message: str
+) -> None:
+    path = tmp_path / "m.hlo"
+    path.write_text(OPEN_ENDED)
+    assert main([command, str(path), f"--trip-count={given}"]) == 2
+    assert f"error[U226]: --trip-count={given}: " in (told := capsys.readouterr().err)
+    assert message in told
+
+
+def test_error_trip_counts_in_python() -> None:
+    with pytest.raises(UsageError, match="cannot run -3 times") as refused:
+        Rules(trip_counts={"loop": -3})
+    assert refused.value.code == "U226"
+
+
+def test_an_estimate_multiplies_by_loops(tmp_path, capsys) -> None:
+    """What is most expensive in a step comes first, not in one execution."""
+    path = tmp_path / "m.hlo"
+    path.write_text(LAYERS)
+    assert main(["estimate", str(path), "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)["instructions"]
+    often = {row["name"]: row["executions"] for row in rows}
+    assert (often["loop"], often["y"], often["less"]) == (1, 126, 127)
+    assert main(["estimate", str(path)]) == 0
+    text = capsys.readouterr().out
+    assert "times" in text
+    cost = next(row["node_cost_us"] for row in rows if row["name"] == "y")
+    assert f"{126 * cost:.3f}" in text

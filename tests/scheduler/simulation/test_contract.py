@@ -13,6 +13,8 @@ from hlo_passes import UsageError, scheduler
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.simulation.report import report_text
+from tests.scheduler.simulation.loops import LAYERS, open_ended
 from tests.scheduler.simulation.steps import (
     Branches,
     CallOf,
@@ -163,20 +165,42 @@ ENTRY %e (a: f32[1024]) -> f32[256] {
 
 
 def test_a_loop_of_unknown_length_runs_once_and_says_so() -> None:
-    text = module_of(LOOP).to_text().replace("known_trip_count", "other")
+    text = open_ended(module_of(LOOP).to_text().replace("known_trip_count", "other"))
     module = hlo_passes.parse(text)
     timeline = scheduler.simulate(module, estimator=costs_of(LOOP))
     assert timeline.step_time_us == 35.0
     assert "trip counts are not known, 1 was used: %loop" in timeline.notes
+    assert timeline.to_json()["counted_once"] == ["loop"]
+    first = report_text(timeline).splitlines()[0]
+    assert "how often %loop runs is not known, it counts once" in first
+    assert "--trip-count=%loop=N" in first
+    # Who knows it may say it.
+    given = {"loop": 4}
+    timeline = scheduler.simulate(module, estimator=costs_of(LOOP), trip_counts=given)
+    assert timeline.step_time_us == 30.0 + 4 * 5.0
+    assert timeline.counted_once == ()
+    assert "--trip-count" not in report_text(timeline)
 
 
 @pytest.mark.parametrize("count", ["-1", "1.5", "9" * 400, "9" * 5000])
 def test_what_is_no_trip_count_counts_once(count: str) -> None:
     text = module_of(LOOP).to_text().replace('{"n":"4"}', f'{{"n":"{count}"}}')
     assert count in text
+    text = open_ended(text)
     timeline = scheduler.simulate(hlo_passes.parse(text), estimator=costs_of(LOOP))
     assert timeline.step_time_us == 35.0
     assert "trip counts are not known, 1 was used: %loop" in timeline.notes
+
+
+def test_a_loop_that_nobody_noted_is_counted_by_its_program() -> None:
+    module = hlo_passes.parse(LAYERS)
+    timeline = scheduler.simulate(module)
+    assert timeline.computations["layer"].trip_count == 126
+    assert timeline.computations["layer"].executions == 126.0
+    assert timeline.counted_once == ()
+    once = scheduler.simulate(module, trip_counts={"loop": 1})
+    layer = once.computations["layer"].step_time_us
+    assert timeline.step_time_us == pytest.approx(once.step_time_us + 125 * layer)
 
 
 def test_a_loop_that_never_runs_takes_no_time() -> None:
