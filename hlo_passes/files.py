@@ -25,6 +25,7 @@ from typing import BinaryIO
 from hlo_passes.errors import ParseError, UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import PROTO, STABLEHLO, form_of
+from hlo_passes.progress import tell
 from hlo_passes.source import Location, SourceText
 from hlo_passes.text.reader import parse
 
@@ -289,11 +290,15 @@ def _encoded(path: str | None, text: str | bytes) -> bytes:
 def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
     """Write every file beside its place, and move all of them when they are complete.
 
+    Stderr says which files there are now: a command that prints nothing else would end
+    without a word.
+
     Raises UsageError U003 if something cannot be written, or two have one place. Files
     are also written if stdout has no reader any more (BrokenPipeError after that).
     """
     _require_places_of_their_own(path for path, _ in outputs)
     written: list[tuple[str, pathlib.Path, pathlib.Path]] = []
+    stdout = _place(None)
     gone: BrokenPipeError | None = None
     try:
         for path, data in outputs:
@@ -314,6 +319,9 @@ def _write_all(outputs: Sequence[tuple[str | None, bytes]]) -> None:
     finally:
         for _, temporary, _ in written:
             temporary.unlink(missing_ok=True)
+    for path, _, target in written:
+        if target != stdout:  # it may have a name
+            tell(f"wrote {path}\n")
     if gone is not None:
         raise gone
 

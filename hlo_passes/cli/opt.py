@@ -101,7 +101,11 @@ def _run(arguments: argparse.Namespace) -> int:
         report = json.dumps({**result.to_json(), **state}, indent=1) + "\n"
         outputs.insert(0, (arguments.report, report))
     write_texts(*outputs)
-    # Print to stderr what the user asked to know.
+    # Print to stderr what the user asked to know, and what else nobody would see.
+    for run in result.passes:
+        checked = run.statistics.get("computations-checked")
+        if checked is not None:
+            tell(f"{run.name}: nothing to refuse; computations checked: {checked}\n")
     tell(explained)
     if arguments.timing:
         for run in result.passes:

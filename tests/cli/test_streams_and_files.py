@@ -407,3 +407,21 @@ def test_stdin_without_a_length_is_read_up_to_a_limit() -> None:
 def test_rows_of_a_diff_are_not_negative(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "t.hlo", "t.hlo", "--rows=-1"]) == 2
     assert "-1 is not an integer from 0 on" in capsys.readouterr().err
+
+
+def test_stderr_names_what_was_written(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*OPT, "-o", "a.hlo", "--report=r.json"]) == 0
+    assert capsys.readouterr() == ("", "wrote r.json\nwrote a.hlo\n")
+    for nowhere in ("-", os.devnull):
+        assert main([*OPT, "-o", nowhere]) == 0
+        assert capsys.readouterr().err == ""
+
+
+def test_a_checker_that_finds_nothing_says_so(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    pathlib.Path("s.hlo").write_text(MODULE.replace("t,", "t, is_scheduled=true,"))
+    command = ["opt", "s.hlo", "--passes=schedule-checker", "-o", os.devnull]
+    assert main(command) == 0
+    said = "schedule-checker: nothing to refuse; computations checked: 1\n"
+    assert capsys.readouterr() == ("", said)

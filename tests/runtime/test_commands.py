@@ -399,7 +399,8 @@ def test_sigterm_ends_the_worker_too(tmp_path):
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment, stderr=subprocess.PIPE) as parent:
         assert parent.stderr is not None
-        assert b"emulated devices" in parent.stderr.readline()
+        # JAX's GPU plug-in may complain first.
+        assert any(b"emulated devices" in line for line in parent.stderr)
         (folder,) = tmp_path.glob("hlo-passes-run-*")
         assert _processes_with(str(folder))
         parent.send_signal(signal.SIGTERM)
