@@ -37,7 +37,8 @@ def nested(levels: int, opcode: str, how: str) -> str:
     lines = [
         "HloModule m, is_scheduled=true\n",
         "%c0 {\n  ROOT %p0 = f32[8]{0} parameter(0)\n}\n",
-        "%until {\n  %z = f32[8]{0} parameter(0)\n  ROOT %f = pred[] constant(false)\n}\n",
+        "%until {\n  %z = f32[8]{0} parameter(0)\n  ROOT %f = pred[] custom-call(%z), "
+        'custom_call_target="until"\n}\n',
     ]
     for k in range(1, levels):
         name = "ENTRY %e" if k == levels - 1 else f"%c{k}"

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from hlo_passes import runtime
 from hlo_passes.errors import UnsupportedHloError, UsageError
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.devices import DeviceCountError, topology_of
-from hlo_passes.runtime.gpu_aot import device_count
+from hlo_passes.runtime.gpu_aot import emulated_devices
 from hlo_passes.runtime.inputs import seeded_inputs
 from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.text.reader import parse
@@ -310,7 +311,7 @@ def test_more_devices_than_a_host_starts_are_refused():
     with pytest.raises(DeviceCountError, match=r"R002(.|\n)*at most 4096"):
         runtime.emulate(4097)
     with pytest.raises(UsageError, match="U026"):
-        device_count("999999x9999x9999")
+        emulated_devices(Pricing(topology="999999x9999x9999"))
 
 
 def test_schedule_is_kept(host_devices):
