@@ -27,6 +27,7 @@ _BEFORE_SCHEDULING: Final = (
     "hlo-cse",
     "hlo-dce",
     "tuple-simplifier",
+    "while-loop-trip-count-annotator",
     "gpu-all-gather-combiner",
     "gpu-all-reduce-combiner",
     "gpu-reduce-scatter-combiner",
@@ -38,9 +39,9 @@ _BEFORE_SCHEDULING: Final = (
 class XlaGpu(GpuSchedule):
     """Combine collectives, then do all that `gpu-schedule` does; fuse nothing.
 
-    It runs `hlo-cse`, `hlo-dce`, `tuple-simplifier`, `gpu-all-gather-combiner`,
-    `gpu-all-reduce-combiner`, `gpu-reduce-scatter-combiner` and
-    `collective-permute-combiner`, as XLA does after fusion, and then the passes of
+    It runs `hlo-cse`, `hlo-dce`, `tuple-simplifier`, `while-loop-trip-count-annotator`,
+    `gpu-all-gather-combiner`, `gpu-all-reduce-combiner`, `gpu-reduce-scatter-combiner`
+    and `collective-permute-combiner`, in XLA's order, and then the passes of
     `gpu-schedule`.
 
     It accepts every option of these passes, and passes it to all that have it.
@@ -56,7 +57,7 @@ class XlaGpu(GpuSchedule):
     XLA fuses; `hlo-passes lower --target` runs XLA itself.
 
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc` (RunPostFusionPasses,
-    AddCollectiveCombinerPasses), `xla/service/gpu/gpu_hlo_schedule.cc`.
+    RunCollectiveOptimizationPasses, AddCollectiveCombinerPasses), `xla/service/gpu/gpu_hlo_schedule.cc`.
 
     Attributes:
         all_gather_combine_threshold_bytes: bytes of a combined all-gather. With the
