@@ -13,8 +13,10 @@ import argparse
 import time
 
 import hlo_passes
-from hlo_passes.passes.base import PassContext, Report
-from hlo_passes.passes.collective_permute_combiner import CollectivePermuteCombiner
+from hlo_passes.passes.combining.collective_permute_combiner import (
+    CollectivePermuteCombiner,
+)
+from hlo_passes.passes.framework.base import PassContext, Report
 
 #: In the graph with some dependences, every seventh permute feeds the following ones.
 _FEEDING = 7

@@ -39,9 +39,9 @@ from hlo_passes.errors import HloError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Report
-from hlo_passes.passes.pipeline import Pipeline
-from hlo_passes.passes.registry import pass_targets
+from hlo_passes.passes.framework.base import Report
+from hlo_passes.passes.framework.pipeline import Pipeline
+from hlo_passes.passes.framework.registry import pass_targets
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimate_table import table_text
 from hlo_passes.scheduler.module_costs import estimate

@@ -18,7 +18,7 @@ from playwright.sync_api import sync_playwright
 
 from hlo_passes import scheduler
 from hlo_passes.files import read_module
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.runtime.lower_file import lower_file
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side

@@ -13,9 +13,9 @@ import tomllib
 import typing
 
 from hlo_passes.cli.list_passes import type_text
-from hlo_passes.passes.base import Pass
-from hlo_passes.passes.pipeline import FixedPoint
-from hlo_passes.passes.registry import GROUP, PASSES
+from hlo_passes.passes.framework.base import Pass
+from hlo_passes.passes.framework.pipeline import FixedPoint
+from hlo_passes.passes.framework.registry import GROUP, PASSES
 from hlo_passes.xla_flags import FIRST_RELEASE, xla_flag
 
 DOCS = pathlib.Path(__file__).resolve().parent

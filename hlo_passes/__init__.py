@@ -26,8 +26,8 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import Layout, Shape, array_shape, tuple_shape
-from hlo_passes.passes.base import ComputationPass, Pass, PassContext, Report
-from hlo_passes.passes.pipeline import Pipeline, PipelineResult
+from hlo_passes.passes.framework.base import ComputationPass, Pass, PassContext, Report
+from hlo_passes.passes.framework.pipeline import Pipeline, PipelineResult
 from hlo_passes.pricing import Pricing
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import verify

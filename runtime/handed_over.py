@@ -19,7 +19,7 @@ import jax
 
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import capture, gpu_aot, jax_private
 from hlo_passes.runtime.gpu_aot import NoGpuCompilerError

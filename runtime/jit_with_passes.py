@@ -25,8 +25,8 @@ from typing import Any
 
 import jax
 
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.runtime.installation.fingerprint import DIGITS, MARK
 from hlo_passes.runtime.installation.install import Installation, Registrations, prepare
 from hlo_passes.runtime.installation.module_filter import ModuleFacts

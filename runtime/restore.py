@@ -20,7 +20,7 @@ from hlo_passes.errors import HloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.replacement import take_place
+from hlo_passes.passes.rewriting.replacement import take_place
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.plain.builder import POSITION_MARK, PlainModule
 from hlo_passes.runtime.plain.stand_ins import TARGET, Collective

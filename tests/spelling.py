@@ -25,7 +25,7 @@ from hlo_passes.ir.attribute_values import canonical_header
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.passes.registry import pass_targets
+from hlo_passes.passes.framework.registry import pass_targets
 from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.scheduler.estimators.choice import ESTIMATOR_NAMES
 from hlo_passes.scheduler.module_costs import estimate

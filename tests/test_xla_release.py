@@ -18,9 +18,9 @@ from hlo_passes.analysis import followed_release as choice
 from hlo_passes.analysis.followed_release import followed_release, releases_of
 from hlo_passes.errors import PipelineSpecError, UsageError
 from hlo_passes.files import read_module
-from hlo_passes.passes import spec
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework import spec
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.xla_release import (
     NEWEST,
     OLDEST,

@@ -14,10 +14,10 @@ from hlo_passes import plugins
 from hlo_passes.cli.command import own_command
 from hlo_passes.errors import PipelineSpecError
 from hlo_passes.exit_codes import ExitCode
-from hlo_passes.passes.base import Pass
-from hlo_passes.passes.pipeline import FixedPoint
-from hlo_passes.passes.registry import find_pass, pass_targets
-from hlo_passes.passes.sequence import PassSequence
+from hlo_passes.passes.framework.base import Pass
+from hlo_passes.passes.framework.pipeline import FixedPoint
+from hlo_passes.passes.framework.registry import find_pass, pass_targets
+from hlo_passes.passes.framework.sequence import PassSequence
 from hlo_passes.progress import say
 from hlo_passes.xla_flags import xla_flag
 

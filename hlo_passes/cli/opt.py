@@ -19,8 +19,8 @@ from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_texts
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline, PipelineResult
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline, PipelineResult
 from hlo_passes.progress import show_progress, tell
 
 #: Names of instructions listed in a hint.

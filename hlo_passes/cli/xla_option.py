@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from hlo_passes.passes.spec import warn_of_old_name
+from hlo_passes.passes.framework.spec import warn_of_old_name
 from hlo_passes.xla_release import RELEASE_NAMES
 
 _NAME = "--xla"

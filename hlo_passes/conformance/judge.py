@@ -24,9 +24,9 @@ from hlo_passes.conformance.equality import first_difference
 from hlo_passes.conformance.recorded_flags import recorded_options
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.files import read_module
-from hlo_passes.passes.base import PassContext, Report
-from hlo_passes.passes.registry import find_pass, pass_targets
-from hlo_passes.passes.spec import option_values, parse_steps
+from hlo_passes.passes.framework.base import PassContext, Report
+from hlo_passes.passes.framework.registry import find_pass, pass_targets
+from hlo_passes.passes.framework.spec import option_values, parse_steps
 
 _SUFFIXES = (".hlo", ".hlo.gz")
 #: Matches a release in a folder's name.

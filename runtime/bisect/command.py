@@ -28,8 +28,8 @@ from hlo_passes.files import (
 )
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.progress import Status, show_progress, tell
 
 if TYPE_CHECKING:

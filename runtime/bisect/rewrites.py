@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 from hlo_passes.errors import HloError, VerificationError
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Report
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import Report
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.runtime.bisect.judgment import Judgment
 from hlo_passes.text.reader import parse
 from hlo_passes.verify.verifier import verify

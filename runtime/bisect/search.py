@@ -19,8 +19,8 @@ from typing import Literal
 
 from hlo_passes.errors import HloError, UsageError, VerificationError
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass, PassContext
-from hlo_passes.passes.pipeline import Pipeline, pipeline_text
+from hlo_passes.passes.framework.base import Pass, PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline, pipeline_text
 from hlo_passes.reduction.changes import slices
 from hlo_passes.reduction.reducer import reduce_module
 from hlo_passes.runtime.bisect.judgment import (

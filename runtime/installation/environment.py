@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import Any, Final, get_args, get_origin, get_type_hints
 
 from hlo_passes.errors import HloError, UsageError, nearest
-from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.runtime.installation.install import Installation, install
 from hlo_passes.runtime.installation.options import InstallOptions
 from hlo_passes.source import Location

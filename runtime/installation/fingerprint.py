@@ -34,8 +34,8 @@ import jax
 import hlo_passes
 from hlo_passes import plugins
 from hlo_passes.errors import UsageError
-from hlo_passes.passes.base import Pass
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import Pass
+from hlo_passes.passes.framework.pipeline import Pipeline
 
 #: Hexadecimal digits of it at the end of a function's name: 64 bits.
 DIGITS: Final = 16

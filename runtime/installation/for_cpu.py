@@ -27,11 +27,11 @@ from hlo_passes.ir.async_form import (
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Report
-from hlo_passes.passes.convert_async_collectives_to_sync import (
+from hlo_passes.passes.asynchrony.convert_async_collectives_to_sync import (
     has_sync_form,
     replace_by_sync,
 )
+from hlo_passes.passes.framework.base import Report
 
 #: Collectives that the CPU back end does not know in any form.
 _UNKNOWN: Final = frozenset(["collective-broadcast", "ragged-all-to-all"])

@@ -23,8 +23,8 @@ from typing import Final
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.garbage import garbage_collection_paused
-from hlo_passes.passes.base import Pass, PassContext
-from hlo_passes.passes.pipeline import FixedPoint, Pipeline
+from hlo_passes.passes.framework.base import Pass, PassContext
+from hlo_passes.passes.framework.pipeline import FixedPoint, Pipeline
 from hlo_passes.proto import module_from_proto, module_to_proto
 from hlo_passes.proto_worker import run_task
 from hlo_passes.runtime import jax_private

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.errors import UsageError
-from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.runtime.installation.module_filter import ModuleFacts, ModuleFilter
 
 #: The values that a field may have, by the field's name.

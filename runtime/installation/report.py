@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_passes.errors import HloError
-from hlo_passes.passes.pipeline import PipelineResult
+from hlo_passes.passes.framework.pipeline import PipelineResult
 
 
 @dataclass(frozen=True, slots=True, repr=False)

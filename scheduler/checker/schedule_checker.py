@@ -16,8 +16,8 @@ from hlo_passes.analysis.devices import device_counts
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
-from hlo_passes.passes.base import CheckingPass, PassContext
-from hlo_passes.passes.base import Report as PassReport
+from hlo_passes.passes.framework.base import CheckingPass, PassContext
+from hlo_passes.passes.framework.base import Report as PassReport
 from hlo_passes.scheduler.checker.against import compare_with
 from hlo_passes.scheduler.checker.buffers import Buffers
 from hlo_passes.scheduler.checker.device_order import Fault, run_devices

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import Estimator

@@ -5,7 +5,7 @@ exposed: %all-gather-start.3 310.2 of 341.5 us in %main.2500: placed by kLessSta
 
 from __future__ import annotations
 
-from hlo_passes.passes.base import Report
+from hlo_passes.passes.framework.base import Report
 from hlo_passes.scheduler.latency_hiding.result import (
     ComputationSchedule,
     ScheduleResult,

@@ -12,7 +12,7 @@ from typing import ClassVar, Literal
 
 from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.memory.base_order import base_order
 
 

@@ -18,8 +18,8 @@ from typing import ClassVar, Literal
 from hlo_passes.ir.gpu_config import has_gpu_config, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass, PassContext, Report
-from hlo_passes.passes.gpu_backend_config import set_operation_queue_id
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.gpu_backend_config import set_operation_queue_id
 from hlo_passes.scheduler.passes.stream_values import (
     DEFAULT_COMMUNICATION_STREAMS,
     DEFAULT_COMPUTE_STREAMS,

@@ -15,8 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from hlo_passes.passes.base import Pass
-from hlo_passes.passes.sequence import PassSequence
+from hlo_passes.passes.framework.base import Pass
+from hlo_passes.passes.framework.sequence import PassSequence
 
 _MULTI_STREAMING: Final = "enable-collective-multi-streaming"
 #: Communication streams of XLA's runtime with that flag.

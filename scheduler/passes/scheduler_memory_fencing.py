@@ -23,7 +23,7 @@ from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass, PassContext, Report
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.memory.alias_hazards import ValueUses
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers

@@ -16,8 +16,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from hlo_passes.passes.base import Pass
-from hlo_passes.passes.combining import DEFAULT_THRESHOLD_BYTES
+from hlo_passes.passes.combining.combining import DEFAULT_THRESHOLD_BYTES
+from hlo_passes.passes.framework.base import Pass
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
 
 #: The field of each combiner.
@@ -57,7 +57,8 @@ class XlaGpu(GpuSchedule):
     XLA fuses; `hlo-passes lower --target` runs XLA itself.
 
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc` (RunPostFusionPasses,
-    RunCollectiveOptimizationPasses, AddCollectiveCombinerPasses), `xla/service/gpu/gpu_hlo_schedule.cc`.
+    RunCollectiveOptimizationPasses, AddCollectiveCombinerPasses),
+    `xla/service/gpu/gpu_hlo_schedule.cc`.
 
     Attributes:
         all_gather_combine_threshold_bytes: bytes of a combined all-gather. With the

@@ -24,11 +24,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.errors import UsageError, nearest
-from hlo_passes.passes.base import Pass
-from hlo_passes.passes.pipeline import FixedPoint
-from hlo_passes.passes.registry import find_pass
-from hlo_passes.passes.sequence import PassSequence, all_options
-from hlo_passes.passes.spec import Step, parse_steps, step_text
+from hlo_passes.passes.framework.base import Pass
+from hlo_passes.passes.framework.pipeline import FixedPoint
+from hlo_passes.passes.framework.registry import find_pass
+from hlo_passes.passes.framework.sequence import PassSequence, all_options
+from hlo_passes.passes.framework.spec import Step, parse_steps, step_text
 from hlo_passes.xla_flags import flag_setting
 
 #: The simulator, named as if it were a pass, and its options.

@@ -15,8 +15,8 @@ from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
 from hlo_passes.errors import HloError, UsageError
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on

@@ -26,8 +26,8 @@ from hlo_passes.cli.list_passes import describe
 from hlo_passes.conformance.recorded_flags import recorded_options
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.registry import find_pass, pass_targets
-from hlo_passes.passes.spec import option_values
+from hlo_passes.passes.framework.registry import find_pass, pass_targets
+from hlo_passes.passes.framework.spec import option_values
 from hlo_passes.pricing import Pricing
 from hlo_passes.proto import module_from_proto
 from hlo_passes.scheduler.calibration import (

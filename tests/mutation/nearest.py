@@ -78,8 +78,8 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
 }
 #: What is mutated where nothing is chosen: the code that must not be wrong.
 CRITICAL: Final = (
-    "hlo_passes/passes/combining.py",
-    "hlo_passes/passes/gpu_combining.py",
+    "hlo_passes/passes/combining/combining.py",
+    "hlo_passes/passes/combining/gpu_combining.py",
     "scheduler/latency_hiding",
     "scheduler/checker",
     "scheduler/memory",

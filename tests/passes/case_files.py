@@ -33,8 +33,8 @@ from dataclasses import dataclass, replace
 import hlo_passes
 from hlo_passes.errors import HloError
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
 
 FOLDER = pathlib.Path(__file__).resolve().parent.parent / "cases"
 _SECTION = re.compile(r"^// (output|schedule|refused|remarks)\n", re.MULTILINE)

@@ -1,6 +1,6 @@
 """The combiner's loop in its plain form: everything rebuilt in every round.
 
-Shares no code with `hlo_passes.passes.combining`; it works on names alone. Written after
+Shares no code with `hlo_passes.passes.combining.combining`; it works on names alone. Written after
 the description of XLA's loop, to be compared with the fast one.
 """
 

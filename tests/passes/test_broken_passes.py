@@ -13,7 +13,7 @@ import pytest
 from hlo_passes import Module, Pass, PassContext, PassError, Pipeline, Report, parse
 from hlo_passes.cli.main import main
 from hlo_passes.errors import PipelineSpecError, PostconditionError
-from hlo_passes.passes.registry import find_pass
+from hlo_passes.passes.framework.registry import find_pass
 
 TEXT = """HloModule m
 
@@ -89,7 +89,7 @@ def test_unknown_things_that_came_in_may_be_copied() -> None:
 def plugged_in(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two distributions with entry points of every bad kind, and a good one."""
     (tmp_path / "plugged.py").write_text(
-        "from hlo_passes.passes.hlo_dce import HloDce\nnumber = 3\n"
+        "from hlo_passes.passes.cleanup.hlo_dce import HloDce\nnumber = 3\n"
     )
     (tmp_path / "raising.py").write_text("1 / 0\n")
     offers = {

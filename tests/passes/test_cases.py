@@ -6,7 +6,7 @@ import pathlib
 
 import pytest
 
-from hlo_passes.passes.registry import PASSES
+from hlo_passes.passes.framework.registry import PASSES
 from tests.passes.case_files import (
     FOLDER,
     case_files,

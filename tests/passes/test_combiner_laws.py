@@ -10,10 +10,14 @@ from hypothesis import strategies as st
 import hlo_passes
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import PassContext, Report
-from hlo_passes.passes.collective_permute_combiner import CollectivePermuteCombiner
-from hlo_passes.passes.collective_permute_splitter import CollectivePermuteSplitter
-from hlo_passes.passes.hlo_dce import HloDce
+from hlo_passes.passes.cleanup.hlo_dce import HloDce
+from hlo_passes.passes.combining.collective_permute_combiner import (
+    CollectivePermuteCombiner,
+)
+from hlo_passes.passes.framework.base import PassContext, Report
+from hlo_passes.passes.transfers.collective_permute_splitter import (
+    CollectivePermuteSplitter,
+)
 from hlo_passes.verify.verifier import verify
 from tests.passes.combiner_model import Model
 

@@ -17,8 +17,8 @@ from hlo_passes.cli.list_passes import describe
 from hlo_passes.conformance.judge import find_pairs, judge
 from hlo_passes.conformance.recorded_flags import recorded_options
 from hlo_passes.errors import UsageError
-from hlo_passes.passes.registry import find_pass, pass_targets
-from hlo_passes.passes.spec import option_values, value_text
+from hlo_passes.passes.framework.registry import find_pass, pass_targets
+from hlo_passes.passes.framework.spec import option_values, value_text
 from hlo_passes.xla_flags import FLAG_OPTIONS
 from tests.modules import CORPUS
 

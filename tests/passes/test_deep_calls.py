@@ -6,7 +6,7 @@ import pytest
 
 import hlo_passes
 from hlo_passes.errors import PipelineSpecError
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.pipeline import Pipeline
 
 _DEPTH = 1500
 

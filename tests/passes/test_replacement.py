@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hlo_passes
-from hlo_passes.passes.replacement import relay_control, take_place
+from hlo_passes.passes.rewriting.replacement import relay_control, take_place
 
 _TEXT = """HloModule m
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import ComputationPass, PassContext, Report
+from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
 
 
 @dataclass(frozen=True, slots=True)

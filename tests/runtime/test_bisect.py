@@ -13,7 +13,7 @@ import pytest
 
 import hlo_passes
 from hlo_passes.cli.main import main
-from hlo_passes.passes import registry
+from hlo_passes.passes.framework import registry
 from hlo_passes.runtime.bisect.judgment import (
     GOOD,
     Judgment,
@@ -406,7 +406,7 @@ def test_ctrl_c_writes_the_best_finding(tmp_path: pathlib.Path) -> None:
     given, made = tmp_path / "m.hlo", tmp_path / "small.hlo"
     given.write_text(_many_subtracts().to_text())
     program = (
-        "from hlo_passes.passes import registry; import signal, sys\n"
+        "from hlo_passes.passes.framework import registry; import signal, sys\n"
         # A suite that runs in the background ignores this signal.
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "registry.PASSES['commute-operands'] = "

@@ -15,7 +15,7 @@ from hypothesis import settings
 
 import hlo_passes
 from hlo_passes import runtime
-from hlo_passes.passes.registry import PASSES
+from hlo_passes.passes.framework.registry import PASSES
 from tests.modules import CORPUS, read_text
 from tests.spmd_modules import random_pipeline
 

@@ -14,7 +14,7 @@ import hlo_passes
 from hlo_passes import plugins, scheduler
 from hlo_passes.cli.main import main
 from hlo_passes.errors import PassError, UsageError
-from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.scheduler.estimators.choice import ESTIMATOR_NAMES
 from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
 from hlo_passes.scheduler.latency_hiding.rules import RULES

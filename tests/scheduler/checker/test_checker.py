@@ -11,7 +11,7 @@ import hlo_passes
 from hlo_passes import scheduler
 from hlo_passes.cli.main import main
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.base import Pass
+from hlo_passes.passes.framework.base import Pass
 from hlo_passes.scheduler.checker.schedule_checker import (
     ScheduleChecker,
     check_schedule,

@@ -12,7 +12,7 @@ import pytest
 
 from hlo_passes import Module, Pipeline, parse
 from hlo_passes.ir.computation import Computation
-from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.scheduler.latency_hiding import driver
 from hlo_passes.scheduler.latency_hiding.driver import computations_to_schedule
 from hlo_passes.scheduler.latency_hiding.result import ScheduleResult

@@ -8,8 +8,8 @@ import pytest
 
 import hlo_passes
 from benchmarks.growth_graphs import GRAPHS
-from hlo_passes.passes.base import PassContext
-from hlo_passes.passes.pipeline import Pipeline
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.latency_hiding import attempt, hazard_edges
 from hlo_passes.scheduler.latency_hiding.edges import connect_all

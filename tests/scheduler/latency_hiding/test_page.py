@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 import hlo_passes
-from hlo_passes.passes.base import PassContext
+from hlo_passes.passes.framework.base import PassContext
 from tests.modules import REPOSITORY, SHARED
 
 PAGE = (REPOSITORY / "docs" / "scheduler.md").read_text(encoding="utf-8")

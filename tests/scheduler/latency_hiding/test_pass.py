@@ -12,8 +12,8 @@ import pytest
 import hlo_passes
 from hlo_passes.cli.main import main
 from hlo_passes.errors import PassError, PipelineSpecError, UsageError
-from hlo_passes.passes.base import PassContext, Report
-from hlo_passes.passes.pipeline import PipelineResult
+from hlo_passes.passes.framework.base import PassContext, Report
+from hlo_passes.passes.framework.pipeline import PipelineResult
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module

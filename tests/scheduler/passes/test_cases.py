@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 from hlo_passes import scheduler
-from hlo_passes.passes.registry import GROUP
+from hlo_passes.passes.framework.registry import GROUP
 from tests.modules import REPOSITORY
 from tests.passes.case_files import (
     case_files,

@@ -10,8 +10,10 @@ import pytest
 import hlo_passes
 from hlo_passes.cli.main import main
 from hlo_passes.ir.async_form import is_start
-from hlo_passes.passes.async_collective_annotator import AsyncCollectiveAnnotator
-from hlo_passes.passes.async_collective_creator import AsyncCollectiveCreator
+from hlo_passes.passes.asynchrony.async_collective_annotator import (
+    AsyncCollectiveAnnotator,
+)
+from hlo_passes.passes.asynchrony.async_collective_creator import AsyncCollectiveCreator
 from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
     LatencyHidingScheduler,
 )

@@ -9,10 +9,14 @@ from hlo_passes.files import read_module
 from hlo_passes.ir.async_form import is_collective
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import facts
-from hlo_passes.passes.collective_permute_combiner import CollectivePermuteCombiner
-from hlo_passes.passes.gpu_all_gather_combiner import GpuAllGatherCombiner
-from hlo_passes.passes.gpu_all_reduce_combiner import GpuAllReduceCombiner
-from hlo_passes.passes.gpu_reduce_scatter_combiner import GpuReduceScatterCombiner
+from hlo_passes.passes.combining.collective_permute_combiner import (
+    CollectivePermuteCombiner,
+)
+from hlo_passes.passes.combining.gpu_all_gather_combiner import GpuAllGatherCombiner
+from hlo_passes.passes.combining.gpu_all_reduce_combiner import GpuAllReduceCombiner
+from hlo_passes.passes.combining.gpu_reduce_scatter_combiner import (
+    GpuReduceScatterCombiner,
+)
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
 from tests.modules import REPOSITORY
 

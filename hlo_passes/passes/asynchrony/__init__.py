@@ -1,0 +1,1 @@
+"""Passes that split operations into start and done, and join them again."""

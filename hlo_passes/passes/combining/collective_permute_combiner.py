@@ -1,0 +1,152 @@
+"""Combines several small permutes in one.
+
+Before:  %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
+         %b = bf16[4] collective-permute(%y), channel_id=2, source_target_pairs=P
+After:   %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
+                                                     source_target_pairs=P
+         %g = f32[8] get-tuple-element(%c), index=0        readers of %a
+         %h = bf16[4] get-tuple-element(%c), index=1       readers of %b
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.effects import has_control_edges
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import tuple_shape
+from hlo_passes.passes.combining.combining import (
+    DEFAULT_THRESHOLD_BYTES,
+    DEFAULT_THRESHOLD_COUNT,
+    Anchor,
+    Limits,
+    combine_by_key,
+)
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.elements import elements_for
+from hlo_passes.passes.rewriting.eligibility import unknown_attribute
+from hlo_passes.passes.rewriting.merging import merged_attributes
+
+
+class PermuteKey(NamedTuple):
+    """Permutes with equal keys may be combined; the fields are named as in HLO text.
+
+    `channel_id` is only whether there is one, None if it is ignored;
+    `collective_group_key` is '' if it is ignored.
+    """
+
+    source_target_pairs: tuple[tuple[int, int], ...]
+    combiner_key: str
+    collective_group_key: str
+    channel_id: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class CollectivePermuteCombiner(Pass):
+    """Combine independent permutes with the same source-target pairs.
+
+    Members keep the post order; the first one's channel id is used for all. In-place
+    permutes, starts, permutes with control edges and combined ones are left alone.
+
+    XLA combines a permute without channel id with one that has one, which changes the
+    meaning of the second one's ids; with `xla_quirks` this pass does the same.
+
+    Ensures: no combined permute is combined again. Permutes that a dependence or a
+    threshold left alone may meet each other in a second run, as in XLA.
+    Complexity: near-linear in instructions; with `past-dependence`, times the longest
+    chain of dependent permutes.
+    Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_combiner.cc`.
+
+    Attributes:
+        threshold_bytes: bytes of a combined permute's results; 0 or less: off. The
+            default is XLA's, 30 MiB and 7 bytes.
+        threshold_count: operands of a combined permute; 0 or less: off. The default is
+            XLA's.
+        past_dependence: step over a permute that depends on the batch, where the
+            released rule ends the batch.
+        xla: the release of XLA to follow; none: that of the run. From 0.11 on permutes
+            of different `collective_group_key` are kept apart.
+    """
+
+    name: ClassVar[str] = "collective-permute-combiner"
+    needs_collectives: ClassVar[bool] = True
+
+    threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
+    threshold_count: int = DEFAULT_THRESHOLD_COUNT
+    past_dependence: bool = False
+    xla: str = ""
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit each computation except fusion bodies."""
+        if self.threshold_bytes <= 0 or self.threshold_count <= 0:
+            report.remark(
+                "not combined: a threshold of 0 or less switches the pass off"
+            )
+            return False
+        limits = Limits(
+            self.threshold_bytes, self.threshold_count, self.past_dependence
+        )
+        changed = False
+        by_group = context.release_for(module, self.xla).keys_by_group
+        for computation in computations_post_order(module, fusions=False):
+            keys = {
+                instruction: key
+                for instruction in computation.instructions
+                if instruction.opcode == "collective-permute"
+                and (key := _key(instruction, context, report, by_group=by_group))
+                is not None
+            }
+            changed |= combine_by_key(computation, dict(keys), _combine, limits, report)
+        return changed
+
+
+def _key(
+    permute: Instruction, context: PassContext, report: Report, *, by_group: bool
+) -> PermuteKey | None:
+    attributes = permute.attributes
+    reason = ""
+    if "slice_sizes" in attributes:
+        reason = "is in place"
+    elif unknown := unknown_attribute(permute):
+        reason = f"has the unknown attribute {unknown}"
+    elif has_control_edges(permute):
+        reason = "has control edges"
+    if reason:
+        report.remark(f"not combined: %{permute.name} {reason}")
+        return None
+    pairs = permute.source_target_pairs
+    if pairs is None:
+        return None
+    frontend = (
+        permute.frontend_attributes if "frontend_attributes" in attributes else {}
+    )
+    group = frontend.get("collective_group_key", "") if by_group else ""
+    return PermuteKey(
+        pairs.pairs,
+        frontend.get("combiner_key", ""),
+        group,
+        None if context.xla_quirks else "channel_id" in attributes,
+    )
+
+
+def _combine(batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:
+    first = batch[0]
+    operands = [member.operands[0] for member in batch]
+    attributes = {
+        name: first.attributes[name]
+        for name in ("channel_id", "source_target_pairs")
+        if name in first.attributes
+    }
+    combined = first.computation.new(
+        "collective-permute",
+        tuple_shape([operand.shape for operand in operands]),
+        operands,
+        attributes | merged_attributes(batch),
+        before=anchor.before,
+        after=anchor.after,
+    )
+    return [combined, *elements_for(batch, combined, anchor)]

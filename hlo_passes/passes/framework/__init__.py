@@ -1,0 +1,1 @@
+"""Passes, pipelines, their text, and the table of all passes."""

@@ -1,0 +1,1 @@
+"""Passes that prepare the order of a schedule."""

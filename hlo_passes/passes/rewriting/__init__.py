@@ -1,0 +1,1 @@
+"""How instructions are replaced, merged and told apart, for many passes."""

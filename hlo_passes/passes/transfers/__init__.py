@@ -1,0 +1,1 @@
+"""Passes over collective-permutes, sends and recvs."""
