@@ -265,11 +265,14 @@ def run(
     last = options.first + (options.cases or sys.maxsize // 2)
     started = time.monotonic()
     jobs = max(1, options.jobs)
+    # What was counted is printed also after Ctrl-C. A flag, since an exception that
+    # arrives while a worker is forked would be lost.
+    interrupted: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, _: interrupted.append(number))
     workers = [
         campaign.start(range(options.first + k, last, jobs)) for k in range(jobs)
     ]
-    # What was counted is printed also after Ctrl-C.
-    ends = contextlib.suppress(_TimeIsOver, KeyboardInterrupt)
+    ends = contextlib.suppress(_TimeIsOver)
     with selectors.DefaultSelector() as selector, ends:
         for worker in workers:
             selector.register(worker.answers, selectors.EVENT_READ, worker)
@@ -283,12 +286,14 @@ def run(
                 selector.unregister(key.fileobj)
                 _replace(workers, worker, campaign.bury(worker, ""), selector)
             _kill_silent(campaign, workers, selector)
-            if seconds and time.monotonic() - started > seconds:
+            is_over = seconds and time.monotonic() - started > seconds
+            if is_over or interrupted:
                 raise _TimeIsOver
     for worker in workers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(worker.process, signal.SIGKILL)
         os.waitpid(worker.process, 0)
+    signal.signal(signal.SIGINT, before)
     elapsed = time.monotonic() - started
     for outcome, count in sorted(
         campaign.outcomes.items(), key=lambda item: (-item[1], item[0])
@@ -305,7 +310,7 @@ def run(
 
 
 class _TimeIsOver(Exception):  # noqa: N818  (not an error)
-    """The seconds that were asked for have passed."""
+    """The seconds that were asked for have passed, or somebody interrupted."""
 
 
 def _replace(

@@ -76,7 +76,7 @@ def test_cases_that_end_badly_are_counted(tmp_path: pathlib.Path) -> None:
     assert endless.stdout is not None
     assert endless.stdout.readline().startswith("case 2 ")
     endless.send_signal(signal.SIGINT)
-    assert "cases of a test" in endless.communicate(timeout=300)[0]
+    assert "cases of a test" in endless.communicate(timeout=60)[0]
     # A case is made again from its number.
     one = run(
         "-c", BAD_CASES, "--cases=1", "--seed=1", "--first=2", f"--failures={tmp_path}"
