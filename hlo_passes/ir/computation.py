@@ -399,6 +399,7 @@ class Computation:
 
     def _changed(self) -> None:
         self.edits += 1
+        self.module.edits += 1
         self._reordered()
 
     def _reordered(self) -> None:

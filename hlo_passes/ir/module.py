@@ -54,6 +54,7 @@ class Module:
         entry: the entry computation.
         tables: the stack-frame tables, verbatim ('' when there are none).
         version: grows with every change, 0 as read.
+        edits: grows with every change except a new order of a computation.
         single_instruction: read from text that is one instruction.
         proto: the serialized HloModuleProto it was read from, None when it was not.
     """
@@ -68,6 +69,7 @@ class Module:
         self.entry: Computation = None  # type: ignore[assignment]  # set by the reader
         self.tables = ""
         self.version = 0
+        self.edits = 0
         self.header_touched = source is None
         self.single_instruction = False
         self.proto: bytes | None = None
@@ -121,7 +123,7 @@ class Module:
 
             self._attributes = header_in_print_order(self._attributes | {name: text})
         self.header_touched = True
-        self.version += 1
+        self._changed()
 
     @property
     def is_scheduled(self) -> bool:
@@ -200,7 +202,7 @@ class Module:
         self._computations[computation.name] = computation
         if before is not None:
             self._inserted.setdefault(before, []).append(computation)
-        self.version += 1
+        self._changed()
 
     def remove_computation(self, computation: Computation) -> None:
         """Remove a computation that nothing calls."""
@@ -214,6 +216,10 @@ class Module:
             self._next_computation_number[stem] = min(int(number), following) or 1
         if computation.inline_owner is not None:
             computation.inline_owner.computation.touch(computation.inline_owner)
+        self._changed()
+
+    def _changed(self) -> None:
+        self.edits += 1
         self.version += 1
 
     def _settle_order(self) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.ir.async_form import begun_collective, is_pair, work_of
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -50,18 +51,52 @@ _FREE: Final = frozenset("get-tuple-element bitcast parameter tuple constant".sp
 
 def unsupported_reason(module: Module) -> str:
     """Why XLA does not use its model for a module; '' if it does."""
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            opcode = instruction.opcode
-            kind = begun_collective(opcode)
-            if kind and kind not in _SUPPORTED:
-                return f"%{instruction.name} is a {kind}, which the model does not know"
-            if (
-                instruction.mentions(_HOST)
-                and gpu_config(instruction).get("device_type") == _HOST
-            ):
-                return f"%{instruction.name} is offloaded to the host"
+    return _Unsupported(module).reason()
+
+
+def _reason_in(computation: Computation) -> str:
+    """The reason that a computation gives, '' for none."""
+    for instruction in computation.instructions:
+        opcode = instruction.opcode
+        kind = begun_collective(opcode)
+        if kind and kind not in _SUPPORTED:
+            return f"%{instruction.name} is a {kind}, which the model does not know"
+        if (
+            instruction.mentions(_HOST)
+            and gpu_config(instruction).get("device_type") == _HOST
+        ):
+            return f"%{instruction.name} is offloaded to the host"
     return ""
+
+
+class _Unsupported:
+    """The first instruction of a module that XLA's model does not know.
+
+    Only a change of the module makes it be searched for again. A new order only
+    matters in the computation that has it: others may have become the first there.
+    """
+
+    def __init__(self, module: Module) -> None:
+        self._module, self._edits = module, module.edits
+        self._order: tuple[Instruction, ...] = ()
+        self._computation: Computation | None = None
+        self._reason = ""
+        for computation in module.computations:
+            self._reason = _reason_in(computation)
+            if self._reason:
+                self._computation, self._order = computation, computation.instructions
+                break
+
+    def is_of(self, module: Module) -> bool:
+        """Whether it is still what there is to know of a module."""
+        return self._module is module and self._edits == module.edits
+
+    def reason(self) -> str:
+        """Why XLA does not use its model for the module; '' if it does."""
+        found = self._computation
+        if found is not None and found.instructions is not self._order:
+            self._reason, self._order = _reason_in(found), found.instructions
+        return self._reason
 
 
 @dataclass(slots=True)
@@ -81,16 +116,16 @@ class SolEstimator:
     _prints: Fingerprints = field(default_factory=Fingerprints)
     _costs: dict[Hashable, Estimate] = field(default_factory=dict)
     _latencies: dict[Hashable, Estimate] = field(default_factory=dict)
-    _checked: tuple[Module, int, str] | None = None
+    _unsupported: _Unsupported | None = None
 
     def off_reason(self, module: Module) -> str:
         """Why the coarse estimator prices the whole module; '' if it does not."""
-        if self._checked is None or self._checked[:2] != (module, module.version):
-            reason = self.model.off_reason
-            if not reason and not self.always and not self.model.extended:
-                reason = unsupported_reason(module)
-            self._checked = (module, module.version, reason)
-        return self._checked[2]
+        reason = self.model.off_reason
+        if reason or self.always or self.model.extended:
+            return reason
+        if self._unsupported is None or not self._unsupported.is_of(module):
+            self._unsupported = _Unsupported(module)
+        return self._unsupported.reason()
 
     def node_cost(self, instruction: Instruction) -> Estimate:
         """Cost of an instruction, us."""
