@@ -31,8 +31,10 @@ GREW_TOO_FAST = (
     ("wide permute", "hlo-memory-scheduler", 128),
     ("elements", "hlo-memory-scheduler", 128),
     ("rebuilt tuple", "hlo-memory-scheduler", 128),
+    ("transfers", "hlo-memory-scheduler", 128),
     ("all-reduces", "gpu-schedule", 64),
     ("all-reduce chain", "gpu-schedule", 64),
+    ("loops", "gpu-schedule", 64),
     ("annotated", "async-stream-attribute-wrapper", 512),
     ("annotated", "explicit-collectives-group-async-wrapper", 512),
 )

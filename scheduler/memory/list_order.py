@@ -12,7 +12,7 @@ Source: openxla/xla `hlo/transforms/simplifiers/hlo_memory_scheduler.cc` (Aug 20
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -47,10 +47,12 @@ class _Group:
     Attributes:
         values: each once.
         left: how many users were not yet placed.
+        users: the sum of their numbers.
     """
 
     values: frozenset[int]
     left: int = 0
+    users: int = 0
 
 
 class _ListScheduler:
@@ -59,10 +61,13 @@ class _ListScheduler:
         self.sizes = sizes
         self.index = {i: k for k, i in enumerate(self.instructions)}
         self.uses_left: dict[int, int] = {}
+        # The sum of the numbers of a value's users, one by one: the number of the user,
+        # where one is left. A result has none, so numbers begin with 1.
+        self.users: dict[int, int] = {}
         self.group_of: dict[Instruction, _Group | None] = {}
         self.disjoint: dict[frozenset[_Group], bool] = {}
         self.used: list[tuple[list[int], list[_Group]]] = [
-            self._used_values(i) for i in self.instructions
+            self._used_values(k, i) for k, i in enumerate(self.instructions)
         ]
         self.made_bytes = [
             0
@@ -70,20 +75,33 @@ class _ListScheduler:
             else sum(sizes.bytes_of(v) for v in sizes.defined(i))
             for i in self.instructions
         ]
-        uses_left = self.uses_left
-        for values, _ in self.used:
+        uses_left, users = self.uses_left, self.users
+        for k, (values, _) in enumerate(self.used):
             for v in values:
                 uses_left[v] = uses_left.get(v, 0) + 1
+                users[v] = users.get(v, 0) + k + 1
         for group in filter(None, self.group_of.values()):
             for v in group.values:
                 uses_left[v] = uses_left.get(v, 0) + min(group.left, _SEVERAL)
+                if group.left == 1:
+                    users[v] = users.get(v, 0) + group.users
         for v in sizes.held(computation.root):
             uses_left[v] = uses_left.get(v, 0) + 1
         self.ready: dict[int, tuple[int, int, int]] = {}
         self.queue: list[tuple[int, int, int, int]] = []
         self.inserted = 0
+        # Bytes that end with each instruction, as of now.
+        self.freed_bytes = [0] * len(self.instructions)
+        # By operand, the users that free more than when they were ranked.
+        self.outranked: dict[Instruction, dict[int, None]] = {}
+        self.positions: dict[Instruction, dict[Instruction, int]] = {}
+        for v, uses in uses_left.items():
+            if uses == 1:
+                self._note_last_use(v)
 
-    def _used_values(self, instruction: Instruction) -> tuple[list[int], list[_Group]]:
+    def _used_values(
+        self, k: int, instruction: Instruction
+    ) -> tuple[list[int], list[_Group]]:
         """Values that end with their last user: single ones, and those of tuples."""
         operands = list(dict.fromkeys(instruction.operands))
         groups = [g for g in map(self._group_of, operands) if g is not None]
@@ -97,6 +115,7 @@ class _ListScheduler:
                 found |= dict.fromkeys(self.sizes.held(operand))
         for group in groups:
             group.left += 1
+            group.users += k + 1
         return [v for v in found if not any(v in g.values for g in groups)], groups
 
     def _group_of(self, operand: Instruction) -> _Group | None:
@@ -129,27 +148,43 @@ class _ListScheduler:
             return _OUTFEED
         if instruction.opcode == "infeed" and _has_config(instruction):
             return _INFEED
-        uses_left, sizes = self.uses_left, self.sizes
-        values, groups = self.used[k]
-        freed = sum(
-            sizes.bytes_of(v)
-            for part in (values, *(g.values for g in groups if g.left == 1))
-            for v in part
-            if uses_left[v] == 1 and not sizes.is_given(v)
-        )
-        return freed - self.made_bytes[k]
+        return self.freed_bytes[k] - self.made_bytes[k]
+
+    def _note_last_use(self, v: int) -> None:
+        """Note that a value has one use left: its user frees it, if it is ours."""
+        k = self.users.get(v, 0) - 1
+        freed = 0 if self.sizes.is_given(v) else self.sizes.bytes_of(v)
+        if k < 0 or not freed:
+            return
+        self.freed_bytes[k] += freed
+        if k in self.ready:
+            for operand in self.instructions[k].operands:
+                self.outranked.setdefault(operand, {})[k] = None
 
     def _end_uses(self, k: int) -> bool:
         """Count an instruction's uses as over; whether a value has one use left."""
-        uses_left = self.uses_left
+        uses_left, users = self.uses_left, self.users
         values, groups = self.used[k]
+        one_use_left = False
+        for v in values:
+            uses_left[v] -= 1
+            users[v] -= k + 1
+            if uses_left[v] == 1:
+                one_use_left = True
+                self._note_last_use(v)
         for group in groups:
             group.left -= 1
-        one_use_left = False
-        for part in (values, *(g.values for g in groups if g.left < _SEVERAL)):
-            for v in part:
+            group.users -= k + 1
+            if group.left >= _SEVERAL:
+                continue
+            # The last user of a group is one of each of its values.
+            change = group.users if group.left else -(k + 1)
+            for v in group.values:
                 uses_left[v] -= 1
-                one_use_left |= uses_left[v] == 1
+                users[v] = users.get(v, 0) + change
+                if uses_left[v] == 1:
+                    one_use_left = True
+                    self._note_last_use(v)
         return one_use_left
 
     def _insert(self, k: int, priority: tuple[int, int]) -> None:
@@ -201,12 +236,21 @@ class _ListScheduler:
     def _rank_again(self, best: Instruction) -> None:
         """Insert again what frees more now that other uses have ended."""
         for operand in best.operands:
-            for user in operand._users:
-                j = self.index[user]
+            found: Iterable[int] = self.outranked.pop(operand, {})
+            if len(found) > 1:
+                found = sorted(found, key=self._position_in(operand))
+            for j in found:
                 if j in self.ready:
                     priority = self._priority(j)
                     if priority != self.ready[j][:2]:
                         self._insert(j, priority)
+
+    def _position_in(self, operand: Instruction) -> Callable[[int], int]:
+        """The place of an instruction, by number, among an operand's users."""
+        if operand not in self.positions:
+            self.positions[operand] = {u: n for n, u in enumerate(operand._users)}
+        positions, instructions = self.positions[operand], self.instructions
+        return lambda j: positions[instructions[j]]
 
 
 def _has_config(instruction: Instruction) -> bool:
