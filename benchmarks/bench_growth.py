@@ -69,10 +69,11 @@ _OPTIONS: Final = {
     "fixed-point": "(hlo-cse,tuple-simplifier,hlo-dce)",
     "scheduler-memory-fencing": "{scheduler-memory-fencing-threshold-bytes=1}",
 }
-#: Pipelines that users run as a whole.
+#: Pipelines that users run as a whole, and a pass with another option.
 _PIPELINES: Final = (
     "collective-permute-splitter,tuple-simplifier,convert-async-collectives-to-sync",
     "async-collective-creator,convert-async-collectives-to-sync",
+    "gpu-all-reduce-combiner{threshold-count=2}",
 )
 
 

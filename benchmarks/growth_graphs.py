@@ -114,6 +114,18 @@ def _all_reduces(count: int) -> str:
     )
 
 
+def _dead_all_reduces(count: int) -> str:
+    """All-reduces of different values that nothing reads."""
+    return _module(
+        [
+            _PARAMETER,
+            *(f"%v.{k} = {_SHAPE} tanh(%p)" for k in range(count)),
+            *(f"%r.{k} = {_all_reduce(k, f'v.{k}')}" for k in range(count)),
+            f"%result = {_SHAPE} negate(%p)",
+        ]
+    )
+
+
 def _all_reduce_chain(count: int) -> str:
     sources = ["p", *_names("r", count)]
     return _module(
@@ -429,6 +441,7 @@ GRAPHS: Final = {
     "equal": Graph(_equal),
     "constants": Graph(_constants),
     "all-reduces": Graph(_all_reduces),
+    "dead all-reduces": Graph(_dead_all_reduces),
     "all-reduce chain": Graph(_all_reduce_chain),
     "permutes": Graph(_permutes),
     "wide permute": Graph(_wide_permute),

@@ -21,6 +21,7 @@ GREW_TOO_FAST = (
     ("pairs", "convert-async-collectives-to-sync", 128),
     ("all-reduces", "async-collective-creator", 128),
     ("all-reduces", "gpu-all-reduce-combiner", 128),
+    ("dead all-reduces", "gpu-all-reduce-combiner{threshold-count=2}", 128),
     ("permutes", "collective-permute-combiner", 128),
     ("wide permute", "collective-permute-splitter", 128),
     ("calls", "simulate", 64),

@@ -122,6 +122,8 @@ class _Run:
     # Members of batches of one, and keys with a batch that reached its count.
     lonely: list[Instruction] = field(default_factory=list)
     full: set[Hashable] = field(default_factory=set)
+    # Instructions that need no candidate.
+    free: set[Instruction] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         """Number all instructions."""
@@ -274,7 +276,8 @@ class _Run:
 
     def _combine(self, batch: list[Instruction]) -> None:
         operands = [member.operands[0] for member in batch]
-        all_used = all(member._users for member in batch)
+        dead = [member.operands[0] for member in batch if not member._users]
+        used = next((k for k, member in enumerate(batch) if member._users), None)
         places = [self.place[member] for member in batch]
         anchor, position = self._anchor(batch, operands)
         made = self.build(batch, anchor)
@@ -284,21 +287,43 @@ class _Run:
         for instruction in made:
             self.text_position[instruction] = position
         self.listed += made
-        if not all_used or len(made) != len(batch) + 1:
-            # A root changed its place in XLA's list, or operands were reshaped.
+        if len(made) != len(batch) + 1 or not all(map(self._needs_no_candidate, dead)):
+            # Operands were reshaped, or candidates were first met from a dead member,
+            # whose element is at the end of XLA's list.
             self.listed = [i for i in self.listed if not i.removed]
             self._number_anew(post_order(self.computation, self.listed))
             return
+        # Elements go where the members were.
         combined, *elements = made
-        self._move_after(places[0], operands, combined)
-        for element, place in zip(elements[1:], places[1:], strict=True):
-            self.place[element] = place
-        self.place[elements[0]] = (*self.place[combined][:-1], _LAST)
+        self.place.update(zip(elements, places, strict=True))
+        self.place[combined] = places[-1]
+        if used is None:
+            return
+        # The next post order meets the batch where it met the first member with users.
+        self._move_after(places[used], operands, combined)
+        self.place[elements[used]] = (*self.place[combined][:-1], _LAST)
         if len(self.place[combined]) > _LONGEST_PLACE:
             order = sorted(
                 (i for i in self.place if not i.removed), key=self.place.__getitem__
             )
             self._number_anew(order)
+
+    def _needs_no_candidate(self, operand: Instruction) -> bool:
+        """Whether no candidate is left in what an operand of a dead member needs."""
+        free, keys = self.free, self.keys
+        seen: set[Instruction] = set()
+        work = [operand]
+        while work:
+            current = work.pop()
+            if current in free or current in seen:
+                continue
+            if current in keys:
+                return False
+            seen.add(current)
+            work += current.operands
+            work += current._control_predecessors
+        free |= seen
+        return True
 
     def _anchor(
         self, batch: list[Instruction], operands: list[Instruction]
