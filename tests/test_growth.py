@@ -38,6 +38,7 @@ GREW_TOO_FAST = (
     ("loops", "gpu-schedule", 64),
     ("annotated", "async-stream-attribute-wrapper", 512),
     ("annotated", "explicit-collectives-group-async-wrapper", 512),
+    ("annotated", "latency-hiding-scheduler", 256),
 )
 
 

@@ -49,6 +49,11 @@ class Candidates(list[int]):
         """Where a candidate is."""
         return self._slots[n]
 
+    def among(self, nodes: Iterable[int]) -> list[int]:
+        """Those of some nodes that are candidates, in list order."""
+        slots = self._slots
+        return sorted((n for n in nodes if n in slots), key=slots.__getitem__)
+
     def add(self, n: int) -> None:
         """Append a candidate."""
         slot = len(self)

@@ -17,11 +17,13 @@ from __future__ import annotations
 import re
 from typing import Final
 
+import numpy as np
+
 from hlo_passes.errors import PassError
 from hlo_passes.ir.async_form import is_done, is_generic, start_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency_hiding import attributes as attr
-from hlo_passes.scheduler.latency_hiding.candidates import Candidates
+from hlo_passes.scheduler.latency_hiding.candidates import Array, Candidates
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.pairs import Watcher
 from hlo_passes.scheduler.latency_hiding.resources import RESOURCE_NAMES, Resource
@@ -112,6 +114,8 @@ class GroupState:
         self._group_of: dict[int, int] = {
             n: group for group, nodes in members.items() for n in nodes
         }
+        self._has_none = np.ones(len(state.graph), np.bool_)
+        self._has_none[list(self._group_of)] = False
         self._total: dict[int, int] = {}
         self._placed = dict.fromkeys(members, 0)
         self._ready: list[int] = []
@@ -128,6 +132,14 @@ class GroupState:
     def group_of(self, n: int) -> int:
         """The current group of a node, -1 for none."""
         return self._group_of.get(n, _NONE)
+
+    def without_group(self, nodes: Array) -> Array:
+        """Those of some nodes that belong to no group now, in their order."""
+        return nodes[self._has_none.take(nodes)]
+
+    def _leave_group(self, n: int) -> None:
+        self._group_of.pop(n, None)
+        self._has_none[n] = True
 
     def note_placed(self, state: SchedulingState, n: int) -> None:
         """Count a placed node as one that read members of groups."""
@@ -190,9 +202,8 @@ class GroupState:
 
     def _place_members(self, state: SchedulingState, group: int) -> None:
         settings, graph = state.settings, state.graph
-        self._candidates = Candidates(
-            n for n in state.ready if self.group_of(n) == group
-        )
+        members = [n for n in self._members[group] if self.group_of(n) == group]
+        self._candidates = Candidates(state.ready.among(members))
         size, done, handed_back = len(self._members[group]), 0, 0
         while self._candidates:
             slot = self._policy.pick(self._candidates, group)
@@ -209,12 +220,12 @@ class GroupState:
                 and graph.is_start[n]
             ):
                 handed_back += 1
-                self._group_of.pop(n, None)
+                self._leave_group(n)
                 if settings.aggressive_flexible_annotation_scheduling:
                     state.hold_back(n)
                 self._holders.add(n)
                 continue
-            state.ready.take(state.ready.index(n))
+            state.ready.take(state.ready.slot(n))
             state.place(n)
             done += 1
         if done < size - handed_back:
@@ -234,7 +245,7 @@ class GroupState:
                     hint="only starts and dones may remain",
                     location=graph.instructions[n].location,
                 )
-            self._group_of.pop(n, None)
+            self._leave_group(n)
             self._holders.add(n)
 
     # -- when nothing fits ----------------------------------------------------
@@ -246,7 +257,7 @@ class GroupState:
             return False
         group = min(found, key=lambda g: len(self._members[g]))
         for n in self._members[group]:
-            self._group_of.pop(n, None)
+            self._leave_group(n)
         if group in self._ready:
             self._ready.remove(group)
         if self._ongoing == group:

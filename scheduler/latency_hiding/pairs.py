@@ -90,7 +90,7 @@ class PairScan:
             self.runner_up = loser
             if watcher is not None:
                 watcher(best, loser, rule)
-        return candidates.index(best)
+        return candidates.slot(best)
 
     def compare(self, a: int, b: int) -> tuple[Rule, int]:
         """The rule that decides between two candidates, and its verdict on one."""

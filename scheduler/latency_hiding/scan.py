@@ -98,18 +98,20 @@ class Scan:
         """Slot of the choice; None when nothing fits."""
         state = self._state
         self._classes.refresh()
-        nodes: Sequence[int] = candidates
-        if state.groups is not None or not self._fits_by_class:
-            # Not only the class decides which candidates are considered.
-            nodes = considered(state, candidates, group)
-        if len(nodes) <= _FEW:
-            winner = self._of_few(nodes)
-        elif nodes is candidates:
+        some: Array | None = None
+        if not self._fits_by_class:
+            # Not only the class decides which candidates fit.
+            some = np.array(considered(state, candidates, group), np.int64)
+        elif state.groups is not None and group == -1:
+            some = state.groups.without_group(candidates.nodes)
+        count = len(candidates) if some is None else len(some)
+        if count <= _FEW:
+            winner = self._of_few(candidates if some is None else some.tolist())
+        elif some is None:
             classes = candidates.classes(self._classes.of)
             winner = self._of_many(candidates.nodes, classes)
         else:
-            array = np.array(nodes, np.int64)
-            winner = self._of_many(array, self._classes.of_array[array])
+            winner = self._of_many(some, self._classes.of_array.take(some))
         if winner is None:
             return None
         self._winner = winner

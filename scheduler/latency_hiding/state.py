@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
-from hlo_passes.scheduler.latency_hiding.candidates import Candidates
+from hlo_passes.scheduler.latency_hiding.candidates import Array, Candidates
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.in_flight import InFlight
 from hlo_passes.scheduler.latency_hiding.metrics import (
@@ -51,6 +51,10 @@ class Groups(Protocol):
 
     def group_of(self, n: int) -> int:
         """The group that a node belongs to now, -1 for none."""
+        ...
+
+    def without_group(self, nodes: Array) -> Array:
+        """Those of some nodes that belong to no group now, in their order."""
         ...
 
     def note_placed(self, state: SchedulingState, n: int) -> None:
