@@ -22,6 +22,7 @@ class ExitCode(IntEnum):
     PASS_FAILED = 3
     DIFFERENT = 4
     CANNOT_RUN = 5
+    LIMIT_EXCEEDED = 6
 
 
 #: What shells report for a process that SIGINT ended.

@@ -8,6 +8,7 @@ runtime.compare(module, rewritten).matches
 
 from __future__ import annotations
 
+from hlo_passes.runtime.assertions import assert_exposed_below, assert_step_within
 from hlo_passes.runtime.capture import lower
 from hlo_passes.runtime.compare import (
     Comparison,
@@ -35,6 +36,8 @@ __all__ = [
     "RuntimeHostError",
     "SignatureError",
     "Tolerance",
+    "assert_exposed_below",
+    "assert_step_within",
     "compare",
     "compare_outputs",
     "emulate",

@@ -24,6 +24,7 @@ NAMES = {
         UnsupportedHloError PassError
     """,
     "runtime": """
+        assert_exposed_below assert_step_within
         emulate lower load compare install install_from_environment jit Installation
         Executable Comparison Difference Tolerance compare_outputs
         DeviceCountError CompilationError SignatureError NumericsMismatchError

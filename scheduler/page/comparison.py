@@ -1,4 +1,8 @@
-"""`hlo-passes simulate BEFORE --against=AFTER`: two schedules of one module."""
+"""`hlo-passes simulate BEFORE --against=AFTER`: two schedules of one module.
+
+With `--fail-if` INPUT is judged, so that it is the later state: `simulate AFTER
+--against=BASE --fail-if='step>+2%'`.
+"""
 
 from __future__ import annotations
 
@@ -6,12 +10,13 @@ import argparse
 import json
 import pathlib
 import sys
+from collections.abc import Sequence
 
 from hlo_passes.analysis.module_state import heading_of
 from hlo_passes.errors import UsageError
-from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module, write_text
 from hlo_passes.progress import say
+from hlo_passes.scheduler.fail_if import Condition, judge, report_judgments
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
@@ -22,8 +27,17 @@ from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.verify.verifier import verify
 
 
-def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
+def compare_command(
+    arguments: argparse.Namespace,
+    given: Simulated,
+    conditions: Sequence[Condition] = (),
+) -> int:
     """Print what moved on stdout, and draw both schedules if `--html` asks for it.
+
+    Args:
+        arguments: of `simulate`.
+        given: INPUT.
+        conditions: those of `--fail-if`.
 
     Raises UsageError U222 for options that show one schedule only.
     """
@@ -35,21 +49,28 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
         )
     module = read_module(arguments.against)
     verify(module, allow_unknown=True)
-    after = Simulated(module, simulate_arguments(arguments, module))
+    other = Simulated(module, simulate_arguments(arguments, module))
+    judgments = judge(conditions, given, other)
+    # INPUT is the state before, unless it is judged.
+    before, after = (other, given) if conditions else (given, other)
+    names = (arguments.input, arguments.against)
+    before_name, after_name = reversed(names) if conditions else names
     moves = schedule_moves(before, after)
     if arguments.html:
         page = render_page(
-            _side(after, "after", arguments.against),
-            _side(before, "before", arguments.input),
+            _side(after, "after", after_name),
+            _side(before, "before", before_name),
             moves,
         )
         write_text(arguments.html, page)
     if arguments.json:
         content = {
-            **before.timeline.to_json(),
-            "against": after.timeline.to_json(),
+            **given.timeline.to_json(),
+            "against": other.timeline.to_json(),
             "moves": [move.to_json() for move in moves],
         }
+        if judgments:
+            content["fail_if"] = [each.to_json() for each in judgments]
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         found = ScheduleDiff(before, after, moves, arguments.rows)
@@ -58,7 +79,7 @@ def compare_command(arguments: argparse.Namespace, before: Simulated) -> int:
         once = once_remark(told.counted_once)
         heading = heading_of(states, beware((*told.remarks, *once)))
         say(heading + found.to_text())
-    return ExitCode.DONE
+    return report_judgments(judgments, as_json=arguments.json)
 
 
 def _side(simulated: Simulated, label: str, path: str) -> Side:

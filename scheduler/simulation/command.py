@@ -4,6 +4,7 @@ hlo-passes simulate m.hlo --target=h100_sxm --hosts=2
 hlo-passes simulate m.hlo --costs=costs.json.gz --streams=2 --json
 hlo-passes simulate m.hlo --trace=step.trace.json --html=step.html
 hlo-passes simulate before.hlo --against=after.hlo --html=both.html
+hlo-passes simulate m.hlo --against=base.hlo --fail-if='step>+2%,memory>target'
 hlo-passes simulate m.hlo --passes=PIPELINE --sweep=OPTION=1,2,4
 """
 
@@ -16,13 +17,18 @@ import sys
 from typing import Final
 
 from hlo_passes.cli.command import count, own_command
-from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_text
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.progress import say
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
+)
+from hlo_passes.scheduler.fail_if import (
+    add_fail_if_argument,
+    judge,
+    parse_conditions,
+    report_judgments,
 )
 from hlo_passes.scheduler.page.comparison import compare_command
 from hlo_passes.scheduler.schedule_moves import Simulated
@@ -65,14 +71,16 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--against", metavar="AFTER",
         help="a later state of the module: show what moved and what it saved; with "
-        "--html both side by side",
+        "--html both side by side; with --fail-if the base, an earlier state",
     )  # fmt: skip
+    add_fail_if_argument(parser)
     add_sweep_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     check_sweep_arguments(arguments)
     check_pricing_arguments(arguments)
+    conditions = parse_conditions(arguments.fail_if, has_base=bool(arguments.against))
     shown = (arguments.trace, arguments.html, arguments.plot)
     check_outputs(None, *(path or "" for path in shown))
     with garbage_collection_paused():
@@ -82,18 +90,22 @@ def _run(arguments: argparse.Namespace) -> int:
     if timeline is None:
         return sweep_command(arguments, module)
     if arguments.against:
-        return compare_command(arguments, Simulated(module, timeline))
+        return compare_command(arguments, Simulated(module, timeline), conditions)
+    judgments = judge(conditions, Simulated(module, timeline))
     if arguments.trace:
         write_text(arguments.trace, json.dumps(timeline.to_perfetto()) + "\n")
     if arguments.html:
         write_text(arguments.html, timeline.to_html(module))
     if arguments.json:
-        sys.stdout.write(json.dumps(timeline.to_json(), indent=1) + "\n")
+        content = timeline.to_json()
+        if judgments:
+            content["fail_if"] = [each.to_json() for each in judgments]
+        sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
         columns = shutil.get_terminal_size().columns
         width = max(_NARROWEST, min(columns, _WIDEST))
         say(report_text(timeline, arguments.rows, width))
-    return ExitCode.DONE
+    return report_judgments(judgments, as_json=arguments.json)
 
 
 SIMULATE = own_command("simulate", _configure, _run)

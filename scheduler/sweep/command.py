@@ -63,10 +63,11 @@ def check_sweep_arguments(arguments: argparse.Namespace) -> None:
                 code="U222",
                 hint="--passes=PIPELINE",
             )
-        unused = [n for n in ("html", "trace", "against") if getattr(arguments, n)]
+        alone = ("html", "trace", "against", "fail_if")
+        unused = [n.replace("_", "-") for n in alone if getattr(arguments, n)]
         if unused:
             raise UsageError(
-                f"--{unused[0]} shows one schedule, a sweep has many",
+                f"--{unused[0]} is for one schedule, a sweep has many",
                 code="U222",
                 hint="run the pipeline that the sweep names as best with opt",
             )

@@ -259,4 +259,4 @@ def test_the_example_of_the_documentation_passes() -> None:
         text=True,
         check=False,
     )  # fmt: skip
-    assert "2 passed" in done.stdout, done.stdout + done.stderr
+    assert "3 passed" in done.stdout, done.stdout + done.stderr
