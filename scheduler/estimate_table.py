@@ -14,6 +14,7 @@ from typing import Final
 from hlo_passes.scheduler.estimators.reported import COARSE
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
+from hlo_passes.scheduler.place_text import place_lines
 from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -73,6 +74,7 @@ def _rows_text(rows: Sequence[EstimateRow]) -> list[str]:
             *([str(row.executions)] if repeats else []),
             row.model,
             f"%{row.name} {row.opcode} in %{row.computation}"
+            + "".join(f"  {place}" for place in place_lines(row.place))
             + (f"  ({row.reason})" if row.reason else ""),
         )
         for row in rows

@@ -19,9 +19,10 @@ from hlo_passes.analysis.module_state import (
     module_state,
     require_priceable,
 )
+from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace, program_places
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import done_of, is_start
+from hlo_passes.ir.async_form import done_of, is_collective, is_done, is_start
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
@@ -47,6 +48,7 @@ class EstimateRow:
         model: that gave the price: for a start that of the latency, else of the cost.
         reason: why a better model had no answer, '' where it had.
         executions: how often a step runs it, loops multiplied.
+        place: where in the user's program a collective comes from.
     """
 
     computation: str
@@ -57,6 +59,7 @@ class EstimateRow:
     model: str
     reason: str
     executions: int
+    place: ProgramPlace = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class EstimateReport:
                     "model": row.model,
                     "executions": row.executions,
                     **({"reason": row.reason} if row.reason else {}),
+                    **({} if row.place is NOWHERE else row.place.to_json()),
                 }
                 for row in self.rows
             ],
@@ -173,6 +177,7 @@ def _rows(
     module: Module, estimator: Estimator, often: Mapping[Computation, int]
 ) -> Iterator[EstimateRow]:
     synchronous = opcodes.SYNC_COLLECTIVES
+    places = program_places(module)
     for computation in scheduled_computations(module):
         for instruction in computation.instructions:
             opcode = instruction.opcode
@@ -185,6 +190,7 @@ def _rows(
                 if done is not None:
                     latency = estimator.latency(instruction, done) or _UNKNOWN
             source = latency or node
+            communicates = is_collective(instruction) and not is_done(instruction)
             yield EstimateRow(
                 computation.name,
                 instruction.name,
@@ -194,4 +200,5 @@ def _rows(
                 source.model,
                 source.reason,
                 often[computation],
+                places.of(instruction) if communicates else NOWHERE,
             )

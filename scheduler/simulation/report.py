@@ -12,6 +12,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from hlo_passes.scheduler.headline import beware
+from hlo_passes.scheduler.simulation.collective_groups import groups_of
+from hlo_passes.scheduler.simulation.group_text import group_lines
 from hlo_passes.scheduler.simulation.lane_text import lanes_text
 from hlo_passes.scheduler.simulation.notes import (
     ESTIMATES,
@@ -20,13 +22,11 @@ from hlo_passes.scheduler.simulation.notes import (
     once_remark,
 )
 from hlo_passes.scheduler.simulation.timeline_data import (
-    CollectiveRow,
     ComputationTimes,
     TimelineData,
 )
 from hlo_passes.scheduler.simulation.units import (
     bytes_text,
-    readable,
     share_text,
     time_text,
 )
@@ -121,24 +121,13 @@ def _collectives(timeline: TimelineData, rows: int) -> list[str]:
     total = _counted(len(timeline.collectives), "collective")
     if rows == 0:
         return [f"{total}: {counted}"]
-    worst = timeline.worst(rows)
-    if not worst:
+    groups = [g for g in groups_of(timeline.collectives) if g.total_exposed_us > 0.0]
+    if not groups:
         return [f"{total} ({counted}): nothing waits for communication"]
     lines = [f"{total}: {counted}. What costs the step most, and why:"]
-    for place, row in enumerate(worst, 1):
-        lines += _collective(timeline, place, row)
+    for place, group in enumerate(groups[:rows], 1):
+        lines += group_lines(timeline, place, group)
     return lines
-
-
-def _collective(timeline: TimelineData, place: int, row: CollectiveRow) -> list[str]:
-    where = "" if row.computation == timeline.entry else f" in %{row.computation}"
-    times = f", {row.executions:g} times" if row.executions != 1.0 else ""
-    each = f" ({time_text(row.exposed_us)}{times})" if times else ""
-    return [
-        f"{place:3d}. {time_text(row.total_exposed_us)}{each}  %{row.name}{where}  "
-        f"{row.opcode} of {bytes_text(row.bytes)}, {row.overlap}",
-        f"     {readable(row.cause)}",
-    ]
 
 
 def _lanes(timeline: TimelineData, width: int) -> list[str]:

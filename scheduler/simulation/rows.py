@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.analysis.program_places import ProgramPlaces
 from hlo_passes.ir.async_form import done_of, half
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency.collectives import leaf_bytes, wrapped_collective
@@ -74,11 +75,12 @@ def rows_of(
     accounts: Accounts,
     lanes: Mapping[int, str],
     totals: Totals,
+    places: ProgramPlaces,
 ) -> list[CollectiveRow]:
     """Rows of one run, in scheduled order."""
     explained = _Explained(placement, totals)
     return [
-        _row(work, placement, accounts, explained, lanes, totals)
+        _row(work, placement, accounts, explained, lanes, totals, places)
         for work in placement.run.program.works
         if work.kind in ("collective", "transfer")
         and work.number in placement.run.tickets
@@ -92,6 +94,7 @@ def _row(
     explained: _Explained,
     lanes: Mapping[int, str],
     totals: Totals,
+    places: ProgramPlaces,
 ) -> CollectiveRow:
     start = work.instruction
     latency = accounts.duration_us(placement.run, work)
@@ -120,6 +123,7 @@ def _row(
         cause=cause.text,
         model=work.price.model,
         reason=work.price.reason,
+        place=places.of(start),
     )
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.module_state import module_state, require_priceable
+from hlo_passes.analysis.program_places import ProgramPlaces, program_places
 from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.calls import runs_callees
@@ -132,6 +133,7 @@ def _simulate(
         device=device,
         rules=rules,
         trips=_trip_counts(programs, surroundings),
+        places=program_places(module),
     )
     parts = [step.part(computation) for computation in programs]
     return Timeline(
@@ -225,6 +227,7 @@ class _Step:
     device: int
     rules: Rules
     trips: Mapping[Computation, int]
+    places: ProgramPlaces
     runs: dict[Computation, list[Run]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -258,7 +261,7 @@ class _Step:
         account = self.accounts.of(run)
         return _Part(
             _times(computation, account, self.trips.get(computation, 1), peak, totals),
-            rows_of(placement, self.accounts, lanes, totals),
+            rows_of(placement, self.accounts, lanes, totals, self.places),
             spans_of(placement, lanes),
             points,
         )

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from hlo_passes.scheduler.simulation.collective_groups import groups_of
 from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 if TYPE_CHECKING:
@@ -22,6 +23,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Timeline(TimelineData):
     """A simulated step; `TimelineData` has its attributes."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `simulate --json` prints."""
+        groups = [group.to_json() for group in groups_of(self.collectives)]
+        return {**TimelineData.to_json(self), "groups": groups}
 
     def to_text(self) -> str:
         """Headline, most expensive collectives and lanes, for a terminal."""

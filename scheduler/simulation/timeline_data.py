@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from hlo_passes.analysis.module_state import ModuleState
+from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace
 from hlo_passes.scheduler.headline import priced_on
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
@@ -98,6 +99,7 @@ class CollectiveRow:
         cause: the same as a sentence without a full stop.
         model: that gave the price.
         reason: why a better model had no answer, '' where it had.
+        place: where in the user's program it comes from.
     """
 
     computation: str
@@ -122,14 +124,17 @@ class CollectiveRow:
     cause: str
     model: str
     reason: str
+    place: ProgramPlace = NOWHERE
 
     def to_json(self) -> dict[str, Any]:
         """The row of `simulate --json`."""
-        return {
+        own = {
             name: list(value) if isinstance(value, tuple) else value
             for name in self.__slots__
+            if name != "place"
             for value in (getattr(self, name),)
         }
+        return own | self.place.to_json()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,317 @@
+"""Which parameter of the program a value is a copy of, or is an update of.
+
+    %w = f32[64,8] parameter(3), metadata={op_name="params['up']"}
+    %c = bf16[64,8] convert(%w)
+    %g = bf16[64,64] all-gather(%c)            %g reads params['up']
+    %r = f32[64,8] reduce-scatter(%gradient)
+    ROOT %u = f32[64,8] subtract(%w, %r)       %r updates params['up']
+
+A value reads a parameter if nothing but moves, conversions, slices and scaling by
+scalars lie between them, through tuples, loops, calls, branches, fusions and
+asynchronous operations. It updates the parameter whose buffer the step's result takes
+(`input_output_alias`) if it becomes that result element by element; without an alias,
+in a step that has a backward pass, the one that it meets element by element on its way
+to a result. Of several (an optimizer keeps averages beside its weights) it is one that
+an all-gather reads, then the one with the shortest name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.ir.async_form import start_of, work_of, wrapped_computation
+from hlo_passes.ir.opcodes import facts
+
+if TYPE_CHECKING:
+    from hlo_passes.ir.computation import Computation
+    from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
+
+#: A value: an instruction, and the place in its result if that is a tuple.
+Value = tuple["Instruction", tuple[int, ...]]
+
+#: Their first operand is the same data, moved.
+_MOVES: Final = frozenset(
+    "add-dependency bitcast copy domain dynamic-slice opt-barrier pad reshape reverse "
+    "slice transpose".split()
+)
+#: With scalars for their other operands, they keep what the first one is.
+_SCALES: Final = frozenset(
+    "bitcast-convert clamp convert divide maximum minimum multiply negate "
+    "reduce-precision round-nearest-afz round-nearest-even stochastic-convert".split()
+)
+#: Collectives whose result holds the operands' elements as they are.
+_MOVING_COLLECTIVES: Final = frozenset(
+    "all-gather all-to-all collective-broadcast collective-permute".split()
+)
+#: Their elements are the same wherever one looks.
+_UNIFORM: Final = frozenset(("broadcast", "constant"))
+#: No value is followed through more places than this.
+_MOST_PLACES: Final = 4000
+#: How JAX names what belongs to a backward pass.
+_BACKWARD: Final = "transpose("
+
+
+class ParameterPaths:
+    """Answers about one module as it is now."""
+
+    def __init__(self, module: Module) -> None:
+        """Nothing is looked at before the first question."""
+        self._module = module
+        self._sources: dict[Value, Instruction | None] = {}
+        self._gathered: frozenset[Instruction] | None = None
+        self._has_backward_pass: bool | None = None
+        self._operand_positions: dict[Instruction, dict[Instruction, list[int]]] = {}
+        self._aliased: dict[tuple[int, ...], int] | None = None
+        self._parameters: dict[Computation, Sequence[Instruction]] = {}
+
+    def read(self, value: Instruction) -> Instruction | None:
+        """The entry's parameter that a value is a copy of; None for anything else."""
+        return self._source((value, ()))
+
+    def updated(
+        self, result: Instruction, place: tuple[int, ...] = ()
+    ) -> Instruction | None:
+        """The entry's parameter that a value updates; `place` is of its tuple."""
+        found = self._met((result, place))
+        if not found:
+            return None
+        gathered = self._gathered_parameters()
+        return min(
+            found,
+            key=lambda p: (
+                p not in gathered,
+                len(p.metadata.op_name),
+                p.parameter_number,
+            ),
+        )
+
+    # -- from a value back to a parameter ------------------------------------------
+
+    def _source(self, value: Value) -> Instruction | None:
+        if value not in self._sources:
+            self._sources[value] = self._find_source(value)
+        return self._sources[value]
+
+    def _find_source(self, value: Value) -> Instruction | None:
+        """The only parameter at which all ways back end."""
+        found: Instruction | None = None
+        seen: set[Value] = set()
+        stack = [value]
+        while stack:
+            each = stack.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            instruction = each[0]
+            if instruction.opcode == "parameter" and instruction.computation.is_entry:
+                if found not in (None, instruction):
+                    return None
+                found = instruction
+                continue
+            before = self._before(*each)
+            if not before or len(seen) > _MOST_PLACES:
+                return None
+            stack += before
+        return found
+
+    def _before(self, value: Instruction, place: tuple[int, ...]) -> list[Value]:
+        """Where the data of a value was just before; nothing if it is new data."""
+        opcode, operands = value.opcode, value.operands
+        if opcode == "parameter":
+            return self._given(value, place)
+        if opcode == "get-tuple-element":
+            return [(operands[0], (value.tuple_index, *place))]
+        if opcode == "tuple":
+            return [(operands[place[0]], place[1:])] if place else []
+        if opcode == "while":
+            body = value.called_computations[0]
+            return [(operands[0], place), (body.root, place)]
+        row = facts(opcode)
+        if row.half == "done" and row.spelling != "transfer":
+            return [(start_of(value), place)] if start_of(value) is not value else []
+        if inside := _inside(value):
+            return [(callee.root, place) for callee in inside]
+        work = work_of(value)
+        if work in _MOVING_COLLECTIVES:
+            if len(operands) == 1:
+                return [(operands[0], ())]
+            return [(operands[place[0]], place[1:])] if place else []
+        if work in _MOVES:
+            return [(operands[0], place)]
+        if work in _SCALES:
+            whole = [o for o in operands if o.opcode not in _UNIFORM]
+            return [(whole[0], ())] if len(whole) == 1 else []
+        return []
+
+    def _given(self, parameter: Instruction, place: tuple[int, ...]) -> list[Value]:
+        """What callers give to a parameter."""
+        computation = parameter.computation
+        found: list[Value] = []
+        for caller in self._module.callers(computation):
+            if caller.opcode == "while":
+                body = caller.called_computations[0]
+                found += [(caller.operands[0], place), (body.root, place)]
+                continue
+            inside = _inside(caller)
+            if computation not in inside:
+                return []  # it is applied to elements
+            first = parameter.parameter_number
+            if caller.opcode == "conditional":
+                branches = [k for k, c in enumerate(inside, 1) if c is computation]
+                found += [(caller.operands[k], place) for k in branches]
+            else:
+                found.append((caller.operands[first], place))
+        return found
+
+    # -- from a value on to results ------------------------------------------------
+
+    def _met(self, value: Value) -> set[Instruction]:
+        """Parameters that a value may update; none if it becomes no result."""
+        combined: list[tuple[Instruction, int]] = []
+        outputs: set[tuple[int, ...]] = set()
+        seen: set[Value] = set()
+        stack = [value]
+        while stack:
+            each = stack.pop()
+            if each in seen:
+                continue
+            seen.add(each)
+            if len(seen) > _MOST_PLACES:
+                return set()
+            instruction, place = each
+            computation = instruction.computation
+            if computation.root is instruction:
+                if computation.is_entry:
+                    outputs.add(place)
+                stack += self._returned(computation, place)
+            for user in instruction.users:
+                for k in self._positions(user, instruction):
+                    stack += self._after(user, k, place)
+                    combined.append((user, k))
+        if not outputs:
+            return set()
+        numbers = self._aliases()
+        aliased = {
+            self._parameter(self._module.entry, numbers[output[:length]])
+            for output in outputs
+            for length in range(len(output) + 1)
+            if output[:length] in numbers
+        }
+        if aliased or not self._is_training():
+            return aliased
+        return {p for user, k in combined for p in self._beside(user, k)}
+
+    def _positions(self, user: Instruction, operand: Instruction) -> list[int]:
+        """At which positions a user has an operand; large tuples are asked often."""
+        found = self._operand_positions.get(user)
+        if found is None:
+            found = self._operand_positions[user] = {}
+            for k, each in enumerate(user.operands):
+                found.setdefault(each, []).append(k)
+        return found[operand]
+
+    def _aliases(self) -> dict[tuple[int, ...], int]:
+        """Parameters whose buffers the step's results take, by place in the result."""
+        if self._aliased is None:
+            found = self._module.input_output_aliases
+            self._aliased = {alias.output: alias.parameter for alias in found}
+        return self._aliased
+
+    def _parameter(self, computation: Computation, number: int) -> Instruction:
+        """A parameter by number; a computation is asked once for its list."""
+        if computation not in self._parameters:
+            self._parameters[computation] = computation.parameters
+        return self._parameters[computation][number]
+
+    def _returned(
+        self, computation: Computation, place: tuple[int, ...]
+    ) -> Iterator[Value]:
+        """The results of callers that a computation's result becomes."""
+        for caller in self._module.callers(computation):
+            is_body = (
+                caller.opcode == "while"
+                and computation is caller.called_computations[0]
+            )
+            if is_body or computation in _inside(caller):
+                yield caller, place
+
+    def _after(
+        self, user: Instruction, k: int, place: tuple[int, ...]
+    ) -> Iterator[Value]:
+        """Where the data of operand `k` is after its user."""
+        opcode = user.opcode
+        if opcode == "get-tuple-element":
+            if place[:1] == (user.tuple_index,):
+                yield user, place[1:]
+            return
+        if opcode == "tuple":
+            yield user, (k, *place)
+            return
+        if opcode == "while":
+            yield self._parameter(user.called_computations[0], 0), place
+            return
+        row = facts(opcode)
+        if row.half == "done":
+            yield user, place
+            return
+        if inside := _inside(user):
+            for number, callee in enumerate(inside, 1):
+                if opcode != "conditional":
+                    yield self._parameter(callee, k), place
+                elif number == k:
+                    yield self._parameter(callee, 0), place
+            return
+        work = work_of(user)
+        if facts(work).is_collective:
+            yield user, (k,) if len(user.operands) > 1 else ()
+        elif (work in _MOVES and k == 0) or (work == "dynamic-update-slice" and k < 2):
+            yield user, place
+        elif facts(work).is_elementwise:
+            yield user, ()
+
+    def _beside(self, user: Instruction, k: int) -> set[Instruction]:
+        """Parameters that an elementwise operation combines with operand `k`."""
+        if not facts(user.opcode).is_elementwise:
+            return set()
+        others = (o for j, o in enumerate(user.operands) if j != k)
+        found = {self.read(o) for o in others if o.opcode not in _UNIFORM}
+        return {parameter for parameter in found if parameter is not None}
+
+    def _gathered_parameters(self) -> frozenset[Instruction]:
+        """The parameters that all-gathers read."""
+        if self._gathered is None:
+            found = {
+                self.read(operand)
+                for computation in self._module.computations
+                for instruction in computation.instructions
+                if instruction.opcode in ("all-gather", "all-gather-start")
+                for operand in instruction.operands
+            }
+            self._gathered = frozenset(p for p in found if p is not None)
+        return self._gathered
+
+    def _is_training(self) -> bool:
+        """Whether any instruction belongs to a backward pass."""
+        if self._has_backward_pass is None:
+            self._has_backward_pass = any(
+                instruction.mentions(_BACKWARD)
+                for computation in self._module.computations
+                for instruction in computation.instructions
+            )
+        return self._has_backward_pass
+
+
+def _inside(caller: Instruction) -> tuple[Computation, ...]:
+    """The computations whose parameters are the caller's operands, in order.
+
+    Those of a conditional have one parameter each, the operand after the index.
+    """
+    row = facts(caller.opcode)
+    if row.calls == "control-flow" and caller.opcode != "while":
+        return caller.called_computations
+    if row.calls in ("fused", "async"):
+        wrapped = wrapped_computation(caller)
+        return caller.called_computations[:1] if wrapped is None else (wrapped,)
+    return ()
