@@ -33,9 +33,9 @@ from hlo_passes.scheduler.estimators.profile import (
     BINARY_SUFFIX,
     TEXT_SUFFIX,
     Profile,
-    profile_of,
     read_profile,
 )
+from hlo_passes.scheduler.written_profile import profile_of
 from tests.scheduler.conformance import recordings
 from tests.scheduler.conformance.judge import Verdict, judge
 
@@ -102,7 +102,7 @@ HEAD = (
 def our_profile(module: Module, target: str, topology: str) -> Profile:
     """Our costs of a module, as XLA's scheduler is to have them."""
     on = Pricing(target=target, topology=topology, xla=jax.__version__)
-    return profile_of(module, make_estimator("sol", on))
+    return profile_of(module, make_estimator("sol", on), with_constants=True)
 
 
 def round_trips(name: str, job: Job) -> list[RoundTrip]:

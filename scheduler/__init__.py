@@ -13,7 +13,7 @@ from hlo_passes.scheduler.checker.schedule_checker import (
 )
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import make_estimator
-from hlo_passes.scheduler.estimators.profile import Profile, profile_of, read_profile
+from hlo_passes.scheduler.estimators.profile import Profile, read_profile
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import read_costs
 from hlo_passes.scheduler.hardware.target import Target, target, target_names
@@ -35,6 +35,7 @@ from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow, estim
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate
 from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.written_profile import profile_of
 
 __all__ = [
     "BaseOrder",

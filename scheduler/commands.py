@@ -44,7 +44,6 @@ from hlo_passes.scheduler.estimators.choice import (
 from hlo_passes.scheduler.estimators.profile import (
     BINARY_SUFFIX,
     check_profile_name,
-    profile_of,
 )
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.target import target
@@ -54,6 +53,7 @@ from hlo_passes.scheduler.simulation.arguments import (
     add_trip_count_argument,
     trip_counts_of,
 )
+from hlo_passes.scheduler.written_profile import profile_of
 from hlo_passes.verify.verifier import verify
 
 

@@ -4,6 +4,7 @@ node us  latency us  times  model          instruction
   1.000     310.200    126  sol/ring       %all-gather-start in %layer
 
 Prices are of one execution. What is most expensive, and the totals, are of a step.
+What has no price but a constant of XLA comes last, with a `?`, and is in no total.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hlo_passes.scheduler.estimators.reported import COARSE
+from hlo_passes.scheduler.estimators.base import COARSE
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
 from hlo_passes.scheduler.place_text import place_lines
@@ -23,7 +24,8 @@ DEFAULT_ROWS: Final = 20
 
 def table_text(report: EstimateReport, rows: int = DEFAULT_ROWS) -> str:
     """The table and its totals as one text."""
-    costliest = sorted(report.rows, key=lambda r: -_weight(r))[:rows]
+    ranked = sorted(report.rows, key=lambda r: (_is_unknown(r), -_weight(r)))
+    costliest = ranked[:rows]
     shown = [row for row in costliest if _weight(row) > 0]
     remarks = (*report.remarks, *once_remark(report.counted_once))
     parts = [
@@ -43,6 +45,11 @@ def _weight(row: EstimateRow) -> float:
 
 def _is_guess(row: EstimateRow) -> bool:
     return row.model.endswith("/constant") and bool(row.reason)
+
+
+def _is_unknown(row: EstimateRow) -> bool:
+    """Whether the row has an abstract constant in place of a price."""
+    return row.model in COARSE or _is_guess(row)
 
 
 def _us(value: float | None) -> str:
@@ -65,12 +72,13 @@ def _columns(lines: Sequence[Sequence[str]], right: int) -> list[str]:
 
 def _rows_text(rows: Sequence[EstimateRow]) -> list[str]:
     repeats = any(row.executions != 1 for row in rows)
+    padding = " " * any(map(_is_unknown, rows))
     times = ("times",) if repeats else ()
     lines = [("node us", "latency us", *times, "model", "instruction")]
     lines += [
         (
-            _us(row.node_cost_us),
-            _us(row.latency_us),
+            _flagged(row.node_cost_us, row, padding),
+            _flagged(row.latency_us, row, padding),
             *([str(row.executions)] if repeats else []),
             row.model,
             f"%{row.name} {row.opcode} in %{row.computation}"
@@ -85,6 +93,8 @@ def _rows_text(rows: Sequence[EstimateRow]) -> list[str]:
 def _totals_text(rows: Iterable[EstimateRow]) -> list[str]:
     totals: dict[str, list[float]] = {}
     for row in rows:
+        if _is_unknown(row):
+            continue
         total = totals.setdefault(row.opcode, [0, 0.0, 0.0])
         total[0] += 1
         total[1] += row.executions * row.node_cost_us
@@ -101,7 +111,7 @@ def _totals_text(rows: Iterable[EstimateRow]) -> list[str]:
 
 def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
     priced = [row for row in rows if _weight(row) > 0]
-    unknown = [row for row in priced if row.model in COARSE or _is_guess(row)]
+    unknown = [row for row in priced if _is_unknown(row)]
     if not unknown:
         return ["", f"unknown: none of {len(priced)} instructions that cost something"]
     reasons: dict[str, int] = {}
@@ -111,8 +121,8 @@ def _unknown_text(rows: Sequence[EstimateRow]) -> list[str]:
     share = 100.0 * len(unknown) / len(priced)
     lines = [
         "",
-        f"unknown: {len(unknown)} of {len(priced)} ({share:.1f}%); their numbers are "
-        "XLA's abstract constants, not microseconds",
+        f"unknown: {len(unknown)} of {len(priced)} ({share:.1f}%); their numbers (?) "
+        "are XLA's abstract constants, not microseconds, and in no total",
     ]
     lines += [f"  {count} x {reason}" for reason, count in sorted(reasons.items())]
     return lines
@@ -127,31 +137,42 @@ def comparison_text(reports: Sequence[EstimateReport]) -> str:
         + beware((*remarks, *once_remark(reports[0].counted_once)))
     ]
     heads += [report.machine_line for report in reports]
-    lines: list[tuple[str, ...]] = [(*names, "instruction")]
-    for rows in zip(*(report.rows for report in reports), strict=True):
-        if rows[0].latency_us is None:
-            continue
-        lines.append((*(_marked(row) for row in rows), f"%{rows[0].name}"))
-    lines.append(("",) * (len(names) + 1))
-    nodes = [
-        sequential_sum(r.executions * r.node_cost_us for r in report.rows)
-        for report in reports
+    # Collectives first that some target has a price for.
+    pairs = [
+        rows
+        for rows in zip(*(report.rows for report in reports), strict=True)
+        if rows[0].latency_us is not None
     ]
+    pairs.sort(key=lambda rows: all(map(_is_unknown, rows)))
+    lines: list[tuple[str, ...]] = [(*names, "instruction")]
+    lines += [(*map(_marked, rows), f"%{rows[0].name}") for rows in pairs]
+    lines.append(("",) * (len(names) + 1))
+    # Sums of what has a price.
+    priced = [
+        [row for row in report.rows if not _is_unknown(row)] for report in reports
+    ]
+    nodes = [sequential_sum(r.executions * r.node_cost_us for r in p) for p in priced]
     latencies = [
-        sequential_sum(r.executions * (r.latency_us or 0.0) for r in report.rows)
-        for report in reports
+        sequential_sum(r.executions * (r.latency_us or 0.0) for r in p) for p in priced
     ]
     lines.append((*map(_us, nodes), "node costs of a step"))
     lines.append((*map(_us, latencies), "latencies of a step"))
     text = "\n".join(_columns(lines, right=len(names)))
-    marks = "* ours, where XLA's model does not apply; ? an abstract constant"
+    marks = (
+        "* ours, where XLA's model does not apply; ? an abstract constant, in no total"
+    )
     return "\n".join([*heads, "", text, "", marks]) + "\n"
 
 
+def _flagged(us: float | None, row: EstimateRow, padding: str = "") -> str:
+    """Microseconds, with a `?` for a constant and the padding for a price."""
+    if us is None:
+        return ""
+    return _us(us) + ("?" if _is_unknown(row) else padding)
+
+
 def _marked(row: EstimateRow) -> str:
-    mark = ""
-    if row.model.startswith("extended"):
-        mark = "*"
-    elif row.model in COARSE:
-        mark = "?"
-    return _us(row.latency_us) + mark
+    """A latency among those of other targets."""
+    if row.model.startswith("extended") and not _is_unknown(row):
+        return f"{_us(row.latency_us)}*"
+    return _flagged(row.latency_us, row)

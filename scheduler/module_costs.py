@@ -27,9 +27,9 @@ from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
-from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.base import COARSE, Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for
-from hlo_passes.scheduler.estimators.reported import COARSE, reported
+from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.estimate import Estimate
 

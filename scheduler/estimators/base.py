@@ -22,6 +22,11 @@ LOW: Final = 1.0
 MEDIUM: Final = 1000.0
 HIGH: Final = 5000.0
 
+#: Models whose microseconds are abstract constants of XLA, and no model at all.
+COARSE: Final = ("approximate", "gpu-approximate", "none")
+#: How a model's name ends where it has no better answer than a constant.
+_CONSTANT: Final = "/constant"
+
 #: Thirty years: what a file says beyond is a mistake, and sums would overflow a float.
 MOST_US: Final = 1e15
 
@@ -47,6 +52,11 @@ class Estimator(Protocol):
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
         """Latency of the edge between two instructions; None if unknown."""
         ...
+
+
+def is_constant(model: str) -> bool:
+    """Whether a model's answers are constants: nothing knows the instruction."""
+    return model in COARSE or model.endswith(_CONSTANT)
 
 
 def is_nop(instruction: Instruction) -> bool:

@@ -1,4 +1,4 @@
-"""`profile`: measured costs by instruction name (PGLE), read and written.
+"""`profile`: measured costs by instruction name (PGLE), read and as bytes.
 
     costs { name: "fusion.1" cost_us: 12.5 }
     costs { name: "all-gather-start" cost_us: 310.0 }
@@ -24,15 +24,11 @@ from typing import Final
 from hlo_passes import proto_wire as wire
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.files import read_file
-from hlo_passes.ir.async_form import done_of, is_pair, is_start, start_of, work_of
-from hlo_passes.ir.calls import scheduled_computations
-from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.async_form import is_pair, start_of, work_of
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.base import (
     LOW,
     MOST_US,
-    Estimator,
     is_async_collective,
 )
 from hlo_passes.scheduler.hardware.text_proto import (
@@ -44,10 +40,13 @@ from hlo_passes.scheduler.hardware.text_proto import (
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.sums import sequential_sum
 
+#: The name of the estimator, and the model of its answers.
+PROFILE: Final = "profile"
 #: Suffixes of files that XLA reads; it ignores a profile with any other name.
 TEXT_SUFFIX: Final = ".pbtxt"
 BINARY_SUFFIX: Final = ".pb"
-_REMAT: Final = re.compile(r"\.remat\d*$")
+#: The end of a name that XLA gives to what it computes once more.
+REMATERIALIZED: Final = re.compile(r"\.remat\d*$")
 _FINGERPRINT: Final = "::"
 
 
@@ -88,7 +87,7 @@ class ProfileEstimator:
     """Returns what a profile holds, None for the rest."""
 
     profile: Profile
-    name: str = "profile"
+    name: str = PROFILE
 
     def node_cost(self, instruction: Instruction) -> Estimate | None:
         """The measured cost; 1 for starts and dones of collectives.
@@ -96,7 +95,7 @@ class ProfileEstimator:
         For XLA a fusion around a collective, as jax 0.12 makes it, is not a collective
         here: its start costs what the profile says, in addition to the latency.
         """
-        if is_async_collective(instruction) and not _is_fusion(instruction):
+        if is_async_collective(instruction) and not is_async_fusion(instruction):
             return Estimate(LOW, self.name)
         known = self.profile.costs.get(instruction.name)
         return None if known is None else Estimate(known, self.name)
@@ -115,7 +114,8 @@ class ProfileEstimator:
         return None
 
 
-def _is_fusion(instruction: Instruction) -> bool:
+def is_async_fusion(instruction: Instruction) -> bool:
+    """Whether it starts or ends an asynchronous fusion."""
     return (
         instruction.opcode in ("async-start", "async-done")
         and work_of(instruction) == "fusion"
@@ -128,43 +128,6 @@ def _names(instruction: Instruction) -> Iterator[str]:
     if instruction.opcode in ("async-start", "async-done"):
         for callee in start_of(instruction).called_computations:
             yield callee.root.name
-
-
-def profile_of(module: Module, estimator: Estimator) -> Profile:
-    """An estimator's costs of a module, as a profile for XLA.
-
-    It has every instruction that XLA looks up: for the scheduler, those of computations
-    with an async operation; and if there are any, those of the entry and of loops,
-    which XLA's check of a profile counts. Starts carry their latency, dones carry
-    nothing.
-    """
-    costs: dict[str, float] = {}
-    for computation in _looked_up(module):
-        for instruction in computation.instructions:
-            if is_start(instruction):
-                done = done_of(instruction)
-                found = done and estimator.latency(instruction, done)
-            elif is_async_collective(instruction) and not _is_fusion(instruction):
-                continue
-            else:
-                found = estimator.node_cost(instruction)
-            if found is not None:
-                costs[instruction.name] = found.us
-    return Profile(costs)
-
-
-def _looked_up(module: Module) -> list[Computation]:
-    """The computations whose instructions XLA asks a profile for."""
-    priced = scheduled_computations(module)
-    scheduled = {c for c in priced if any(map(is_start, c.instructions))}
-    if not scheduled:
-        return []
-    checked = {module.entry}
-    for computation in priced:
-        for instruction in computation.instructions:
-            if instruction.opcode == "while":
-                checked.update(instruction.called_computations)
-    return [c for c in priced if c in scheduled or c in checked]
 
 
 def check_profile_name(path: str) -> None:
@@ -244,7 +207,7 @@ def _merge_clones(profile: Profile) -> Profile:
         return profile
     sums: dict[str, list[float]] = {}
     for name, us in profile.costs.items():
-        sums.setdefault(_REMAT.sub("", name), []).append(us)
+        sums.setdefault(REMATERIALIZED.sub("", name), []).append(us)
     return Profile(
         {name: sequential_sum(us) / len(us) for name, us in sums.items()},
         profile.latencies,

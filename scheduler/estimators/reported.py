@@ -14,7 +14,6 @@ from __future__ import annotations
 import functools
 import logging
 from dataclasses import dataclass, replace
-from typing import Final
 
 from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.ir.module import Module
@@ -38,8 +37,6 @@ from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.xla_release import RELEASES, XlaRelease
 
 _log = logging.getLogger("hlo_passes")
-#: Models whose microseconds are abstract constants of XLA.
-COARSE: Final = ("approximate", "gpu-approximate", "none")
 
 
 @dataclass(frozen=True, slots=True)

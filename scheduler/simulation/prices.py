@@ -18,17 +18,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.errors import UsageError
-from hlo_passes.ir.async_form import work_of
+from hlo_passes.ir.async_form import half, work_of
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.base import COARSE, Estimator
+from hlo_passes.scheduler.estimators.profile import PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 
-#: Models whose microseconds are abstract constants of XLA.
-_ABSTRACT: Final = ("approximate", "gpu-approximate")
-_WITHOUT_MODEL: Final = (*_ABSTRACT, "none")
 _UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 
@@ -52,17 +50,22 @@ class Prices:
 
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
-        return self._node(instruction).us
+        return self.compute(instruction).us
+
+    def compute(self, instruction: Instruction) -> Estimate:
+        """Price on the compute lane. Raises UsageError U223 for an invalid time."""
+        found = self.estimator.node_cost(instruction) or _UNKNOWN
+        return self._checked(instruction, found)
 
     def latency(self, start: Instruction, done: Instruction) -> Estimate:
         """Time from an asynchronous start to its done. Raises UsageError U223."""
         table = _table_of(self.estimator)
         self.absent += table is not None and start.name not in table.latencies
         found = self._latency(start, done)
-        if not self.as_xla and found.model in _WITHOUT_MODEL:
+        if not self.as_xla and found.model in COARSE:
             fusion = _fusion_of(start)
-            itself = _UNKNOWN if fusion is None else self._node(fusion)
-            if itself.model not in _WITHOUT_MODEL:
+            itself = _UNKNOWN if fusion is None else self.compute(fusion)
+            if itself.model not in COARSE:
                 self.fusions += 1
                 return self._noted(itself, is_constant=itself.reason != "")
         return self._noted(found)
@@ -71,9 +74,12 @@ class Prices:
         """Time of a collective that runs on the compute lane.
 
         For a collective kernel of the compiler the node cost holds the time, and its
-        latency is a constant. Raises UsageError U223.
+        latency is a constant. A profile has the time as node cost. Raises UsageError
+        U223.
         """
-        node = self._node(collective)
+        node = self.compute(collective)
+        if node.model == PROFILE and not half(collective):
+            return node
         table = _table_of(self.estimator)
         if table is not None:
             known = table.latencies.get(collective.name)
@@ -84,10 +90,6 @@ class Prices:
         if found.model in ("none", "sol/constant"):
             found = node
         return self._noted(found)
-
-    def _node(self, instruction: Instruction) -> Estimate:
-        found = self.estimator.node_cost(instruction) or _UNKNOWN
-        return self._checked(instruction, found)
 
     def _latency(self, start: Instruction, user: Instruction) -> Estimate:
         found = self.estimator.latency(start, user) or _UNKNOWN
@@ -104,7 +106,7 @@ class Prices:
         )
 
     def _noted(self, found: Estimate, *, is_constant: bool = False) -> Estimate:
-        if (is_constant or found.model in _ABSTRACT) and found.us > 0.0:
+        if (is_constant or found.model in COARSE) and found.us > 0.0:
             self.abstract[found.model] = self.abstract.get(found.model, 0) + 1
         return found
 

@@ -13,7 +13,6 @@ from hlo_passes.scheduler import (
     Profile,
     estimate,
     make_estimator,
-    profile_of,
     read_profile,
 )
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
@@ -22,6 +21,7 @@ from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
     as_scheduled_by_xla,
 )
+from hlo_passes.scheduler.written_profile import profile_of
 from tests.modules import CORPUS, SHARED, read_text
 
 TEXT = """HloModule m, is_scheduled=true, num_partitions=8
@@ -416,7 +416,7 @@ def test_a_profile_names_what_xla_looks_at() -> None:
     )
     module = hlo_passes.parse(text)
     assert "neg" in costs(module)
-    profile = profile_of(module, make_estimator("sol"))
+    profile = profile_of(module, make_estimator("sol"), with_constants=True)
     assert "called" in profile.costs
     assert "neg" not in profile.costs
 

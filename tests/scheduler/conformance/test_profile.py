@@ -14,7 +14,8 @@ from types import ModuleType
 import hlo_passes
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.choice import make_estimator
-from hlo_passes.scheduler.estimators.profile import Profile, profile_of, read_profile
+from hlo_passes.scheduler.estimators.profile import Profile, read_profile
+from hlo_passes.scheduler.written_profile import profile_of
 from tests.modules import CORPUS
 from tests.scheduler.conformance.judge import judge
 from tests.scheduler.conformance.recordings import (
@@ -48,7 +49,7 @@ def recording(name: str = "moe", setting: str = "1x1x8.sol") -> Recording:
 def own_profile(recorded: Recording) -> Profile:
     on = Pricing(target=recorded.target, topology=recorded.topology)
     module = hlo_passes.parse(recorded.before)
-    return profile_of(module, make_estimator("sol", on))
+    return profile_of(module, make_estimator("sol", on), with_constants=True)
 
 
 def estimator_log() -> ModuleType:
