@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.command_arguments import (
@@ -30,7 +30,10 @@ from hlo_passes.scheduler.simulation.arguments import (
     simulate_arguments,
 )
 from hlo_passes.scheduler.simulation.notes import once_remark
-from hlo_passes.scheduler.simulation.units import readable, time_text
+from hlo_passes.scheduler.simulation.units import bytes_text, readable, time_text
+
+if TYPE_CHECKING:
+    from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS = 20
 
@@ -58,6 +61,7 @@ class ScheduleDiff:
             f"schedule: step {_changed(old.step_time_us, new.step_time_us)}, "
             f"exposed {_changed(old.exposed_us, new.exposed_us)}{machine}"
         ]
+        lines.append(f"memory: {_changed_bytes(old, new)}")
         timely = [move for move in self.moves if move.bought != TAKES_NO_TIME]
         shown = timely[: self.rows]
         for computation in dict.fromkeys(move.computation for move in shown):
@@ -75,11 +79,15 @@ class ScheduleDiff:
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
-        """Keys: step_time_us, exposed_us (before, after), moves."""
+        """Keys: step_time_us, exposed_us, memory (before, after), moves."""
         old, new = self.before.timeline, self.after.timeline
         return {
             "step_time_us": {"before": old.step_time_us, "after": new.step_time_us},
             "exposed_us": {"before": old.exposed_us, "after": new.exposed_us},
+            "memory": {
+                "before": old.footprint.to_json(),
+                "after": new.footprint.to_json(),
+            },
             "moves": [move.to_json() for move in self.moves],
         }
 
@@ -90,6 +98,23 @@ def _changed(before: float, after: float) -> str:
         return f"{time_text(after)} as before"
     way = "less" if change < 0 else "more"
     return f"{time_text(before)} -> {time_text(after)} ({time_text(abs(change))} {way})"
+
+
+def _changed_bytes(before: TimelineData, after: TimelineData) -> str:
+    """What the schedule changed of the peak with parameters, and whether it fits."""
+    old, new = before.footprint, after.footprint
+    change = new.peak_bytes - old.peak_bytes
+    text = f"{bytes_text(new.peak_bytes)} at the peak with parameters, as before"
+    if change:
+        way = "less" if change < 0 else "more"
+        text = (
+            f"{bytes_text(old.peak_bytes)} -> {bytes_text(new.peak_bytes)} at the "
+            f"peak with parameters ({bytes_text(abs(change))} {way})"
+        )
+    if new.fits is False:
+        text += f"; DOES NOT FIT: XLA takes {bytes_text(new.available_bytes)} of "
+        text += f"{after.target}'s {bytes_text(new.device_bytes)}"
+    return text
 
 
 def _move_lines(move: Move) -> list[str]:

@@ -115,6 +115,11 @@ class ProgramPlaces:
             found = self._found[operation] = self._place(operation)
         return found
 
+    def plain(self, instruction: Instruction) -> ProgramPlace:
+        """Name and line of any instruction, without parameter and members."""
+        metadata = _metadata(instruction)
+        return ProgramPlace(metadata.op_name, *self._source(metadata))
+
     def _place(self, operation: Instruction) -> ProgramPlace:
         metadata = _metadata(operation)
         file, line = self._source(metadata)

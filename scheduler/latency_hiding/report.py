@@ -25,10 +25,23 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
         "before": {c.computation.name: c.before.to_json() for c in result.computations},
         "after": {c.computation.name: c.after.to_json() for c in result.computations},
     }
+    was, now = (
+        max((s.peak_bytes or 0 for s in statistics), default=0)
+        for statistics in (
+            [c.before for c in result.computations],
+            [c.after for c in result.computations],
+        )
+    )
     report.details["memory"] = {
         "peak_bytes": result.peak_bytes,
+        "peak_bytes_before": was or None,
         "limit_bytes": result.memory_limit_bytes,
     }
+    if was:
+        report.remark(
+            f"memory: {was:,} bytes at the peak before, {now:,} after, without "
+            "parameters"
+        )
     for schedule in result.computations:
         before, after = schedule.before, schedule.after
         report.remark(

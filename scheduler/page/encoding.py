@@ -94,6 +94,7 @@ def encode_side(side: Side, opcodes: Opcodes) -> dict[str, Any]:
         "label": side.label,
         "source": side.source,
         "facts": _facts(side, timeline.entry),
+        "memory": timeline.footprint.to_json(),
         "computations": [
             _computation(
                 side, t.name, spans[t.name], rows[t.name], memory[t.name], opcodes
@@ -286,7 +287,11 @@ def _memory(
 ) -> dict[str, Any] | None:
     if not points:
         return None
-    at = live = 0
+    # Parameters of the entry live from first to last, below everything else.
+    found = timeline.footprint
+    base = found.parameters_bytes
+    peak = base + timeline.computations[name].peak_memory_bytes
+    at, live = 0, -base
     steps_ns: list[int] = []
     steps_bytes: list[int] = []
     for point in points:
@@ -297,5 +302,8 @@ def _memory(
     return {
         "steps_ns": steps_ns,
         "steps_bytes": steps_bytes,
-        "peak_bytes": timeline.computations[name].peak_memory_bytes,
+        "base_bytes": base,
+        "peak_bytes": max(peak, found.peak_bytes) if name == timeline.entry else peak,
+        "limit_bytes": found.available_bytes,
+        "device_bytes": found.device_bytes,
     }

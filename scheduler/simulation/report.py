@@ -15,6 +15,7 @@ from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.collective_groups import groups_of
 from hlo_passes.scheduler.simulation.group_text import group_lines
 from hlo_passes.scheduler.simulation.lane_text import lanes_text
+from hlo_passes.scheduler.simulation.memory_text import memory_lines
 from hlo_passes.scheduler.simulation.notes import (
     ESTIMATES,
     concerns_headline,
@@ -26,7 +27,6 @@ from hlo_passes.scheduler.simulation.timeline_data import (
     TimelineData,
 )
 from hlo_passes.scheduler.simulation.units import (
-    bytes_text,
     share_text,
     time_text,
 )
@@ -84,8 +84,7 @@ def _headline(timeline: TimelineData) -> list[str]:
         bound,
         f"network  {time_text(times.communication_us)} of communication, "
         f"{_hidden_share(times)} of it hidden",
-        f"memory   {bytes_text(times.peak_memory_bytes)} at the peak, "
-        "without parameters",
+        *memory_lines(timeline),
     ]
     if times.other_exposed_us > 0.0:
         lines.append(

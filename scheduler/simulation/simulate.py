@@ -25,11 +25,14 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for
 from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.memory.footprint import footprint
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
 from hlo_passes.scheduler.simulation.engine import Engine, Run
 from hlo_passes.scheduler.simulation.memory_curve import memory_points
+from hlo_passes.scheduler.simulation.memory_text import memory_remark
 from hlo_passes.scheduler.simulation.notes import notes_of, remarks_of
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.prices import Prices
@@ -92,7 +95,11 @@ def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
     estimator, machine = estimator_for(module, found.on)
     rules = replace(rules, release=found.release)
     timeline = simulate_with(module, on.target, machine, estimator, rules)
-    return replace(timeline, remarks=(*found.remarks, *timeline.remarks))
+    memory = timeline.footprint.on(target(on.target))
+    # What is not scheduled yet needs less once it is.
+    fits = () if timeline.state.cure else memory_remark(memory, on.target)
+    remarks = (*fits, *found.remarks, *timeline.remarks)
+    return replace(timeline, remarks=remarks, footprint=memory)
 
 
 def simulate_with(
@@ -159,6 +166,7 @@ def _simulate(
         machine=topology.described,
         xla=str(rules.release or followed_release(module)),
         remarks=remarks_of(prices),
+        footprint=footprint(step.memory),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace
 from hlo_passes.scheduler.headline import priced_on
+from hlo_passes.scheduler.memory.footprint import Footprint
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
@@ -161,7 +162,8 @@ class ComputationTimes:
         bound_by: which bound that is: 'compute', 'communication 0', 'critical path',
             'compute and critical path in %body'.
         serial_us: how long it takes if nothing overlaps.
-        peak_memory_bytes: the most that is in use at once.
+        peak_memory_bytes: the most that is in use at once, without the parameters of
+            the entry.
         trip_count: of the loop whose body it is, else 1.
         executions: how often a step runs it.
     """
@@ -210,6 +212,7 @@ class TimelineData:
         xla: the release of XLA that is followed.
         remarks: what limits all of these numbers.
         counted_once: loops that nobody knows how often they run.
+        footprint: memory with parameters, and whether the device has that much.
     """
 
     module: str
@@ -228,6 +231,7 @@ class TimelineData:
     xla: str = ""
     remarks: tuple[str, ...] = ()
     counted_once: tuple[str, ...] = ()
+    footprint: Footprint = field(default=Footprint(0, 0, "", ()), repr=False)
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -270,8 +274,23 @@ class TimelineData:
 
     @property
     def peak_memory_bytes(self) -> int:
-        """The most that is in use at once."""
+        """The most that is in use at once, without parameters."""
         return self.times.peak_memory_bytes
+
+    @property
+    def peak_with_parameters_bytes(self) -> int:
+        """The most that is in use at once, parameters of the entry included."""
+        return self.footprint.peak_bytes
+
+    @property
+    def target_memory_bytes(self) -> int:
+        """What XLA's allocator takes of the device by default; 0 if unknown."""
+        return self.footprint.available_bytes
+
+    @property
+    def fits(self) -> bool | None:
+        """Whether the peak with parameters fits there; None if unknown."""
+        return self.footprint.fits
 
     def worst(self, count: int) -> list[CollectiveRow]:
         """The collectives that cost the step most, in that order; exposed ones only."""
@@ -323,6 +342,7 @@ class TimelineData:
             "collectives": [row.to_json() for row in self.collectives],
             "notes": list(self.notes),
             "counted_once": list(self.counted_once),
+            "memory": self.footprint.to_json(),
         }
 
 

@@ -26,6 +26,7 @@ class App {
     showMoves(this);
     showCauses();
     showCollectives(this);
+    showBuffers();
     this.open(DATA.entry);
     this.startFromAddress();
   }

@@ -2,8 +2,8 @@
 
 const CLASS_NAMES = { hidden: "hidden", partial: "partly hidden", exposed: "exposed" };
 
-function card(name, value, note, { was = null, key = false } = {}) {
-  return make("div", { class: key ? "card key" : "card" },
+function card(name, value, note, { was = null, key = false, bad = false } = {}) {
+  return make("div", { class: bad ? "card over" : key ? "card key" : "card" },
     make("div", { class: "name" }, name),
     make("div", { class: "value" }, value),
     was && make("div", { class: "was" }, ...was),
@@ -29,7 +29,7 @@ function showHeadline() {
       was: first && DATA.is_final ? change(first.step_time_us - first.lower_bound_us, gap, shownTime) : null }),
     card("Compute", shownTime(last.compute_us), `${shownShare(last.compute_us, step)} of the step`, { was: was("compute_us", shownTime) }),
     card("Communication", shownTime(last.communication_us), "sum over collectives", { was: was("communication_us", shownTime) }),
-    card("Peak memory", shownBytes(last.peak_memory_bytes), "live at once, without parameters", { was: was("peak_memory_bytes", shownBytes) }));
+    memoryCard());
   fill(byId("verdict"), DATA.verdict);
   fill(byId("budget"), budgetOf());
 }

@@ -1,9 +1,18 @@
-/* The memory curve below the lanes: for each pixel the most that was live in it. */
+/* The memory curve below the lanes: for each pixel the most that was live in it, above the
+ * parameters; and the lines of what XLA takes of the device and of what the device has. */
 
 const HEADROOM = 1.06;
 
+/* A line further up would flatten the curve: its figure is in the headline. */
+const FURTHEST_LINE = 2;
+
+function shownLines({ lines, peak }) {
+  return lines.filter(([bytes]) => bytes < peak * FURTHEST_LINE);
+}
+
 function memoryScale(view) {
-  const top = view.schedule.memory.peak * HEADROOM || 1;
+  const { memory } = view.schedule;
+  const top = Math.max(memory.peak, ...shownLines(memory).map(([bytes]) => bytes)) * HEADROOM || 1;
   return (bytes) => view.memoryY + MEMORY_PX - (bytes / top) * (MEMORY_PX - 8);
 }
 
@@ -18,6 +27,12 @@ function drawMemory(view) {
   const { memory } = schedule;
   const y = memoryScale(view);
   const floor = view.memoryY + MEMORY_PX;
+  if (memory.base > 0) {
+    pen.globalAlpha = 0.25;
+    pen.fillStyle = COLOURS.memory;
+    pen.fillRect(view.gutter, y(memory.base), view.width - view.gutter, floor - y(memory.base));
+    pen.globalAlpha = 1;
+  }
   if (memory.times.length) {
     pen.beginPath();
     pen.moveTo(view.gutter, floor);
@@ -54,4 +69,9 @@ function drawMemoryLabels(view) {
   pen.fillText("0", gutter - 12, view.memoryY + MEMORY_PX - 4);
   pen.fillStyle = COLOURS["line-strong"];
   pen.fillRect(gutter, y(peak), view.width - gutter, 0.5);
+  for (const [bytes, name] of shownLines(view.schedule.memory)) {
+    pen.fillStyle = bytes < peak ? COLOURS.exposed : COLOURS.muted;
+    pen.fillRect(gutter, y(bytes) - 0.75, view.width - gutter, 1.5);
+    pen.fillText(`${name} ${shownBytes(bytes)}`, gutter + 6, y(bytes) + 12);
+  }
 }

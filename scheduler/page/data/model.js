@@ -103,7 +103,10 @@ function readMemory(raw) {
     times[i] = at / 1000;
     values[i] = bytes;
   });
-  return { times, maxima: new RangeMax(values), values, peak: raw.peak_bytes };
+  return {
+    times, maxima: new RangeMax(values), values, peak: raw.peak_bytes, base: raw.base_bytes,
+    lines: [[raw.limit_bytes, "XLA takes"], [raw.device_bytes, "device"]].filter(([bytes]) => bytes > 0),
+  };
 }
 
 const SIDES = DATA.sides.map((side, number) => ({
@@ -111,6 +114,7 @@ const SIDES = DATA.sides.map((side, number) => ({
   source: side.source,
   schedules: side.computations.map((raw) => ({ raw, made: null })),
   facts: side.facts,
+  memory: side.memory,
   causes: side.causes,
   number,
 }));

@@ -1,0 +1,73 @@
+"""What a report says of memory: whether the step fits, and what is largest.
+
+memory   95.1 GiB at the peak with parameters (63.0 GiB without), more than the 79.1 GiB
+         of h100_sxm: it does not fit. The largest of what lives there, at %fusion.12:
+         7.8 GiB  %fusion.3  bf16[32,8192,16384]{2,1,0}  jit(step)/mlp/dot_general
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from hlo_passes.scheduler.memory.footprint import FRACTION_VARIABLE, Footprint
+from hlo_passes.scheduler.simulation.units import bytes_text
+
+if TYPE_CHECKING:
+    from hlo_passes.scheduler.simulation.timeline_data import TimelineData
+
+#: Buffers that are listed where a step does not fit.
+_LISTED: Final = 5
+#: Letters of a name that a person chose.
+_LONGEST: Final = 72
+_INDENT: Final = " " * 9
+
+
+def memory_remark(found: Footprint, target: str) -> tuple[str, ...]:
+    """For the first line: that the step does not fit; () if it does."""
+    if found.fits is not False:
+        return ()
+    need = f"{bytes_text(found.peak_bytes)} at the peak"
+    if not found.fits_device:
+        has = bytes_text(found.device_bytes)
+        return (f"it does not fit: {need}, {target} has {has}",)
+    return (
+        f"it fits only with {FRACTION_VARIABLE}={found.needed_fraction:.2f}: {need}, "
+        f"XLA takes {bytes_text(found.available_bytes)} of {target}'s "
+        f"{bytes_text(found.device_bytes)}",
+    )
+
+
+def memory_lines(timeline: TimelineData) -> list[str]:
+    """The peak with and without parameters, the limit, and what is largest."""
+    found = timeline.footprint
+    line = (
+        f"memory   {bytes_text(found.peak_bytes)} at the peak with parameters "
+        f"({bytes_text(timeline.peak_memory_bytes)} without); "
+    )
+    if found.fits is None:
+        return [line + f"nobody says how much {timeline.target} has"]
+    has = bytes_text(found.device_bytes)
+    takes = bytes_text(found.available_bytes)
+    if found.fits:
+        return [line + f"fits: XLA takes {takes} of {timeline.target}'s {has}"]
+    if found.fits_device:
+        line += f"DOES NOT FIT into the {takes} that XLA takes of {timeline.target}'s "
+        line += f"{has}; {FRACTION_VARIABLE}={found.needed_fraction:.2f} takes enough"
+    else:
+        line += f"DOES NOT FIT, {timeline.target} has {has}"
+    if timeline.state.cure:
+        line += "; of the module as it is, a GPU runs a smaller one"
+    where = f" at %{found.at}" if found.at else ""
+    lines = [line, f"{_INDENT}largest{where}:"]
+    for buffer in found.largest[:_LISTED]:
+        parts = [bytes_text(buffer.bytes), f"%{buffer.name}", buffer.shape]
+        parts += [_cut(buffer.op_name), _cut(buffer.source)]
+        if buffer.kind == "parameter":
+            parts.append("(parameter)")
+        lines.append(f"{_INDENT}  {'  '.join(part for part in parts if part)}")
+    return lines
+
+
+def _cut(text: str) -> str:
+    """The end of a long name, which says most."""
+    return text if len(text) <= _LONGEST else "..." + text[3 - _LONGEST :]
