@@ -24,6 +24,8 @@ GREW_TOO_FAST = (
     ("dead all-reduces", "gpu-all-reduce-combiner{threshold-count=2}", 128),
     ("permutes", "collective-permute-combiner", 128),
     ("wide permute", "collective-permute-splitter", 128),
+    ("pair chain", "estimate", 128),
+    ("all-reduce chain", "estimate", 256),
     ("calls", "simulate", 64),
     ("fan", "scheduler-memory-fencing", 128),
     ("pair chain", "scheduler-memory-fencing", 128),

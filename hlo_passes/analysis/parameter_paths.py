@@ -18,8 +18,10 @@ an all-gather reads, then the one with the shortest name.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.analysis.reachable_fold import ReachableFold
 from hlo_passes.ir.async_form import start_of, work_of, wrapped_computation
 from hlo_passes.ir.opcodes import facts
 
@@ -47,74 +49,80 @@ _MOVING_COLLECTIVES: Final = frozenset(
 )
 #: Their elements are the same wherever one looks.
 _UNIFORM: Final = frozenset(("broadcast", "constant"))
-#: No value is followed through more places than this.
-_MOST_PLACES: Final = 4000
 #: How JAX names what belongs to a backward pass.
 _BACKWARD: Final = "transpose("
 
 
+@dataclass(frozen=True, slots=True)
+class _Ways:
+    """Where the ways back from a value end.
+
+    Attributes:
+        parameter: the entry's parameter at which some end.
+        is_mixed: some end at another parameter, or at data made on the way.
+    """
+
+    parameter: Instruction | None = None
+    is_mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Onward:
+    """What a value comes to on its way to results of the step.
+
+    Attributes:
+        is_result: it becomes one.
+        aliased: the parameter whose buffer the result takes; the best of several.
+        beside: a parameter that an elementwise operation combines it with; the best.
+    """
+
+    is_result: bool = False
+    aliased: Instruction | None = None
+    beside: Instruction | None = None
+
+
+_PLAIN: Final = _Onward()
+
+
 class ParameterPaths:
-    """Answers about one module as it is now."""
+    """Answers about one module as it is now; all together are linear in its size."""
 
     def __init__(self, module: Module) -> None:
         """Nothing is looked at before the first question."""
         self._module = module
-        self._sources: dict[Value, Instruction | None] = {}
+        self._backward = ReachableFold(self._look_back, _both_ways)
+        self._forward = ReachableFold(self._look_on, self._join_onward)
         self._gathered: frozenset[Instruction] | None = None
         self._has_backward_pass: bool | None = None
         self._operand_positions: dict[Instruction, dict[Instruction, list[int]]] = {}
+        self._users: dict[Instruction, dict[int | None, list[Instruction]]] = {}
         self._aliased: dict[tuple[int, ...], int] | None = None
         self._parameters: dict[Computation, Sequence[Instruction]] = {}
 
     def read(self, value: Instruction) -> Instruction | None:
         """The entry's parameter that a value is a copy of; None for anything else."""
-        return self._source((value, ()))
+        ways = self._backward.of((value, ()))
+        return None if ways.is_mixed else ways.parameter
 
     def updated(
         self, result: Instruction, place: tuple[int, ...] = ()
     ) -> Instruction | None:
         """The entry's parameter that a value updates; `place` is of its tuple."""
-        found = self._met((result, place))
-        if not found:
+        onward = self._forward.of((result, place))
+        if not onward.is_result:
             return None
-        gathered = self._gathered_parameters()
-        return min(
-            found,
-            key=lambda p: (
-                p not in gathered,
-                len(p.metadata.op_name),
-                p.parameter_number,
-            ),
-        )
+        if onward.aliased is None and self._is_training():
+            return onward.beside
+        return onward.aliased
 
     # -- from a value back to a parameter ------------------------------------------
 
-    def _source(self, value: Value) -> Instruction | None:
-        if value not in self._sources:
-            self._sources[value] = self._find_source(value)
-        return self._sources[value]
-
-    def _find_source(self, value: Value) -> Instruction | None:
-        """The only parameter at which all ways back end."""
-        found: Instruction | None = None
-        seen: set[Value] = set()
-        stack = [value]
-        while stack:
-            each = stack.pop()
-            if each in seen:
-                continue
-            seen.add(each)
-            instruction = each[0]
-            if instruction.opcode == "parameter" and instruction.computation.is_entry:
-                if found not in (None, instruction):
-                    return None
-                found = instruction
-                continue
-            before = self._before(*each)
-            if not before or len(seen) > _MOST_PLACES:
-                return None
-            stack += before
-        return found
+    def _look_back(self, value: Value) -> tuple[_Ways, list[Value]]:
+        instruction = value[0]
+        if instruction.opcode == "parameter" and instruction.computation.is_entry:
+            return _Ways(instruction), []
+        before = self._before(*value)
+        return _Ways(is_mixed=not before), before
 
     def _before(self, value: Instruction, place: tuple[int, ...]) -> list[Value]:
         """Where the data of a value was just before; nothing if it is new data."""
@@ -167,41 +175,75 @@ class ParameterPaths:
 
     # -- from a value on to results ------------------------------------------------
 
-    def _met(self, value: Value) -> set[Instruction]:
-        """Parameters that a value may update; none if it becomes no result."""
-        combined: list[tuple[Instruction, int]] = []
-        outputs: set[tuple[int, ...]] = set()
-        seen: set[Value] = set()
-        stack = [value]
-        while stack:
-            each = stack.pop()
-            if each in seen:
-                continue
-            seen.add(each)
-            if len(seen) > _MOST_PLACES:
-                return set()
-            instruction, place = each
-            computation = instruction.computation
-            if computation.root is instruction:
-                if computation.is_entry:
-                    outputs.add(place)
-                stack += self._returned(computation, place)
+    def _look_on(self, value: Value) -> tuple[_Onward, list[Value]]:
+        instruction, place = value
+        computation = instruction.computation
+        onward = _PLAIN
+        after: list[Value] = []
+        if computation.root is instruction:
+            if computation.is_entry:
+                onward = _Onward(is_result=True, aliased=self._aliased_with(place))
+            after += self._returned(computation, place)
+        for user in self._users_of(instruction, place):
+            for k in self._positions(user, instruction):
+                after += self._after(user, k, place)
+                for parameter in self._beside(user, k):
+                    beside = _Onward(beside=parameter)
+                    onward = self._join_onward(onward, beside)
+        return onward, after
+
+    def _join_onward(self, one: _Onward, other: _Onward) -> _Onward:
+        if one is other or other is _PLAIN:
+            return one
+        if one is _PLAIN:
+            return other
+        return _Onward(
+            one.is_result or other.is_result,
+            self._better(one.aliased, other.aliased),
+            self._better(one.beside, other.beside),
+        )
+
+    def _better(
+        self, one: Instruction | None, other: Instruction | None
+    ) -> Instruction | None:
+        """The parameter to name: one that is gathered, with the shortest name."""
+        if one is None or other is None or one is other:
+            return one or other
+        gathered = self._gathered_parameters()
+        return min(
+            (one, other),
+            key=lambda p: (
+                p not in gathered,
+                len(p.metadata.op_name),
+                p.parameter_number,
+            ),
+        )
+
+    def _users_of(
+        self, instruction: Instruction, place: tuple[int, ...]
+    ) -> Iterator[Instruction]:
+        """The users that see a place of a result; large tuples are asked often."""
+        sorted_users = self._users.get(instruction)
+        if sorted_users is None:
+            sorted_users = self._users[instruction] = {}
             for user in instruction.users:
-                for k in self._positions(user, instruction):
-                    stack += self._after(user, k, place)
-                    combined.append((user, k))
-        if not outputs:
-            return set()
+                is_element = user.opcode == "get-tuple-element"
+                index = user.tuple_index if is_element else None
+                sorted_users.setdefault(index, []).append(user)
+        yield from sorted_users.get(None, ())
+        if place:
+            yield from sorted_users.get(place[0], ())
+
+    def _aliased_with(self, output: tuple[int, ...]) -> Instruction | None:
+        """The parameter whose buffer a result of the step takes."""
         numbers = self._aliases()
-        aliased = {
-            self._parameter(self._module.entry, numbers[output[:length]])
-            for output in outputs
-            for length in range(len(output) + 1)
-            if output[:length] in numbers
-        }
-        if aliased or not self._is_training():
-            return aliased
-        return {p for user, k in combined for p in self._beside(user, k)}
+        found: Instruction | None = None
+        for length in range(len(output) + 1):
+            if output[:length] in numbers:
+                number = numbers[output[:length]]
+                parameter = self._parameter(self._module.entry, number)
+                found = self._better(found, parameter)
+        return found
 
     def _positions(self, user: Instruction, operand: Instruction) -> list[int]:
         """At which positions a user has an operand; large tuples are asked often."""
@@ -301,6 +343,18 @@ class ParameterPaths:
                 for instruction in computation.instructions
             )
         return self._has_backward_pass
+
+
+def _both_ways(one: _Ways, other: _Ways) -> _Ways:
+    """The ways of two values taken together."""
+    if one == other:
+        return one
+    differ = None not in (one.parameter, other.parameter) and (
+        one.parameter is not other.parameter
+    )
+    return _Ways(
+        one.parameter or other.parameter, one.is_mixed or other.is_mixed or differ
+    )
 
 
 def _inside(caller: Instruction) -> tuple[Computation, ...]:
