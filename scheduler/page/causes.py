@@ -5,6 +5,10 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hlo_passes.scheduler.page.encoding import sentence, time_text
+from hlo_passes.scheduler.simulation.collective_groups import (
+    CollectiveGroup,
+    groups_of,
+)
 from hlo_passes.scheduler.simulation.timeline_data import (
     CauseKind,
     CollectiveRow,
@@ -24,22 +28,56 @@ _LABELS: Final[dict[CauseKind, str]] = {
 }
 
 
+#: What changes a cause.
+_LEVERS: Final[dict[CauseKind, str]] = {
+    "hidden": "Nothing to do: these are what is left at their ends.",
+    "synchronous": "Make it asynchronous, with work beside it that does not need it.",
+    "queued": "Give it another stream, or start it when that one has run.",
+    "nothing-left": "Transfer less, or give each device more to compute beside it.",
+    "start-waits": "Compute its operand earlier.",
+    "done-needed": "Start it earlier, or need its result later.",
+    "start-and-done": "Compute its operand earlier, or need its result later.",
+    "window-short": "Move more work between its start and its done.",
+}
+#: Groups of collectives that are listed for each cause.
+_MOST_GROUPS: Final = 3
+
+
 def causes_of(timeline: TimelineData) -> list[dict[str, Any]]:
     """Exposed time of a step by cause, most expensive first; zero ones are left out."""
-    totals: dict[CauseKind, list[float]] = {}
+    rows: dict[CauseKind, list[CollectiveRow]] = {}
     for row in timeline.collectives:
         if row.total_exposed_us > 0.0:
-            totals.setdefault(row.cause_kind, []).append(row.total_exposed_us)
-    found = [
-        {
-            "kind": kind,
-            "label": _LABELS[kind],
-            "exposed_us": round(sequential_sum(parts), 3),
-            "count": len(parts),
-        }
-        for kind, parts in totals.items()
-    ]
+            rows.setdefault(row.cause_kind, []).append(row)
+    found = [_cause(kind, members) for kind, members in rows.items()]
     return sorted(found, key=lambda c: (-c["exposed_us"], c["kind"]))
+
+
+def _cause(kind: CauseKind, rows: list[CollectiveRow]) -> dict[str, Any]:
+    groups = groups_of(rows)
+    return {
+        "kind": kind,
+        "label": _LABELS[kind],
+        "lever": _LEVERS[kind],
+        "exposed_us": round(sequential_sum(r.total_exposed_us for r in rows), 3),
+        "count": len(rows),
+        "groups": [_group(group) for group in groups[:_MOST_GROUPS]],
+        "more": len(groups[_MOST_GROUPS:]),
+    }
+
+
+def _group(group: CollectiveGroup) -> dict[str, Any]:
+    worst = group.worst
+    return {
+        "label": group.label or worst.name,
+        "count": group.count,
+        "exposed_us": round(group.total_exposed_us, 3),
+        "opcode": worst.opcode,
+        "bytes": worst.bytes,
+        "source": worst.place.source,
+        "computation": worst.computation,
+        "name": worst.name,
+    }
 
 
 def verdict(timeline: TimelineData) -> str:
@@ -53,9 +91,11 @@ def verdict(timeline: TimelineData) -> str:
         f"The device waits for communication for {time_text(exposed)} of "
         f"{time_text(step)} ({100 * exposed / step:.1f} %)."
     )
-    worst = timeline.worst(1)
-    if worst:
-        said += f" The most expensive is {_named(worst[0])}: {sentence(worst[0].cause)}"
+    group = next(iter(groups_of(timeline.collectives)))
+    if group.total_exposed_us > 0.0:
+        many = "are" if len(group.rows) > 1 else "is"
+        cause = sentence(group.worst.cause)
+        said += f" The most expensive {many} {_named(group)}: {cause}"
     if timeline.state.cure:
         return said
     gap = timeline.times.gap_us
@@ -95,6 +135,13 @@ def verdict_of_two(before: TimelineData, after: TimelineData) -> str:
     return said
 
 
-def _named(row: CollectiveRow) -> str:
-    runs = f" in {row.executions:g} runs" if row.executions > 1 else ""
-    return f"%{row.name}, {time_text(row.total_exposed_us)}{runs}"
+def _named(group: CollectiveGroup) -> str:
+    row, cost = group.worst, time_text(group.total_exposed_us)
+    if len(group.rows) > 1:
+        return f"{group.count:g} \N{MULTIPLICATION SIGN} {group.label}, {cost}"
+    members = row.place.members or (row.place,)
+    known = any(member.parameter for member in members)
+    name = f"%{row.name} ({row.place.label})" if known else f"%{row.name}"
+    return f"{name}, {cost}" + (
+        f" in {row.executions:g} runs" if row.executions > 1 else ""
+    )

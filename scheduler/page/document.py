@@ -34,8 +34,8 @@ _DATA: Final = pathlib.Path(__file__).parent / "data"
 #: In order of use: each script comes after those that it needs.
 _SCRIPTS: Final = (
     "elements", "numbers", "model", "spans", "viewport", "paint", "view", "memory",
-    "overview", "pointer", "keyboard", "footprint",
-    "headline", "details", "tables", "app",
+    "inside", "overview", "pointer", "keyboard", "footprint",
+    "headline", "details", "tables", "change", "app",
 )  # fmt: skip
 
 

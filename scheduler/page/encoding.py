@@ -139,7 +139,6 @@ def _computation(
     number = {s.name: k for k, s in enumerate(placed) if KINDS[kinds[k]] != "wait"}
     waits = _waits(spans)
     computation = side.module.computation(name) if side.module else None
-    op_names = _op_names(computation, by_name)
     return {
         "name": name,
         "facts": _facts(side, name),
@@ -164,7 +163,6 @@ def _computation(
                 # it.
                 "span": number.get(row.name, NO_SPAN),
                 "waits_us": waits.get(row.done, []),
-                "op_name": op_names.get(row.name, ""),
             }
             for row in collectives
         ],
@@ -222,15 +220,12 @@ def _collective(row: CollectiveRow, timeline: TimelineData) -> dict[str, Any]:
         "cause_kind": row.cause_kind,
         "cause": sentence(row.cause),
         "model": row.model,
+        "label": row.place.label,
+        "op_name": row.place.op_name,
+        "parameter": row.place.parameter,
+        "source": row.place.source,
+        "members": [[each.label, each.source] for each in row.place.members],
     }
-
-
-def _op_names(
-    computation: Computation | None, wanted: Mapping[str, CollectiveRow]
-) -> dict[str, str]:
-    """Where in the user's program collectives come from."""
-    instructions = computation.instructions if computation else ()
-    return {i.name: i.metadata.op_name for i in instructions if i.name in wanted}
 
 
 def sentence(text: str) -> str:

@@ -23,7 +23,8 @@ class CollectiveGroup:
     """Collectives that do the same for equal layers.
 
     Attributes:
-        label: what they transfer, '*' for the number of the layer; '' if unknown.
+        label: what they transfer, '*' for the number of the layer if there are several;
+            '' if unknown.
         rows: most exposed first, at least one.
     """
 
@@ -77,7 +78,7 @@ def groups_of(rows: Iterable[CollectiveRow]) -> list[CollectiveGroup]:
         members.setdefault(key, []).append(row)
     groups = [
         CollectiveGroup(
-            labels[found[0].place.label],
+            labels[found[0].place.label] if len(found) > 1 else found[0].place.label,
             tuple(sorted(found, key=lambda row: -row.total_exposed_us)),
         )
         for found in members.values()

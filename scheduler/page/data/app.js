@@ -24,7 +24,7 @@ class App {
     this.startToolbar();
     followKeys(this);
     showMoves(this);
-    showCauses();
+    showCauses(this);
     showCollectives(this);
     showBuffers();
     this.open(DATA.entry);

@@ -1,6 +1,6 @@
 /* The panel of the selection: what it is, when it ran, and why it is exposed. */
 
-const LONGEST_TEXT = 96;
+const LONGEST_TEXT = 96, MOST_OPERANDS = 4;
 
 const row = (name, ...value) => [make("dt", {}, name), make("dd", {}, ...value)];
 
@@ -13,10 +13,12 @@ function showDetails(app) {
   }
   const { schedule } = view;
   const found = schedule.collectiveOf.get(span);
+  // First what one can do, so that nothing long can push it off the screen.
   fill(box,
+    actions(app, schedule, span),
     ...(found ? collectiveDetails(app, schedule, found) : spanDetails(app, schedule, span)),
-    ...otherSides(app, view, span),
-    actions(app, schedule, span));
+    ...otherSides(app, view, span));
+  box.scrollTop = 0;
 }
 
 /* The same instruction in the other schedule, and a way there. */
@@ -66,9 +68,24 @@ function collectiveDetails(app, schedule, found) {
       ...times(schedule, found.span),
       ...row("Groups", folded(found.groups || "one group of all devices")),
       ...(found.done ? row("Done", make("span", { class: "mono" }, found.done)) : []),
-      ...(found.op_name ? row("From", make("span", { class: "mono" }, found.op_name)) : []),
-      ...row(`Operands (${found.operands.length})`, make("ul", { class: "operands" }, ...found.operands.map((text) => operand(app, schedule, text))))),
+      ...(found.parameter ? row("Parameter", make("span", { class: "mono" }, found.parameter)) : []),
+      ...(found.op_name ? row("From", folded(found.op_name)) : []),
+      ...(found.source ? row("Line", make("span", { class: "mono" }, found.source)) : []),
+      ...(found.members.length ? row(`Combines ${shownCount(found.members.length)}`, members(found)) : []),
+      ...row(`Operands (${found.operands.length})`, operandList(app, schedule, found.operands))),
   ];
+}
+
+/* What a combined collective transfers, one line each; they open on demand. */
+function members({ label, members: all }) {
+  const items = all.map(([name, source]) => make("li", { class: "mono" }, name || "unnamed", source && make("span", { class: "muted" }, ` ${source}`)));
+  return make("details", {}, make("summary", { class: "mono" }, label || "unnamed"), make("ul", { class: "members" }, ...items));
+}
+
+function operandList(app, schedule, operands) {
+  const list = make("ul", { class: "operands" }, ...operands.map((text) => operand(app, schedule, text)));
+  if (operands.length <= MOST_OPERANDS) return list;
+  return make("details", {}, make("summary", { class: "mono" }, `${operands[0]} and ${shownCount(operands.length - 1)} more`), list);
 }
 
 /* A long text on one line that opens on demand. */
@@ -94,7 +111,6 @@ function spanDetails(app, schedule, span) {
   return [
     head(schedule.names[span], schedule.opcode(span), null),
     make("dl", {}, ...times(schedule, span), ...(calls ? callRows(calls) : [])),
-    ...(calls?.names ?? []).map((name) => make("p", {}, make("button", { type: "button", class: "button", onclick: () => app.open(name) }, `Open ${name}`))),
   ];
 }
 
@@ -115,7 +131,9 @@ function waitDetails(app, schedule, span) {
 }
 
 function actions(app, schedule, span) {
+  const calls = schedule.kind(span) === "wait" ? null : schedule.calls(span);
   return make("div", { class: "actions" },
     make("button", { type: "button", class: "button", onclick: () => app.zoomTo(app.viewOf(schedule), span) }, "Zoom to it"),
+    ...(calls?.names ?? []).map((name) => make("button", { type: "button", class: "button", title: name, onclick: () => app.open(name) }, `Open ${name}`)),
     make("button", { type: "button", class: "button", onclick: () => app.select(null, -1) }, "Close"));
 }

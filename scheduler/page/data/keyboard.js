@@ -12,7 +12,8 @@ const KEYS = [
   ["Esc", "clear the selection"],
   ["drag", "move; on the axis or with Shift: zoom to the selected time"],
   ["Ctrl + wheel", "zoom at the pointer; Shift + wheel moves"],
-  ["double click", "zoom to a span"],
+  ["double click", "zoom to a span; in a loop, open its body there"],
+  ["?", "these keys"],
 ];
 const STEP = 0.18, ZOOM = 0.7;
 
@@ -32,7 +33,8 @@ function followKeys(app) {
     e: () => app.stepExposed(1),
     E: () => app.stepExposed(-1),
     "/": () => byId("search").focus(),
-    Escape: () => app.select(null, -1),
+    "?": () => byId("keys").click(),
+    Escape: () => (byId("key-list").hidden ? app.select(null, -1) : byId("keys").click()),
   };
   const onCanvas = {
     ArrowLeft: acts.a, ArrowRight: acts.d, ArrowUp: acts.w, ArrowDown: acts.s,

@@ -22,10 +22,10 @@ class Schedule {
     this.collectives = raw.collectives;
     this.collectiveOf = new Map(raw.collectives.filter((c) => c.span >= 0).map((c) => [c.span, c]));
     this.memory = readMemory(raw.memory);
-    this.loops = Object.keys(raw.callees).map((name) => raw.names.indexOf(name))
-      .filter((span) => span >= 0 && this.exposedShare(span) > 0);
     this.lowered = null;
     this.byName = null;
+    this.loops = Object.keys(raw.callees).map((name) => this.find(name))
+      .filter((span) => span >= 0 && this.exposedShare(span) > 0);
   }
 
   readLane(lane, raw) {
@@ -67,10 +67,10 @@ class Schedule {
     return calls && calls.run_us > 0 ? calls.exposed_us / calls.run_us : 0;
   }
 
-  /* Spans whose name, done or opcode holds the text, in order of time. */
+  /* Spans whose name, done, parameter or opcode holds the text, in order of time. */
   search(text) {
     this.lowered ??= this.names.map((name, i) => (
-      `${name} ${this.collectiveOf.get(i)?.done ?? ""} ${this.opcode(i)}`.toLowerCase()));
+      `${name} ${this.collectiveOf.get(i)?.done ?? ""} ${this.collectiveOf.get(i)?.label ?? ""} ${this.opcode(i)}`.toLowerCase()));
     const wanted = text.toLowerCase().replace(/^%/, "");
     const found = [];
     for (let i = 0; i < this.lowered.length; i++) {

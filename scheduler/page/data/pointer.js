@@ -64,8 +64,10 @@ function followPointer(view) {
 
   canvas.addEventListener("dblclick", (event) => {
     const at = place(event);
+    const inside = insideAt(view, at.x, at.y);
     const span = view.spanAt(at.x, at.y);
-    if (span >= 0) view.actions.zoomTo(view, span);
+    if (inside) view.actions.jumpToName(inside.body.name, inside.body.names[inside.span]);
+    else if (span >= 0) view.actions.zoomTo(view, span);
   });
 
   canvas.addEventListener("wheel", (event) => {
@@ -106,15 +108,18 @@ function followOverview(view) {
 }
 
 function hover(view, at, event) {
-  const span = view.spanAt(at.x, at.y);
+  const inside = insideAt(view, at.x, at.y);
+  const span = inside ? inside.span : view.spanAt(at.x, at.y);
   if (span >= 0) {
-    const { schedule } = view;
+    const schedule = inside ? inside.body : view.schedule;
     const found = schedule.collectiveOf.get(span);
     const took = shownTime(schedule.ends[span] - schedule.starts[span]);
     const lines = [
       make("div", { class: "mono" }, schedule.names[span]),
       make("div", {}, schedule.kind(span) === "wait" ? `the device waits ${took}` : `${schedule.opcode(span)}, ${took}`),
     ];
+    if (found?.label) lines.push(make("div", {}, found.label));
+    if (inside) lines.push(make("div", {}, `in one run of ${inside.loop}, \u00d7${shownCount(inside.trips)}; double click opens it`));
     if (found) lines.push(make("div", {}, `${CLASS_NAMES[found.class]}: ${shownTime(found.exposed_us)} of ${shownTime(found.latency_us)} exposed`));
     showTip(lines, event);
   } else if (view.schedule?.memory && at.y > view.memoryY && at.x > view.gutter) {

@@ -1,4 +1,4 @@
-/* Tables: collectives by exposure, causes of exposure, moves. Long tables grow on demand. */
+/* Tables: collectives by exposure, moves. Long tables grow on demand. */
 
 const FIRST_ROWS = 60;
 
@@ -72,6 +72,7 @@ function collectiveTable(app, side) {
   const loops = items.some((c) => c.executions > 1);
   const columns = [
     { title: "Collective", value: (c) => c.name, class: "name", cell: (c) => collectiveName(app, c) },
+    ...(items.some((c) => c.label) ? [{ title: "From", value: (c) => c.label, class: "name", cell: (c) => make("span", { class: "mono", title: [c.label, c.source].filter(Boolean).join("\n") }, c.label) }] : []),
     { title: "Kind", value: (c) => c.opcode, cell: (c) => c.opcode, class: "brief" },
     { title: loops ? "Exposed, all runs" : "Exposed", number: true, value: (c) => c.total_us, cell: (c) => shownTime(c.total_us) },
     { title: "Latency", number: true, value: (c) => c.latency_us, cell: (c) => shownTime(c.latency_us) },
@@ -81,7 +82,8 @@ function collectiveTable(app, side) {
     ...(loops ? [{ title: "Runs", number: true, value: (c) => c.executions, cell: (c) => shownCount(c.executions) }] : []),
     { title: "Why", value: (c) => c.cause, cell: (c) => c.cause, class: "cause" },
   ];
-  return new SortedTable(columns, items, { by: 2, caption: `Collectives ${SIDES[side].label}` });
+  const by = columns.findIndex((column) => column.title.startsWith("Exposed"));
+  return new SortedTable(columns, items, { by, caption: `Collectives ${SIDES[side].label}` });
 }
 
 function showCollectives(app) {
@@ -95,33 +97,12 @@ function showCollectives(app) {
     const count = make("span", { class: "muted" }, `${shownCount(items.length)}, most exposed first`);
     const filter = make("input", { type: "search", placeholder: "filter by name, kind, reason", "aria-label": "Filter collectives", oninput: (event) => {
       const wanted = event.target.value.toLowerCase();
-      table.filter = wanted ? (c) => `${c.name} ${c.opcode} ${c.cause}`.toLowerCase().includes(wanted) : null;
+      table.filter = wanted ? (c) => `${c.name} ${c.label} ${c.opcode} ${c.cause}`.toLowerCase().includes(wanted) : null;
       table.render();
     } });
     return make("div", {}, make("div", { class: "tablehead" }, heading, count, filter), table.element);
   });
   fill(box, ...parts.reverse());
-}
-
-function showCauses() {
-  const box = byId("causes");
-  const side = SIDES.at(-1), before = SIDES.length > 1 ? SIDES[0] : null;
-  const total = side.causes.reduce((sum, c) => sum + c.exposed_us, 0);
-  const heading = make("h2", {}, before ? `Why communication is exposed, ${side.label}` : "Why communication is exposed");
-  if (!(total > 0)) {
-    fill(box, heading, make("p", { class: "empty" }, "Nothing is exposed: every collective ends before its result is needed."));
-    return;
-  }
-  const was = (kind) => before?.causes.find((c) => c.kind === kind)?.exposed_us ?? 0;
-  const rows = side.causes.map((c) => make("tr", {},
-    make("td", {}, c.label),
-    make("td", { class: "number" }, shownTime(c.exposed_us)),
-    before && make("td", { class: "number muted" }, shownTime(was(c.kind))),
-    make("td", {}, make("span", { class: "meter", role: "img", "aria-label": shownShare(c.exposed_us, total) }, make("i", { style: `width: ${100 * c.exposed_us / total}%` }))),
-    make("td", { class: "number" }, shownCount(c.count))));
-  fill(box, heading, make("div", { class: "scrollx" }, make("table", {},
-    make("thead", {}, make("tr", {}, ...["Cause", "Exposed", before && `${before.label}`, "Share", "Collectives"].filter(Boolean).map((t, k) => make("th", { scope: "col", class: k === 0 || t === "Share" ? "" : "number" }, t)))),
-    make("tbody", {}, ...rows))));
 }
 
 function showMoves(app) {

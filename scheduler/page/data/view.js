@@ -1,4 +1,5 @@
-/* One timeline: overview, axis, one lane per stream, the memory curve, on one x axis. */
+/* One timeline: overview, axis, one lane per stream, the memory curve, on one x axis. A
+ * loop is a bar on the compute lane with one run of its body drawn in it (inside.js). */
 
 const ROW_PX = 20, LANE_GAP_PX = 9, AXIS_PX = 22, WAIT_PX = 14, MEMORY_PX = 84, OVERVIEW_PX = 34, STRIP_PX = 4;
 /* Lanes with more rows than this have low rows, without names. */
@@ -44,7 +45,8 @@ class TimelineView {
     this.bands = (this.schedule?.lanes ?? []).map((lane) => {
       const crowded = lane.rows.length > MOST_FULL_ROWS;
       const high = lane.role === "wait" ? WAIT_PX : crowded ? CROWDED_ROW_PX : ROW_PX;
-      const band = { ...lane, y, high, height: Math.max(1, lane.rows.length) * high };
+      const inside = lane.label === COMPUTE && lane.rows.length === 1 ? insideHeight(this.schedule) : 0;
+      const band = { ...lane, y, high, inside, height: Math.max(1, lane.rows.length) * high + inside };
       y += band.height + LANE_GAP_PX;
       return band;
     });
@@ -88,6 +90,7 @@ class TimelineView {
     for (const band of this.bands) {
       band.rows.forEach((row, k) => this.drawRow(row, band, band.y + k * band.high));
       if (band.role === "wait") this.drawLoops(band);
+      if (band.inside) drawInsides(this, band);
     }
     if (this.schedule.memory) drawMemory(this);
     this.drawMatches();
@@ -161,7 +164,7 @@ class TimelineView {
     pen.fillStyle = COLOURS[kind];
     pen.fillRect(from, y, wide, high);
     const strip = this.drawExposedPart(row.first + i, y, high);
-    const text = band.high < ROW_PX ? "" : fitted(pen, this.label(row.first + i), wide - 8);
+    const text = band.high < ROW_PX ? "" : this.fittedLabel(row.first + i, wide - 8);
     if (text) {
       pen.fillStyle = COLOURS[`${kind}-text`];
       pen.fillText(text, from + 4, y + (high - strip) / 2 + 0.5);
@@ -189,6 +192,15 @@ class TimelineView {
     const share = this.schedule.exposedShare(span);
     const trips = calls.is_counted ? shownCount(calls.trips) : "1 (count not known)";
     return `${name}  \u00d7${trips}${share > 0 ? `, ${(100 * share).toFixed(0)} % exposed` : ""}`;
+  }
+
+  /* The label, or as much of it as fits; of a loop the factor goes last. */
+  fittedLabel(span, room) {
+    const { pen } = this, calls = this.schedule.calls(span), whole = this.label(span);
+    if (!calls || pen.measureText(whole).width <= room) return fitted(pen, whole, room);
+    const factor = `\u00d7${calls.is_counted ? shownCount(calls.trips) : "1?"}`;
+    const shorter = [`${this.schedule.names[span]}  ${factor}`, factor];
+    return shorter.find((text) => pen.measureText(text).width <= room) ?? "";
   }
 
   /* Over a loop, the exposed lane is as full as its body is exposed. */
@@ -227,7 +239,7 @@ class TimelineView {
     const row = this.schedule.rows[this.schedule.rowOf[span]];
     for (const band of this.bands) {
       const k = band.rows.indexOf(row);
-      if (k >= 0) return { y: band.y + k * band.high, high: band.high - 3, band };
+      if (k >= 0) return { y: band.y + k * band.high, high: band.high - 3 + (band.inside && bodyOf(this.schedule, span) ? band.inside : 0), band };
     }
     return { y: AXIS_PX, high: ROW_PX, band: null };
   }
@@ -280,6 +292,10 @@ class TimelineView {
       pen.fillStyle = COLOURS.text;
       const label = gutter < WIDE_GUTTER_PX ? band.label.replace("Communication", "Comm.") : band.label;
       pen.fillText(fitted(pen, label, gutter - 14), 8, band.y + Math.min(band.height, ROW_PX) / 2 - 1);
+      if (band.inside) {
+        pen.fillStyle = COLOURS.muted;
+        pen.fillText(fitted(pen, "one run of each loop", gutter - 14), 8, band.y + ROW_PX + band.inside / 2 - 2);
+      }
       pen.fillStyle = COLOURS.line;
       pen.fillRect(0, band.y + band.height + LANE_GAP_PX / 2 - 2, gutter, 1);
     }
@@ -291,7 +307,9 @@ class TimelineView {
     const band = this.bands?.find((b) => y >= b.y - 2 && y < b.y + b.height + 2);
     if (!band || x < this.gutter) return -1;
     const k = Math.max(0, Math.min(band.rows.length - 1, Math.floor((y - band.y) / band.high)));
-    return band.rows.length ? band.rows[k].at(this.t(x), 3 / this.scale) : -1;
+    const span = band.rows.length ? band.rows[k].at(this.t(x), 3 / this.scale) : -1;
+    const below = band.inside && y > band.y + band.high;
+    return below && span >= 0 && !bodyOf(this.schedule, span) ? -1 : span;
   }
 
   setMatches(spans) {

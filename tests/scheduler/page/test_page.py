@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import statistics
 
@@ -13,13 +14,15 @@ from hlo_passes.scheduler.simulation.simulate import simulate
 from tests.modules import SHARED, read_text
 from tests.scheduler.page.browser import browser, visit
 from tests.scheduler.page.long_timelines import long_timeline
-from tests.scheduler.schedules import EARLY, LATE, module, write_costs
+from tests.scheduler.schedules import COSTS, EARLY, LATE, module, write_costs
 
 _GOLDEN = SHARED / "golden" / "llama31_8b_bf16_1x8" / "sol"
 _SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"
 #: What sixty frames a second leave for one.
 _SLOWEST_FRAME_MS = 16.0
-_GUTTER_PX, _COMPUTE_Y_PX, _STREAM_Y_PX = 132, 58, 88
+#: A loop is higher than the lane by what is drawn inside it.
+_GUTTER_PX, _COMPUTE_Y_PX, _INSIDE_PX = 132, 58, 35
+_STREAM_Y_PX = 88 + _INSIDE_PX
 
 
 @pytest.fixture(scope="module")
@@ -133,6 +136,108 @@ def test_a_loop_says_how_exposed_it_is_and_opens(running, pages) -> None:
         assert seen.page.input_value("#computation") == "body"
         seen.page.select_option("#computation", "main")
         assert "main" in seen.text(".view h3")
+        assert seen.is_silent()
+
+
+def painted(seen, *places: tuple[float, float]) -> list[str]:
+    """Colors of the last timeline as 'r,g,b'; a place as for `point_at`."""
+    return seen.page.evaluate(
+        """([places, gutter]) => {
+            const c = [...document.querySelectorAll('canvas.lanes')].at(-1);
+            const ratio = c.width / c.clientWidth;
+            const all = c.getContext('2d').getImageData(0, 0, c.width, c.height).data;
+            return places.map(([share, y]) => {
+                const x = Math.round((gutter + share * (c.clientWidth - gutter)) * ratio);
+                const at = 4 * (Math.round(y * ratio) * c.width + x);
+                return all.slice(at, at + 3).join(',');
+            });
+        }""",
+        [places, _GUTTER_PX],
+    )
+
+
+def test_one_run_of_a_loop_is_drawn_inside_its_bar(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        # Of 6 us the first five are those of an exposed all-reduce.
+        stream = _COMPUTE_Y_PX + 36
+        exposed, compute = "200,67,27", "147,167,187"
+        found = painted(
+            seen, (8 / 110, stream), (17 / 110, stream), (17 / 110, stream - 11)
+        )
+        assert found[0] == exposed != found[1]
+        assert found[2] == compute
+        seen.page.mouse.move(*point_at(seen, 8 / 110, stream))
+        tip = seen.text("#tip")
+        assert "ar-start" in tip
+        assert "in one run of loop, ×3" in tip
+        seen.page.mouse.dblclick(*point_at(seen, 8 / 110, stream))
+        assert seen.page.input_value("#computation") == "body"
+        assert "ar-start" in seen.text("#details")
+        assert seen.is_silent()
+
+
+def test_what_costs_most_is_said_under_the_timeline(running, pages) -> None:
+    with visit(running, pages["one"], height=900) as seen:
+        told = seen.text("#causes")
+        assert told.index("Some work overlaps it") < told.index("It starts late")
+        assert "Move more work between its start and its done." in told
+        assert "jit(step)/layer/gather" in told
+        # It is on the first screen.
+        box = seen.page.locator("#causes").bounding_box()
+        assert box["y"] + 100 < 900
+        assert seen.page.locator("#advice").is_hidden()
+        seen.page.click("#causes .link >> text=jit(step)/layer/gather")
+        assert "ag-start" in seen.text("#details")
+        assert seen.is_silent()
+
+
+_MANY = 40
+_SHARDS = "".join(
+    f"  %shard{k} = f32[64]{{0}} parameter({k + 3}), "
+    f"metadata={{op_name=\"params['layers'][{k}]['a_rather_long_name']\"}}\n"
+    for k in range(_MANY)
+)
+_NAMES = ":".join(f"layers_{k}/a_rather_long_name/dot" for k in range(_MANY))
+_RESULT = "(" + ", ".join(["f32[512]{0}"] * _MANY) + ")"
+_OPERANDS = ", ".join(f"%shard{k}" for k in range(_MANY))
+_GROUPS = "replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true"
+#: The gather of the late schedule and those of 40 shards are one.
+_COMBINED = LATE.replace("z: s32[])", "z: s32[], " + ", ".join(
+    f"shard{k}: f32[64]" for k in range(_MANY)) + ")").replace(
+    "  %init =", f"{_SHARDS}  %init =").replace(
+    "  %ag-done =", f"  %all = {_RESULT} all-gather({_OPERANDS}), channel_id=9, {_GROUPS}, "
+    f'dimensions={{0}}, metadata={{op_name="jit(step)/({_NAMES})"}}\n  %ag-done =')  # fmt: skip
+
+
+def test_the_buttons_of_the_panel_stay_on_the_screen(running, tmp_path) -> None:
+    file = tmp_path / "combined.html"
+    costs = tmp_path / "costs.json"
+    costs.write_text(json.dumps({**COSTS, "latency_us": {"all": 70.0}}))
+    file.write_text(render_page(side_of(_COMBINED, str(costs))), "utf-8")
+    with visit(running, file, height=800) as seen:
+        seen.page.goto(f"{file.as_uri()}#all")
+        seen.page.reload()
+        seen.page.evaluate("scrollTo(0, 0)")
+        told = seen.text("#details")
+        assert f"Combines {_MANY}" in told
+        assert "params['layers'][0]['a_rather_long_name'] and 39 more" in told
+        assert "params['layers'][1]" not in told
+        for button in seen.page.locator("#details .actions button").all():
+            box = button.bounding_box()
+            assert box["y"] + box["height"] < 800
+        seen.page.click("#details summary >> text=and 39 more >> nth=0")
+        assert "params['layers'][39]['a_rather_long_name']" in seen.text("#details")
+        assert not seen.console
+
+
+def test_a_question_mark_shows_the_keys(running, pages) -> None:
+    with visit(running, pages["one"]) as seen:
+        assert seen.page.locator("#key-list").is_hidden()
+        seen.page.keyboard.press("?")
+        assert "zoom in, out" in seen.text("#key-list")
+        assert "these keys" in seen.text("#key-list")
+        seen.page.keyboard.press("Escape")
+        assert seen.page.locator("#key-list").is_hidden()
         assert seen.is_silent()
 
 
