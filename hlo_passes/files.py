@@ -52,18 +52,9 @@ def read_module(path: str) -> Module:
         ParseError: P040 (not UTF-8), P041 (broken gzip, or it holds too much), and the
             codes of `parse`.
     """
-    name = "<stdin>" if path == STDIN else path
-    data = _read_bytes(path)
+    name = _name_of(path)
+    data = read_opened(path)
     form = form_of(path)
-    try:
-        data = opened(data)
-    except OSError as problem:
-        raise ParseError(
-            f"this gzip file cannot be read: {problem}",
-            code="P041",
-            location=Location(name, 1, 1),
-            hint=LARGER if isinstance(problem, TooLargeError) else "",
-        ) from problem
     if form == PROTO:
         from hlo_passes.proto import module_from_proto
 
@@ -81,6 +72,27 @@ def read_module(path: str) -> Module:
             hint="a serialized proto is read if its name ends in .pb",
         ) from problem
     return parse(text, filename=name)
+
+
+def _name_of(path: str) -> str:
+    return "<stdin>" if path == STDIN else path
+
+
+def read_opened(path: str) -> bytes:
+    """The bytes of an input, or what they hold where they are gzip; `-` for stdin.
+
+    Raises UsageError U001, U007 and ParseError P041 as `read_module`.
+    """
+    data = _read_bytes(path)
+    try:
+        return opened(data)
+    except OSError as problem:
+        raise ParseError(
+            f"this gzip file cannot be read: {problem}",
+            code="P041",
+            location=Location(_name_of(path), 1, 1),
+            hint=LARGER if isinstance(problem, TooLargeError) else "",
+        ) from problem
 
 
 class TooLargeError(OSError):

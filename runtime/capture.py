@@ -13,17 +13,16 @@ compiled for a GPU that this machine does not have, and the default stage is
 
 from __future__ import annotations
 
-import pathlib
 import re
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import gpu_aot, jax_private
+from hlo_passes.runtime.dump_folder import dump_folder
 from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.own_frames import leave_out_own_frames
 from hlo_passes.text.reader import parse
@@ -84,12 +83,7 @@ def lower(
             code="U021",
             hint=f"one of {', '.join(STAGES)}",
         )
-    if not hasattr(function, "lower"):
-        raise UsageError(
-            f"{function!r} is not a jitted function",
-            code="U021",
-            hint="wrap it in jax.jit",
-        )
+    require_jitted(function)
     given = {"topology": topology, "hosts": hosts, "gpus_per_host": gpus_per_host}
     given = {name: value for name, value in given.items() if value is not None}
     if given and target is None:
@@ -101,44 +95,102 @@ def lower(
         )
     leave_out_own_frames()
     if target is None:
-        lowered = function.lower(*args, **kwargs)
-        compilation = _Compilation(lowered, _name_of(function))
+        compilation = host_compilation(function, args, kwargs)
     else:
         on = Pricing(target=target, **given)
-        compilation = _gpu_compilation(function, args, kwargs, on)
-    filename = f"<{compilation.name}, {stage}>"
+        compilation = gpu_compilation(function, args, kwargs, on)
+    return module_at(compilation, stage)
+
+
+def require_jitted(function: Any) -> None:
+    """UsageError U021 for a function that is not jitted."""
+    if not hasattr(function, "lower"):
+        raise UsageError(
+            f"{function!r} is not a jitted function",
+            code="U021",
+            hint="wrap it in jax.jit",
+        )
+
+
+class Compilation(Protocol):
+    """What XLA can compile, on its devices or for absent GPUs."""
+
+    @property
+    def name(self) -> str:
+        """The program's name in messages."""
+        ...
+
+    @property
+    def machine(self) -> str:
+        """The absent GPUs as 'PxHxG'; '' for devices of this process."""
+        ...
+
+    def stablehlo(self) -> str:
+        """XLA's input, as text with source locations."""
+        ...
+
+    def run(self, options: Mapping[str, Any]) -> None:
+        """Compile with XLA's flags by name; CompilationError R004 if XLA refuses it."""
+        ...
+
+
+def module_at(compilation: Compilation, stage: str) -> Module:
+    """The module of a compilation at one of `STAGES`; CompilationError R004."""
     if stage == "before-optimizations":
-        return parse(_before_optimizations(compilation.lowered), filename=filename)
-    if stage == "partitioned":
-        return parse(_partitioned(compilation), filename=filename)
-    text, _ = _final(compilation, stage)
-    return parse(text, filename=filename)
+        text = _before_optimizations(compilation)
+    elif stage == "partitioned":
+        text = _partitioned(compilation)
+    else:
+        text, _ = _final(compilation, stage)
+    return parse(text, filename=f"<{compilation.name}, {stage}>")
+
+
+def module_at_the_end(compilation: Compilation) -> tuple[Module, str]:
+    """Compile for absent GPUs; returns the module, and why XLA stopped.
+
+    The reason is '' if XLA's back end finished; otherwise the module is the one that
+    its scheduler left. CompilationError R004 if there is none.
+    """
+    text, failure = _final(compilation, "gpu-scheduled")
+    return parse(text, filename=f"<{compilation.name}, gpu-scheduled>"), failure
 
 
 def lower_to_the_end(
     function: Any, *args: Any, target: str, topology: str
 ) -> tuple[Module, str]:
-    """Compile for an absent GPU; returns the module, and why XLA stopped.
-
-    The reason is '' if XLA's back end finished; otherwise the module is the one that
-    its scheduler left. Arguments and errors are those of `lower`.
-    """
+    """`module_at_the_end` of a jitted function; arguments and errors as of `lower`."""
     on = Pricing(target=target, topology=topology)
-    compilation = _gpu_compilation(function, args, {}, on)
-    text, failure = _final(compilation, "gpu-scheduled")
-    return parse(text, filename=f"<{compilation.name}, gpu-scheduled>"), failure
+    return module_at_the_end(gpu_compilation(function, args, {}, on))
 
 
 def _name_of(function: Any) -> str:
     return getattr(function, "__name__", "function")
 
 
-def _gpu_compilation(
+def host_compilation(
+    function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]
+) -> Compilation:
+    """A jitted function for the devices that it was jitted for."""
+    return _OfFunction(function.lower(*args, **kwargs), _name_of(function))
+
+
+def gpu_compilation(
     function: Any,
     args: tuple[Any, ...],
     kwargs: Mapping[str, Any],
     on: Pricing,
-) -> _Compilation:
+    machine_of_one: str = "",
+) -> Compilation:
+    """A jitted function for absent GPUs; errors as of `lower`.
+
+    Args:
+        function: a result of `jax.jit`.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        on: the GPUs; their number is that of the function where nobody says it.
+        machine_of_one: 'PxHxG', where the first GPU gets a function for one device; ''
+            for a machine with one GPU.
+    """
     if not hasattr(function, "trace"):
         raise UsageError(
             f"{_name_of(function)} cannot be traced for a target, as jax.pmap makes it",
@@ -152,17 +204,20 @@ def _gpu_compilation(
     )
     count = jax_private.lowered_device_count(lowered)
     machine = gpu_aot.machine_to_compile_for(on, count)
+    if count == 1 and machine_of_one:
+        machine = machine_of_one
     devices = gpu_aot.gpu_devices(on.target, machine)
-    return _Compilation(lowered, _name_of(function), devices)
+    return _OfFunction(lowered, _name_of(function), devices, machine)
 
 
 @dataclass(frozen=True, slots=True)
-class _Compilation:
-    """What is compiled: for its own devices, or for absent GPUs."""
+class _OfFunction:
+    """A `Compilation` of what JAX lowered: for its own devices, or for absent GPUs."""
 
     lowered: Any
     name: str
     gpu_devices: tuple[Any, ...] = ()
+    machine: str = ""
 
     def run(self, options: Mapping[str, Any]) -> None:
         """Compile; CompilationError R004 if XLA refuses it."""
@@ -176,11 +231,14 @@ class _Compilation:
                 f"XLA cannot compile {self.name}: {str(problem).splitlines()[0]}"
             ) from problem
 
+    def stablehlo(self) -> str:
+        """What XLA gets from JAX."""
+        module = self.lowered.compiler_ir("stablehlo")
+        return module.operation.get_asm(enable_debug_info=True)
 
-def _before_optimizations(lowered: Any) -> str:
-    stablehlo = lowered.compiler_ir("stablehlo").operation.get_asm(
-        enable_debug_info=True
-    )
+
+def _before_optimizations(compilation: Compilation) -> str:
+    stablehlo = compilation.stablehlo()
     text = jax_private.proto_to_text(jax_private.stablehlo_to_proto(stablehlo.encode()))
     # The counts belong to the compilation, not to the program: XLA writes them into
     # the header of its own dump, but the conversion does not.
@@ -193,18 +251,18 @@ def _before_optimizations(lowered: Any) -> str:
     return f"{header}{counts}{newline}{rest}"
 
 
-def _partitioned(compilation: _Compilation) -> str:
+def _partitioned(compilation: Compilation) -> str:
     """The module after the partitioner; for one partition, XLA's input."""
-    with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
-        compilation.run(_dump_options(folder, _PARTITIONER))
-        text = _dump_behind(pathlib.Path(folder), f"after_{_PARTITIONER}")
-    return text if text is not None else _before_optimizations(compilation.lowered)
+    with dump_folder(_PARTITIONER) as dump:
+        compilation.run(dump.options)
+        text = dump.text_after(f"after_{_PARTITIONER}")
+    return text if text is not None else _before_optimizations(compilation)
 
 
-def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
+def _final(compilation: Compilation, stage: str) -> tuple[str, str]:
     """The scheduled module, and why XLA stopped after it; '' if it did not stop."""
-    with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:
-        options = _dump_options(folder, f"{_SCHEDULER}|{_TRANSFORMATION}")
+    with dump_folder(f"{_SCHEDULER}|{_TRANSFORMATION}") as dump:
+        options = dump.options
         if stage == "gpu-scheduled":
             options |= gpu_aot.GPU_OPTIONS
         failure: CompilationError | None = None
@@ -214,45 +272,12 @@ def _final(compilation: _Compilation, stage: str) -> tuple[str, str]:
             # For an absent GPU, XLA may stop after the scheduler; its dump is complete
             # by then.
             failure = problem
-        place = pathlib.Path(folder)
-        text = _dump_behind(place, "after_optimizations.txt")
+        text = dump.text_after("after_optimizations.txt")
         if text is None and stage == "gpu-scheduled":
-            text = _dump_behind(place, f"{_BEHIND_SCHEDULER}.after_{_TRANSFORMATION}")
-            text = text or _dump_behind(place, f"after_{_SCHEDULER}")
+            text = dump.text_after(f"{_BEHIND_SCHEDULER}.after_{_TRANSFORMATION}")
+            text = text or dump.text_after(f"after_{_SCHEDULER}")
     if text is not None:
         return text, failure.message if failure else ""
     raise failure or CompilationError(
         f"XLA wrote no scheduled dump of {compilation.name}"
     )
-
-
-def _dump_options(folder: str, passes: str) -> dict[str, Any]:
-    """XLA's flags that write modules to a folder: what text can say of them, in full.
-
-    `passes` matches the passes after which a module is written.
-    """
-    options: dict[str, Any] = {
-        "xla_dump_to": folder,
-        "xla_dump_hlo_as_long_text": True,
-        "xla_dump_large_constants": True,
-        "xla_dump_hlo_pass_re": passes,
-    }
-    if jax_private.XLA.dumps_leave_out_elements:
-        # Text that leaves out get-tuple-elements loses their control edges, and names
-        # them as control predecessors of others all the same.
-        options["xla_dump_compact_gte"] = False
-    return options
-
-
-def _dump_behind(folder: pathlib.Path, mark: str) -> str | None:
-    """The largest dump whose name has the mark: the program, not a small helper."""
-    found = [
-        p
-        for p in folder.iterdir()
-        if mark in p.name
-        and p.suffix == ".txt"
-        and not re.search(r"buffer|memory", p.name)
-    ]
-    if not found:
-        return None
-    return max(found, key=lambda p: (p.stat().st_size, p.name)).read_text()

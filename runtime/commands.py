@@ -24,6 +24,7 @@ from hlo_passes.files import check_outputs, read_module, require_file, write_tex
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.progress import say
+from hlo_passes.runtime.program_option import add_program_arguments
 
 #: How long a device waits for the others in a collective before the run counts as
 #: hung, and how long a run may take. The limits are generous: devices share few cores.
@@ -256,7 +257,7 @@ def _figure(value: float | None) -> str:
 
 
 def _configure_lower(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("function", metavar="FILE.py:FUNCTION")
+    add_program_arguments(parser)
     parser.add_argument(
         "--stage",
         choices=("before-optimizations", "partitioned", "scheduled", "gpu-scheduled"),
@@ -278,7 +279,7 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
 
 
 def lower_function(arguments: argparse.Namespace) -> int:
-    """`hlo-passes lower`: print the module of a jitted function at a stage."""
+    """`hlo-passes lower`: print the module of a program at a stage."""
     from hlo_passes.runtime.lower_file import lower_file
 
     check_outputs(arguments.output)
@@ -299,6 +300,7 @@ def lower_function(arguments: argparse.Namespace) -> int:
             topology=arguments.topology,
             hosts=arguments.hosts,
             gpus_per_host=arguments.gpus_per_host,
+            arguments=arguments.args,
         )
     write_text(arguments.output, module_contents(arguments.output, module))
     return ExitCode.DONE
@@ -318,6 +320,7 @@ def _lower_with_passes(arguments: argparse.Namespace) -> Module:
         passes=arguments.passes,
         stage=arguments.passes_stage or "post-scheduler",
         on=pricing_of(arguments),
+        arguments=arguments.args,
     )
 
 

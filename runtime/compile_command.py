@@ -1,6 +1,7 @@
 """`hlo-passes compile`: runs passes inside XLA's compilation for an absent GPU.
 
 hlo-passes compile model.py:step --hosts=2 --passes=latency-hiding-scheduler
+hlo-passes compile step.mlir --target=b200
 
 XLA compiles the function twice, alone and with the passes inside. The command reports
 whether XLA's back end accepted the result, what moved, and both simulated steps.
@@ -20,6 +21,7 @@ from hlo_passes.cli.pricing import pricing_of
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.progress import say
+from hlo_passes.runtime.program_option import add_program_arguments
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -37,6 +39,7 @@ from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS: Final = 10
+_PASSES: Final = "latency-hiding-scheduler"
 #: The figures shown side by side, and their names in a timeline. There is no lower
 #: bound:
 #: from jax 0.12 on XLA has made collectives synchronous that nothing hid, so a bound
@@ -52,8 +55,10 @@ _MIB: Final = 1 << 20
 
 
 def _configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("function", metavar="FILE.py:FUNCTION")
-    parser.add_argument("--passes", required=True, metavar="PIPELINE")
+    add_program_arguments(parser)
+    parser.add_argument(
+        "--passes", default=_PASSES, metavar="PIPELINE", help=f"default: {_PASSES}"
+    )
     parser.add_argument(
         "--stage", choices=("pre-scheduler", "post-scheduler"),
         default="post-scheduler", help="stage of XLA's compilation where the passes "
@@ -70,7 +75,6 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    from hlo_passes.runtime.gpu_aot import machine_to_compile_for
     from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
     # Refuse bad arguments before XLA compiles, which takes seconds.
@@ -78,9 +82,8 @@ def _run(arguments: argparse.Namespace) -> int:
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     check_form(arguments.output)
     # Compile the function alone and with the passes.
-    machine = machine_to_compile_for(pricing_of(arguments))
-    arguments.topology = machine
-    alone = compile_alone(arguments.function, pricing_of(arguments))
+    alone = compile_alone(arguments.function, pricing_of(arguments), arguments.args)
+    arguments.topology = alone.program.machine
     both = hand_over(alone, passes=arguments.passes, stage=arguments.stage)
     # Simulate both modules and compare their schedules.
     xla = Simulated(both.xla, simulate_arguments(arguments, both.xla))

@@ -29,6 +29,8 @@ _BY_NAME: Final[dict[str, np.dtype]] = {
     "f8e8m0fnu": np.dtype(ml_dtypes.float8_e8m0fnu),
     "f4e2m1fn": np.dtype(ml_dtypes.float4_e2m1fn),
 }
+#: Names of the types that NumPy has.
+ELEMENT_TYPES: Final = frozenset(_BY_NAME)
 _BY_DTYPE: Final = {dtype: name for name, dtype in _BY_NAME.items()}
 
 

@@ -12,8 +12,8 @@ replaces XLA's schedule with its own, and all later passes work on that.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, replace
+from typing import Final
 
 import jax
 
@@ -22,9 +22,10 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import capture, gpu_aot, jax_private
+from hlo_passes.runtime.capture import Compilation
 from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
 from hlo_passes.runtime.installation.install import Installation, install
-from hlo_passes.runtime.lower_file import read_program
+from hlo_passes.runtime.lower_file import gpu_program
 from hlo_passes.xla_release import RELEASES
 
 #: XLA's words if its verifier refuses the result of a callback.
@@ -99,29 +100,31 @@ class Alone:
     """A program that XLA compiled alone, to compare compilations with passes with.
 
     Attributes:
-        function: FILE.py:FUNCTION.
+        function: FILE.py:FUNCTION, MODULE:FUNCTION or FILE.mlir.
         on: the absent GPUs and their costs.
-        jitted: the function, and its arguments.
+        program: it, for these GPUs.
         module: as XLA scheduled it.
         stops: as in `HandedOver`.
     """
 
     function: str
     on: Pricing
-    jitted: tuple[Any, tuple[Any, ...]]
+    program: Compilation
     module: Module
     stops: str
 
 
-def compile_alone(function: str, on: Pricing) -> Alone:
-    """Compile FILE.py:FUNCTION without passes, for the machine of a pricing.
+def compile_alone(function: str, on: Pricing, arguments: str = "") -> Alone:
+    """Compile what a user names without passes, for the machine of a pricing.
 
-    Raises HloError as `runtime.lower`; NoGpuCompilerError R007 before jax 0.12.
+    Arguments and errors are those of `lower_file`; NoGpuCompilerError R007 before jax
+    0.12. The result is priced on the machine that it was compiled for.
     """
     require_transformations()
-    jitted, arguments = _read_program(function, on)
-    module, stops = _compile(jitted, arguments, on)
-    return Alone(function, on, (jitted, arguments), module, stops)
+    program = gpu_program(function, on, arguments)
+    on = replace(on, topology=program.machine)
+    module, stops = capture.module_at_the_end(program)
+    return Alone(function, on, program, module, stops)
 
 
 def hand_over(
@@ -139,9 +142,8 @@ def hand_over(
         RefusedError: E040, XLA refuses the result of the passes.
         UsageError: U028, the program has nothing for these passes.
     """
-    jitted, arguments = alone.jitted
     with install_for_gpu(passes, stage=stage, on=alone.on) as installed:
-        ours, refusal = _with_passes(jitted, arguments, alone.on, installed)
+        ours, refusal = _with_passes(alone.program, installed)
     if not installed.fired:
         raise UsageError(
             f"the passes ran in none of the {installed.seen} modules of "
@@ -159,44 +161,27 @@ def hand_over(
     return HandedOver(alone.module, ours, alone.stops, installed.changed, moved, common)
 
 
-def lower_with_passes(function: str, *, passes: str, stage: str, on: Pricing) -> Module:
-    """The module of FILE.py:FUNCTION, scheduled by XLA's GPU compiler with passes.
+def lower_with_passes(
+    function: str, *, passes: str, stage: str, on: Pricing, arguments: str = ""
+) -> Module:
+    """The module of what a user names, scheduled by XLA's GPU compiler with passes.
 
     Arguments and errors are those of `compile_alone` and `hand_over`.
     """
     require_transformations()
-    jitted, arguments = _read_program(function, on)
+    program = gpu_program(function, on, arguments)
+    on = replace(on, topology=program.machine)
     with install_for_gpu(passes, stage=stage, on=on) as installed:
-        module, refusal = _with_passes(jitted, arguments, on, installed)
+        module, refusal = _with_passes(program, installed)
     if _IN_TRANSFORMATION in refusal:
         raise RefusedError(f"XLA refuses the result of the passes: {refusal}")
     return module
 
 
-def _read_program(function: str, on: Pricing) -> tuple[Any, tuple[Any, ...]]:
-    """The jitted function and its arguments, for the devices of a machine."""
-    machine = gpu_aot.machine_to_compile_for(on)
-    return read_program(function, gpu_aot.gpu_devices(on.target, machine))
-
-
-def _compile(
-    jitted: Any, arguments: tuple[Any, ...], on: Pricing
-) -> tuple[Module, str]:
-    """The module, and why XLA's back end stops after it."""
-    return capture.lower_to_the_end(
-        jitted,
-        *arguments,
-        target=on.target,
-        topology=gpu_aot.machine_to_compile_for(on),
-    )
-
-
-def _with_passes(
-    jitted: Any, arguments: tuple[Any, ...], on: Pricing, installed: Installation
-) -> tuple[Module, str]:
+def _with_passes(program: Compilation, installed: Installation) -> tuple[Module, str]:
     """The module, and why XLA refuses it; errors of a pass are raised."""
     try:
-        return _compile(jitted, arguments, on)
+        return capture.module_at_the_end(program)
     finally:
         # XLA stops if a pass fails, and leaves the dump from before.
         for failure in installed.failures:

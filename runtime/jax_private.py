@@ -147,6 +147,62 @@ def compile_stablehlo(
         return client.compile_and_load(module, _jax.DeviceList(tuple(devices)), options)
 
 
+def parse_stablehlo(stablehlo: bytes) -> Any:
+    """The MLIR module of StableHLO text or bytecode; ValueError for anything else."""
+    with _expected("jax._src.interpreters.mlir.make_ir_context"):
+        from jax._src.interpreters.mlir import make_ir_context
+        from jaxlib.mlir import ir
+    with make_ir_context():
+        try:
+            return ir.Module.parse(stablehlo)
+        except ir.MLIRError as problem:
+            raise ValueError(str(problem)) from problem
+
+
+def compile_program(
+    module: Any,
+    *,
+    devices: np.ndarray,
+    are_absent: bool,
+    is_shardy: bool,
+    free_inputs: Sequence[bool],
+    free_outputs: Sequence[bool],
+    compiler_options: Mapping[str, Any],
+) -> None:
+    """Compile a program as `jax.jit` does, which gave XLA the same module.
+
+    Args:
+        module: from `parse_stablehlo`.
+        devices: of shape (replicas, partitions).
+        are_absent: whether they are only described, so that nothing can be loaded.
+        is_shardy: whether Shardy's dialect says how arrays are divided, or GSPMD's.
+        free_inputs: for each parameter, whether the partitioner may divide it.
+        free_outputs: the same for each result.
+        compiler_options: XLA's flags by name.
+
+    Raises RuntimeError if XLA refuses it.
+    """
+    with _expected("jax._src.compiler.get_compile_options"):
+        from jax._src.compiler import get_compile_options, use_detailed_logging
+        from jaxlib import _jax  # pyright: ignore[reportAttributeAccessIssue]
+    options = get_compile_options(
+        num_replicas=devices.shape[0],
+        num_partitions=devices.shape[1],
+        device_assignment=devices,
+        env_options_overrides=dict(compiler_options),
+        detailed_logging=use_detailed_logging(module),
+        backend=devices.flat[0].client,
+    )
+    build = options.executable_build_options
+    build.use_shardy_partitioner = is_shardy
+    build.allow_spmd_sharding_propagation_to_parameters = list(free_inputs)
+    build.allow_spmd_sharding_propagation_to_output = list(free_outputs)
+    client = devices.flat[0].client
+    with module.context:
+        compile_ = client.compile if are_absent else client.compile_and_load
+        compile_(module, _jax.DeviceList(tuple(devices.flat)), options)
+
+
 def lowered_device_count(lowered: Any) -> int:
     """The number of devices of a `jax.stages.Lowered`."""
     with _expected("Lowered._lowering.compile_args['num_devices']"):

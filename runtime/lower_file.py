@@ -1,80 +1,37 @@
-"""Turns FILE.py:FUNCTION into a module, for `hlo-passes lower`.
+"""Turns what a user names into a module, for `hlo-passes lower` and `compile`.
 
-    def step(devices):                       # in model.py
-        mesh = jax.sharding.Mesh(devices, ("x",))
-        ...
-        return jax.jit(f), (abstract_x, abstract_y)
+    model.py:step, training.model:step      a function (see `user_function`)
+    step.mlir                               StableHLO (see `stablehlo_program`)
 
-The function receives the devices and returns (jitted function, arguments).
+Without a target it is compiled for emulated devices, with one for that GPU's.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import pathlib
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from hlo_passes.errors import HloError, UsageError, nearest
-from hlo_passes.files import require_file
+from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.module_form import STABLEHLO, form_of
 from hlo_passes.pricing import Pricing
-from hlo_passes.runtime.capture import lower
-from hlo_passes.runtime.devices import devices_for, emulate
+from hlo_passes.runtime.capture import (
+    Compilation,
+    gpu_compilation,
+    host_compilation,
+    module_at,
+    require_jitted,
+)
+from hlo_passes.runtime.devices import MAXIMUM_EMULATED, devices_for, emulate
 from hlo_passes.runtime.gpu_aot import (
     emulated_devices,
     gpu_devices,
     machine_to_compile_for,
 )
-from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
-
-
-class UserFunctionError(UsageError):
-    """The file or function given to `lower` does not do what it must."""
-
-    default_code = "U025"
-
-
-class _Guarded:
-    """A jitted or traced function; errors in tracing and lowering are the user's."""
-
-    def __init__(self, jitted: Any, function: str) -> None:
-        self._jitted = jitted
-        self._function = function
-        self.__name__ = getattr(jitted, "__name__", "function")
-
-    def lower(self, *arguments: Any, **options: Any) -> Any:
-        """Lower the jitted function; UserFunctionError U025 if that raises."""
-        return self._guarded(self._jitted.lower, *arguments, **options)
-
-    def trace(self, *arguments: Any) -> _Guarded:
-        """Trace the jitted function; UserFunctionError U025 if that raises."""
-        if not hasattr(self._jitted, "trace"):
-            raise UserFunctionError(
-                f"{self._function} returns a function that cannot be traced for a "
-                "target, as jax.pmap makes it",
-                hint="use jax.jit with jax.shard_map; without --target it can be "
-                "lowered as it is",
-            )
-        traced = self._guarded(self._jitted.trace, *arguments)
-        return _Guarded(traced, self._function)
-
-    def _guarded(
-        self, step: Callable[..., Any], *arguments: Any, **options: Any
-    ) -> Any:
-        try:
-            return step(*arguments, **options)
-        except Exception as problem:
-            # The user's code runs here: it may raise anything.
-            first = (str(problem).splitlines() or [""])[0]
-            raise UserFunctionError(
-                f"{self._function} cannot be traced: {type(problem).__name__}: {first}",
-                hint="the arguments it returns must be those the function takes",
-            ) from problem
+from hlo_passes.runtime.stablehlo_program import other_devices
+from hlo_passes.runtime.stablehlo_program import read_program as read_stablehlo
+from hlo_passes.runtime.user_function import read_program
 
 
 def lower_file(
@@ -85,21 +42,24 @@ def lower_file(
     topology: str = "",
     hosts: int | None = None,
     gpus_per_host: int | None = None,
+    arguments: str = "",
 ) -> Module:
-    """Lower FILE.py:FUNCTION.
+    """Lower FILE.py:FUNCTION, MODULE:FUNCTION or FILE.mlir.
 
     Args:
-        function: path and name.
+        function: path and name, or the path of StableHLO.
         stage: as for `runtime.lower`; None for the default.
         target: a GPU, None for emulated host devices.
         topology: 'PxHxG': its product is the number of devices; '' for what the next
             two say.
-        hosts: their number; None for as many as eight devices need.
+        hosts: their number; None for as many as eight devices need, or StableHLO's own.
         gpus_per_host: None for as many as a host of the target has; of emulated hosts
             eight.
+        arguments: of a function that is jitted itself, as `user_function` reads them.
 
     Raises:
         UserFunctionError: U025, the function is missing or does not do its part.
+        ParseError: it is not StableHLO.
         NoGpuCompilerError: R007.
     """
     on = Pricing(topology=topology, hosts=hosts, gpus_per_host=gpus_per_host)
@@ -110,72 +70,57 @@ def lower_file(
                 code="U026",
                 hint="for example --target=h100_sxm",
             )
-        count = emulated_devices(on)
-        emulate(count)
-        devices: Sequence[Any] = devices_for(count)
+        compilation = _host_program(function, on, arguments)
     else:
-        topology = machine_to_compile_for(replace(on, target=target))
-        devices = gpu_devices(target, topology)
-    jitted, arguments = read_program(function, devices)
-    machine = None if target is None else topology
-    return lower(jitted, *arguments, stage=stage, target=target, topology=machine)
+        on = replace(on, target=target)
+        compilation = gpu_program(function, on, arguments)
+    default = "partitioned" if target is None else "gpu-scheduled"
+    return module_at(compilation, stage or default)
 
 
-def read_program(function: str, devices: Sequence[Any]) -> tuple[Any, tuple[Any, ...]]:
-    """The jitted function and its arguments that FILE.py:FUNCTION returns for devices.
+def gpu_program(function: str, on: Pricing, arguments: str = "") -> Compilation:
+    """What a user names, for absent GPUs; arguments and errors as of `lower_file`."""
+    if is_stablehlo(function, arguments):
+        program = read_stablehlo(function)
+        machine = machine_to_compile_for(on, program.device_count)
+        devices = gpu_devices(on.target, machine)
+        return program.on(devices, machine)
+    machine = machine_to_compile_for(on)
+    # A jitted function may be for the devices of this machine: as many as GPUs.
+    count = emulated_devices(Pricing(topology=machine))
+    if count <= MAXIMUM_EMULATED:
+        emulate(count)
+    devices = gpu_devices(on.target, machine)
+    jitted, values = read_program(function, devices, arguments)
+    require_jitted(jitted)
+    return gpu_compilation(jitted, values, {}, on, machine_of_one=machine)
 
-    Raises UserFunctionError U025 as `lower_file`.
-    """
-    leave_out_frames_of_the_command()
-    jitted, arguments = _call(function, np.array(devices))
-    return (
-        _Guarded(jitted, function) if hasattr(jitted, "lower") else jitted
-    ), arguments
+
+def _host_program(function: str, on: Pricing, arguments: str) -> Compilation:
+    if is_stablehlo(function, arguments):
+        program = read_stablehlo(function)
+        count = program.device_count
+        asked = on.topology_text or on.hosts or on.gpus_per_host
+        if asked and emulated_devices(on) != count:
+            raise other_devices(program, emulated_devices(on))
+        emulate(count)
+        return program.on(devices_for(count))
+    count = emulated_devices(on)
+    emulate(count)
+    devices: Sequence[Any] = devices_for(count)
+    jitted, values = read_program(function, devices, arguments)
+    require_jitted(jitted)
+    return host_compilation(jitted, values, {})
 
 
-def _call(function: str, devices: np.ndarray) -> tuple[Any, tuple[Any, ...]]:
-    # Find the file.
-    path, colon, name = function.rpartition(":")
-    if not colon or not name.isidentifier():
-        raise UserFunctionError(
-            f"{function} is not of the form FILE.py:FUNCTION", hint="model.py:step"
+def is_stablehlo(function: str, arguments: str = "") -> bool:
+    """Whether a user names StableHLO; UsageError U025 if it is given arguments."""
+    if form_of(function) != STABLEHLO:
+        return False
+    if arguments:
+        raise UsageError(
+            f"--args={arguments} is for a jitted function",
+            code="U025",
+            hint="StableHLO has the shapes of its parameters",
         )
-    require_file(path)
-    spec = importlib.util.spec_from_file_location(pathlib.Path(path).stem, path)
-    if spec is None or spec.loader is None:
-        raise UserFunctionError(
-            f"{path} is not a Python file", hint="its name ends in .py"
-        )
-    # Run the file with its folder on the path, and call the function.
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(pathlib.Path(path).resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-        made = getattr(module, name, None)
-        result = made(devices) if callable(made) else None
-    except HloError:
-        raise
-    except (Exception, SystemExit) as problem:
-        raise UserFunctionError(
-            f"{function} raises {type(problem).__name__}: {problem}"
-        ) from problem
-    finally:
-        sys.path.pop(0)
-    # Check what the function returned.
-    if made is None:
-        functions = [n for n, found in vars(module).items() if callable(found)]
-        raise UserFunctionError(
-            f"{path} has no function {name}", hint=nearest(name, functions)
-        )
-    if not (isinstance(result, tuple) and len(result) == 2):
-        raise UserFunctionError(
-            f"{function} must return (jitted function, arguments)",
-            hint="it is called with the devices",
-        )
-    jitted, arguments = result
-    if not isinstance(arguments, tuple | list):
-        raise UserFunctionError(
-            f"{function} returns {type(arguments).__name__} as the arguments",
-            hint="return a tuple of them: return jitted, (x,)",
-        )
-    return jitted, tuple(arguments)
+    return True

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime import jax_private
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
+
+#: Where MLIR's parser stops, and why, in the words of either function of jaxlib.
+_PLACE: Final = re.compile(r'-"?:(\d+):(\d+): (?:error: )?(.*)')
+_Result = TypeVar("_Result")
 
 #: MLIR's parser calls itself for each bracket; some thousands end the process.
 MAXIMUM_NESTING: Final = 2000
@@ -31,18 +36,38 @@ def read_module(data: bytes, filename: str) -> Module:
     Raises:
         ParseError: P042, it is not StableHLO; P011, nested too deeply.
     """
+    proto = _read_with(jax_private.stablehlo_to_proto, data, filename)
+    return parse(jax_private.proto_to_text(proto), filename=filename)
+
+
+def parse_module(data: bytes, filename: str) -> Any:
+    """The same as a module of MLIR's, for XLA to compile; errors as `read_module`."""
+    return _read_with(jax_private.parse_stablehlo, data, filename)
+
+
+def not_stablehlo(why: str, filename: str) -> ParseError:
+    """P042 for a file that is not StableHLO; `why` may begin with MLIR's place."""
+    place = _PLACE.search(why)
+    line, column = (int(place[1]), int(place[2])) if place else (1, 1)
+    return ParseError(
+        f"jaxlib cannot read this as StableHLO: {place[3] if place else why}",
+        code="P042",
+        location=Location(filename, line, column),
+    )
+
+
+def _read_with(
+    reader: Callable[[bytes], _Result], data: bytes, filename: str
+) -> _Result:
     if not data.startswith(_BYTECODE):
         _check_bounds(data, filename)
     try:
-        proto = jax_private.stablehlo_to_proto(data)
+        return reader(data)
     except (RuntimeError, ValueError, MemoryError) as problem:
-        first = (str(problem).splitlines() or [type(problem).__name__])[0]
-        raise ParseError(
-            f"jaxlib cannot read this as StableHLO: {first}",
-            code="P042",
-            location=Location(filename, 1, 1),
-        ) from problem
-    return parse(jax_private.proto_to_text(proto), filename=filename)
+        words = str(problem)
+        first = (words.splitlines() or [type(problem).__name__])[0]
+        place = _PLACE.search(words)
+        raise not_stablehlo(place[0] if place else first, filename) from problem
 
 
 def _check_bounds(data: bytes, filename: str) -> None:

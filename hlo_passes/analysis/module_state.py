@@ -31,6 +31,7 @@ from hlo_passes.exit_codes import ExitCode
 from hlo_passes.ir.async_form import is_collective
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.module_form import STABLEHLO, form_of
 from hlo_passes.proto_messages import says_partitioned
 from hlo_passes.source import Location
 
@@ -48,6 +49,7 @@ Stage = Literal[
 #: Opcodes that only a partitioned module has.
 _OF_PARTITIONS: Final = frozenset({"partition-id"})
 _LOWER: Final = "hlo-passes lower FILE.py:FUNCTION"
+_LOWER_STABLEHLO: Final = "hlo-passes lower FILE.mlir --stage=partitioned"
 _TO_SCHEDULE: Final = (
     "a GPU runs another order: hlo-passes opt INPUT --passes=xla-gpu -o scheduled.hlo"
 )
@@ -193,7 +195,7 @@ def _stage_of(
     mark = mark_of_no_partitioning(module)
     if mark is not None:
         instruction, what = mark
-        return _not_partitioned(f"%{instruction.name} has {what}", instruction)
+        return _not_partitioned(f"%{instruction.name} has {what}", module, instruction)
     machine = back_end_mark(module)
     contents = _contents_of(module)
     is_compiled = module.is_scheduled or contents.fusion is not None
@@ -224,12 +226,18 @@ def _contents_of(module: Module) -> _Contents:
     return found
 
 
-def _not_partitioned(what: str, instruction: Instruction | None) -> _Answer:
+def _not_partitioned(
+    what: str, module: Module, instruction: Instruction | None
+) -> _Answer:
+    file = module.source.filename if module.source else ""
+    is_stablehlo = form_of(file) == STABLEHLO
     return (
         "before-optimizations",
         "not partitioned yet",
         (what,),
-        f"partition it: {_LOWER}, or take XLA's dump after spmd-partitioning",
+        f"partition it: {_LOWER_STABLEHLO}"
+        if is_stablehlo
+        else f"partition it: {_LOWER}, or take XLA's dump after spmd-partitioning",
         instruction,
     )
 
@@ -310,6 +318,7 @@ def _not_fused(module: Module, contents: _Contents, dump: DumpName | None) -> _A
         return _not_partitioned(
             f"the file is named before_optimizations, and %{sharded.name} has a "
             "sharding",
+            module,
             sharded,
         )
     if dump is not None and dump.stage == "after_spmd_partitioner":

@@ -5,6 +5,7 @@ hlo_passes.runtime.plain.legalize.plain_module(module) -> PlainModule
 
 from __future__ import annotations
 
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.analysis.partitioning import mark_of_no_partitioning
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.module import Module
@@ -54,6 +55,5 @@ def _check_partitioned(module: Module) -> None:
         f"%{instruction.name} has {what}: the module is not partitioned yet",
         code="S011",
         location=instruction.location,
-        hint="hlo-passes lower FILE.py:FUNCTION partitions it; a dump of XLA has it "
-        "after spmd-partitioning",
+        hint=module_state(module).cure,
     )

@@ -20,7 +20,7 @@ from hlo_passes.exit_codes import exit_code_of
 from hlo_passes.files import read_module
 from hlo_passes.runtime.arrays_file import read_arrays
 from hlo_passes.runtime.commands import LOWER, RUN
-from hlo_passes.runtime.lower_file import read_program
+from hlo_passes.runtime.user_function import read_program
 from hlo_passes.text.reader import parse
 from tests.modules import REPOSITORY
 
