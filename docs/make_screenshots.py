@@ -16,6 +16,7 @@ from typing import Any
 
 from playwright.sync_api import sync_playwright
 
+import hlo_passes
 from hlo_passes import scheduler
 from hlo_passes.files import read_module
 from hlo_passes.passes.framework.pipeline import Pipeline
@@ -27,12 +28,12 @@ IMAGES = pathlib.Path(__file__).parent / "images"
 SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"
 
 
-def side(folder: pathlib.Path, which: str, topology: str) -> Side:
+def side(folder: pathlib.Path, which: str, hosts: int) -> Side:
     """XLA's schedule of a module, 'before' or 'after', simulated with XLA's costs."""
     name = SCHEDULED.format(which)
     module = read_module(str(folder / name))
     timeline = scheduler.simulate(
-        module, costs=str(folder / "costs.json.gz"), topology=topology
+        module, costs=str(folder / "costs.json.gz"), hosts=hosts
     )
     return Side(timeline, which, name, module)
 
@@ -41,6 +42,8 @@ def tutorial_sides() -> list[Side]:
     """The two schedules of docs/tutorial.md."""
     function = f"{IMAGES.parent / 'tutorial' / 'fsdp.py'}:step"
     program = lower_file(function, stage=None, target=None, hosts=1)
+    # Name the file as seen from the repository.
+    program = hlo_passes.parse(program.to_text().replace(f"{IMAGES.parents[1]}/", ""))
     passes = "async-collective-creator,hlo-memory-scheduler,latency-hiding-scheduler"
     sides: list[Side] = []
     for name, label, limit in (("first", "before", 1), ("second", "after", 2)):
@@ -51,7 +54,15 @@ def tutorial_sides() -> list[Side]:
     return sides
 
 
-def shoot(browser: Any, page: str, image: str, theme: str, act: str, high: int) -> None:
+def shoot(
+    browser: Any,
+    page: str,
+    image: str,
+    theme: str,
+    act: str,
+    high: int,
+    position: dict[str, float] | None = None,
+) -> None:
     """Open a page, click what a selector names, keep a picture of the screen."""
     with tempfile.TemporaryDirectory() as folder:
         file = pathlib.Path(folder) / "page.html"
@@ -61,7 +72,8 @@ def shoot(browser: Any, page: str, image: str, theme: str, act: str, high: int) 
         )
         view.goto(file.as_uri())
         view.wait_for_selector("html[data-drawn='1']", state="attached")
-        view.click(act)
+        view.click(act, position=position)
+        view.mouse.move(0, 0)
         view.wait_for_timeout(600)
         view.evaluate("scrollTo(0, 0)")
         view.screenshot(path=IMAGES / image)
@@ -69,10 +81,10 @@ def shoot(browser: Any, page: str, image: str, theme: str, act: str, high: int) 
 
 
 def recorded_side() -> Side:
-    """XLA's own schedule of the tutorial's function, which README.md simulates."""
-    file = IMAGES.parent / "tutorial" / "step.h100_sxm.hlo"
+    """XLA's own schedule of docs/tutorial/training.py on two hosts of H100s."""
+    file = IMAGES.parent / "tutorial" / "training.h100_sxm.hlo"
     module = read_module(str(file))
-    return Side(scheduler.simulate(module), "step", file.name, module)
+    return Side(scheduler.simulate(module, hosts=2), "step", file.name, module)
 
 
 def main(dumps: pathlib.Path | None) -> None:
@@ -83,14 +95,14 @@ def main(dumps: pathlib.Path | None) -> None:
         browser = driver.chromium.launch(
             executable_path=chromium, args=["--no-sandbox"]
         )
-        row = "#collectives td .link >> nth=0"
         page = render_page(recorded_side())
-        shoot(browser, page, "page.png", "light", row, 1180)
+        backward = {"x": 600.0, "y": 58.0}
+        shoot(browser, page, "page.png", "light", "canvas.lanes", 1000, backward)
         if dumps:
             loops = dumps / "llama31_70b_bf16_16x8" / "sol"
             moved = "#moves td .link >> nth=1"
             both = render_page(
-                side(loops, "after", "1x16x8"), side(loops, "before", "1x16x8")
+                side(loops, "after", hosts=16), side(loops, "before", hosts=16)
             )
             shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
         first, second = tutorial_sides()

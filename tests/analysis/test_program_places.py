@@ -7,6 +7,7 @@ import pytest
 import hlo_passes
 from hlo_passes.analysis.layer_names import without_layers
 from hlo_passes.analysis.program_places import ProgramPlace, program_places
+from tests.modules import REPOSITORY
 
 _SUM = """\
 %sum (a: f32[], b: f32[]) -> f32[] {
@@ -195,6 +196,27 @@ def test_a_gradient_is_followed_to_what_it_updates(
     text: str, header: str, expected: str
 ) -> None:
     assert place(text, "rs", header).parameter == expected
+
+
+def test_a_scanned_step_of_xla_s_names_the_weights_of_every_collective() -> None:
+    file = REPOSITORY / "docs" / "tutorial" / "training.h100_sxm.hlo"
+    module = hlo_passes.parse(file.read_text(encoding="utf-8"))
+    places = program_places(module)
+    found = {
+        i.name: (places.of(i).label, places.of(i).source)
+        for c in module.computations
+        for i in c.instructions
+        if i.opcode == "all-gather-start" or i.name == "reduce-scatter-start"
+    }
+    line = "docs/tutorial/training.py:27"
+    up, down = "params['layers']['up']", "params['layers']['down']"
+    assert found == {
+        "all-gather-start": (up, line),
+        "all-gather-start.1": (down, line),
+        "all-gather-start.2": (up, line),
+        "all-gather-start.3": (down, line),
+        "reduce-scatter-start": (f"{down} and 1 more", ""),
+    }
 
 
 def test_what_is_computed_from_a_parameter_is_not_the_parameter() -> None:

@@ -1,10 +1,12 @@
-/* Under the timeline: what the exposed time is due to, most expensive first, what would
+/* Under the timeline (of two schedules, after what moved): what the exposed time is due to, most expensive first, what would
  * change that, and the collectives of each cause, equal layers together. */
 
 function showCauses(app) {
   const box = byId("causes");
   const side = SIDES.at(-1), before = SIDES.length > 1 ? SIDES[0] : null;
   const total = side.causes.reduce((sum, c) => sum + c.exposed_us, 0);
+  // Of two schedules, what moved comes first.
+  if (before) byId("collectives").before(box.parentElement);
   const heading = make("h2", {}, before ? `What to change, ${side.label}` : "What to change");
   if (!(total > 0)) {
     fill(box, heading, make("p", { class: "empty" }, "Nothing is exposed: every collective ends before its result is needed."));

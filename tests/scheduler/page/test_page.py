@@ -372,6 +372,11 @@ def test_side_by_side_shows_what_moved_and_what_it_bought(running, pages) -> Non
     with visit(running, pages["two"]) as seen:
         assert "The step takes 40.0 µs less (36.4 %)" in seen.text("#verdict")
         assert "was 110 µs" in seen.text("#cards")
+        places = [
+            seen.page.locator(part).bounding_box()["y"]
+            for part in ("#views", "#moves", "#causes", "#collectives")
+        ]
+        assert places == sorted(places)
         moved = seen.text("#moves tbody tr")
         assert "7 → 6" in moved
         assert "40.0 µs earlier" in moved
