@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 from hlo_passes.ir.calls import runs_callees
@@ -95,6 +95,7 @@ def encode_side(side: Side, opcodes: Opcodes) -> dict[str, Any]:
         "source": side.source,
         "facts": _facts(side, timeline.entry),
         "memory": timeline.footprint.to_json(),
+        "any_structure": asdict(timeline.any_structure),
         "computations": [
             _computation(
                 side, t.name, spans[t.name], rows[t.name], memory[t.name], opcodes

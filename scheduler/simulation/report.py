@@ -72,8 +72,8 @@ def _headline(timeline: TimelineData) -> list[str]:
     if timeline.state.cure:
         bound += "of the module as it is; what a GPU runs has another one"
     else:
-        bound += f"no order is faster; the gap is {time_text(gap)} "
-        bound += f"({share_text(gap, step)})"
+        bound += "no order of these instructions is faster; "
+        bound += f"the gap is {time_text(gap)} ({share_text(gap, step)})"
     lines = [
         timeline.state.headline,
         f"{timeline.module} on {timeline.priced_on}, "
@@ -82,6 +82,7 @@ def _headline(timeline: TimelineData) -> list[str]:
         f"step     {time_text(step)} = compute {time_text(times.compute_us)} + exposed "
         f"{time_text(times.exposed_us)} ({share_text(times.exposed_us, step)})",
         bound,
+        _any_structure(timeline),
         f"network  {time_text(times.communication_us)} of communication, "
         f"{_hidden_share(times)} of it hidden",
         *memory_lines(timeline),
@@ -98,6 +99,17 @@ def _headline(timeline: TimelineData) -> list[str]:
         if concerns_headline(note) and not concerns_loops(note)
     ]
     return lines
+
+
+def _any_structure(timeline: TimelineData) -> str:
+    found = timeline.any_structure
+    said = (
+        f"         {time_text(found.us)} ({found.bound_by}): no restructuring that "
+        "moves the same bytes and computes the same flops is faster"
+    )
+    if timeline.state.cure:
+        said += " before instructions are fused"
+    return said
 
 
 def _counted(count: int, name: str) -> str:

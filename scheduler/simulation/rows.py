@@ -109,7 +109,7 @@ def _row(
         lane=lanes.get(work.number, lane_of(work)),
         bytes=message_bytes(start, done_of(start) if half(start) else None),
         operands=tuple(f"{o.shape.text} %{o.name}" for o in start.operands),
-        groups=_groups_text(start),
+        groups=groups_text(start),
         latency_us=latency,
         exposed_us=exposed,
         start_us=placement.issue_us(work),
@@ -142,7 +142,7 @@ def message_bytes(start: Instruction, done: Instruction | None) -> int:
     return max(given, got)
 
 
-def _groups_text(start: Instruction) -> str:
+def groups_text(start: Instruction) -> str:
     """Groups or pairs as XLA writes them, of the start or of what it wraps."""
     wrapped = wrapped_collective(start) if start.opcode == "async-start" else None
     for holder in (start, wrapped):

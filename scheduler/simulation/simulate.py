@@ -30,6 +30,7 @@ from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.memory.footprint import footprint
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
+from hlo_passes.scheduler.simulation.any_structure import AnyStructure
 from hlo_passes.scheduler.simulation.engine import Engine, Run
 from hlo_passes.scheduler.simulation.memory_curve import memory_points
 from hlo_passes.scheduler.simulation.memory_text import memory_remark
@@ -143,13 +144,17 @@ def _simulate(
         places=program_places(module),
     )
     parts = [step.part(computation) for computation in programs]
+    streams = _stream_count(rules, programs)
+    lanes = 1 if rules.share_links else streams
+    whatever = AnyStructure(estimator, surroundings, step.accounts, lanes)
+    any_structure = whatever.bound(entry, step.counts)
     return Timeline(
         module=module.name,
         state=module_state(module),
         target=target,
         topology=topology.to_text(),
         estimator=estimator.name,
-        streams=_stream_count(rules, programs),
+        streams=streams,
         entry=module.entry.name,
         computations={part.times.name: part.times for part in parts},
         collectives=tuple(row for part in parts for row in part.rows),
@@ -167,6 +172,7 @@ def _simulate(
         xla=str(rules.release or followed_release(module)),
         remarks=remarks_of(prices),
         footprint=footprint(step.memory),
+        any_structure=any_structure,
     )
 
 

@@ -64,6 +64,7 @@ class Surroundings:
     _groups: DeviceGroups = field(init=False)
     _trip_counts: TripCounts = field(init=False)
     _is_whole: dict[Groups, bool] = field(default_factory=dict)
+    _crosses: dict[Groups, bool] = field(default_factory=dict)
     _device_count: int = 0
 
     def __post_init__(self) -> None:
@@ -164,8 +165,10 @@ class Surroundings:
 
     def link(self, instruction: Instruction) -> str:
         """What an operation shares with others in flight; '' for nothing."""
-        if not self.rules.share_links:
-            return ""
+        return self.channel(instruction) if self.rules.share_links else ""
+
+    def channel(self, instruction: Instruction) -> str:
+        """The link that an operation uses, whether it is shared or not; '' for none."""
         if instruction.opcode == "copy-start":
             texts = (instruction.shape.text, instruction.operands[0].shape.text)
             return _HOST_LINK if any(_HOST_SPACE in t for t in texts) else ""
@@ -175,7 +178,10 @@ class Surroundings:
         size = max(1, self.topology.partition_size)
         if groups is None:
             return _NETWORK if self.device_count > size else _NVLINK
-        crosses = any(len({d // size for d in group}) > 1 for group in groups)
+        crosses = self._crosses.get(groups)
+        if crosses is None:
+            crosses = any(len({d // size for d in group}) > 1 for group in groups)
+            self._crosses[groups] = crosses
         return _NETWORK if crosses else _NVLINK
 
     def _is_local(self, instruction: Instruction) -> bool:

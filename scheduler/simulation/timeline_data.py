@@ -148,6 +148,17 @@ class MemoryPoint:
 
 
 @dataclass(frozen=True, slots=True)
+class AnyStructureBound:
+    """A bound for any structure, and what it comes from: 'compute', 'network traffic'.
+
+    No restructuring that moves the same bytes and computes the same flops is faster.
+    """
+
+    us: float
+    bound_by: str
+
+
+@dataclass(frozen=True, slots=True)
 class ComputationTimes:
     """One execution of a computation, including what it calls.
 
@@ -213,6 +224,8 @@ class TimelineData:
         remarks: what limits all of these numbers.
         counted_once: loops that nobody knows how often they run.
         footprint: memory with parameters, and whether the device has that much.
+        any_structure: no restructuring that moves the same bytes and computes the same
+            flops is faster than this.
     """
 
     module: str
@@ -232,6 +245,7 @@ class TimelineData:
     remarks: tuple[str, ...] = ()
     counted_once: tuple[str, ...] = ()
     footprint: Footprint = field(default=Footprint(0, 0, "", ()), repr=False)
+    any_structure: AnyStructureBound = AnyStructureBound(0.0, "")
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -271,6 +285,11 @@ class TimelineData:
     def lower_bound_us(self) -> float:
         """No order of the same instructions is faster."""
         return self.times.lower_bound_us
+
+    @property
+    def lower_bound_any_structure_us(self) -> float:
+        """No restructuring with the same bytes and flops is faster."""
+        return self.any_structure.us
 
     @property
     def peak_memory_bytes(self) -> int:
@@ -328,6 +347,8 @@ class TimelineData:
         entry = self.times.to_json()
         return {
             **{k: entry[k] for k in entry if k not in ("trip_count", "executions")},
+            "lower_bound_any_structure_us": self.any_structure.us,
+            "any_structure_bound_by": self.any_structure.bound_by,
             "module": self.module,
             **self.state.to_json(),
             "target": self.target,

@@ -115,6 +115,7 @@ const SIDES = DATA.sides.map((side, number) => ({
   schedules: side.computations.map((raw) => ({ raw, made: null })),
   facts: side.facts,
   memory: side.memory,
+  anyStructure: side.any_structure,
   causes: side.causes,
   number,
 }));

@@ -47,7 +47,8 @@ SCREEN = """module   scheduled, for which machine is unknown
 m on h100_sxm 1x1x2 (2 GPUs in one host), XLA 0.10.2, costs: table, 1 communication stream; all times are estimates
 
 step     3.80 ms = compute 1.30 ms + exposed 2.50 ms (65.8%)
-bound    3.80 ms (critical path): no order is faster; the gap is 0.0 us (0.0%)
+bound    3.80 ms (critical path): no order of these instructions is faster; the gap is 0.0 us (0.0%)
+         1.30 ms (compute): no restructuring that moves the same bytes and computes the same flops is faster
 network  3.70 ms of communication, 32.4% of it hidden
 memory   72 bytes at the peak with parameters (40 bytes without); fits: XLA takes 59.3 GiB of h100_sxm's 79.1 GiB
 
