@@ -70,10 +70,11 @@ class _Below:
         into starts.
         """
         nodes, bits_of, succs = self.nodes, edges.bits, edges.graph.succs
+        unvisited = self._unvisited
         self.start = start
         work = []
-        while self._unvisited and self._unvisited[0] <= done:
-            work.append(heapq.heappop(self._unvisited))
+        while unvisited and unvisited[0] <= done:
+            work.append(heapq.heappop(unvisited))
         found = [start]
         for first, before, then in itertools.islice(edges.added, self._added, None):
             if first in nodes or self.bits & before:
@@ -83,14 +84,18 @@ class _Below:
             for n in found:
                 if n not in nodes:
                     nodes.add(n)
-                    self.bits |= bits_of.get(n, 0)
-                    work.append(n)
                     if n > done:
-                        heapq.heappush(self._unvisited, n)
+                        heapq.heappush(unvisited, n)
+                    # Most nodes are of no buffer, and have no edges so far.
+                    if n in bits_of:
+                        self.bits |= bits_of[n]
+                        work.append(n)
+                    elif succs[n]:
+                        work.append(n)
             if not work:
                 return
             n = work.pop()
-            found = [*succs[n], *edges.waiting(n)]
+            found = [*succs[n], *edges.waiting(n)] if n in bits_of else succs[n]
 
 
 @dataclass(slots=True)
@@ -170,11 +175,11 @@ class HazardEdges:
             for user, operand in self._table.uses(instruction)
         ]
         nodes = {node for node, _, _ in found if node is not None and node != start}
-        if not nodes:
-            return
         later = reached(graph, done, nodes)
+        if nodes <= later:
+            return
         # An edge into the start changes nothing below it, so one search is enough.
-        under = below(graph, start, self.waiting)
+        under = below(graph, start, self._shared_of, self.waiting)
         # A hazard's edge parallel to the operand's own does not change the order, but
         # how many nodes a start makes available (kCreatesMoreReadyNodes). Newer
         # releases leave it out: that is what their log shows for an all-reduce in place

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 
@@ -23,7 +23,7 @@ def reached(graph: ScheduleGraph, source: int, targets: set[int]) -> set[int]:
     work = [source]
     while work and left:
         instruction = instructions[work.pop()]
-        for follower in (*instruction.users, *instruction.control_successors):
+        for follower in (*instruction._users, *instruction._control_successors):
             n = index[follower]
             if n <= last and n not in seen:
                 seen.add(n)
@@ -40,7 +40,10 @@ def reaches(graph: ScheduleGraph, source: int, target: int) -> bool:
 
 
 def below(
-    graph: ScheduleGraph, ancestor: int, waiting: Callable[[int], Iterable[int]]
+    graph: ScheduleGraph,
+    ancestor: int,
+    asked: Container[int],
+    waiting: Callable[[int], Iterable[int]],
 ) -> set[int]:
     """All nodes that the graph so far leads to, including the ancestor.
 
@@ -49,15 +52,19 @@ def below(
     Args:
         graph: some of its edges.
         ancestor: a node.
-        waiting: of a node, successors that are not in the graph yet.
+        asked: nodes that may have more successors than the graph says.
+        waiting: which ones, by node.
     """
     succs = graph.succs
     seen = {ancestor}
     work = [ancestor]
     while work:
         node = work.pop()
-        for n in (*succs[node], *waiting(node)):
+        followers = [*succs[node], *waiting(node)] if node in asked else succs[node]
+        for n in followers:
             if n not in seen:
                 seen.add(n)
-                work.append(n)
+                # Most nodes have no edges yet.
+                if succs[n] or n in asked:
+                    work.append(n)
     return seen
