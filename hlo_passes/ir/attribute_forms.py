@@ -43,9 +43,9 @@ def split_form(tail: str) -> tuple[Form, str, str]:
         metadata = match[0]
         after = rest[len(metadata) :]
     # Find the callee in what comes before.
-    first, named, rest = before.partition("=%")
-    if not named:
+    if "=%" not in before:
         return (before, None, after), "", metadata
+    first, _, rest = before.partition("=%")
     match = _match_callee(rest)
     if match is None:
         return (before, None, after), "", metadata

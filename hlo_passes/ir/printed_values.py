@@ -23,9 +23,10 @@ _PAIR: Final = rf"\{{{_INTEGER},{_INTEGER}\}}"
 _RANGE: Final = rf"\[{_INTEGER}:{_INTEGER}\]"
 #: A name, without `%`.
 NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]*+"
-#: Metadata with a name: fields in XLA's order, none at its default.
+#: Metadata with a name: fields in XLA's order, none at its default. Most have the name
+#: alone, which is asked first.
 METADATA: Final = (
-    rf"\{{(?:op_type={_STRING} )?op_name={_STRING}"
+    rf"\{{(?:op_type={_STRING} )?op_name={_STRING}(?:\}}|"
     + "".join(
         f"(?: {name}={value})?"
         for name, value in (
@@ -39,7 +40,7 @@ METADATA: Final = (
             ("stack_frame_id", _COUNT),
         )
     )
-    + r"\}"
+    + r"\})"
 )
 
 _PATTERNS: Final[dict[str, re.Pattern[str]]] = {
