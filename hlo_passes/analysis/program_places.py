@@ -46,7 +46,8 @@ class ProgramPlace:
         op_name: the name that the user's framework gave.
         file: source file.
         line: in it, from 1.
-        parameter: name of the parameter of the program that is gathered or updated.
+        parameter: name of the parameter of the program that is gathered or updated;
+            that of its instruction, '%param.3', if it has no op_name.
         members: of a combined operation, the place of each operand; else ().
     """
 
@@ -146,7 +147,7 @@ class ProgramPlaces:
             result = done_of(operation) if half(operation) else operation
             if result is not None:
                 found = self._parameters.updated(result, place)
-        return "" if found is None else found.metadata.op_name
+        return "" if found is None else found.metadata.op_name or f"%{found.name}"
 
     def _source(self, metadata: Metadata) -> tuple[str, int]:
         """File and line: written at the instruction, or in the module's tables."""
