@@ -24,14 +24,17 @@ from typing import TYPE_CHECKING, Final
 from hlo_passes.analysis.reachable_fold import ReachableFold
 from hlo_passes.ir.async_form import start_of, work_of, wrapped_computation
 from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.windows import parse_slice
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
 
-#: A value: an instruction, and the place in its result if that is a tuple.
+#: A value: an instruction, and the place in its result if that is a tuple. A place
+#: that ends with `_PIECE, start, limit` is that stretch of a list of elements.
 Value = tuple["Instruction", tuple[int, ...]]
+_PIECE: Final = -1
 
 #: Their first operand is the same data, moved.
 _MOVES: Final = frozenset(
@@ -49,6 +52,8 @@ _MOVING_COLLECTIVES: Final = frozenset(
 )
 #: Their elements are the same wherever one looks.
 _UNIFORM: Final = frozenset(("broadcast", "constant"))
+#: Of longer concatenations no piece is followed: each meets all slices of the list.
+_MOST_PIECES: Final = 32
 #: How JAX names what belongs to a backward pass.
 _BACKWARD: Final = "transpose("
 
@@ -114,6 +119,16 @@ class ParameterPaths:
         if onward.aliased is None and self._is_training():
             return onward.beside
         return onward.aliased
+
+    def pieces(self, value: Instruction) -> list[tuple[int, ...]]:
+        """The places of the lists that a list joins one after the other; [] for none.
+
+        This is how XLA combines all-reduces into one of a single array.
+        """
+        callee = next(iter(_inside(value)), None)
+        joined = value if callee is None else callee.root
+        places = (_place_of_piece(joined, k) for k in range(len(joined.operands)))
+        return [place for place in places if place]
 
     # -- from a value back to a parameter ------------------------------------------
 
@@ -306,7 +321,11 @@ class ParameterPaths:
                     yield self._parameter(callee, 0), place
             return
         work = work_of(user)
-        if facts(work).is_collective:
+        if _PIECE in place:
+            yield from _after_piece(user, work, place)
+        elif joined := _place_of_piece(user, k):
+            yield user, joined
+        elif facts(work).is_collective:
             yield user, (k,) if len(user.operands) > 1 else ()
         elif (work in _MOVES and k == 0) or (work == "dynamic-update-slice" and k < 2):
             yield user, place
@@ -355,6 +374,31 @@ def _both_ways(one: _Ways, other: _Ways) -> _Ways:
     return _Ways(
         one.parameter or other.parameter, one.is_mixed or other.is_mixed or differ
     )
+
+
+def _place_of_piece(joined: Instruction, k: int) -> tuple[int, ...]:
+    """Where operand `k` of a concatenation of lists is in it; () for anything else."""
+    is_list = joined.opcode == "concatenate" and len(joined.shape.dimensions) == 1
+    if not is_list or len(joined.operands) > _MOST_PIECES:
+        return ()
+    sizes = [operand.shape.dimensions[0] for operand in joined.operands[: k + 1]]
+    return _PIECE, sum(sizes[:k]), sum(sizes)
+
+
+def _after_piece(
+    user: Instruction, work: str, place: tuple[int, ...]
+) -> Iterator[Value]:
+    """Where a stretch of a list is after its user: whole, or cut out exactly."""
+    if work == "slice":
+        ranges = parse_slice(user.attributes.get("slice", "{}")).dimensions
+        if ranges == ((*place[1:], 1),):
+            yield user, ()
+        return
+    is_list = len(user.shape.dimensions) == 1
+    if work == "all-reduce" or (
+        is_list and (facts(work).is_elementwise or work in ("bitcast", "copy"))
+    ):
+        yield user, place
 
 
 def _inside(caller: Instruction) -> tuple[Computation, ...]:

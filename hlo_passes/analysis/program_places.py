@@ -128,6 +128,12 @@ class ProgramPlaces:
         if half(operation) == "start" and work_of(operation) in ("send", "recv"):
             count = 1  # the other operand is a token
         if count < 2:
+            pieces = self._pieces(operation)
+            if len(pieces) > 1:
+                parts = (self._parameter(operation, 0, piece) for piece in pieces)
+                whole = (metadata.op_name, file, line)
+                members = tuple(ProgramPlace(*whole, part) for part in parts)
+                return ProgramPlace(*whole, "", members)
             parameter = self._parameter(operation, 0, ())
             return ProgramPlace(metadata.op_name, file, line, parameter)
         names = _parted(_split_names(metadata.op_name), metadata.op_name, count)
@@ -137,6 +143,12 @@ class ProgramPlaces:
             for k, (name, source) in enumerate(zip(names, sources, strict=True))
         )
         return ProgramPlace(metadata.op_name, *sources[0], "", members)
+
+    def _pieces(self, operation: Instruction) -> list[tuple[int, ...]]:
+        """The places of gradients that are reduced as one list."""
+        if work_of(operation) != "all-reduce" or not operation.operands:
+            return []
+        return self._parameters.pieces(operation.operands[0])
 
     def _parameter(self, operation: Instruction, k: int, place: tuple[int, ...]) -> str:
         """The name of the parameter that operand `k` reads, or its result updates."""
@@ -192,7 +204,7 @@ def _split_names(op_name: str) -> list[str]:
             opening = at
             break
     joined = op_name.endswith(")") and (opening == 0 or op_name[opening - 1] == "/")
-    if not joined or not ends:
+    if opening < 0 or not joined or not ends:
         return [op_name]
     prefix = op_name[:opening]
     cuts = [opening, *reversed(ends), len(op_name) - 1]

@@ -219,6 +219,59 @@ def test_a_scanned_step_of_xla_s_names_the_weights_of_every_collective() -> None
     }
 
 
+#: XLA reduces two gradients as one list, which fusions join and cut.
+_JOINED = f"""\
+{_SUM}
+%join (a0: f32[4], b0: f32[6]) -> f32[10] {{
+  %a0 = f32[4]{{0}} parameter(0)
+  %b0 = f32[6]{{0}} parameter(1)
+  ROOT %all = f32[10]{{0}} concatenate(%a0, %b0), dimensions={{0}}
+}}
+
+%cut (c0: f32[10]) -> f32[6] {{
+  %c0 = f32[10]{{0}} parameter(0)
+  ROOT %tail = f32[6]{{0}} slice(%c0), slice={{[4:10]}}
+}}
+
+ENTRY %main (u: f32[4], d: f32[2,3], x: f32[4], y: f32[6]) -> (f32[4], f32[2,3]) {{
+  %u = f32[4]{{0}} parameter(0), metadata={{op_name="params['up']"}}
+  %d = f32[2,3]{{1,0}} parameter(1), metadata={{op_name="params['down']"}}
+  %x = f32[4]{{0}} parameter(2), metadata={{op_name="x"}}
+  %y = f32[6]{{0}} parameter(3), metadata={{op_name="y"}}
+  %up = f32[4]{{0}} sine(%x)
+  %rs = f32[6]{{0}} all-reduce(%y), {_ALL}, to_apply=%sum
+  %down = f32[6]{{0}} sine(%rs)
+  %list = f32[10]{{0}} fusion(%up, %down), kind=kLoop, calls=%join
+  %ar = f32[10]{{0}} all-reduce-start(%list), {_ALL}, to_apply=%sum, metadata={{op_name="sums"}}
+  %done = f32[10]{{0}} all-reduce-done(%ar)
+  %head = f32[4]{{0}} slice(%done), slice={{[0:4]}}
+  %rest = f32[6]{{0}} fusion(%done), kind=kLoop, calls=%cut
+  %square = f32[2,3]{{1,0}} bitcast(%rest)
+  %new_u = f32[4]{{0}} subtract(%u, %head)
+  %new_d = f32[2,3]{{1,0}} subtract(%d, %square)
+  ROOT %out = (f32[4]{{0}}, f32[2,3]{{1,0}}) tuple(%new_u, %new_d)
+}}
+"""
+
+
+def test_gradients_that_are_reduced_as_one_list_are_its_members() -> None:
+    found = place(_JOINED, "ar", _DONATED)
+    assert found.label == "params['up'] and 1 more"
+    assert [m.parameter for m in found.members] == ["params['up']", "params['down']"]
+    assert {m.op_name for m in found.members} == {"sums"}
+    # A gradient that was reduced before keeps its place in the list.
+    negated = _JOINED.replace("all-reduce(%y)", "all-reduce(%z)").replace(
+        "  %rs =", "  %z = f32[6]{0} sine(%y)\n  %rs ="
+    )
+    assert place(negated, "rs", _DONATED).parameter == "params['down']"
+
+
+@pytest.mark.parametrize("name", ["", ":)", "a/)", "(:", "(a", "f/(a)", "f(a:b)"])
+def test_a_name_that_is_not_joined_stays_whole(name: str) -> None:
+    text = _COMBINED.replace("jit(f)/(jvp(a)/dot:b(c:d)/dot)", name)
+    assert {m.op_name for m in place(text, "g").members} == {name}
+
+
 def test_what_is_computed_from_a_parameter_is_not_the_parameter() -> None:
     text = _gathered('op_name="f"').replace("all-gather(%w)", "all-gather(%r)")
     text = text.replace("  ROOT", "  %r = f32[8,4]{1,0} sine(%w)\n  ROOT")

@@ -54,6 +54,7 @@ memory   72 bytes at the peak with parameters (40 bytes without); fits: XLA take
 
 3 collectives: 1 exposed, 1 partial, 1 hidden. What costs the step most, and why:
   1. 2.00 ms  %gather  all-reduce of 32 bytes, partial
+     %x.main
      nothing left to overlap: the 1.00 ms of compute that does not depend on it already overlaps its 3.00 ms
   2. 500.0 us  %last  all-reduce of 32 bytes, exposed
      synchronous: it has no start and done, so the compute stream runs it for 500.0 us; 1.00 ms of compute do not depend on it
