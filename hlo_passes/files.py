@@ -22,6 +22,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import BinaryIO
 
+from hlo_passes.dump_folder import file_of_dump, is_folder
 from hlo_passes.errors import ParseError, UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import PROTO, STABLEHLO, form_of
@@ -45,13 +46,16 @@ _LONGER = f"set {_MOST_MIB} to what you expect, or give a file"
 
 
 def read_module(path: str) -> Module:
-    """Read the module at `path`.
+    """Read the module at `path`, of a folder of XLA's dumps its last stage.
 
     Raises:
-        UsageError: U001, no such file; U007 from `most_opened_bytes`.
+        UsageError: U001, no such file; U007 from `most_opened_bytes`; U050, U051 of a
+            folder (`file_of_dump`).
         ParseError: P040 (not UTF-8), P041 (broken gzip, or it holds too much), and the
             codes of `parse`.
     """
+    if path != STDIN and is_folder(path):
+        path = file_of_dump(path)
     name = _name_of(path)
     data = read_opened(path)
     form = form_of(path)

@@ -2,6 +2,7 @@
 
     module_0001.jit_step.before_optimizations.txt
     module_0001.jit_step.0003.layout_assignment.after_a.before_b.hlo.pb
+    module_0001.jit_step.0017.copy-insertion.after_removing_unnecessary_copies.txt
     module_0001.jit_step.sm_9.0a_gpu_after_optimizations.txt
     module_0002.jit_step.cpu_after_optimizations.txt
 
@@ -18,7 +19,7 @@ from typing import Final
 #: A time in front of the name, the module, what it is, and the suffixes.
 _NAME: Final = re.compile(
     r"(?:\d+\.)?module_(?P<number>\d+)\.(?P<module>.+?)\."
-    r"(?:\d{4}\.(?P<pipeline>.+?)\.after_(?P<after>.+)\.before_(?P<before>.+?)"
+    r"(?:\d{4}\.(?P<pipeline>.+?)\.after_(?P<after>.+?)(?:\.before_(?P<before>.+?))?"
     r"|(?P<what>(?:(?:sm_[\w.]+_gpu|gfx\w+_gpu|gpu|cpu)_)?"
     r"(?:before_optimizations|after_optimizations|after_spmd_partitioner"
     r"|before_config_assignment)))"
@@ -35,7 +36,7 @@ class DumpName:
         number: of the module in its process.
         module: its name.
         after: the pass that has just run, '' for the named stages.
-        before: the pass that runs next, '' for the named stages.
+        before: the pass that runs next, '' for the named stages and inside a pass.
         stage: 'before_optimizations', 'cpu_after_optimizations', ...; '' for a dump
             between passes.
     """

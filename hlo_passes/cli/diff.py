@@ -19,6 +19,8 @@ from typing import Any, Protocol
 from hlo_passes.analysis.module_diff import diff_modules
 from hlo_passes.analysis.module_state import heading_of, module_state
 from hlo_passes.cli.command import own_command
+from hlo_passes.cli.diff_folders import diff_folders
+from hlo_passes.dump_folder import is_folder
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
@@ -78,6 +80,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    if is_folder(arguments.before) and is_folder(arguments.after):
+        return diff_folders(arguments)
     before, after = read_module(arguments.before), read_module(arguments.after)
     found = diff_modules(before, after)
     view = _schedule_view()

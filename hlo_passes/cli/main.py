@@ -22,6 +22,7 @@ from hlo_passes.cli.command import (
     command_targets,
     load_command,
 )
+from hlo_passes.cli.dump_arguments import add_dump_arguments, choose_dumps
 from hlo_passes.errors import HloError, TooDeepError, nearest
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode, exit_code_of
 from hlo_passes.progress import say, tell
@@ -151,9 +152,12 @@ def _run(arguments: list[str]) -> int:
         prog=f"hlo-passes {name}", description=command.help, allow_abbrev=False
     )
     command.configure(parser)
+    add_dump_arguments(name, parser)
     try:
         parser.check_options(arguments[1:])
-        return command.run(parser.parse_args(arguments[1:]))
+        asked = parser.parse_args(arguments[1:])
+        choose_dumps(name, asked)
+        return command.run(asked)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
 

@@ -96,6 +96,7 @@ class Footprint:
         largest: the largest buffers that live there, largest first.
         device_bytes: memory of the device, 0 if unknown.
         available_bytes: of it, what XLA's allocator takes by default.
+        assigned_bytes: what XLA's buffer assignment needs, if XLA dumped that.
     """
 
     peak_bytes: int
@@ -104,6 +105,7 @@ class Footprint:
     largest: tuple[LiveBuffer, ...]
     device_bytes: int = 0
     available_bytes: int = 0
+    assigned_bytes: int | None = None
 
     @property
     def fits(self) -> bool | None:
@@ -136,6 +138,7 @@ class Footprint:
             "device_bytes": self.device_bytes or None,
             "available_bytes": self.available_bytes or None,
             "fits": self.fits,
+            "xla_buffer_assignment_bytes": self.assigned_bytes,
             "at": self.at,
             "largest": [buffer.to_json() for buffer in self.largest],
         }

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from typing import Final
 
+from hlo_passes.dump_folder import assigned_bytes
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.command_arguments import checked_pricing
@@ -129,4 +131,11 @@ def _names(module: Module, opcode: str) -> list[str]:
 def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timeline:
     """The timeline that a command line asks for."""
     on = checked_pricing(arguments)
-    return simulate_on(module, on, rules_of(arguments, module))
+    timeline = simulate_on(module, on, rules_of(arguments, module))
+    # Beside a module that XLA dumped lies what XLA's buffer assignment needs.
+    source = module.source
+    assigned = assigned_bytes(source.filename) if source is not None else None
+    if assigned is None:
+        return timeline
+    memory = replace(timeline.footprint, assigned_bytes=assigned)
+    return replace(timeline, footprint=memory)

@@ -42,8 +42,11 @@ def memory_lines(timeline: TimelineData) -> list[str]:
     found = timeline.footprint
     line = (
         f"memory   {bytes_text(found.peak_bytes)} at the peak with parameters "
-        f"({bytes_text(timeline.peak_memory_bytes)} without); "
+        f"({bytes_text(timeline.peak_memory_bytes)} without"
     )
+    if found.assigned_bytes is not None:
+        line += f"; XLA's buffer assignment: {bytes_text(found.assigned_bytes)}"
+    line += "); "
     if found.fits is None:
         return [line + f"nobody says how much {timeline.target} has"]
     has = bytes_text(found.device_bytes)

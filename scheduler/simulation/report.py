@@ -108,7 +108,7 @@ def _any_structure(timeline: TimelineData) -> str:
         "moves the same bytes and computes the same flops is faster"
     )
     if timeline.state.cure:
-        said += " before instructions are fused"
+        said += ", of the module as it is"
     return said
 
 

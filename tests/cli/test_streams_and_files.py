@@ -255,7 +255,6 @@ def test_a_failure_stays_one_when_nobody_reads_of_it() -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ("verify", "{}"),
         (*OPT, "--costs={}"),
         ("estimate", "t.hlo", "--costs={}"),
         ("simulate", "t.hlo", "--profile={}"),
