@@ -266,6 +266,24 @@ def test_gradients_that_are_reduced_as_one_list_are_its_members() -> None:
     assert place(negated, "rs", _DONATED).parameter == "params['down']"
 
 
+def test_a_list_of_many_pieces_is_not_followed_piece_by_piece() -> None:
+    count = 3_000
+    pieces = ", ".join(f"%v{k}" for k in range(count))
+    text = _SUM + "ENTRY %main (x: f32[4]) -> f32[4] {\n"
+    text += "  %x = f32[4]{0} parameter(0)\n"
+    for k in range(count):
+        text += f"  %v{k} = f32[4]{{0}} sine(%x)\n"
+    text += f"  %list = f32[{4 * count}]{{0}} concatenate({pieces}), dimensions={{0}}\n"
+    text += f"  %ar = f32[{4 * count}]{{0}} all-reduce(%list), {_ALL}, to_apply=%sum\n"
+    for k in range(count):
+        cut = f"slice={{[{4 * k}:{4 * k + 4}]}}"
+        text += f"  %cut{k} = f32[4]{{0}} slice(%ar), {cut}\n"
+    text += "  ROOT %end = f32[4]{0} add(%cut0, %cut1)\n}\n"
+    assert place(text, "ar", ", input_output_alias={ {}: (0, {}, may-alias) }") == (
+        ProgramPlace(parameter="%x")
+    )
+
+
 @pytest.mark.parametrize("name", ["", ":)", "a/)", "(:", "(a", "f/(a)", "f(a:b)"])
 def test_a_name_that_is_not_joined_stays_whole(name: str) -> None:
     text = _COMBINED.replace("jit(f)/(jvp(a)/dot:b(c:d)/dot)", name)

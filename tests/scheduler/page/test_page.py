@@ -476,6 +476,35 @@ def test_twenty_thousand_instructions_stay_fluid(running, pages) -> None:
         assert seen.is_silent()
 
 
+def _many_loops(count: int) -> str:
+    """That many loops, one after the other; each runs the body of the late schedule."""
+    head = LATE.split("  %init =")[0]
+    lines, before = [], "%x"
+    for k in range(count):
+        lines.append(
+            f"  %init{k} = (s32[], f32[64]{{0}}) tuple(%z, {before})\n"
+            f"  %loop{k} = (s32[], f32[64]{{0}}) while(%init{k}), condition=%cond, "
+            'body=%body, backend_config={"known_trip_count":{"n":"3"}}\n'
+            f"  %y{k} = f32[64]{{0}} get-tuple-element(%loop{k}), index=1\n"
+        )
+        before = f"%y{k}"
+    head = head.replace("-> (f32[512], f32[64], f32[64])", "-> f32[64]")
+    return f"{head}{''.join(lines)}  ROOT %neg = f32[64]{{0}} negate({before})\n}}\n"
+
+
+def test_two_thousand_loops_stay_fluid(running, tmp_path) -> None:
+    file = tmp_path / "loops.html"
+    page = render_page(side_of(_many_loops(2_000), write_costs(tmp_path)))
+    file.write_text(page, "utf-8")
+    with visit(running, file, watch=_WATCH) as seen:
+        # A loop that is too narrow for its body is one rectangle of the lane.
+        milliseconds, rectangles = pan_and_zoom(seen)
+        assert milliseconds < _SLOWEST_FRAME_MS
+        width = seen.page.evaluate("document.querySelector('canvas.lanes').clientWidth")
+        assert rectangles < 6 * width
+        assert seen.is_silent()
+
+
 @pytest.mark.skipif(not _GOLDEN.is_dir(), reason="no golden modules beside us")
 def test_sixty_two_thousand_instructions(running, tmp_path) -> None:
     sides = []
