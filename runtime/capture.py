@@ -254,8 +254,15 @@ def _before_optimizations(compilation: Compilation) -> str:
 def _partitioned(compilation: Compilation) -> str:
     """The module after the partitioner; for one partition, XLA's input."""
     with dump_folder(_PARTITIONER) as dump:
-        compilation.run(dump.options)
+        failure: CompilationError | None = None
+        try:
+            compilation.run(dump.options)
+        except CompilationError as problem:
+            # It may be for a machine whose libraries are not here.
+            failure = problem
         text = dump.text_after(f"after_{_PARTITIONER}")
+    if text is None and failure is not None:
+        raise failure
     return text if text is not None else _before_optimizations(compilation)
 
 

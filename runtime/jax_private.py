@@ -425,3 +425,38 @@ def key_value_store() -> Any:
         from jax._src import distributed
 
         return distributed.global_state.client
+
+
+def watch_compilations(
+    watcher: Callable[[Callable[[], Any], Any, str, int], Any],
+) -> None:
+    """Let a function run every compilation of this process from now on.
+
+    Args:
+        watcher: receives a function that compiles, MLIR's module, the platform's name
+            and the number of devices; it returns what that function returns.
+    """
+    with _expected("jax._src.compiler.compile_or_get_cached"):
+        from jax._src import compiler
+
+        compile_ = compiler.compile_or_get_cached
+
+    @functools.wraps(compile_)
+    def watched(
+        backend: Any, module: Any, devices: Any, *others: Any, **options: Any
+    ) -> Any:
+        run = functools.partial(compile_, backend, module, devices, *others, **options)
+        return watcher(run, module, backend.platform, devices.size)
+
+    compiler.compile_or_get_cached = watched
+
+
+def stablehlo_name(module: Any) -> str:
+    """The name of MLIR's module, '' for none."""
+    attributes = module.operation.attributes
+    return attributes["sym_name"].value if "sym_name" in attributes else ""
+
+
+def stablehlo_text(module: Any, *, locations: bool) -> str:
+    """MLIR's module as text, every constant in full, perhaps with source locations."""
+    return module.operation.get_asm(enable_debug_info=locations)

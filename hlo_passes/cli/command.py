@@ -21,6 +21,7 @@ COMMANDS: dict[str, str] = {
     "verify": "hlo_passes.cli.verify:COMMAND",
     "diff": "hlo_passes.cli.diff:COMMAND",
     "conformance": "hlo_passes.cli.conformance:COMMAND",
+    "capture": "hlo_passes.runtime.recording.command:CAPTURE",
 }
 #: Name -> line of the overview, of all subcommands of this distribution: the overview
 #: prints them without importing any, so without JAX.
@@ -36,7 +37,8 @@ SUMMARIES: dict[str, str] = {
     "compile": "run passes inside XLA's compilation for a GPU",
     "bisect": "find the pass that harms a module, its rewrite, and the smallest module",
     "run": "run on emulated devices and compare",
-    "lower": "turn a jitted function into an HLO module",
+    "lower": "turn a jitted function or StableHLO into an HLO module",
+    "capture": "run a program and keep every module that it compiles",
 }
 
 

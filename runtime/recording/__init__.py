@@ -1,0 +1,1 @@
+"""Records what a script compiles; the command is `hlo-passes capture`."""
