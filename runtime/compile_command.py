@@ -36,6 +36,7 @@ from hlo_passes.scheduler.simulation.arguments import (
     simulate_arguments,
 )
 from hlo_passes.scheduler.simulation.notes import once_remark
+from hlo_passes.scheduler.simulation.ranges import change_json
 from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS: Final = 10
@@ -100,6 +101,7 @@ def _run(arguments: argparse.Namespace) -> int:
             moves,
         )
         files.write_text(arguments.html, page)
+    found = ScheduleDiff(xla, ours, moves, arguments.rows)
     if arguments.json:
         content = {
             "accepted": None if both.stops else True,
@@ -109,6 +111,7 @@ def _run(arguments: argparse.Namespace) -> int:
             "common_instructions": both.common,
             "xla": xla.timeline.to_json(),
             "with_passes": ours.timeline.to_json(),
+            **change_json(found.change),
             "moves": [move.to_json() for move in moves],
         }
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
@@ -127,7 +130,6 @@ def _run(arguments: argparse.Namespace) -> int:
         f"{_side_by_side(xla.timeline, ours.timeline)}"
     )
     if both.moved:
-        found = ScheduleDiff(xla, ours, moves, arguments.rows)
         say(found.to_text(says_machine=False))
     return ExitCode.DONE
 

@@ -3,7 +3,7 @@
     step>5ms            longer than that
     step>+2%            more than 2% longer than the base, the file of --against
     exposed>10%         more than 10% of the step is exposed
-    memory>target       more than the GPU has: the peak and the entry's parameters
+    memory>target       at the peak, with parameters, more than the GPU has
     all-gather>+0       a step runs more of them than the base's
     collectives>64MiB   all of them together move more
 
@@ -16,18 +16,16 @@ import argparse
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.module import Module
 from hlo_passes.progress import say, tell
-from hlo_passes.scheduler.hardware.target import target
-from hlo_passes.scheduler.memory.memory_limit import device_bytes
 from hlo_passes.scheduler.schedule_moves import Simulated
-from hlo_passes.scheduler.simulation.timeline_data import CollectiveRow
+from hlo_passes.scheduler.simulation.ranges import Outcome
+from hlo_passes.scheduler.simulation.timeline_data import CollectiveRow, TimelineData
 from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
 from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.source import SourceText
@@ -108,6 +106,8 @@ class Judgment:
         limit: the most that does not fail.
         base: value of the base, None where the condition does not ask for one.
         of_step: whether value and limit are shown as shares of this step, us.
+        agree: by setting of the simulation's range, whether it fails there, too; () if
+            nobody asked for a range, or it does not tell.
     """
 
     condition: Condition
@@ -115,13 +115,12 @@ class Judgment:
     limit: float
     base: float | None = None
     of_step: float | None = None
+    agree: tuple[bool, ...] = ()
 
     @property
     def fails(self) -> bool:
         """Whether the value is more than the limit, by more than rounding."""
-        return self.value > self.limit and not math.isclose(
-            self.value, self.limit, rel_tol=_ROUNDING
-        )
+        return _exceeds(self.value, self.limit)
 
     def to_text(self) -> str:
         """'step>+2%: fails: 1.63 ms is more than 1.44 ms; the base has 1.41 ms'."""
@@ -138,6 +137,8 @@ class Judgment:
             told += f"; {share} of the step of {show(self.of_step)}"
         if self.base is not None:
             told += f"; the base has {show(self.base)} ({self._change()})"
+        if self.agree:
+            told += f"; so in {sum(self.agree)} of {len(self.agree)} settings"
         return told
 
     def _change(self) -> str:
@@ -158,7 +159,14 @@ class Judgment:
             "base": self.base,
             "limit": self.limit,
             "fails": self.fails,
+            "settings": len(self.agree),
+            "holds": sum(self.agree),
         }
+
+
+def _exceeds(value: float, limit: float) -> bool:
+    """Whether a value is more, by more than rounding."""
+    return value > limit and not math.isclose(value, limit, rel_tol=_ROUNDING)
 
 
 #: The field of a step's times by quantity.
@@ -167,6 +175,11 @@ _TIMES: Final = {
     _EXPOSED: "exposed_us",
     "compute": "compute_us",
     "communication": "communication_us",
+}
+#: The quantities of which a range tells.
+_RANGED: Final[Mapping[str, Callable[[Outcome], float]]] = {
+    _STEP: lambda outcome: outcome.step_us,
+    _EXPOSED: lambda outcome: outcome.exposed_us,
 }
 #: What one execution of a collective counts.
 _WEIGHTS: Final[Mapping[Measure, Callable[[CollectiveRow], float]]] = {
@@ -362,17 +375,12 @@ def _value(condition: Condition, of: Simulated) -> float:
     times = of.timeline.times
     quantity = condition.quantity
     if quantity == _MEMORY:
-        return float(times.peak_memory_bytes + parameter_bytes(of.module))
+        return float(of.timeline.footprint.peak_bytes)
     if quantity in _TIMES:
         return getattr(times, _TIMES[quantity])
     rows = [r for r in of.timeline.collectives if quantity in (r.opcode, _COLLECTIVES)]
     weight = _WEIGHTS[condition.measure]
     return sequential_sum(row.executions * weight(row) for row in rows)
-
-
-def parameter_bytes(module: Module) -> int:
-    """Bytes that the entry's parameters take in the device's memory."""
-    return sum(device_bytes(p.shape) for p in module.entry.parameters)
 
 
 def judge(
@@ -387,7 +395,40 @@ def judge(
 
     Raises UsageError U227 for a target whose memory is not known.
     """
-    return tuple(_judgment(condition, judged, base) for condition in conditions)
+    found = [_judgment(condition, judged, base) for condition in conditions]
+    return tuple(
+        replace(each, agree=_agreeing(each, judged.timeline, base and base.timeline))
+        for each in found
+    )
+
+
+def _agreeing(
+    judgment: Judgment, judged: TimelineData, base: TimelineData | None
+) -> tuple[bool, ...]:
+    """By setting, whether the judgment is the same there."""
+    condition = judgment.condition
+    ranges, before = judged.sensitivity, base.sensitivity if base else None
+    if ranges is None or condition.quantity not in _RANGED:
+        return ()
+    values = [_RANGED[condition.quantity](o) for o in ranges.outcomes]
+    limits = [condition.amount] * len(values)
+    if condition.relation == "step":
+        limits = [o.step_us * condition.amount for o in ranges.outcomes]
+    elif condition.relation == "base":
+        if before is None or len(before.outcomes) != len(values):
+            return ()
+        had = [_RANGED[condition.quantity](o) for o in before.outcomes]
+        limits = [_added(condition, value) for value in had]
+    return tuple(
+        _exceeds(value, limit) == judgment.fails
+        for value, limit in zip(values, limits, strict=True)
+    )
+
+
+def _added(condition: Condition, base: float) -> float:
+    """The limit that a condition sets to a base."""
+    share = base * condition.amount if condition.is_share else condition.amount
+    return base + share
 
 
 def _judgment(
@@ -397,23 +438,22 @@ def _judgment(
     if condition.relation == "base":
         assert base is not None, "parse_conditions refuses it"
         had = _value(condition, base)
-        added = had * condition.amount if condition.is_share else condition.amount
-        return Judgment(condition, value, had + added, had)
+        return Judgment(condition, value, _added(condition, had), had)
     if condition.relation == "step":
         step = judged.timeline.step_time_us
         return Judgment(condition, value, step * condition.amount, of_step=step)
     if condition.relation == "target":
-        return Judgment(condition, value, _memory_of(judged.timeline.target, condition))
+        return Judgment(condition, value, _memory_of(judged.timeline, condition))
     return Judgment(condition, value, condition.amount)
 
 
-def _memory_of(name: str, condition: Condition) -> float:
+def _memory_of(timeline: TimelineData, condition: Condition) -> float:
     """Bytes of a target's memory."""
-    found = target(name).memory_bytes
+    found = timeline.footprint.device_bytes
     if found > 0:
         return float(found)
     raise UsageError(
-        f"{condition.text}: the description of {name} lacks the size of its memory",
+        f"{condition.text}: the description of {timeline.target} lacks its memory",
         code="U227",
         hint="device_memory_size in the description, or a limit as in memory>72GiB",
     )

@@ -30,12 +30,15 @@ from hlo_passes.scheduler.simulation.arguments import (
     simulate_arguments,
 )
 from hlo_passes.scheduler.simulation.notes import once_remark
+from hlo_passes.scheduler.simulation.ranges import Change, change_json, change_of
 from hlo_passes.scheduler.simulation.units import bytes_text, readable, time_text
 
 if TYPE_CHECKING:
     from hlo_passes.scheduler.simulation.timeline_data import TimelineData
 
 _DEFAULT_ROWS = 20
+#: How the line begins that says what the step gained.
+_SCHEDULE = "schedule:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +61,7 @@ class ScheduleDiff:
         old, new = self.before.timeline, self.after.timeline
         machine = f"; {new.priced_on}" if says_machine else ""
         lines = [
-            f"schedule: step {_changed(old.step_time_us, new.step_time_us)}, "
+            f"{_SCHEDULE} step {_changed(old.step_time_us, new.step_time_us)}, "
             f"exposed {_changed(old.exposed_us, new.exposed_us)}{machine}"
         ]
         lines.append(f"memory: {_changed_bytes(old, new)}")
@@ -73,9 +76,14 @@ class ScheduleDiff:
             lines.append(f"... {more} more; --rows={len(timely)} shows them")
         if silent := len(self.moves) - len(timely):
             lines.append(f"{silent} that take no time moved too; --json lists them")
+        change = self.change
+        if change is not None:
+            # A change whose sign is not sure says so first.
+            lines.insert(0 if change.flips else 1, f"range: {change.to_text()}")
         if says_machine:
             once = dict.fromkeys((*old.counted_once, *new.counted_once))
-            lines[0] += beware(once_remark(tuple(once)))
+            schedule = next(k for k, x in enumerate(lines) if x.startswith(_SCHEDULE))
+            lines[schedule] += beware(once_remark(tuple(once)))
         return "".join(f"{line}\n" for line in lines)
 
     def to_json(self) -> dict[str, Any]:
@@ -88,8 +96,16 @@ class ScheduleDiff:
                 "before": old.footprint.to_json(),
                 "after": new.footprint.to_json(),
             },
+            **change_json(self.change),
             "moves": [move.to_json() for move in self.moves],
         }
+
+    @property
+    def change(self) -> Change | None:
+        """How sure the change of the step is; None if nobody asked."""
+        return change_of(
+            self.before.timeline.sensitivity, self.after.timeline.sensitivity
+        )
 
 
 def _changed(before: float, after: float) -> str:

@@ -56,13 +56,13 @@ def profile_of(
             elif REMATERIALIZED.search(instruction.name):
                 continue  # a reader would average it with the original
             else:
-                found = _simulated(instruction, prices)
+                found = simulated_price(instruction, prices)
             if found is not None and (with_constants or not is_constant(found.model)):
                 costs[instruction.name] = found.us
     return Profile(costs)
 
 
-def _simulated(instruction: Instruction, prices: Prices) -> Estimate | None:
+def simulated_price(instruction: Instruction, prices: Prices) -> Estimate | None:
     """The price that a simulation takes."""
     if is_start(instruction):
         done = done_of(instruction)

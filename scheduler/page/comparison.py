@@ -24,6 +24,7 @@ from hlo_passes.scheduler.schedule_diff import ScheduleDiff
 from hlo_passes.scheduler.schedule_moves import Simulated, schedule_moves
 from hlo_passes.scheduler.simulation.arguments import simulate_arguments
 from hlo_passes.scheduler.simulation.notes import once_remark
+from hlo_passes.scheduler.simulation.ranges import change_json
 from hlo_passes.verify.verifier import verify
 
 
@@ -63,17 +64,18 @@ def compare_command(
             moves,
         )
         write_text(arguments.html, page)
+    found = ScheduleDiff(before, after, moves, arguments.rows)
     if arguments.json:
         content = {
             **given.timeline.to_json(),
             "against": other.timeline.to_json(),
+            **change_json(found.change),
             "moves": [move.to_json() for move in moves],
         }
         if judgments:
             content["fail_if"] = [each.to_json() for each in judgments]
         sys.stdout.write(json.dumps(content, indent=1) + "\n")
     else:
-        found = ScheduleDiff(before, after, moves, arguments.rows)
         states = (before.timeline.state, after.timeline.state)
         told = after.timeline
         once = once_remark(told.counted_once)

@@ -29,6 +29,7 @@ from hlo_passes.scheduler.schedule_moves import (
     schedule_moves,
 )
 from hlo_passes.scheduler.simulation.notes import concerns_headline
+from hlo_passes.scheduler.simulation.ranges import change_of
 
 _DATA: Final = pathlib.Path(__file__).parent / "data"
 #: In order of use: each script comes after those that it needs.
@@ -83,6 +84,7 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     )
     if last.state.cure:
         said = f"{sentence(last.state.summary)} {sentence(last.state.cure)} {said}"
+    said = " ".join((said, *map(sentence, _range_of(sides))))
     remarks = [sentence(f"Beware: {remark}") for remark in last.remarks]
     beware = [sentence(note) for note in last.notes if concerns_headline(note)]
     others = [sentence(note) for note in last.notes if not concerns_headline(note)]
@@ -123,6 +125,16 @@ def _listed(moves: Sequence[Move]) -> dict[str, Any]:
     if silent := len(moves) - len(listed):
         note += f"; {silent:,} more take no time and are left out"
     return {"moves": listed, "moves_note": note}
+
+
+def _range_of(sides: Sequence[Side]) -> list[str]:
+    """How sure the verdict is."""
+    ranges = [side.timeline.sensitivity for side in sides]
+    last = ranges[-1]
+    if len(ranges) == 1:
+        return [] if last is None else [f"Range: {last.to_text()}"]
+    change = change_of(ranges[0], last)
+    return [] if change is None else [f"Range: {change.to_text()}"]
 
 
 def _streams(streams: int) -> str:

@@ -21,7 +21,7 @@ from typing import Final
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.engine import Run
-from hlo_passes.scheduler.simulation.program import Call, Work
+from hlo_passes.scheduler.simulation.program import COMMUNICATION, Call, Work
 from hlo_passes.scheduler.sums import sequential_sum
 
 #: From this share of a bound on, time that is not compute is named with it.
@@ -29,7 +29,6 @@ _TOLD: Final = 0.05
 #: Relative difference up to which two sums are the same.
 _ROUNDING: Final = 1e-9
 _COMPUTE_AND: Final = "compute and "
-_COMMUNICATION: Final = ("collective", "transfer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +125,7 @@ class Accounts:
         )
         return Account(
             step_us=step,
-            compute_us=run.compute_us,
+            compute_us=run.compute_on(self.device),
             exposed_us=own.exposed_us
             + sequential_sum(p.exposed_us * n for p, n in parts),
             other_exposed_us=own.other_exposed_us
@@ -148,7 +147,7 @@ class Accounts:
             waits = run.waits.get(work.number)
             waited = 0.0 if waits is None else waits[self.device]
             own.exposed_us += waited
-            if work.kind in _COMMUNICATION:
+            if work.kind in COMMUNICATION:
                 own.communication_us += duration
             else:
                 own.other_exposed_us += waited

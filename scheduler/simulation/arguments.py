@@ -31,6 +31,11 @@ def add_rules_arguments(parser: argparse.ArgumentParser) -> None:
         help="collectives in flight together slow each other down on a shared link",
     )  # fmt: skip
     parser.add_argument(
+        "--contention", type=float, default=0.0, metavar="FRACTION",
+        help="the share of its speed that compute loses while a collective runs, as "
+        "NCCL's kernels occupy multiprocessors; default: 0, as in XLA's model",
+    )  # fmt: skip
+    parser.add_argument(
         "--xla-statistic", action="store_true",
         help="count as XLA's scheduler does: no queues, loops take their node cost",
     )  # fmt: skip
@@ -61,6 +66,7 @@ def rules_of(arguments: argparse.Namespace, module: Module) -> Rules:
         arguments.xla_statistic,
         dict(_probabilities(text, module) for text in arguments.branches),
         trip_counts_of(arguments, module),
+        contention=arguments.contention,
     )
 
 
@@ -129,9 +135,9 @@ def _names(module: Module, opcode: str) -> list[str]:
 
 
 def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timeline:
-    """The timeline that a command line asks for."""
+    """The timeline that a command line asks for, with its range."""
     on = checked_pricing(arguments)
-    timeline = simulate_on(module, on, rules_of(arguments, module))
+    timeline = simulate_on(module, on, rules_of(arguments, module), with_range=True)
     # Beside a module that XLA dumped lies what XLA's buffer assignment needs.
     source = module.source
     assigned = assigned_bytes(source.filename) if source is not None else None

@@ -13,6 +13,10 @@ An iteration that begins with idle streams is simulated once and multiplied. One
 begins while its streams are still busy (with work that the caller or the iteration
 before issued) is simulated by itself, until the times repeat. A body that only computes
 takes the same time with busy streams: if it is many runs, it is simulated once.
+
+With contention the compute lane runs at 1 - contention of its speed while communication
+is in flight; that which waits for other devices counts, since its kernel runs. (A body
+of many runs that is simulated once is not slowed down.)
 """
 
 from __future__ import annotations
@@ -32,6 +36,7 @@ from hlo_passes.scheduler.simulation.lanes import (
     meet,
 )
 from hlo_passes.scheduler.simulation.program import (
+    COMMUNICATION,
     Call,
     Compute,
     Done,
@@ -43,6 +48,7 @@ from hlo_passes.scheduler.simulation.program import (
     Work,
 )
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.setting import PLAIN, Setting
 from hlo_passes.scheduler.simulation.shared_links import SharedLinkLanes
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -72,6 +78,10 @@ class Run:
             how long that took all together.
         bodies: by number of a work that runs a computation, its run.
         leaves_idle: whether nothing was in flight at the end.
+        slow_until: by number of an item that computes, until when it is slowed down,
+            per device.
+        speed: of the compute lane while it is slowed down.
+        lost_us: how much longer it computed for that, with what it called, per device.
     """
 
     program: Program
@@ -87,6 +97,18 @@ class Run:
     called: dict[int, list[tuple[Run, float]]] = field(default_factory=dict)
     bodies: dict[int, Run] = field(default_factory=dict)
     leaves_idle: bool = True
+    slow_until: dict[int, list[float]] = field(default_factory=dict)
+    speed: float = 1.0
+    lost_us: list[float] = field(default_factory=list)
+
+    def compute_on(self, device: int) -> float:
+        """How long a device computed, including what was called."""
+        return self.compute_us + (self.lost_us[device] if self.lost_us else 0.0)
+
+    def lose(self, us: Sequence[float], times: float = 1.0) -> None:
+        """Count compute that took longer, per device; nothing if `us` is empty."""
+        had = self.lost_us or [0.0] * len(us)
+        self.lost_us = [h + u * times for h, u in zip(had, us, strict=False)]
 
 
 @dataclass(slots=True)
@@ -94,13 +116,17 @@ class _State:
     """Clocks and streams at one moment.
 
     `pending` holds the works that another computation or iteration waits for.
+    `slow_until` is when the last communication issued ends, where that slows compute.
     """
 
     now: list[float]
     lanes: Lanes
     pending: dict[Instruction, Ticket] = field(default_factory=dict)
+    slow_until: list[float] = field(default_factory=list)
 
-    def signature(self) -> tuple[Signature, tuple[tuple[str, float], ...], bool]:
+    def signature(
+        self,
+    ) -> tuple[Signature, tuple[tuple[str, float], ...], bool, tuple[float, ...]]:
         """What is in flight and how the clocks differ; see `is_idle`."""
         first = self.now[0]
         waiting = tuple(
@@ -109,21 +135,31 @@ class _State:
             if any(e > n for e, n in zip(ticket.end, self.now, strict=True))
         )
         aligned = all(n == first for n in self.now)
-        return self.lanes.signature(self.now), waiting, aligned
+        slow = tuple(
+            max(0.0, until - n)
+            for until, n in zip(self.slow_until, self.now, strict=False)
+        )
+        return (
+            self.lanes.signature(self.now),
+            waiting,
+            aligned,
+            slow if any(slow) else (),
+        )
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing is in flight and all clocks agree."""
-        return self.signature() == ((), (), True)
+        return self.signature() == ((), (), True, ())
 
 
 @dataclass(slots=True)
 class Engine:
-    """Runs the programs of one module under one set of rules."""
+    """Runs the programs of one module under one set of rules, in one setting."""
 
     builder: ProgramBuilder
     rules: Rules
     devices: int = 1
+    setting: Setting = PLAIN
     _cold: dict[Computation, Run] = field(default_factory=dict)
     _runs: dict[Computation, float] = field(default_factory=dict)
 
@@ -156,7 +192,7 @@ class Engine:
 
     def _run(self, computation: Computation, state: _State) -> Run:
         program = self.builder.of(computation)
-        run = Run(program, list(state.now))
+        run = Run(program, list(state.now), speed=1.0 - self.setting.contention)
         steps: dict[type, Callable[..., None]] = {
             Compute: self._compute,
             Start: self._start,
@@ -173,8 +209,20 @@ class Engine:
         return run
 
     def _compute(self, item: Compute, run: Run, state: _State) -> None:
-        state.now = [n + item.cost_us for n in state.now]
-        run.compute_us += item.cost_us
+        cost = item.cost_us * self.setting.compute
+        until = state.slow_until
+        if not until or all(u <= n for u, n in zip(until, state.now, strict=True)):
+            state.now = [n + cost for n in state.now]
+            run.compute_us += cost
+            return
+        before = state.now
+        state.now = [
+            slowed_end(n, cost, u, run.speed)
+            for n, u in zip(before, until, strict=True)
+        ]
+        run.slow_until[len(run.item_starts) - 1] = until
+        run.compute_us += cost
+        run.lose([n - b - cost for n, b in zip(state.now, before, strict=True)])
 
     def _start(self, item: Start, run: Run, state: _State) -> None:
         work = item.work
@@ -184,15 +232,24 @@ class Engine:
             now = [float(int(n)) for n in now]
         ticket = state.lanes.issue(work, self._duration(work, run), now)
         run.tickets[work.number] = ticket
+        if self.setting.contention and work.kind in COMMUNICATION:
+            until = state.slow_until or now
+            state.slow_until = list(map(max, until, ticket.end))
         if work.done is None or work.owner is not work.instruction:
             # Another iteration or computation waits for it.
             state.pending[work.owner] = ticket
 
     def _duration(self, work: Work, run: Run) -> float:
         if work.body is None:
-            return work.price.us
+            return self.price_us(work)
         body = run.bodies[work.number] = self.cold(work.body)
         return max(body.elapsed)
+
+    def price_us(self, work: Work) -> float:
+        """How long a work takes by itself, if it does not run a computation."""
+        is_kernel = work.kind == "async"
+        factor = self.setting.compute if is_kernel else self.setting.latency
+        return work.price.us * factor
 
     def _done(self, item: Done, run: Run, state: _State) -> None:
         number = item.work.number
@@ -208,7 +265,7 @@ class Engine:
 
     def _sync(self, item: Sync, run: Run, state: _State) -> None:
         work = item.work
-        begin, end = meet(work.groups, state.now, work.price.us)
+        begin, end = meet(work.groups, state.now, self.price_us(work))
         run.tickets[work.number] = Ticket(work, state.now, begin, end)
         run.done_at[work.number] = state.now
         run.waits[work.number], state.now = _wait(state.now, end)
@@ -226,6 +283,9 @@ class Engine:
             ]
         run.called[item.position] = ran
         run.compute_us += sequential_sum(part.compute_us * times for part, times in ran)
+        for part, times in ran:
+            if part.lost_us:
+                run.lose(part.lost_us, times)
 
     def _loop(
         self, body: Computation, trips: int, state: _State
@@ -284,6 +344,10 @@ class Engine:
                     for e, b, is_ahead in zip(ticket.end, by, ahead, strict=True)
                 ]
                 state.pending[owner] = replace(ticket, end=end)
+        state.slow_until = [
+            u + b if u > n else u
+            for u, n, b in zip(state.slow_until, now, by, strict=False)
+        ]
         state.now = [n + b for n, b in zip(now, by, strict=True)]
 
     def _conditional(self, item: Call, state: _State) -> list[tuple[Run, float]]:
@@ -302,6 +366,16 @@ class Engine:
                 n + e * share for n, e in zip(state.now, part.elapsed, strict=True)
             ]
         return ran
+
+
+def slowed_end(begin: float, cost: float, until: float, speed: float) -> float:
+    """When compute ends that begins then and is slowed down until a moment."""
+    if begin >= until:
+        return begin + cost
+    slow_us = cost / speed
+    if begin + slow_us <= until:
+        return begin + slow_us
+    return until + (cost - (until - begin) * speed)
 
 
 def _wait(now: list[float], end: list[float]) -> tuple[list[float], list[float]]:

@@ -96,6 +96,11 @@ def notes_of(
     # Name the rules that were chosen.
     if rules.share_links:
         notes.append("collectives in flight on one kind of link share it evenly")
+    if rules.contention:
+        notes.append(
+            f"compute loses {100.0 * rules.contention:g}% of its speed while "
+            "communication is in flight"
+        )
     if rules.xla_statistic:
         notes.append("counted as XLA's statistic: loops and calls take their node cost")
     return tuple(notes)

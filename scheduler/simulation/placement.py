@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import Final
 
 from hlo_passes.ir.async_form import is_done
-from hlo_passes.scheduler.simulation.engine import Run
+from hlo_passes.scheduler.simulation.engine import Run, slowed_end
 from hlo_passes.scheduler.simulation.program import (
     Call,
     Compute,
@@ -52,8 +52,13 @@ class Placement:
         self.starts_us = [_NOTHING] * count
         self.ends_us = [_NOTHING] * count
         self.busy_us = list(run.program.costs_us)
-        for item, times in zip(run.program.items, run.item_starts, strict=True):
-            self._place(item, times[device] - self._origin)
+        items = zip(run.program.items, run.item_starts, strict=True)
+        for number, (item, times) in enumerate(items):
+            if number in run.slow_until:
+                assert isinstance(item, Compute), "nothing else is slowed down"
+                self._place_slowed(item, times[device], run.slow_until[number][device])
+            else:
+                self._place(item, times[device] - self._origin)
         self._busy_before = [0.0, *accumulate(self.busy_us)]
 
     def _place(self, item: Item, at: float) -> None:
@@ -81,6 +86,16 @@ class Placement:
         if ends[k] <= starts[k]:
             starts[k] = at
         ends[k] = at + took
+
+    def _place_slowed(self, item: Compute, at: float, until: float) -> None:
+        """Place compute that runs beside communication."""
+        for k in range(item.first, item.last + 1):
+            cost = self.run.program.costs_us[k]
+            end = slowed_end(at, cost, until, self.run.speed)
+            self.starts_us[k] = at - self._origin
+            self.ends_us[k] = end - self._origin
+            self.busy_us[k] = end - at
+            at = end
 
     def _zeros(self) -> list[float]:
         return [0.0] * (self.device + 1)

@@ -35,7 +35,8 @@ from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings, WorkKind
 
-#: Opcodes that run other computations in place: the items of those take the time.
+#: Kinds of work that communicate.
+COMMUNICATION: Final = ("collective", "transfer")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -22,6 +22,7 @@ from hlo_passes.scheduler.simulation.notes import (
     concerns_loops,
     once_remark,
 )
+from hlo_passes.scheduler.simulation.ranges import settings_note
 from hlo_passes.scheduler.simulation.timeline_data import (
     ComputationTimes,
     TimelineData,
@@ -48,6 +49,8 @@ def report_text(
         width: characters of a line of lanes.
     """
     notes = [n for n in timeline.notes if n != ESTIMATES and not concerns_headline(n)]
+    if timeline.sensitivity is not None:
+        notes.append(settings_note(timeline.sensitivity))
     parts = [
         *_headline(timeline),
         "",
@@ -74,6 +77,7 @@ def _headline(timeline: TimelineData) -> list[str]:
     else:
         bound += "no order of these instructions is faster; "
         bound += f"the gap is {time_text(gap)} ({share_text(gap, step)})"
+    any_structure = _any_structure(timeline)
     lines = [
         timeline.state.headline,
         f"{timeline.module} on {timeline.priced_on}, "
@@ -82,7 +86,7 @@ def _headline(timeline: TimelineData) -> list[str]:
         f"step     {time_text(step)} = compute {time_text(times.compute_us)} + exposed "
         f"{time_text(times.exposed_us)} ({share_text(times.exposed_us, step)})",
         bound,
-        _any_structure(timeline),
+        any_structure,
         f"network  {time_text(times.communication_us)} of communication, "
         f"{_hidden_share(times)} of it hidden",
         *memory_lines(timeline),
@@ -92,6 +96,11 @@ def _headline(timeline: TimelineData) -> list[str]:
             f"other    {time_text(times.other_exposed_us)} of what is exposed waits "
             "for copies and asynchronous computations"
         )
+    ranges = timeline.sensitivity
+    if ranges is not None:
+        # A verdict that is not sure says so first.
+        at = lines.index(any_structure) + 1 if ranges.is_sure else 3
+        lines.insert(at, f"range    {ranges.to_text()}")
     lines[0] += beware((*timeline.remarks, *once_remark(timeline.counted_once)))
     lines += [
         f"beware   {note}"

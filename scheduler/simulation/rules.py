@@ -4,6 +4,7 @@ Rules()                     streams as the module's own assignment has them
 Rules(streams=2)            collectives round-robin on two streams
 Rules(streams=0)            nothing queues: every collective starts at once
 Rules(share_links=True)     collectives on one link slow each other down
+Rules(contention=0.1)       a running collective takes a tenth of the compute
 Rules(trip_counts={"w": 9}) loops that nobody could count otherwise
 Rules(xla_statistic=True)   XLA's own count of wasted time, without queues
 """
@@ -14,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hlo_passes.errors import UsageError
+from hlo_passes.scheduler.simulation.setting import MOST_CONTENTION
 from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.xla_release import XlaRelease
 
@@ -34,6 +36,8 @@ class Rules:
             without an entry the most expensive branch runs.
         trip_counts: by name of a loop, how often it runs; without an entry as
             `TripCounts` finds it.
+        contention: the share of its speed that the compute lane loses while a
+            collective, send or receive is in flight; XLA's model has none.
         release: of XLA, whose streams are used; None: as `followed_release` finds it.
     """
 
@@ -43,6 +47,7 @@ class Rules:
     branch_probabilities: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     trip_counts: Mapping[str, int] = field(default_factory=dict)
     release: XlaRelease | None = None
+    contention: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse impossible rules. Raises UsageError U220, U221, U226."""
@@ -56,6 +61,20 @@ class Rules:
             raise UsageError(
                 "links are shared by what queues on streams; there are no queues with "
                 "--streams=0 or --xla-statistic",
+                code="U220",
+                hint="leave out one of the two",
+            )
+        # The test is written so that it also refuses NaN.
+        if not 0.0 <= self.contention <= MOST_CONTENTION:
+            raise UsageError(
+                f"--contention={self.contention:g}: this is not a share of compute",
+                code="U220",
+                hint=f"give a number from 0 to {MOST_CONTENTION}, as in 0.1",
+            )
+        if self.contention and not self.may_contend:
+            raise UsageError(
+                "--contention needs times at which collectives run; --share-links and "
+                "--xla-statistic do not know them while compute runs",
                 code="U220",
                 hint="leave out one of the two",
             )
@@ -75,6 +94,11 @@ class Rules:
                     code="U226",
                     hint=f"a number from 0 to {_MOST_TRIPS}",
                 )
+
+    @property
+    def may_contend(self) -> bool:
+        """Whether compute can be slowed down beside collectives."""
+        return not (self.share_links or self.xla_statistic)
 
     @property
     def queueing(self) -> bool:

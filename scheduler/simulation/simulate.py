@@ -40,6 +40,8 @@ from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.program import Program, ProgramBuilder
 from hlo_passes.scheduler.simulation.rows import Totals, rows_of
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.sensitivity import sensitivity_of
+from hlo_passes.scheduler.simulation.setting import Setting
 from hlo_passes.scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 from hlo_passes.scheduler.simulation.timeline import Timeline
@@ -60,6 +62,8 @@ def simulate(
     xla_statistic: bool = False,
     branch_probabilities: Mapping[str, tuple[float, ...]] | None = None,
     trip_counts: Mapping[str, int] | None = None,
+    contention: float = 0.0,
+    with_range: bool = False,
     **priced_on: Any,
 ) -> Timeline:
     """Simulate one step of a scheduled module.
@@ -67,11 +71,14 @@ def simulate(
     Args:
         module: its text order is the schedule.
         on: the machine and the source of costs.
-        streams: see `Rules`, also for the next four.
+        streams: see `Rules`, also for the next five.
         share_links: see `Rules`.
         xla_statistic: see `Rules`.
         branch_probabilities: see `Rules`.
         trip_counts: see `Rules`.
+        contention: see `Rules`.
+        with_range: repeat it in all settings of `setting.settings`, for
+            `Timeline.sensitivity`.
         priced_on: fields of `Pricing`, instead of those of `on`.
 
     Raises UsageError for unknown names and values out of range.
@@ -82,12 +89,18 @@ def simulate(
         xla_statistic,
         branch_probabilities or {},
         trip_counts or {},
+        contention=contention,
     )
-    return simulate_on(module, replace(on or Pricing(), **priced_on), rules)
+    on = replace(on or Pricing(), **priced_on)
+    return simulate_on(module, on, rules, with_range=with_range)
 
 
-def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
+def simulate_on(
+    module: Module, on: Pricing, rules: Rules, *, with_range: bool = False
+) -> Timeline:
     """Simulate by rules that are one value, with the release that `on` names.
+
+    `with_range` repeats it in other settings, for `Timeline.sensitivity`.
 
     Raises WrongStateError S017, S018 for a module whose times would mean nothing.
     """
@@ -95,7 +108,9 @@ def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
     found = reported(module, on)
     estimator, machine = estimator_for(module, found.on)
     rules = replace(rules, release=found.release)
-    timeline = simulate_with(module, on.target, machine, estimator, rules)
+    timeline = simulate_with(
+        module, on.target, machine, estimator, rules, with_range=with_range
+    )
     memory = timeline.footprint.on(target(on.target))
     # What is not scheduled yet needs less once it is.
     fits = () if timeline.state.cure else memory_remark(memory, on.target)
@@ -104,7 +119,13 @@ def simulate_on(module: Module, on: Pricing, rules: Rules) -> Timeline:
 
 
 def simulate_with(
-    module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
+    module: Module,
+    target: str,
+    topology: Topology,
+    estimator: Estimator,
+    rules: Rules,
+    *,
+    with_range: bool = False,
 ) -> Timeline:
     """Simulate with prepared prices and rules; `target` is only shown to the reader.
 
@@ -112,13 +133,21 @@ def simulate_with(
     """
     with garbage_collection_paused():
         try:
-            return _simulate(module, target, topology, estimator, rules)
+            return _simulate(
+                module, target, topology, estimator, rules, with_range=with_range
+            )
         except RecursionError as problem:
             raise TooDeepError("the simulation") from problem
 
 
 def _simulate(
-    module: Module, target: str, topology: Topology, estimator: Estimator, rules: Rules
+    module: Module,
+    target: str,
+    topology: Topology,
+    estimator: Estimator,
+    rules: Rules,
+    *,
+    with_range: bool,
 ) -> Timeline:
     # Turn each computation into a program of priced steps.
     prices = Prices(estimator, as_xla=rules.xla_statistic)
@@ -128,7 +157,8 @@ def _simulate(
     # Run the entry; devices differ only if a collective leaves some out.
     every_device = surroundings.leaves_out and not rules.share_links
     device_count = surroundings.device_count if every_device else 1
-    engine = Engine(builder, rules, device_count)
+    plain = Setting(contention=rules.contention)
+    engine = Engine(builder, rules, device_count, plain)
     entry = engine.entry(module.entry)
     # Report the device that ends last.
     device = entry.elapsed.index(max(entry.elapsed))
@@ -173,6 +203,7 @@ def _simulate(
         remarks=remarks_of(prices),
         footprint=footprint(step.memory),
         any_structure=any_structure,
+        sensitivity=sensitivity_of(engine, module.entry, entry) if with_range else None,
     )
 
 

@@ -17,6 +17,7 @@ from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.memory.footprint import Footprint
+from hlo_passes.scheduler.simulation.ranges import Sensitivity
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
 SpanKind = Literal[
@@ -226,6 +227,7 @@ class TimelineData:
         footprint: memory with parameters, and whether the device has that much.
         any_structure: no restructuring that moves the same bytes and computes the same
             flops is faster than this.
+        sensitivity: the same in other settings; None where nobody asked for it.
     """
 
     module: str
@@ -246,6 +248,7 @@ class TimelineData:
     counted_once: tuple[str, ...] = ()
     footprint: Footprint = field(default=Footprint(0, 0, "", ()), repr=False)
     any_structure: AnyStructureBound = AnyStructureBound(0.0, "")
+    sensitivity: Sensitivity | None = field(default=None, repr=False)
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -364,6 +367,7 @@ class TimelineData:
             "notes": list(self.notes),
             "counted_once": list(self.counted_once),
             "memory": self.footprint.to_json(),
+            **({"sensitivity": self.sensitivity.to_json()} if self.sensitivity else {}),
         }
 
 

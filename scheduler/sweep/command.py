@@ -90,7 +90,9 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     require_priceable(module, has_costs=bool(on.costs))
     sweep = Sweep(module.to_text(), filename, arguments.passes, swept, on, rules)
     sweep.check()
-    given = simulate_on(module, on, rules).times if module.is_scheduled else None
+    given = None
+    if module.is_scheduled:
+        given = simulate_on(module, on, rules, with_range=True)
     counts = TripCounts(module, rules.trip_counts)
     executions(counts)
     rows = run_sweep(sweep, processes=arguments.processes)
@@ -99,11 +101,12 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
         module_state(module),
         swept,
         tuple(with_progress(rows, count_of(swept), "sweep")),
-        given,
+        given and given.times,
         arguments.memory_limit_bytes,
         found.machine_line,
         found.remarks,
         counts.unknown,
+        given and given.sensitivity,
     )
     if arguments.plot:
         write_bytes(arguments.plot, plot_sweep(report, drawn))

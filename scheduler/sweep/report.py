@@ -14,11 +14,18 @@ from typing import Any
 from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.notes import once_remark
+from hlo_passes.scheduler.simulation.ranges import (
+    Sensitivity,
+    change_json,
+    change_of,
+)
 from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.sweep.options import SweptOption
 from hlo_passes.scheduler.sweep.run import SweepRow, best_of, fits
 
+#: Relative difference up to which two steps take the same time.
+_ROUNDING = 1e-9
 _FIGURES = ("step", "exposed", "gap", "peak")
 
 
@@ -35,6 +42,7 @@ class SweepReport:
         machine: what everything was priced on.
         remarks: what limits all of these numbers.
         counted_once: loops that nobody knows how often they run.
+        given_ranges: the module as given in other settings; None where it is not known.
     """
 
     state: ModuleState
@@ -45,6 +53,7 @@ class SweepReport:
     machine: str = ""
     remarks: tuple[str, ...] = ()
     counted_once: tuple[str, ...] = ()
+    given_ranges: Sensitivity | None = None
 
     @property
     def best(self) -> SweepRow | None:
@@ -86,6 +95,8 @@ class SweepReport:
         settings = [each.xla_flag_setting(value) for each, value in choice]
         flags = " ".join(dict.fromkeys(s for s in settings if s))
         text = f'best{within}: {chosen}\n--passes="{best.pipeline}"\n'
+        if (held := self._held(best)) is not None:
+            text = f"{held}\n{text}" if self._is_unsure(best) else f"{text}{held}\n"
         if flags:
             text += f'XLA_FLAGS="{flags}"\n'
         if self.given_is_best:
@@ -93,6 +104,35 @@ class SweepReport:
             step = time_text(self.given.step_time_us)
             text += f"nothing beats the module as given ({step})\n"
         return text
+
+    def best_holds(self) -> tuple[int, int] | None:
+        """In how many settings no combination beats the best one, and how many are."""
+        best = self.best
+        if best is None or best.sensitivity is None:
+            return None
+        fitting = [
+            [o.step_us for o in row.sensitivity.outcomes]
+            for row in self.rows
+            if row.times and row.sensitivity and fits(row.times, self.limit_bytes)
+        ]
+        if len({len(steps) for steps in fitting}) != 1:
+            return None
+        pairs = zip(best.sensitivity.outcomes, zip(*fitting, strict=True), strict=True)
+        holds = [o.step_us <= min(steps) * (1 + _ROUNDING) for o, steps in pairs]
+        return sum(holds), len(holds)
+
+    def _is_unsure(self, best: SweepRow) -> bool:
+        change = change_of(self.given_ranges, best.sensitivity)
+        return change is not None and change.flips
+
+    def _held(self, best: SweepRow) -> str | None:
+        """How sure the best one is: among the others, and against the module given."""
+        holds = self.best_holds()
+        if holds is None:
+            return None
+        text = f"range: no other is faster in {holds[0]} of {holds[1]} settings"
+        change = change_of(self.given_ranges, best.sensitivity)
+        return text if change is None else f"{text}; than as given, {change.to_text()}"
 
     @property
     def given_is_best(self) -> bool:
@@ -106,7 +146,7 @@ class SweepReport:
 
     def to_json(self) -> dict[str, Any]:
         """Keys: options, memory_limit_bytes, given, combinations, best (index), ..."""
-        best = self.best
+        best, holds = self.best, self.best_holds()
         return {
             **self.state.to_json(),
             "options": [
@@ -134,6 +174,11 @@ class SweepReport:
             ],
             "best": None if best is None else self.rows.index(best),
             "given_is_best": self.given_is_best,
+            "best_holds": holds and holds[0],
+            "settings": holds and holds[1],
+            **change_json(
+                change_of(self.given_ranges, best.sensitivity) if best else None
+            ),
         }
 
 

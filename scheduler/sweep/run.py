@@ -18,6 +18,7 @@ from hlo_passes.errors import HloError, UsageError
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.simulation.ranges import Sensitivity
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.timeline_data import ComputationTimes
@@ -45,12 +46,14 @@ class SweepRow:
         pipeline: the text that runs it again.
         times: of the whole step; None when a pass failed.
         problem: why it failed, '' when it did not.
+        sensitivity: the same in other settings.
     """
 
     choice: Choice
     pipeline: str
     times: ComputationTimes | None
     problem: str = ""
+    sensitivity: Sensitivity | None = None
 
     @property
     def is_done(self) -> bool:
@@ -92,11 +95,11 @@ class Sweep:
             on = built.settled(module).pricing
             built.run(module)
             rules = replace(self.rules, streams=self._streams(choice))
-            times = simulate_on(module, on, rules).times
+            found = simulate_on(module, on, rules, with_range=True)
         except HloError as problem:
             first = problem.render().splitlines()[0]
             return SweepRow(choice, pipeline, None, first)
-        return SweepRow(choice, pipeline, times)
+        return SweepRow(choice, pipeline, found.times, sensitivity=found.sensitivity)
 
     def _streams(self, choice: Choice) -> int | None:
         """Communication streams: as the choice says, else as the rules do."""

@@ -73,7 +73,7 @@ def test_the_base_is_the_file_of_against(tmp_path, capsys) -> None:
     assert "schedule: step 1.63 ms -> 2.02 ms (390.0 us more)" in printed
     assert printed.endswith(
         "fail-if  step>+2%: fails: 2.02 ms is more than 1.66 ms; the base has 1.63 ms "
-        "(+23.9%)\n"
+        "(+23.9%); so in 27 of 27 settings\n"
     )
 
 
@@ -98,7 +98,7 @@ def test_conditions_repeat_and_those_that_fail_come_first(capsys) -> None:
     assert [line.split(": ")[1] for line in lines] == ["fails", "passes", "passes"]
     assert lines[0] == (
         "fail-if  exposed>10%: fails: 730.0 us is more than 163.0 us; 44.8% of the "
-        "step of 1.63 ms"
+        "step of 1.63 ms; so in 27 of 27 settings"
     )
 
 
@@ -111,15 +111,17 @@ def test_the_same_as_json(capsys) -> None:
         {
             "condition": "step>+2%", "quantity": "step", "unit": "us",
             "value": 1630.0, "base": 1630.0, "limit": 1662.6, "fails": False,
+            "settings": 27, "holds": 27,
         },
         {
             "condition": "step>1ms", "quantity": "step", "unit": "us",
             "value": 1630.0, "base": None, "limit": 1000.0, "fails": True,
+            "settings": 27, "holds": 27,
         },
     ]  # fmt: skip
     # What fails is told beside the JSON, too.
     assert told.err.splitlines() == [
-        "fail-if  step>1ms: fails: 1.63 ms is more than 1.00 ms"
+        "fail-if  step>1ms: fails: 1.63 ms is more than 1.00 ms; so in 27 of 27 settings"
     ]
 
 

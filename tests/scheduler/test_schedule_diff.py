@@ -101,6 +101,7 @@ def test_diff_tells_the_move_and_not_the_text(files, capsys) -> None:
         "schedule: step 110.0 us -> 70.0 us (40.0 us less), "
         "exposed 65.0 us -> 25.0 us (40.0 us less); "
         "h100_sxm 1x1x8 (8 GPUs in one host), XLA 0.10.2\n"
+        "range: faster holds in 27 of 27 settings; the step is 24.1% to 40.5% shorter\n"
         "memory: 18.8 KiB at the peak with parameters, as before\n"
         "%main\n"
         "  %ag-start (all-gather): start 7 -> 6, 40.0 us earlier; done 8 -> 8\n"
