@@ -97,6 +97,8 @@ class ParameterPaths:
         self._module = module
         self._backward = ReachableFold(self._look_back, _both_ways)
         self._forward = ReachableFold(self._look_on, self._join_onward)
+        self._forward_beside = ReachableFold(self._look_beside, self._join_onward)
+        self._ranks: dict[Instruction, tuple[bool, int, int]] = {}
         self._gathered: frozenset[Instruction] | None = None
         self._has_backward_pass: bool | None = None
         self._operand_positions: dict[Instruction, dict[Instruction, list[int]]] = {}
@@ -114,10 +116,8 @@ class ParameterPaths:
     ) -> Instruction | None:
         """The entry's parameter that a value updates; `place` is of its tuple."""
         onward = self._forward.of((result, place))
-        if not onward.is_result:
-            return None
-        if onward.aliased is None and self._is_training():
-            return onward.beside
+        if onward.is_result and onward.aliased is None and self._is_training():
+            return self._forward_beside.of((result, place)).beside
         return onward.aliased
 
     def pieces(self, value: Instruction) -> list[tuple[int, ...]]:
@@ -202,9 +202,16 @@ class ParameterPaths:
         for user in self._users_of(instruction, place):
             for k in self._positions(user, instruction):
                 after += self._after(user, k, place)
+        return onward, after
+
+    def _look_beside(self, value: Value) -> tuple[_Onward, list[Value]]:
+        """The same, with the parameters that meet the value element by element."""
+        onward, after = self._look_on(value)
+        instruction, place = value
+        for user in self._users_of(instruction, place):
+            for k in self._positions(user, instruction):
                 for parameter in self._beside(user, k):
-                    beside = _Onward(beside=parameter)
-                    onward = self._join_onward(onward, beside)
+                    onward = self._join_onward(onward, _Onward(beside=parameter))
         return onward, after
 
     def _join_onward(self, one: _Onward, other: _Onward) -> _Onward:
@@ -224,15 +231,17 @@ class ParameterPaths:
         """The parameter to name: one that is gathered, with the shortest name."""
         if one is None or other is None or one is other:
             return one or other
-        gathered = self._gathered_parameters()
-        return min(
-            (one, other),
-            key=lambda p: (
-                p not in gathered,
-                len(p.metadata.op_name),
-                p.parameter_number,
-            ),
-        )
+        return min(one, other, key=self._rank)
+
+    def _rank(self, parameter: Instruction) -> tuple[bool, int, int]:
+        """The smaller, the better a parameter is to be named."""
+        rank = self._ranks.get(parameter)
+        if rank is None:
+            is_gathered = parameter in self._gathered_parameters()
+            length = len(parameter.metadata.op_name)
+            rank = (not is_gathered, length, parameter.parameter_number)
+            self._ranks[parameter] = rank
+        return rank
 
     def _users_of(
         self, instruction: Instruction, place: tuple[int, ...]
