@@ -42,6 +42,8 @@ from hlo_passes.scheduler.sums import sequential_sum
 
 #: The name of the estimator, and the model of its answers.
 PROFILE: Final = "profile"
+#: The same for times of a trace (`scheduler.measured`).
+MEASURED: Final = "measured"
 #: Suffixes of files that XLA reads; it ignores a profile with any other name.
 TEXT_SUFFIX: Final = ".pbtxt"
 BINARY_SUFFIX: Final = ".pb"

@@ -88,6 +88,8 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     remarks = [sentence(f"Beware: {remark}") for remark in last.remarks]
     beware = [sentence(note) for note in last.notes if concerns_headline(note)]
     others = [sentence(note) for note in last.notes if not concerns_headline(note)]
+    if last.overlay is not None:
+        others.append(sentence(last.overlay.to_sentence()))
     return {
         "title": title,
         "subtitle": " \N{MIDDLE DOT} ".join(part for part in parts if part),

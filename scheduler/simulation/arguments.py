@@ -10,6 +10,7 @@ from hlo_passes.dump_folder import assigned_bytes
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.command_arguments import checked_pricing
+from hlo_passes.scheduler.measured.trace import read_trace
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.timeline import Timeline
@@ -137,7 +138,10 @@ def _names(module: Module, opcode: str) -> list[str]:
 def simulate_arguments(arguments: argparse.Namespace, module: Module) -> Timeline:
     """The timeline that a command line asks for, with its range."""
     on = checked_pricing(arguments)
-    timeline = simulate_on(module, on, rules_of(arguments, module), with_range=True)
+    path = getattr(arguments, "measured", "")
+    trace = read_trace(path) if path else None
+    rules = rules_of(arguments, module)
+    timeline = simulate_on(module, on, rules, with_range=True, trace=trace)
     # Beside a module that XLA dumped lies what XLA's buffer assignment needs.
     source = module.source
     assigned = assigned_bytes(source.filename) if source is not None else None

@@ -5,6 +5,7 @@ hlo-passes simulate m.hlo --costs=costs.json.gz --streams=2 --json
 hlo-passes simulate m.hlo --trace=step.trace.json --html=step.html
 hlo-passes simulate before.hlo --against=after.hlo --html=both.html
 hlo-passes simulate m.hlo --against=base.hlo --fail-if='step>+2%,memory>target'
+hlo-passes simulate m.hlo --measured=host.xplane.pb
 hlo-passes simulate m.hlo --passes=PIPELINE --sweep=OPTION=1,2,4
 """
 
@@ -17,7 +18,7 @@ import sys
 from typing import Final
 
 from hlo_passes.cli.command import count, own_command
-from hlo_passes.files import check_outputs, read_module, write_text
+from hlo_passes.files import check_outputs, read_module, require_file, write_text
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.progress import say
 from hlo_passes.scheduler.command_arguments import (
@@ -74,12 +75,19 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--html both side by side; with --fail-if the base, an earlier state",
     )  # fmt: skip
     add_fail_if_argument(parser)
+    parser.add_argument(
+        "--measured", default="", metavar="TRACE",
+        help="times of a profiler in place of prices, and both side by side: "
+        "xplane.pb or trace.json.gz of jax.profiler, SQLite or CSV of Nsight Systems",
+    )  # fmt: skip
     add_sweep_arguments(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     check_sweep_arguments(arguments)
     check_pricing_arguments(arguments)
+    if arguments.measured:
+        require_file(arguments.measured)
     conditions = parse_conditions(arguments.fail_if, has_base=bool(arguments.against))
     shown = (arguments.trace, arguments.html, arguments.plot)
     check_outputs(None, *(path or "" for path in shown))

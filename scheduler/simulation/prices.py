@@ -21,7 +21,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.ir.async_form import half, work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import COARSE, Estimator
-from hlo_passes.scheduler.estimators.profile import PROFILE
+from hlo_passes.scheduler.estimators.profile import MEASURED, PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
@@ -78,7 +78,7 @@ class Prices:
         U223.
         """
         node = self.compute(collective)
-        if node.model == PROFILE and not half(collective):
+        if node.model in (PROFILE, MEASURED) and not half(collective):
             return node
         table = _table_of(self.estimator)
         if table is not None:

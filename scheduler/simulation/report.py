@@ -57,6 +57,8 @@ def report_text(
         *_collectives(timeline, rows),
         "",
         *_lanes(timeline, width),
+        *(timeline.overlay.to_lines() if timeline.overlay else []),
+        *([""] if timeline.overlay else []),
         *(f"note: {note}" for note in notes),
     ]
     return "\n".join(parts).rstrip() + "\n"

@@ -24,9 +24,13 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.profile import MEASURED, ProfileEstimator
 from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.measured.overlay import overlay_of
+from hlo_passes.scheduler.measured.trace import Trace, measured_of, read_trace
 from hlo_passes.scheduler.memory.footprint import footprint
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
@@ -64,6 +68,7 @@ def simulate(
     trip_counts: Mapping[str, int] | None = None,
     contention: float = 0.0,
     with_range: bool = False,
+    measured: str = "",
     **priced_on: Any,
 ) -> Timeline:
     """Simulate one step of a scheduled module.
@@ -79,6 +84,8 @@ def simulate(
         contention: see `Rules`.
         with_range: repeat it in all settings of `setting.settings`, for
             `Timeline.sensitivity`.
+        measured: file of a trace, whose times take the place of the prices; see
+            `scheduler.measured.trace`.
         priced_on: fields of `Pricing`, instead of those of `on`.
 
     Raises UsageError for unknown names and values out of range.
@@ -92,22 +99,42 @@ def simulate(
         contention=contention,
     )
     on = replace(on or Pricing(), **priced_on)
-    return simulate_on(module, on, rules, with_range=with_range)
+    trace = read_trace(measured) if measured else None
+    return simulate_on(module, on, rules, with_range=with_range, trace=trace)
 
 
 def simulate_on(
-    module: Module, on: Pricing, rules: Rules, *, with_range: bool = False
+    module: Module,
+    on: Pricing,
+    rules: Rules,
+    *,
+    with_range: bool = False,
+    trace: Trace | None = None,
 ) -> Timeline:
     """Simulate by rules that are one value, with the release that `on` names.
 
-    `with_range` repeats it in other settings, for `Timeline.sensitivity`.
+    Args:
+        module: to simulate.
+        on: the machine and the source of costs.
+        rules: of the simulation.
+        with_range: repeat it in other settings, for `Timeline.sensitivity`.
+        trace: whose times take the place of the prices.
 
-    Raises WrongStateError S017, S018 for a module whose times would mean nothing.
+    Raises:
+        WrongStateError: S017, S018, a module whose times would mean nothing.
+        UsageError: U228, a trace of other modules.
     """
     require_priceable(module, has_costs=bool(on.costs))
     found = reported(module, on)
     estimator, machine = estimator_for(module, found.on)
     rules = replace(rules, release=found.release)
+    overlay = None
+    if trace is not None:
+        # What was measured comes first; the estimator prices the rest.
+        times = measured_of(module, trace, rules.trip_counts)
+        overlay = overlay_of(module, estimator, times, rules.trip_counts)
+        measured = ProfileEstimator(times.profile, MEASURED)
+        estimator = EstimatorStack((measured, estimator))
     timeline = simulate_with(
         module, on.target, machine, estimator, rules, with_range=with_range
     )
@@ -115,7 +142,7 @@ def simulate_on(
     # What is not scheduled yet needs less once it is.
     fits = () if timeline.state.cure else memory_remark(memory, on.target)
     remarks = (*fits, *found.remarks, *timeline.remarks)
-    return replace(timeline, remarks=remarks, footprint=memory)
+    return replace(timeline, remarks=remarks, footprint=memory, overlay=overlay)
 
 
 def simulate_with(

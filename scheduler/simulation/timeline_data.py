@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 from hlo_passes.analysis.module_state import ModuleState
 from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace
 from hlo_passes.scheduler.headline import priced_on
+from hlo_passes.scheduler.measured.overlay import Overlay
 from hlo_passes.scheduler.memory.footprint import Footprint
 from hlo_passes.scheduler.simulation.ranges import Sensitivity
 
@@ -228,6 +229,7 @@ class TimelineData:
         any_structure: no restructuring that moves the same bytes and computes the same
             flops is faster than this.
         sensitivity: the same in other settings; None where nobody asked for it.
+        overlay: what was measured beside what was predicted; None without a trace.
     """
 
     module: str
@@ -249,6 +251,7 @@ class TimelineData:
     footprint: Footprint = field(default=Footprint(0, 0, "", ()), repr=False)
     any_structure: AnyStructureBound = AnyStructureBound(0.0, "")
     sensitivity: Sensitivity | None = field(default=None, repr=False)
+    overlay: Overlay | None = field(default=None, repr=False)
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -368,6 +371,7 @@ class TimelineData:
             "counted_once": list(self.counted_once),
             "memory": self.footprint.to_json(),
             **({"sensitivity": self.sensitivity.to_json()} if self.sensitivity else {}),
+            **({"measured": self.overlay.to_json()} if self.overlay else {}),
         }
 
 

@@ -63,7 +63,7 @@ def check_sweep_arguments(arguments: argparse.Namespace) -> None:
                 code="U222",
                 hint="--passes=PIPELINE",
             )
-        alone = ("html", "trace", "against", "fail_if")
+        alone = ("html", "trace", "against", "fail_if", "measured")
         unused = [n.replace("_", "-") for n in alone if getattr(arguments, n)]
         if unused:
             raise UsageError(

@@ -1,0 +1,1 @@
+"""Times that a profiler measured: traces read, matched with instructions, compared."""
