@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
@@ -12,6 +13,7 @@ from hlo_passes.runtime import jax_private
 from hlo_passes.source import Location
 from hlo_passes.text.reader import parse
 
+NO_MAIN: Final = "it has no function main with a body"
 #: Where MLIR's parser stops, and why, in the words of either function of jaxlib.
 _PLACE: Final = re.compile(r'-"?:(\d+):(\d+): (?:error: )?(.*)')
 _Result = TypeVar("_Result")
@@ -36,13 +38,35 @@ def read_module(data: bytes, filename: str) -> Module:
     Raises:
         ParseError: P042, it is not StableHLO; P011, nested too deeply.
     """
-    proto = _read_with(jax_private.stablehlo_to_proto, data, filename)
+    proto = _read_with(_proto_of, data, filename)
     return parse(jax_private.proto_to_text(proto), filename=filename)
 
 
 def parse_module(data: bytes, filename: str) -> Any:
     """The same as a module of MLIR's, for XLA to compile; errors as `read_module`."""
     return _read_with(jax_private.parse_stablehlo, data, filename)
+
+
+def main_of(module: Any) -> Any:
+    """The function main of MLIR's module, with its body; None if there is none."""
+    for operation in module.body.operations:
+        if (
+            operation.operation.name == "func.func"
+            and operation.attributes["sym_name"].value == "main"
+            and len(operation.regions[0].blocks)
+        ):
+            return operation
+    return None
+
+
+def _proto_of(data: bytes) -> bytes:
+    """What jaxlib makes of it; ValueError for a main without a body, which ends it."""
+    module = None
+    with contextlib.suppress(ValueError):  # jaxlib's conversion knows more dialects
+        module = jax_private.parse_stablehlo(data)
+    if module is not None and main_of(module) is None:
+        raise ValueError(NO_MAIN)
+    return jax_private.stablehlo_to_proto(data)
 
 
 def not_stablehlo(why: str, filename: str) -> ParseError:

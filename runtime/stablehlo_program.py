@@ -57,6 +57,11 @@ class StableHloProgram:
     free_outputs: tuple[bool, ...]
 
     @property
+    def is_undivided(self) -> bool:
+        """Whether nothing says how any parameter or result is divided."""
+        return all(self.free_inputs) and all(self.free_outputs)
+
+    @property
     def device_count(self) -> int:
         """Devices that it runs on."""
         return self.replica_count * self.num_partitions
@@ -103,6 +108,13 @@ class StableHloCompilation:
     def run(self, options: Mapping[str, Any]) -> None:
         """Compile; CompilationError R004 if XLA refuses it."""
         program = self.program
+        shapes = program.replica_count, program.num_partitions
+        if not self.machine and min(shapes) > 1 and not program.is_undivided:
+            # It would end the process.
+            raise CompilationError(
+                f"JAX cannot load {self.name}: it has {shapes[0]} replicas of "
+                f"{shapes[1]} partitions"
+            )
         try:
             jax_private.compile_program(
                 program.module,
@@ -138,13 +150,13 @@ def read_program(path: str) -> StableHloProgram:
     """
     data = read_opened(path)
     module = stablehlo.parse_module(data, path)
-    main = _main_of(module)
+    main = stablehlo.main_of(module)
     if main is None:
-        raise stablehlo.not_stablehlo("it has no function main", path)
+        raise stablehlo.not_stablehlo(stablehlo.NO_MAIN, path)
     # How many devices.
-    replicas = _count(module, "mhlo.num_replicas") or 1
+    replicas = _count(module, "mhlo.num_replicas", path) or 1
     meshes = [o for o in module.body.operations if o.operation.name == "sdy.mesh"]
-    partitions = _count(module, "mhlo.num_partitions") or max(
+    partitions = _count(module, "mhlo.num_partitions", path) or max(
         map(_mesh_size, meshes), default=1
     )
     require_devices_for_xla(replicas * partitions, pathlib.PurePath(path).name)
@@ -170,21 +182,15 @@ def read_program(path: str) -> StableHloProgram:
     )
 
 
-def _main_of(module: Any) -> Any:
-    for operation in module.body.operations:
-        attributes = operation.attributes
-        if (
-            operation.operation.name == "func.func"
-            and attributes["sym_name"].value == "main"
-        ):
-            return operation
-    return None
-
-
-def _count(module: Any, name: str) -> int:
+def _count(module: Any, name: str, path: str) -> int:
     """The number that an attribute of the module says, 0 if it has none."""
     attributes = module.operation.attributes
-    return int(attributes[name].value) if name in attributes else 0
+    if name not in attributes:
+        return 0
+    said = str(attributes[name]).partition(" : ")[0]
+    if not said.isdecimal() or int(said) < 1:
+        raise stablehlo.not_stablehlo(f"{name} = {said}", path)
+    return int(said)
 
 
 def _mesh_size(mesh: Any) -> int:

@@ -165,6 +165,37 @@ def test_unrolled_loops(program: str, flags: str, tmp_path: pathlib.Path) -> Non
 
 
 @needs_plug_in
+@pytest.mark.parametrize("target", [(), ("--target=h100_sxm",)])
+def test_the_plug_in_does_not_complain(
+    target: tuple[str, ...], tmp_path: pathlib.Path
+) -> None:
+    """It prints a traceback about libraries unless JAX is told that there is no GPU."""
+    environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
+    out = str(tmp_path / "m.hlo")
+    run = subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "lower", PROGRAM, *target, "-o", out],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        env=environment,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "Traceback" not in run.stderr
+
+
+@needs_plug_in
+def test_xla_flags_dump_for_a_gpu(tmp_path: pathlib.Path) -> None:
+    folder = tmp_path / "dump"
+    out = f"--output={tmp_path / 'm.hlo'}"
+    run = lower("--target=h100_sxm", out, flags=f"--xla_dump_to={folder}")
+    assert run.returncode == 0, run.stderr
+    names = [file.name for file in folder.iterdir()]
+    assert any(name.endswith("gpu_after_optimizations.txt") for name in names)
+    assert any("memory-usage-report" in name for name in names)
+
+
+@needs_plug_in
 def test_function_of_emulated_devices() -> None:
     """The mesh of the function is of this machine; the module is the GPU's."""
     printed = script(

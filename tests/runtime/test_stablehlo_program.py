@@ -137,9 +137,34 @@ def test_files_that_are_refused(tmp_path, host_devices, capsys):
     file.write_text("module @m {}")
     with pytest.raises(ParseError, match="no function main"):
         read_program(str(file))
+    for said in ("-8 : i32", "0 : i32", '"many"'):
+        file.write_text(
+            text.replace("num_partitions = 8 : i32", f"num_partitions = {said}")
+        )
+        with pytest.raises(ParseError, match=r"P042.*num_partitions = "):
+            read_program(str(file))
     file.write_text(text.replace("num_partitions = 8", "num_partitions = 80000000"))
     assert call(str(file)) == 2
     assert "error[U026]" in capsys.readouterr().out
+
+
+def test_what_would_end_the_process_is_refused(tmp_path, host_devices):
+    """XLA aborts over replicas of partitions, and over a main without a body."""
+    text = program_text(host_devices(DEVICES)[:DEVICES])
+    file = tmp_path / "step.mlir"
+    file.write_text(
+        text.replace("num_replicas = 1", "num_replicas = 2").replace(
+            "num_partitions = 8", "num_partitions = 4"
+        )
+    )
+    with pytest.raises(HloError, match=r"R004.*2 replicas of 4 partitions"):
+        lower_file(str(file), stage=None, target=None)
+    file.write_text(
+        "module { func.func private @main(tensor<4xf32>) -> tensor<4xf32> }"
+    )
+    for read in (read_program, read_module):
+        with pytest.raises(ParseError, match=r"P042.*no function main with a body"):
+            read(str(file))
 
 
 def test_the_cure_names_stablehlo(tmp_path, host_devices):
