@@ -6,10 +6,11 @@
     T = launch + r k (rtt + prep ceil(p / chunk) + wire p) + HBM
 
 For a fixed chunk size the model is linear in launch, round trip, preparation and wire
-time per byte, so the fit is a least-squares problem (relative errors, no constant
-below zero), solved with every power of two from 64 KiB to 64 MiB as the chunk size. A
-constant that the rows cannot separate from another keeps the target's value, and the
-result says so.
+time per byte. The fit minimizes Huber's loss of the relative errors, with no constant
+below zero, by least squares with weights that are found again until they stay: a row
+far off (a straggler, a first call) hardly counts. It is solved with every power of two
+from 64 KiB to 64 MiB as the chunk size. A constant that the rows cannot separate from
+another keeps the target's value, and the result says so.
 """
 
 from __future__ import annotations
@@ -34,10 +35,10 @@ from hlo_passes.scheduler.sums import sequential_sum
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
 #: Figures beyond these are mistakes.
-_LEAST_US: Final = 1e-6
+LEAST_US: Final = 1e-6
 _MOST_BYTES: Final = 1 << 62
 _MOST_DEVICES: Final = 1 << 31
-_KINDS: Final = (
+KINDS: Final = (
     "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute",
 )  # fmt: skip
 _CHUNK_BYTES: Final = tuple(1 << k for k in range(16, 27))
@@ -51,6 +52,16 @@ _PARAMETERS: Final = (
 #: Relative residual above which a fit does not describe the measurements.
 _POOR_RMS: Final = 0.2
 _RANK_TOLERANCE: Final = 1e-9
+#: Huber's constant: 95% as good as least squares where errors are normal.
+_HUBER: Final = 1.345
+#: Standard deviation over median absolute error, of normal errors.
+_DEVIATION: Final = 1.4826
+#: Relative errors below this are rounding.
+_LEAST_SCALE: Final = 1e-9
+_MOST_ROUNDS: Final = 50
+_SETTLED: Final = 1e-6
+#: A row of less weight is called an outlier.
+_OUTLIER_WEIGHT: Final = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +125,7 @@ class Calibration:
         held: options that the rows cannot separate; they kept their value.
         rows: the measurements.
         fitted_us: the model's time of each.
+        weights: of each in the fit, from 0 to 1.
     """
 
     target: str
@@ -121,6 +133,12 @@ class Calibration:
     held: tuple[str, ...]
     rows: tuple[Measurement, ...]
     fitted_us: tuple[float, ...]
+    weights: tuple[float, ...] = ()
+
+    @property
+    def outliers(self) -> int:
+        """Rows that hardly counted."""
+        return sum(weight < _OUTLIER_WEIGHT for weight in self.weights)
 
     @property
     def residuals_us(self) -> tuple[float, ...]:
@@ -129,11 +147,13 @@ class Calibration:
 
     @property
     def relative_rms(self) -> float:
-        """Root mean square of the relative residuals."""
+        """Root mean square of the relative residuals, weighted as in the fit."""
+        weights = self.weights or (1.0,) * len(self.rows)
         squares = [
-            (d / r.us) ** 2 for d, r in zip(self.residuals_us, self.rows, strict=True)
+            w * (d / r.us) ** 2
+            for w, d, r in zip(weights, self.residuals_us, self.rows, strict=True)
         ]
-        return math.sqrt(sequential_sum(squares) / len(squares))
+        return math.sqrt(sequential_sum(squares) / sequential_sum(weights))
 
     @property
     def is_poor(self) -> bool:
@@ -148,6 +168,7 @@ class Calibration:
             "held": list(self.held),
             "relative_rms": self.relative_rms,
             "is_poor": self.is_poor,
+            "outliers": self.outliers,
             "rows": [
                 {
                     "kind": row.kind,
@@ -155,9 +176,14 @@ class Calibration:
                     "measured_us": row.us,
                     "fitted_us": fitted,
                     "residual_us": residual,
+                    "weight": weight,
                 }
-                for row, fitted, residual in zip(
-                    self.rows, self.fitted_us, self.residuals_us, strict=True
+                for row, fitted, residual, weight in zip(
+                    self.rows,
+                    self.fitted_us,
+                    self.residuals_us,
+                    self.weights or (1.0,) * len(self.rows),
+                    strict=True,
                 )
             ],
         }
@@ -195,7 +221,7 @@ def _refuse(path: str, line: int, what: str) -> UsageError:
     return UsageError(
         f"{path}:{line}: {what}",
         code="U214",
-        hint=f"columns {','.join(_COLUMNS)}; kind must be one of {', '.join(_KINDS)}",
+        hint=f"columns {','.join(_COLUMNS)}; kind must be one of {', '.join(KINDS)}",
     )
 
 
@@ -212,11 +238,11 @@ def _measurement(
     except ValueError as problem:
         what = "bytes, devices and hosts must be whole numbers, us a number"
         raise _refuse(path, line, what) from problem
-    if kind not in _KINDS:
+    if kind not in KINDS:
         raise _refuse(path, line, f"{kind!r} is not a collective that the model knows")
     if not (
         0 <= size <= _MOST_BYTES
-        and _LEAST_US <= us <= MOST_US
+        and LEAST_US <= us <= MOST_US
         and 2 <= devices <= _MOST_DEVICES
         and hosts <= devices
     ):
@@ -247,18 +273,19 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
         ]
     )
     # Fit the parameters once for each chunk size, and take the best fit.
-    best: tuple[float, int, np.ndarray, tuple[int, ...], np.ndarray] | None = None
+    best: tuple[float, int, np.ndarray, tuple[int, ...], np.ndarray, np.ndarray] | None
+    best = None
     # The target's own chunk size comes first, so it wins a tie.
     for chunk in (default.chunk_size_bytes, *_CHUNK_BYTES):
         matrix = _design(rows, chunk)
         free = _independent(matrix / measured[:, None])
-        found = _fit(matrix, measured - memory, measured, start, free)
+        found, weights = _robust(matrix, measured - memory, measured, start, free)
         fitted = matrix @ found + memory
-        error = float(np.sum(((measured - fitted) / measured) ** 2))
+        error = float(np.sum(np.abs((measured - fitted) / measured)))
         if best is None or error < best[0] * (1 - _RANK_TOLERANCE) - _RANK_TOLERANCE:
-            best = (error, chunk, found, free, fitted)
+            best = (error, chunk, found, free, fitted, weights)
     assert best is not None
-    _, chunk, found, free, fitted = best
+    _, chunk, found, free, fitted, weights = best
     # Express the fit as options of the model, and name the parameters that the
     # measurements do not determine.
     wire = float(found[3])
@@ -277,7 +304,12 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
         if k not in free
     )
     return Calibration(
-        target.spec, options, held, tuple(rows), tuple(map(float, fitted))
+        target.spec,
+        options,
+        held,
+        tuple(rows),
+        tuple(map(float, fitted)),
+        tuple(map(float, weights)),
     )
 
 
@@ -311,17 +343,46 @@ def _independent(matrix: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def _fit(
+def _robust(
     matrix: np.ndarray,
     wanted: np.ndarray,
     measured: np.ndarray,
     start: np.ndarray,
     free: tuple[int, ...],
+) -> tuple[np.ndarray, np.ndarray]:
+    """(values, weights of the rows) with the least loss of Huber.
+
+    The scale is that of the median error, so up to half of the rows may be far off.
+    """
+    weights = np.ones(len(wanted))
+    found = _fit(matrix, wanted, measured, start, free)
+    for _ in range(_MOST_ROUNDS):
+        errors = np.abs(matrix @ found - wanted) / measured
+        scale = max(_DEVIATION * float(np.median(errors)), _LEAST_SCALE)
+        before, weights = (
+            weights,
+            np.minimum(1.0, _HUBER * scale / np.maximum(errors, _LEAST_SCALE)),
+        )
+        found = _fit(matrix, wanted, measured / np.sqrt(weights), start, free)
+        if np.abs(weights - before).max() < _SETTLED:
+            break
+    return found, weights
+
+
+def _fit(
+    matrix: np.ndarray,
+    wanted: np.ndarray,
+    units: np.ndarray,
+    start: np.ndarray,
+    free: tuple[int, ...],
 ) -> np.ndarray:
-    """Least squares of relative errors without negatives: the best of all supports."""
+    """Least squares without negatives, errors in units of each row: the best support.
+
+    A row measured in larger units counts less.
+    """
     held = [k for k in range(len(start)) if k not in free]
-    rest = (wanted - matrix[:, held] @ start[held]) / measured
-    scaled = matrix / measured[:, None]
+    rest = (wanted - matrix[:, held] @ start[held]) / units
+    scaled = matrix / units[:, None]
     best_error, best = math.inf, start.copy()
     for size in range(len(free), -1, -1):
         for support in itertools.combinations(free, size):
@@ -360,6 +421,8 @@ def calibration_text(found: Calibration) -> str:
             f"{row.size_bytes} bytes, {row.devices} devices on {row.hosts} hosts"
         )
     lines += ["", f"relative residual, root mean square: {found.relative_rms:.2%}"]
+    if found.outliers:
+        lines.append(f"{found.outliers} of the rows are far off and hardly count")
     if found.is_poor:
         lines.append(
             "these constants do not fit the rows: noise, outliers or too few sizes"

@@ -3,6 +3,7 @@
 hlo-passes estimate m.hlo --target=h100_sxm --hosts=2 --json
 hlo-passes estimate m.hlo --compare-targets=h100_sxm,b200 --plot=curves.svg
 hlo-passes calibrate rows.csv --target=h100_sxm -o measured.txtpb
+hlo-passes calibrate host.xplane.pb --module=step.hlo --hosts=2 -o measured.txtpb
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import sys
 from dataclasses import replace
 
 from hlo_passes.cli.command import own_command
+from hlo_passes.cli.pricing import add_host_arguments, pricing_of
 from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, read_module, write_bytes, write_text
@@ -20,6 +22,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import DEFAULT_TARGET, Pricing
 from hlo_passes.progress import say
 from hlo_passes.scheduler.calibration import (
+    Measurement,
     calibrate,
     calibration_text,
     read_measurements,
@@ -46,7 +49,10 @@ from hlo_passes.scheduler.estimators.profile import (
     check_profile_name,
 )
 from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.measured.collectives import measurements_of
+from hlo_passes.scheduler.measured.trace import measured_of, read_trace
 from hlo_passes.scheduler.module_costs import estimate
 from hlo_passes.scheduler.plots import plot_format, plot_module
 from hlo_passes.scheduler.simulation.arguments import (
@@ -130,12 +136,17 @@ def _write_profile(path: str, module: Module, on: Pricing) -> None:
 
 def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
-        "input", metavar="ROWS.csv",
-        help="CSV with columns kind, bytes, us, devices, hosts",
+        "input", metavar="ROWS.csv|TRACE",
+        help="CSV with columns kind, bytes, us, devices, hosts; with --module a trace, "
+        "as --measured of simulate takes it",
     )  # fmt: skip
+    parser.add_argument(
+        "--module", default="", metavar="FILE", help="the module that the trace is of"
+    )
     parser.add_argument(
         "--target", default=DEFAULT_TARGET, help="the GPU that was measured"
     )
+    add_host_arguments(parser)
     parser.add_argument(
         "-o",
         "--output",
@@ -148,7 +159,12 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
 def _run_calibrate(arguments: argparse.Namespace) -> int:
     check_outputs(None, arguments.output or "")
     part = target(arguments.target)
-    found = calibrate(read_measurements(arguments.input, part), part)
+    rows = (
+        _traced(arguments)
+        if arguments.module
+        else read_measurements(arguments.input, part)
+    )
+    found = calibrate(rows, part)
     if arguments.output:
         text = target_with_network(arguments.target, found)
         write_text(arguments.output, text)
@@ -157,6 +173,15 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
     else:
         say(calibration_text(found))
     return ExitCode.DONE
+
+
+def _traced(arguments: argparse.Namespace) -> tuple[Measurement, ...]:
+    """The rows that a trace holds for a module."""
+    trace = read_trace(arguments.input)
+    module = read_module(arguments.module)
+    verify(module, allow_unknown=True)
+    machine = machine_of(module, pricing_of(arguments))
+    return measurements_of(module, measured_of(module, trace), machine)
 
 
 ESTIMATE = own_command("estimate", _configure_estimate, _run_estimate)

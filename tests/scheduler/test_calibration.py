@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -67,6 +70,41 @@ def test_the_constants_come_back(launch, rtt, prep, nic, chunk) -> None:
     )
     for name, value in zip(names, wanted, strict=True):
         assert found.options[name] == pytest.approx(value, rel=0.01, abs=0.05), name
+
+
+OPTIONS = (
+    "nccl_op_launch_us=40,rtt_us=20,chunk_prep_us=8,nic_speed_gbps=25,"
+    "chunk_size_bytes=1048576"
+)
+
+
+def test_rows_that_are_far_off_hardly_count() -> None:
+    """A fifth of the rows take five times as long, as first calls do."""
+    rows = [
+        dataclasses.replace(row, us=row.us * (5.0 if k % 5 == 0 else 1.0))
+        for k, row in enumerate(rows_of(OPTIONS))
+    ]
+    found = calibrate(rows, H100)
+    assert found.options["nccl_op_launch_us"] == pytest.approx(40, rel=0.02)
+    assert found.options["nic_speed_gbps"] == pytest.approx(25, rel=0.02)
+    assert found.options["rtt_us"] == pytest.approx(20, rel=0.02)
+    assert found.outliers == len(range(0, len(rows), 5))
+    assert not found.is_poor
+    assert f"{found.outliers} of the rows are far off" in calibration_text(found)
+
+
+def test_noise_beside_rows_that_are_far_off() -> None:
+    noise = random.Random(5)
+    rows = [
+        dataclasses.replace(
+            row,
+            us=row.us * noise.gauss(1.0, 0.03) * (4.0 if noise.random() < 0.1 else 1.0),
+        )
+        for row in rows_of(OPTIONS)
+    ]
+    found = calibrate(rows, H100)
+    assert found.options["nic_speed_gbps"] == pytest.approx(25, rel=0.1)
+    assert found.options["nccl_op_launch_us"] == pytest.approx(40, rel=0.1)
 
 
 def test_what_the_rows_do_not_tell_keeps_its_value() -> None:

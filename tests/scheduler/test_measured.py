@@ -363,6 +363,18 @@ def test_a_trace_that_is_not_there_is_told_first(tmp_path, capsys) -> None:
     assert "error[U001]: no such file: absent.pb" in capsys.readouterr().err
 
 
+def test_collectives_of_a_trace_calibrate(tmp_path, capsys) -> None:
+    path, file = write(tmp_path, "x.xplane.pb"), tmp_path / "m.hlo"
+    file.write_text(TEXT)
+    words = ["calibrate", str(path), f"--module={file}", "--json"]
+    assert main([*words, "--hosts=2", "--gpus-per-host=1"]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert (row["kind"], row["bytes"], row["measured_us"]) == ("all-reduce", 4096, 41.0)
+    # Inside of one host there is no network to fit.
+    assert main([*words, "--hosts=1"]) == 2
+    assert "error[U228]" in capsys.readouterr().err
+
+
 def test_a_sweep_takes_no_trace(tmp_path, capsys) -> None:
     path, file = write(tmp_path, "x.xplane.pb"), tmp_path / "m.hlo"
     file.write_text(TEXT)
