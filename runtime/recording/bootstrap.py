@@ -80,7 +80,10 @@ def _begin_to_record(settings: dict[str, Any]) -> None:
         begin(settings, functools.partial(note, settings))
     except Exception as problem:
         # The program is not ours: it goes on whatever is wrong with us.
-        note(settings, problem=f"{sys.executable}: {type(problem).__name__}: {problem}")
+        what = f"{type(problem).__name__}: {problem}"
+        if isinstance(problem, ImportError):
+            what += " (hlo-passes must be installed there, too)"
+        note(settings, problem=f"{sys.executable} is not recorded: {what}")
     finally:
         sys.excepthook = hook
 

@@ -46,8 +46,8 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "XLA_FLAGS would; default: where and how it runs without this command",
     )  # fmt: skip
     parser.add_argument(
-        "command", nargs="+", metavar="-- COMMAND",
-        help="the program and its arguments, as in: -- python train.py --steps=3",
+        "command", nargs="+", metavar="COMMAND",
+        help="the program and its arguments, after --, as in: -- python train.py -n 3",
     )  # fmt: skip
 
 

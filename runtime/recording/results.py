@@ -218,6 +218,8 @@ class Captured:
                 "captured nothing: the command started no Python that reads PYTHONPATH "
                 "(python -I, -E and -S do not)"
             )
+        if self.problems:
+            return "captured nothing"
         if not self.with_jax:
             return "captured nothing: no process of the command imported JAX"
         return "captured nothing: no module was compiled, or none has such a name"

@@ -7,6 +7,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import pytest
@@ -106,4 +107,31 @@ def test_unrolled_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     program = f"{CORPUS / 'programs' / 'scan_layers.py'}:scan_layers_train"
     run = tool("compile", program, f"--passes={SCHEDULER}")
     assert run.returncode == 0, run.stderr
+    assert "accepted by XLA's GPU back end" in run.stdout
+
+
+@needs_0_12
+@pytest.mark.parametrize("form", ["stablehlo", "shapes"])
+def test_other_programs(form: str, tmp_path: pathlib.Path, host_devices) -> None:
+    """StableHLO says its own devices; a jitted function sees as many as there are GPUs."""
+    (tmp_path / "model.py").write_text(
+        "import jax, numpy as np\n"
+        "from jax.sharding import Mesh, NamedSharding, PartitionSpec as P\n"
+        "mesh = Mesh(np.array(jax.devices()[:4]), ('x',))\n"
+        "rows, all_ = (NamedSharding(mesh, p) for p in (P('x'), P()))\n"
+        "step = jax.jit(lambda x, w: (x @ w).sum(0), in_shardings=(rows, None),"
+        " out_shardings=all_)\n"
+    )
+    program = [f"{tmp_path / 'model.py'}:step", "--args=f32[16,8],f32[8,8]"]
+    if form == "stablehlo":
+        host_devices(4)
+        file = tmp_path / "step.mlir"
+        namespace: dict[str, Any] = {}
+        exec((tmp_path / "model.py").read_text(), namespace)
+        shapes = (jax.ShapeDtypeStruct((n, 8), "float32") for n in (16, 8))
+        file.write_text(namespace["step"].lower(*shapes).as_text())
+        program = [str(file)]
+    run = tool("compile", *program, "--target=b200")
+    assert run.returncode == 0, run.stderr
+    assert f"{program[0]} for b200 1x1x4 (4 GPUs in one host)" in run.stdout
     assert "accepted by XLA's GPU back end" in run.stdout

@@ -229,6 +229,10 @@ def test_processes_of_the_program_are_recorded_too(tmp_path: pathlib.Path) -> No
         (["-I", "train.py"], "started no Python that reads PYTHONPATH"),
         (["-c", "import importlib.util as u; u.find_spec('jax')"], "no process of"),
         (["-c", "import jax"], "no module was compiled"),
+        (
+            ["-c", "import sys; sys.modules['hlo_passes'] = None; import jax"],
+            "(hlo-passes must be installed there, too)",
+        ),
     ],
 )
 def test_nothing_to_record(
