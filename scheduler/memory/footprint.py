@@ -6,8 +6,9 @@
     found.fits, found.largest[0].name            False, 'fusion.12'
 
 The peak is the greatest value of the memory curve, with the entry's parameters, which
-live from first to last, and the result. It is what lives at once: a heap that cannot
-close its gaps needs more.
+live from first to last, and the result: what lives at once. What XLA allocates differs:
+a heap cannot close its gaps, but a result may take the place of an operand that dies.
+So whether a step fits is a question for the heap (`packed_bytes`).
 
 Sources: `data/device_memory.csv`.
 """
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hlo_passes.analysis.program_places import ProgramPlaces, program_places
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.fragmentation import packed_bytes
 from hlo_passes.scheduler.memory.memory_limit import device_bytes
 from hlo_passes.scheduler.memory.pressure import (
     ComputationMemory,
@@ -96,6 +98,8 @@ class Footprint:
         largest: the largest buffers that live there, largest first.
         device_bytes: memory of the device, 0 if unknown.
         available_bytes: of it, what XLA's allocator takes by default.
+        packed_bytes: all that XLA's buffer assignment takes, as packed here; None for a
+            module too large for that.
         assigned_bytes: what XLA's buffer assignment needs, if XLA dumped that.
     """
 
@@ -105,22 +109,28 @@ class Footprint:
     largest: tuple[LiveBuffer, ...]
     device_bytes: int = 0
     available_bytes: int = 0
+    packed_bytes: int | None = None
     assigned_bytes: int | None = None
+
+    @property
+    def needed_bytes(self) -> int:
+        """What the step takes of the device: packed, else what lives at the peak."""
+        return self.peak_bytes if self.packed_bytes is None else self.packed_bytes
 
     @property
     def fits(self) -> bool | None:
         """Whether XLA's allocator has that much; None if the device is unknown."""
-        return self.peak_bytes <= self.available_bytes if self.device_bytes else None
+        return self.needed_bytes <= self.available_bytes if self.device_bytes else None
 
     @property
     def fits_device(self) -> bool | None:
         """Whether the device has that much; None if it is unknown."""
-        return self.peak_bytes <= self.device_bytes if self.device_bytes else None
+        return self.needed_bytes <= self.device_bytes if self.device_bytes else None
 
     @property
     def needed_fraction(self) -> float:
-        """The share of the device that the peak needs, rounded up to hundredths."""
-        return math.ceil(100 * self.peak_bytes / self.device_bytes) / 100
+        """The share of the device that the step needs, rounded up to hundredths."""
+        return math.ceil(100 * self.needed_bytes / self.device_bytes) / 100
 
     def on(self, part: Target) -> Footprint:
         """The same on a device, whose description may not know its memory."""
@@ -134,6 +144,7 @@ class Footprint:
         """`memory` of `simulate --json`; figures that nobody knows are null."""
         return {
             "peak_bytes": self.peak_bytes,
+            "packed_bytes": self.packed_bytes,
             "parameters_bytes": self.parameters_bytes,
             "device_bytes": self.device_bytes or None,
             "available_bytes": self.available_bytes or None,
@@ -153,7 +164,7 @@ def available_bytes(memory_bytes: int) -> int:
 
 
 def footprint(memory: ModuleMemory) -> Footprint:
-    """The footprint of a module in the orders of `memory`, without a device."""
+    """The footprint of a module in its text order, without a device."""
     module = memory.module
     found = _Peak(memory, module.entry, _result_buffers(memory))
     parameters = sum(device_bytes(p.shape) for p in module.entry.parameters)
@@ -165,6 +176,7 @@ def footprint(memory: ModuleMemory) -> Footprint:
         parameters,
         found.at.name if found.at is not None else "",
         tuple(buffers[:_MOST_LISTED]),
+        packed_bytes=packed_bytes(module, memory.buffers),
     )
 
 

@@ -1,8 +1,9 @@
 """What a report says of memory: whether the step fits, and what is largest.
 
-memory   95.1 GiB at the peak with parameters (63.0 GiB without), more than the 79.1 GiB
-         of h100_sxm: it does not fit. The largest of what lives there, at %fusion.12:
-         7.8 GiB  %fusion.3  bf16[32,8192,16384]{2,1,0}  jit(step)/mlp/dot_general
+memory   100.9 GiB at the peak with parameters (65.4 GiB without), 101.0 GiB as XLA
+         packs it; DOES NOT FIT, h100_sxm has 79.1 GiB
+         largest at %fusion.12:
+           7.8 GiB  %fusion.3  bf16[32,8192,16384]{2,1,0}  jit(step)/mlp/dot_general
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ def memory_remark(found: Footprint, target: str) -> tuple[str, ...]:
     """For the first line: that the step does not fit; () if it does."""
     if found.fits is not False:
         return ()
-    need = f"{bytes_text(found.peak_bytes)} at the peak"
+    need = bytes_text(found.needed_bytes)
     if not found.fits_device:
         has = bytes_text(found.device_bytes)
-        return (f"it does not fit: {need}, {target} has {has}",)
+        return (f"it does not fit: it needs {need}, {target} has {has}",)
     return (
-        f"it fits only with {FRACTION_VARIABLE}={found.needed_fraction:.2f}: {need}, "
-        f"XLA takes {bytes_text(found.available_bytes)} of {target}'s "
+        f"it fits only with {FRACTION_VARIABLE}={found.needed_fraction:.2f}: "
+        f"it needs {need}, XLA takes {bytes_text(found.available_bytes)} of {target}'s "
         f"{bytes_text(found.device_bytes)}",
     )
 
@@ -42,11 +43,12 @@ def memory_lines(timeline: TimelineData) -> list[str]:
     found = timeline.footprint
     line = (
         f"memory   {bytes_text(found.peak_bytes)} at the peak with parameters "
-        f"({bytes_text(timeline.peak_memory_bytes)} without"
+        f"({bytes_text(timeline.peak_memory_bytes)} without), "
+        f"{bytes_text(found.needed_bytes)} as XLA packs it"
     )
     if found.assigned_bytes is not None:
-        line += f"; XLA's buffer assignment: {bytes_text(found.assigned_bytes)}"
-    line += "); "
+        line += f" (its buffer assignment: {bytes_text(found.assigned_bytes)})"
+    line += "; "
     if found.fits is None:
         return [line + f"nobody says how much {timeline.target} has"]
     has = bytes_text(found.device_bytes)

@@ -14,9 +14,10 @@ function memoryCard() {
 function roomOf(memory) {
   if (memory.device_bytes === null) return "nobody says how much the device has";
   const has = shownBytes(memory.device_bytes), takes = shownBytes(memory.available_bytes);
+  const needed = memory.packed_bytes ?? memory.peak_bytes;
   if (memory.fits) return `XLA takes ${takes} of ${has}`;
-  if (memory.peak_bytes > memory.device_bytes) return `does not fit: the device has ${has}`;
-  return `does not fit into the ${takes} that XLA takes of ${has}`;
+  if (needed > memory.device_bytes) return `does not fit, needs ${shownBytes(needed)}: the device has ${has}`;
+  return `needs ${shownBytes(needed)}, does not fit into the ${takes} that XLA takes of ${has}`;
 }
 
 function showBuffers() {
