@@ -3,7 +3,7 @@
     step>5ms            longer than that
     step>+2%            more than 2% longer than the base, the file of --against
     exposed>10%         more than 10% of the step is exposed
-    memory>target       at the peak, with parameters, more than the GPU has
+    memory>target       the step takes more, with parameters, than the GPU has
     all-gather>+0       a step runs more of them than the base's
     collectives>64MiB   all of them together move more
 
@@ -375,7 +375,7 @@ def _value(condition: Condition, of: Simulated) -> float:
     times = of.timeline.times
     quantity = condition.quantity
     if quantity == _MEMORY:
-        return float(of.timeline.footprint.peak_bytes)
+        return float(of.timeline.footprint.needed_bytes)
     if quantity in _TIMES:
         return getattr(times, _TIMES[quantity])
     rows = [r for r in of.timeline.collectives if quantity in (r.opcode, _COLLECTIVES)]
