@@ -106,7 +106,7 @@ def read_program(
     leave_out_frames_of_the_command()
     module, name = _module_and_name(function)
     made = _found(module, name, function)
-    devices = np.array(devices)
+    row = np.array(devices)
     if hasattr(made, "lower"):
         # A jitted function: somebody must say its arguments.
         if not arguments:
@@ -114,7 +114,7 @@ def read_program(
                 f"{function} is a jitted function, and nothing says its arguments",
                 hint=f"give --args; {FORMS}",
             )
-        jitted, values = made, _arguments(arguments, module, devices)
+        jitted, values = made, _arguments(arguments, module, row)
     elif arguments:
         raise UserFunctionError(
             f"{function} is not a jitted function, so --args is not for it",
@@ -123,7 +123,7 @@ def read_program(
     else:
         if not callable(made):
             raise UserFunctionError(f"{function} is not a function", hint=FORMS)
-        result = _called(function, made, devices if _may_take_devices(made) else None)
+        result = _called(function, made, row if _may_take_devices(made) else None)
         if not (isinstance(result, tuple) and len(result) == 2):
             raise UserFunctionError(
                 f"{function} must return (jitted function, arguments)", hint=FORMS

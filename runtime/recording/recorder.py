@@ -55,9 +55,9 @@ class Recorder:
         self._files: dict[tuple[str, str], str] = {}
         self._of_thread = threading.local()
 
-    def event(self, name: str, **_: Any) -> None:
+    def event(self, event: str, **_: str | int) -> None:
         """JAX says what happened: it found the program of this thread on disk."""
-        if name == _CACHE_HIT:
+        if event == _CACHE_HIT:
             self._of_thread.hit = True
 
     def compiled(

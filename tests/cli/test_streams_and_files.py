@@ -262,7 +262,6 @@ def test_a_failure_stays_one_when_nobody_reads_of_it() -> None:
         ("calibrate", "{}"),
         ("bisect", "t.hlo", "--passes=hlo-dce", "--script={}"),
         ("run", "t.hlo", "--inputs={}"),
-        ("lower", "{}:f"),
     ],
     ids=" ".join,
 )
@@ -275,6 +274,20 @@ def test_a_folder_and_an_absent_file_are_told_apart(
         "error[U001]: cannot read folder: Is a directory",
         "error[U001]: no such file: foldr",
         "  help: did you mean folder?",
+    ]
+
+
+def test_a_word_is_a_module_and_a_name_with_an_ending_a_file(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert [main(["lower", f"{w}:f"]) for w in ("folder", "foldr", "foldr.py")] == [
+        2
+    ] * 3
+    said = [e for e in capsys.readouterr().err.splitlines() if e.startswith("error")]
+    assert said == [
+        "error[U025]: folder has no function f",
+        "error[U025]: there is no module foldr",
+        "error[U001]: no such file: foldr.py",
     ]
 
 
