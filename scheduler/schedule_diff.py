@@ -128,7 +128,7 @@ def _changed_bytes(before: TimelineData, after: TimelineData) -> str:
             f"peak with parameters ({bytes_text(abs(change))} {way})"
         )
     if new.fits is False:
-        text += f"; DOES NOT FIT: XLA takes {bytes_text(new.available_bytes)} of "
+        text += f"; DOES NOT FIT: XLA's pool is {bytes_text(new.available_bytes)} of "
         text += f"{after.target}'s {bytes_text(new.device_bytes)}"
     return text
 

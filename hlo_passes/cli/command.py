@@ -92,8 +92,8 @@ def positive(text: str) -> int:
 
 
 def count(text: str) -> int:
-    """The type of an argument that may be none: an integer from 0 on."""
-    return _integer(text, 0, "an integer from 0 on")
+    """The type of an argument that may be none: an integer of 0 or more."""
+    return _integer(text, 0, "an integer of 0 or more")
 
 
 def _integer(text: str, least: int, what: str) -> int:
@@ -108,12 +108,12 @@ def _integer(text: str, least: int, what: str) -> int:
 
 
 def not_negative(text: str) -> float:
-    """The type of an argument that is a number from 0 on."""
+    """The type of an argument that is a number of 0 or more."""
     try:
         value = float(text)
     except ValueError:
         value = -1.0
     if not 0 <= value < math.inf:
-        msg = f"{text} is not a number from 0 on"
+        msg = f"{text} is not a number of 0 or more"
         raise argparse.ArgumentTypeError(msg)
     return value

@@ -200,7 +200,7 @@ def check_composite(
         report.add(
             instruction,
             "V609",
-            f"composite.version {version} is not a number from 0 on",
+            f"composite.version {version} is not a number of 0 or more",
         )
 
 

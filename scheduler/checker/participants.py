@@ -16,8 +16,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from hlo_passes.analysis.devices import TRANSFER_PAIRS, group_mode
-from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import begun_collective
+from hlo_passes.ir.async_form import begun_collective, is_fusion
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
     parse_replica_groups,
@@ -113,17 +112,17 @@ def _collected(pairs: Iterable[tuple[int, int]]) -> dict[int, Devices]:
 def collectives_in(start: Instruction) -> tuple[Instruction, ...]:
     """The collectives that an instruction starts or is; () for anything else.
 
-    A generic start has those of its computation: one, or a collectives group.
+    A generic start has those of its computation: one, or a collectives group. A fusion
+    has those of its body: XLA puts a collective that a kernel of its own runs in one.
     """
-    opcode = start.opcode
-    if opcode == "async-start":
-        return tuple(
-            inner
-            for callee in start.called_computations
-            for inner in callee.instructions
-            if inner.opcode in opcodes.SYNC_COLLECTIVES
-        )
-    return (start,) if begun_collective(start.opcode) else ()
+    found: list[Instruction] = []
+    work = [start]
+    for each in work:
+        if begun_collective(each.opcode):
+            found.append(each)
+        elif is_fusion(each) or each.opcode == "async-start":
+            work += [i for c in each.called_computations for i in c.instructions]
+    return tuple(found)
 
 
 def participants_of(collective: Instruction, machine: Machine) -> Participants:

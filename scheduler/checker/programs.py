@@ -22,6 +22,7 @@ from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import (
     begun_collective,
     is_done,
+    is_fusion,
     is_start,
     is_transfer,
     start_of,
@@ -135,8 +136,11 @@ class ProgramReader:
         """The meetings that begin anywhere in the program."""
         for computation in scheduled_computations(self.module):
             for instruction in computation.instructions:
-                opcode = instruction.opcode
-                if is_start(instruction) or opcode in opcodes.SYNC_COLLECTIVES:
+                if (
+                    is_start(instruction)
+                    or instruction.opcode in opcodes.SYNC_COLLECTIVES
+                    or self._is_fused(instruction)
+                ):
                     yield from self.meetings(instruction)
 
     def steps(self, device: int) -> Steps:
@@ -163,10 +167,11 @@ class ProgramReader:
             if opcode in _IDS:
                 facts.asks_who = True
             runs = runs_callees(instruction)
+            has_part = runs or is_fusion(instruction)
             for callee in instruction.called_computations:
                 inner = self._facts[callee]
                 facts.asks_who = facts.asks_who or inner.asks_who
-                if runs and inner.communicates:
+                if has_part and inner.communicates:
                     facts.communicates = True
                     facts.chooses = (
                         facts.chooses or inner.chooses or opcode == "conditional"
@@ -213,14 +218,20 @@ class ProgramReader:
             elif is_done(instruction):
                 ended = self.meetings(start_of(instruction))
                 steps += [Step(meeting, waits=True) for meeting in ended]
-            elif opcode in opcodes.SYNC_COLLECTIVES:
-                (meeting,) = self.meetings(instruction)
-                steps.append(Step(meeting, waits=False))
-                steps.append(Step(meeting, waits=True))
+            elif opcode in opcodes.SYNC_COLLECTIVES or self._is_fused(instruction):
+                for meeting in self.meetings(instruction):
+                    steps.append(Step(meeting, waits=False))
+                    steps.append(Step(meeting, waits=True))
             elif runs_callees(instruction):
                 for part in self._calls(instruction, frame, known):
                     steps += part
         return tuple(steps if len(steps) <= _MOST_STEPS else _twice_at_most(steps))
+
+    def _is_fused(self, instruction: Instruction) -> bool:
+        """Whether it is a fusion with a collective inside."""
+        return instruction.opcode == "fusion" and any(
+            self._facts[body].communicates for body in instruction.called_computations
+        )
 
     def _calls(
         self, instruction: Instruction, frame: Frame, known: _Known

@@ -205,7 +205,7 @@ def annotated_number(instruction: Instruction) -> int | None:
             f"%{instruction.name}: {STREAM_ANNOTATION}={text!r} is not a stream",
             code="E020",
             location=instruction.location,
-            hint="use a number from 0 on, or collective",
+            hint="use a number of 0 or more, or collective",
         )
     return int(text)
 

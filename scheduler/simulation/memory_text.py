@@ -33,8 +33,8 @@ def memory_remark(found: Footprint, target: str) -> tuple[str, ...]:
         return (f"it does not fit: it needs {need}, {target} has {has}",)
     return (
         f"it fits only with {FRACTION_VARIABLE}={found.needed_fraction:.2f}: "
-        f"it needs {need}, XLA takes {bytes_text(found.available_bytes)} of {target}'s "
-        f"{bytes_text(found.device_bytes)}",
+        f"it needs {need}, XLA's pool is {bytes_text(found.available_bytes)} "
+        f"of {target}'s {bytes_text(found.device_bytes)}",
     )
 
 
@@ -54,9 +54,9 @@ def memory_lines(timeline: TimelineData) -> list[str]:
     has = bytes_text(found.device_bytes)
     takes = bytes_text(found.available_bytes)
     if found.fits:
-        return [line + f"fits: XLA takes {takes} of {timeline.target}'s {has}"]
+        return [line + f"fits: XLA's pool is {takes} of {timeline.target}'s {has}"]
     if found.fits_device:
-        line += f"DOES NOT FIT into the {takes} that XLA takes of {timeline.target}'s "
+        line += f"DOES NOT FIT into XLA's pool, {takes} of {timeline.target}'s "
         line += f"{has}; {FRACTION_VARIABLE}={found.needed_fraction:.2f} takes enough"
     else:
         line += f"DOES NOT FIT, {timeline.target} has {has}"

@@ -324,7 +324,7 @@ def test_no_rows_may_be_asked_for(command: str, capsys) -> None:
     if command == "simulate":
         assert "4 collectives: 2 exposed, 2 hidden\n" in out
     assert main([command, file, "--rows=-1"]) == 2
-    assert "-1 is not an integer from 0 on" in capsys.readouterr().err
+    assert "-1 is not an integer of 0 or more" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("before", [None, "old"])
@@ -418,7 +418,7 @@ def test_stdin_without_a_length_is_read_up_to_a_limit() -> None:
 
 def test_rows_of_a_diff_are_not_negative(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["diff", "t.hlo", "t.hlo", "--rows=-1"]) == 2
-    assert "-1 is not an integer from 0 on" in capsys.readouterr().err
+    assert "-1 is not an integer of 0 or more" in capsys.readouterr().err
 
 
 def test_stderr_names_what_was_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,9 +15,9 @@ function roomOf(memory) {
   if (memory.device_bytes === null) return "nobody says how much the device has";
   const has = shownBytes(memory.device_bytes), takes = shownBytes(memory.available_bytes);
   const needed = memory.packed_bytes ?? memory.peak_bytes;
-  if (memory.fits) return `XLA takes ${takes} of ${has}`;
+  if (memory.fits) return `XLA's pool is ${takes} of ${has}`;
   if (needed > memory.device_bytes) return `does not fit, needs ${shownBytes(needed)}: the device has ${has}`;
-  return `needs ${shownBytes(needed)}, does not fit into the ${takes} that XLA takes of ${has}`;
+  return `needs ${shownBytes(needed)}, does not fit into XLA's pool, ${takes} of ${has}`;
 }
 
 function showBuffers() {

@@ -498,6 +498,52 @@ ENTRY %main (a: f32[4]) -> f32[24] {{
     assert _codes(module) == []
 
 
+def test_a_collective_in_a_fusion_meets_as_any_other() -> None:
+    # XLA puts all-reduces that a kernel of its own runs into fusions.
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+%fused (x.1: f32[4]) -> f32[4] {
+  %x.1 = f32[4] parameter(0)
+  ROOT %r = f32[4] all-reduce(%x.1), channel_id=2, to_apply=%add, \
+    use_global_device_ids=true, replica_groups={{0,1}}
+}
+
+%wrapped (x.2: f32[4]) -> f32[4] {
+  %x.2 = f32[4] parameter(0)
+  ROOT %f = f32[4] fusion(%x.2), kind=kLoop, calls=%fused
+}
+
+%first (a: f32[4]) -> f32[4] {
+  %a = f32[4] parameter(0)
+  %s.1 = ((f32[4]), f32[4]) async-start(%a), calls=%wrapped
+  %d.1 = f32[4] async-done(%s.1)
+  ROOT %c = f32[4] collective-permute(%d.1), channel_id=1, source_target_pairs={{0,1}}
+}
+
+%second (b: f32[4]) -> f32[4] {
+  %b = f32[4] parameter(0)
+  %c.1 = f32[4] collective-permute(%b), channel_id=1, source_target_pairs={{0,1}}
+  ROOT %f.1 = f32[4] fusion(%c.1), kind=kLoop, calls=%fused
+}
+
+ENTRY %main (p: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  %id = u32[] partition-id()
+  %zero = u32[] constant(0)
+  %is_first = pred[] compare(%id, %zero), direction=EQ
+  ROOT %k = f32[4] conditional(%is_first, %p, %p), true_computation=%first, \
+    false_computation=%second
+}
+""")
+    assert [code for code, _ in _codes(module)] == ["C040"]
+
+
 # -- independence -----------------------------------------------------------------
 
 

@@ -124,7 +124,7 @@ def test_xla_takes_three_quarters_of_a_device() -> None:
             4,
             False,
             "it fits only with XLA_CLIENT_MEM_FRACTION=0.81: it needs 64.0 GiB",
-            "DOES NOT FIT into the 59.3 GiB that XLA takes of h100_sxm's 79.1 GiB; "
+            "DOES NOT FIT into XLA's pool, 59.3 GiB of h100_sxm's 79.1 GiB; "
             "XLA_CLIENT_MEM_FRACTION=0.81 takes enough",
         ),
         (

@@ -51,7 +51,7 @@ bound    3.80 ms (critical path): no order of these instructions is faster; the 
          1.30 ms (compute): no restructuring that moves the same bytes and computes the same flops is faster
 range    exposed 28.8% to 81.1% (825.0 us to 3.90 ms) of a step of 2.66 ms to 4.99 ms; more than 10% holds in 27 of 27 settings
 network  3.70 ms of communication, 32.4% of it hidden
-memory   72 bytes at the peak with parameters (40 bytes without), 65 bytes as XLA packs it; fits: XLA takes 59.3 GiB of h100_sxm's 79.1 GiB
+memory   72 bytes at the peak with parameters (40 bytes without), 65 bytes as XLA packs it; fits: XLA's pool is 59.3 GiB of h100_sxm's 79.1 GiB
 
 3 collectives: 1 exposed, 1 partial, 1 hidden. What costs the step most, and why:
   1. 2.00 ms  %gather  all-reduce of 32 bytes, partial
