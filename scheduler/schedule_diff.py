@@ -17,6 +17,7 @@ from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     add_rows_argument,
 )
+from hlo_passes.scheduler.hardware.topology import device_count_of
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.schedule_moves import (
     SAME_US,
@@ -83,8 +84,15 @@ class ScheduleDiff:
         if says_machine:
             once = dict.fromkeys((*old.counted_once, *new.counted_once))
             schedule = next(k for k, x in enumerate(lines) if x.startswith(_SCHEDULE))
-            lines[schedule] += beware(once_remark(tuple(once)))
+            lines[schedule] += beware((*self._unlike(), *once_remark(tuple(once))))
         return "".join(f"{line}\n" for line in lines)
+
+    def _unlike(self) -> tuple[str, ...]:
+        """Why the two should not be compared, if so."""
+        old, new = (device_count_of(m.module) for m in (self.before, self.after))
+        if old == new:
+            return ()
+        return (f"before is a module for {old} GPUs, after one for {new}",)
 
     def to_json(self) -> dict[str, Any]:
         """Keys: step_time_us, exposed_us, memory (before, after), moves."""

@@ -459,6 +459,7 @@ def _use_word(path: pathlib.Path, rng: random.Random) -> None:
             streams=None,
             share_links=False,
             xla_statistic=False,
+            contention=0.0,
         )
         module: Any = _conditional()
         simulate_on(module, Pricing(), rules_of(given, module))  # type: ignore[arg-type]

@@ -133,6 +133,25 @@ def test_without_a_schedule_the_order_is_told_as_before(tmp_path, capsys) -> Non
     assert "schedule:" not in out
 
 
+def test_modules_for_other_numbers_of_devices_are_told(tmp_path, capsys) -> None:
+    for count in (2, 4):
+        group = ",".join(map(str, range(count)))
+        (tmp_path / f"{count}.hlo").write_text(
+            f"HloModule m, is_scheduled=true, num_partitions={count}\n\n"
+            "%add (x: f32[], y: f32[]) -> f32[] {\n  %x = f32[] parameter(0)\n"
+            "  %y = f32[] parameter(1)\n  ROOT %s = f32[] add(%x, %y)\n}\n\n"
+            "ENTRY %main (p: f32[64]) -> f32[64] {\n  %p = f32[64] parameter(0)\n"
+            "  ROOT %r = f32[64] all-reduce(%p), channel_id=1, to_apply=%add, "
+            f"use_global_device_ids=true, replica_groups={{{{{group}}}}}\n}}\n"
+        )
+    two, four = (str(tmp_path / f"{count}.hlo") for count in (2, 4))
+    assert main(["simulate", two, f"--against={four}"]) == 0
+    said = capsys.readouterr().out
+    assert "beware: before is a module for 2 GPUs, after one for 4" in said
+    assert main(["simulate", two, f"--against={two}"]) == 0
+    assert "GPUs, after" not in capsys.readouterr().out
+
+
 def test_rows_limit_the_text(files, capsys) -> None:
     assert main(["diff", *files, "--rows=0"]) == 0
     assert "... 1 more; --rows=1 shows them" in capsys.readouterr().out
