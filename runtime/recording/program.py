@@ -9,6 +9,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -72,6 +73,7 @@ def run(
         environment = _environment(start, settings | {"journal": str(journal)}, devices)
         with _signals_go_to_it() as children:
             try:
+                sys.stdout.flush()  # what we said comes before what it says
                 child = subprocess.Popen(command, env=environment)
             except OSError as problem:
                 raise _cannot_start(command[0], problem.strerror) from problem
