@@ -182,9 +182,15 @@ class ProgramPlaces:
 
 def _metadata(operation: Instruction) -> Metadata:
     """Of the start, else of what it wraps, else of the done."""
-    holders = [operation, wrapped_instruction(operation), done_of(operation)]
-    found = [holder.metadata for holder in holders if holder is not None]
-    return next((m for m in found if m.op_name), found[0])
+    if operation.metadata.op_name:
+        return operation.metadata
+    wrapped = wrapped_instruction(operation)
+    if wrapped is not None and wrapped.metadata.op_name:
+        return wrapped.metadata
+    # Only a start has a done among its users, which may be many.
+    done = done_of(operation) if half(operation) else None
+    named = done is not None and done.metadata.op_name
+    return done.metadata if done is not None and named else operation.metadata
 
 
 def _parted(parts: list[_T], whole: _T, count: int) -> list[_T]:
