@@ -3,7 +3,7 @@
     step>5ms            longer than that
     step>+2%            more than 2% longer than the base, the file of --against
     exposed>10%         more than 10% of the step is exposed
-    memory>target       the step takes more, with parameters, than the GPU has
+    memory>target       the report says that it does not fit: more than XLA's pool
     all-gather>+0       a step runs more of them than the base's
     collectives>64MiB   all of them together move more
 
@@ -448,8 +448,8 @@ def _judgment(
 
 
 def _memory_of(timeline: TimelineData, condition: Condition) -> float:
-    """Bytes of a target's memory."""
-    found = timeline.footprint.device_bytes
+    """Bytes of a target's memory that XLA's pool has, as the line `memory` judges."""
+    found = timeline.footprint.available_bytes
     if found > 0:
         return float(found)
     raise UsageError(

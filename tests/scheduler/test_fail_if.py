@@ -102,6 +102,23 @@ def test_conditions_repeat_and_those_that_fail_come_first(capsys) -> None:
     )
 
 
+@pytest.mark.parametrize(("gib", "code"), [(48, 0), (64, 6), (90, 6)])
+def test_the_target_is_full_where_the_report_says_so(
+    gib: int, code: int, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """64 GiB fit into an H100 of 79.1 GiB, but not into XLA's pool of 59.3 GiB."""
+    path = tmp_path / "large.hlo"
+    path.write_text(
+        "HloModule m, is_scheduled=true, num_partitions=8\n\n"
+        f"ENTRY %main {{\n  %p = s8[{gib << 30}] parameter(0)\n"
+        f"  ROOT %s = s8[8] slice(%p), slice={{[0:8]}}\n}}\n"
+    )
+    assert main(["simulate", str(path), "--fail-if=memory>target"]) == code
+    told = capsys.readouterr().out
+    assert ("; fits" in told) == (code == 0)
+    assert "more than 59.3 GiB" in told
+
+
 def test_the_same_as_json(capsys) -> None:
     assert simulate("--json", f"--against={MODULE}", "--fail-if=step>+2%,step>1ms") == 6
     told = capsys.readouterr()
