@@ -67,6 +67,8 @@ class XlaRelease:
             that is an operand of the condition and of its update.
         divides_trip_counts_rightly: a loop whose range starts or ends below 0 is
             counted as it runs; else rounding may lose or add an iteration.
+        derives_collectives: a collective made from others has their metadata and
+            frontend attributes; else none.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
@@ -98,6 +100,7 @@ class XlaRelease:
     broadcasts_join: bool
     loop_variables_are_scalars: bool
     divides_trip_counts_rightly: bool
+    derives_collectives: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
@@ -149,6 +152,7 @@ _0_10_2: Final = XlaRelease(
     broadcasts_join=True,
     loop_variables_are_scalars=False,
     divides_trip_counts_rightly=False,
+    derives_collectives=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
@@ -178,6 +182,7 @@ _0_11: Final = XlaRelease(
     broadcasts_join=False,
     loop_variables_are_scalars=True,
     divides_trip_counts_rightly=False,
+    derives_collectives=True,
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,

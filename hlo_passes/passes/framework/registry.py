@@ -33,6 +33,7 @@ _FOLDERS: Final = {
         "gpu-all-reduce-combiner",
         "gpu-reduce-scatter-combiner",
     ),
+    "folding": ("reduce-scatter-creator",),
     "loops": ("while-loop-trip-count-annotator",),
     "ordering": (
         "collectives-schedule-linearizer",

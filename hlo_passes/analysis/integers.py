@@ -1,0 +1,40 @@
+"""The integers of constants: scalars, and tables with one dimension.
+
+    s32[] constant(4)                  4
+    s32[4]{0} constant({0, 8, 4, 2})   (0, 8, 4, 2)
+
+Constants of other types, and those whose value was left out (`{...}`), have none.
+"""
+
+from __future__ import annotations
+
+from hlo_passes.errors import HloError
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.literals import parse_literal
+from hlo_passes.ir.shapes import INTEGRAL
+
+
+def constant_integers(instruction: Instruction) -> tuple[int, ...] | None:
+    """All elements of an integer or boolean constant, row by row; None for others."""
+    shape = instruction.shape
+    if (
+        instruction.opcode != "constant"
+        or instruction.literal is None
+        or shape.element_type not in INTEGRAL | {"pred"}
+    ):
+        return None
+    try:
+        literal = parse_literal(instruction.literal, shape)
+    except HloError:
+        return None
+    if literal.array is None:
+        return None
+    return tuple(int(value) for value in literal.array.reshape(-1))
+
+
+def constant_integer(instruction: Instruction) -> int | None:
+    """The value of an integer constant with one element, None for anything else."""
+    if instruction.shape.element_count != 1:
+        return None
+    values = constant_integers(instruction)
+    return values[0] if values else None

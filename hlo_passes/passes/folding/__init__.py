@@ -1,0 +1,1 @@
+"""Collectives made of others, folded into others, or found to be unnecessary."""
