@@ -69,6 +69,8 @@ class XlaRelease:
             counted as it runs; else rounding may lose or add an iteration.
         derives_collectives: a collective made from others has their metadata and
             frontend attributes; else none.
+        reassociation_keeps_channel: an all-reduce of two joined ones has the channel id
+            of the first; else a new one.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
@@ -101,6 +103,7 @@ class XlaRelease:
     loop_variables_are_scalars: bool
     divides_trip_counts_rightly: bool
     derives_collectives: bool
+    reassociation_keeps_channel: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
@@ -153,6 +156,7 @@ _0_10_2: Final = XlaRelease(
     loop_variables_are_scalars=False,
     divides_trip_counts_rightly=False,
     derives_collectives=False,
+    reassociation_keeps_channel=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
@@ -183,6 +187,7 @@ _0_11: Final = XlaRelease(
     loop_variables_are_scalars=True,
     divides_trip_counts_rightly=False,
     derives_collectives=True,
+    reassociation_keeps_channel=True,
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,

@@ -52,11 +52,21 @@ class Cut:
     group_size: int
 
 
-def own_part(collective: Instruction, module: Module) -> Cut | str:
+Groups = tuple[tuple[int, ...], ...]
+
+
+def own_part(
+    collective: Instruction, module: Module, groups: Groups | None = None
+) -> Cut | str:
     """How each device of an all-reduce or all-gather cuts out its part of the result.
 
     Part j must go to the device in position j of its group, and nobody may read
     anything else. The text is why it is not so.
+
+    Args:
+        collective: whose result is cut.
+        module: says how many replicas and partitions there are.
+        groups: in place of the collective's own.
     """
     shape = collective.shape
     if not shape.is_array or collective.attributes.get("constrain_layout") == "true":
@@ -65,7 +75,7 @@ def own_part(collective: Instruction, module: Module) -> Cut | str:
         return "has one element"
     if collective.user_count != 1:
         return "has several users, or none"
-    groups = groups_of(collective)
+    groups = groups_of(collective) if groups is None else groups
     if len({len(group) for group in groups}) > 1:
         return "has groups of different sizes"
     # Its only reader is the slice, or a reshape whose only reader is the slice.
@@ -89,7 +99,7 @@ def own_part(collective: Instruction, module: Module) -> Cut | str:
     ids = groups
     if not groups or not _has_flattened_or_replica_ids(collective):
         ids = (tuple(range(size)),)
-    offsets = Offsets(id_reader(collective, module))
+    offsets = Offsets(id_reader(collective, module, groups))
     if not offsets.count_up(user.operands[dimension + 1], part[dimension], ids):
         return f"is cut by %{user.name}, but part j does not go to device j of a group"
     if reshape is not None:
@@ -102,7 +112,7 @@ def own_part(collective: Instruction, module: Module) -> Cut | str:
     return Cut(user, reshape, dimension, size)
 
 
-def groups_of(collective: Instruction) -> tuple[tuple[int, ...], ...]:
+def groups_of(collective: Instruction) -> Groups:
     """The replica groups, () where there are none."""
     groups = collective.replica_groups
     return () if groups is None else groups.groups
@@ -113,7 +123,7 @@ def _has_flattened_or_replica_ids(collective: Instruction) -> bool:
 
 
 def _group_size(
-    collective: Instruction, groups: tuple[tuple[int, ...], ...], module: Module
+    collective: Instruction, groups: Groups, module: Module
 ) -> int:
     """Devices of a group; 0 where the groups do not say it."""
     if collective.channel_id is None:
@@ -177,16 +187,14 @@ def unmodified_dimensions(
 # -- ids ---------------------------------------------------------------------------
 
 
-def id_reader(collective: Instruction, module: Module) -> IdReader:
+def id_reader(collective: Instruction, module: Module, groups: Groups) -> IdReader:
     """Reads what gives a device's id, as the ids of the collective's groups mean it."""
     if collective.channel_id is None:
         return _reader("replica-id")
     if not collective.use_global_device_ids:
         return _reader("partition-id")
     replicas, partitions = module.replica_count, module.num_partitions
-    by_partition = replicas > 1 and _partitions_have_positions(
-        groups_of(collective), partitions
-    )
+    by_partition = replicas > 1 and _partitions_have_positions(groups, partitions)
 
     def flattened(instruction: Instruction, device: int) -> int | None:
         if instruction.opcode == "replica-id":
@@ -409,6 +417,37 @@ def constant_factor(product: Instruction) -> tuple[int, Instruction] | None:
     else:
         return None
     return None if factor is None else (factor, other)
+
+
+def devices_by_start(
+    dynamic_slice: Instruction, dimension: int, groups: Groups
+) -> tuple[dict[int, int], ...] | str:
+    """For each group, the start of a slice along a dimension -> the device of it.
+
+    The start must be the element of a table at the partition's id, or a multiple of it
+    by a number that divides the slice's size, and no two devices of a group may have
+    one start. The text is why it is not so. Ids in the groups are partitions.
+    """
+    name = dynamic_slice.name
+    start, factor = without_moves(dynamic_slice.operands[dimension + 1]), 1
+    if start.opcode == "multiply":
+        found = constant_factor(start)
+        size = dynamic_slice.shape.dimensions[dimension]
+        if found is None or found[0] == 0 or size % found[0]:
+            return f"has in %{name} a start that is no divisor times an element"
+        factor, start = found
+    if not is_table_lookup(start):
+        return f"has in %{name} a start that is not the element of a table"
+    offsets = Offsets(_reader("partition-id"))
+    by_start: list[dict[int, int]] = []
+    for group in groups:
+        starts: dict[int, int] = {}
+        for device in group:
+            value = offsets.at_table(start, device)
+            if value is None or starts.setdefault(value * factor, device) != device:
+                return f"has in %{name} a start that is unknown or not one device's"
+        by_start.append(starts)
+    return tuple(by_start)
 
 
 def _widens_integer(instruction: Instruction) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from hlo_passes.errors import HloError
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.literals import parse_literal
-from hlo_passes.ir.shapes import INTEGRAL
+from hlo_passes.ir.shapes import INTEGRAL, array_shape
 
 
 def constant_integers(instruction: Instruction) -> tuple[int, ...] | None:
@@ -23,8 +23,12 @@ def constant_integers(instruction: Instruction) -> tuple[int, ...] | None:
         or shape.element_type not in INTEGRAL | {"pred"}
     ):
         return None
+    text = instruction.literal
+    if shape.element_count == 1:
+        # XLA reads one element with and without braces.
+        text, shape = text.strip("{ }"), array_shape(shape.element_type)
     try:
-        literal = parse_literal(instruction.literal, shape)
+        literal = parse_literal(text, shape)
     except HloError:
         return None
     if literal.array is None:
@@ -34,7 +38,8 @@ def constant_integers(instruction: Instruction) -> tuple[int, ...] | None:
 
 def constant_integer(instruction: Instruction) -> int | None:
     """The value of an integer constant with one element, None for anything else."""
-    if instruction.shape.element_count != 1:
+    shape = instruction.shape
+    if not shape.is_array or shape.element_count != 1:
         return None
     values = constant_integers(instruction)
     return values[0] if values else None

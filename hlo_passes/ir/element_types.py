@@ -12,7 +12,7 @@ from math import ceil, log10
 from typing import TYPE_CHECKING, Any, Final
 
 from hlo_passes.errors import UnsupportedHloError
-from hlo_passes.ir.shapes import FLOATING, SIGNED, UNSIGNED
+from hlo_passes.ir.shapes import BITS, COMPLEX, FLOATING, SIGNED, UNSIGNED
 
 if TYPE_CHECKING:
     import numpy as np
@@ -111,3 +111,58 @@ def is_floating(element_type: str) -> bool:
 def bits_view(values: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """The raw bits of an array, as unsigned integers of its item size."""
     return values.view(f"u{values.dtype.itemsize}")
+
+
+def converts_without_loss(old: str, new: str) -> bool:
+    """Whether every value of a type is one of another, which it converts to.
+
+    Source: openxla/xla `xla/primitive_util.cc` (CastPreservesValues).
+    """
+    if old == new or old == "pred":
+        return new != "f8e8m0fnu" or old == new
+    if new in ("pred", "f8e8m0fnu"):
+        return False
+    if new in COMPLEX:
+        part = {"c64": "f32", "c128": "f64"}
+        return converts_without_loss(part.get(old, old), part[new])
+    if old in FLOATING:
+        return new in FLOATING and _float_holds_float(old, new)
+    if old not in SIGNED | UNSIGNED:
+        return False
+    # An integer's digits, its sign apart.
+    digits = BITS[old] - (old in SIGNED)
+    if new in FLOATING:
+        return digits <= PRECISION[new] and BITS[old] - 1 < _float_limits(new)[1]
+    if new in UNSIGNED:
+        return old in UNSIGNED and digits <= BITS[new]
+    return new in SIGNED and digits <= BITS[new] - 1
+
+
+def _float_holds_float(old: str, new: str) -> bool:
+    (smallest, largest), (least, greatest) = _float_limits(old), _float_limits(new)
+    return (
+        PRECISION[old] <= PRECISION[new]
+        and BITS[old] - PRECISION[old] <= BITS[new] - PRECISION[new]
+        and (old not in _WITH_INFINITY or new in _WITH_INFINITY)
+        and (old not in _WITH_NAN or new in _WITH_NAN)
+        and (old not in _WITH_NEGATIVE_ZERO or new in _WITH_NEGATIVE_ZERO)
+        and smallest - PRECISION[old] >= least - PRECISION[new]
+        and largest <= greatest
+    )
+
+
+def _float_limits(element_type: str) -> tuple[int, int]:
+    """The exponents of the smallest normal number and of the first one too large."""
+    if element_type == "f64":
+        return -1021, 1024
+    from ml_dtypes import finfo
+
+    limits = finfo(numpy_dtype(element_type))
+    return int(limits.minexp) + 1, int(limits.maxexp)
+
+
+_WITH_NAN: Final = FLOATING - {"f4e2m1fn", "f6e2m3fn", "f6e3m2fn"}
+_WITH_INFINITY: Final = PAYLOAD_TYPES
+_WITH_NEGATIVE_ZERO: Final = frozenset(
+    t for t in FLOATING if not t.endswith("fnuz") and t != "f8e8m0fnu"
+)

@@ -37,7 +37,10 @@ from hlo_passes.passes.combining.combining import (
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.elements import elements_for
 from hlo_passes.passes.rewriting.eligibility import unknown_attribute
-from hlo_passes.passes.rewriting.gpu_backend_config import set_collective_fields
+from hlo_passes.passes.rewriting.gpu_backend_config import (
+    is_spmd_generated,
+    set_collective_fields,
+)
 from hlo_passes.passes.rewriting.merging import merged_attributes
 from hlo_passes.xla_release import xla_release
 
@@ -45,8 +48,6 @@ from hlo_passes.xla_release import xla_release
 #: Source: openxla/xla `collective_combiner_annotator.cc`, `xla/side_effect_util.h`.
 _SUGGESTED_THRESHOLD: Final = "suggested_combiner_threshold"
 _SYNC: Final = "sync_collective"
-#: Frontend attribute, and later field of the config, of what the partitioner made.
-_SPMD_GENERATED: Final = "is_spmd_generated"
 #: What a combined collective takes from its first member.
 _FROM_FIRST: Final = (
     "channel_id", "replica_groups", "use_global_device_ids", "to_apply",
@@ -198,7 +199,7 @@ class GpuCombiner(Pass):
         pipelined = any(collective_config(m).get("is_pipelined") for m in batch)
         release = xla_release(self.xla)
         if release.combiners_say_spmd:
-            generated = any(_is_spmd_generated(m) for m in batch)
+            generated = any(is_spmd_generated(m) for m in batch)
             set_collective_fields(
                 combined,
                 release,
@@ -303,15 +304,6 @@ def _reason_to_leave(collective: Instruction) -> str:
     if not has_gpu_config(collective):
         return "has a backend config that is not JSON"
     return ""
-
-
-def _is_spmd_generated(collective: Instruction) -> bool:
-    """Whether the partitioner made it: it is marked so, or combined from such."""
-    marked = (
-        "frontend_attributes" in collective.attributes
-        and collective.frontend_attributes.get(_SPMD_GENERATED) == "true"
-    )
-    return marked or bool(collective_config(collective).get(_SPMD_GENERATED))
 
 
 def _with_gpu_fields(

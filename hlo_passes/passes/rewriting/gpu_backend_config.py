@@ -22,6 +22,8 @@ from hlo_passes.ir.metadata import BackendConfig
 from hlo_passes.xla_release import XlaRelease
 
 _COLLECTIVE: Final = "collective_backend_config"
+#: Frontend attribute, and later field of the config, of what the partitioner made.
+_SPMD_GENERATED: Final = "is_spmd_generated"
 #: Fields that are always printed, with their defaults; `None` marks where those go that
 #: are printed only when set.
 _OUTER: Final[dict[str, Any]] = {
@@ -61,6 +63,15 @@ def set_force_earliest_schedule(
 ) -> None:
     """Set `force_earliest_schedule`. Requires `has_gpu_config`."""
     _write(instruction, release, {"force_earliest_schedule": value})
+
+
+def is_spmd_generated(collective: Instruction) -> bool:
+    """Whether the partitioner made it: it is marked so, or combined from such."""
+    marked = (
+        "frontend_attributes" in collective.attributes
+        and collective.frontend_attributes.get(_SPMD_GENERATED) == "true"
+    )
+    return marked or bool(collective_config(collective).get(_SPMD_GENERATED))
 
 
 def _write(

@@ -1,0 +1,177 @@
+"""Removes collectives that change nothing, or whose result is known without them.
+
+Before:  %a = f32[8] all-reduce(%x), replica_groups={{0},{1}}, to_apply=%add
+         %b = f32[8] all-reduce(%y), replica_groups={{0,1}}, to_apply=%add
+                                                             %y is the same on both
+After:   readers of %a read %x
+         %c = s32[] constant(2)
+         %m = f32[8] multiply(%y, broadcast(convert(%c)))    readers of %b
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.device_offsets import groups_of
+from hlo_passes.analysis.effects import channels_carry_meaning
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.replication import Replication
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.async_form import is_done
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import array_shape
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.reductions import (
+    has_control_edges,
+    reduction_of,
+    reduction_opcode,
+)
+
+#: What reduces equal values to the same value.
+_IDEMPOTENT: Final = frozenset({"minimum", "maximum", "or", "and"})
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceSimplifier(Pass):
+    """Remove collectives over single devices, and all-reduces of equal values.
+
+    An all-gather or reduce-scatter whose result has its operand's shape is its operand,
+    inside an asynchronous pair too. So is an all-reduce whose groups have one member
+    each, unless its channel id ties it to other programs. An all-reduce over replicas
+    of a value that is the same on all of them is the value (minimum, maximum, and, or)
+    or a multiple of it (add); the all-reduce stays, without readers. Parameters are the
+    same where `parameter_replication` says so.
+
+    Ensures: after dead code is removed, a second run changes nothing.
+    Complexity: linear in instructions, times the depth of loops.
+    Source: openxla/xla `xla/service/all_reduce_simplifier.cc`.
+    """
+
+    name: ClassVar[str] = "all-reduce-simplifier"
+    needs_collectives: ClassVar[bool] = True
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """First what keeps its shape, then the all-reduces."""
+        version = module.version
+        candidates = [
+            (all_reduce, size)
+            for computation in module.computations
+            for all_reduce in post_order(computation)
+            if all_reduce.opcode == "all-reduce"
+            and (size := _members_of_each_group(all_reduce, module, report))
+        ]
+        # Only groups of several members need to know what is the same on all replicas.
+        known = Replication(module) if any(n > 1 for _, n in candidates) else None
+        _remove_what_keeps_its_shape(module, report)
+        for all_reduce, size in candidates:
+            operand = all_reduce.operands[0]
+            if size == 1:
+                if all_reduce.computation.replace(all_reduce, operand):
+                    report.count("all-reduces-removed")
+                else:
+                    _keep(all_reduce, "has control edges", report)
+            elif known is not None and known.is_same(operand):
+                _compute_alone(all_reduce, size, report)
+            else:
+                _keep(all_reduce, "reduces values that may differ", report)
+        return module.version != version
+
+
+def _keep(collective: Instruction, why: str, report: Report) -> None:
+    report.remark(f"not simplified: %{collective.name} {why}")
+
+
+def _members_of_each_group(
+    all_reduce: Instruction, module: Module, report: Report
+) -> int:
+    """Devices that reduce together; 0 if the all-reduce has to stay."""
+    if not all_reduce.shape.is_array:
+        _keep(all_reduce, "returns a tuple", report)
+        return 0
+    replicas, partitions = module.replica_count, module.num_partitions
+    sizes = {len(group) for group in groups_of(all_reduce)}
+    if len(sizes) > 1:
+        _keep(all_reduce, "has groups of different sizes", report)
+        return 0
+    if all_reduce.channel_id is None:
+        return sizes.pop() if sizes else replicas
+    if not sizes:
+        size = replicas * partitions
+    else:
+        size = sizes.pop() * (1 if all_reduce.use_global_device_ids else partitions)
+    if size > 1 or channels_carry_meaning(module):
+        _keep(all_reduce, "has a channel id and several members", report)
+        return 0
+    return size
+
+
+def _remove_what_keeps_its_shape(module: Module, report: Report) -> None:
+    """All-gathers and reduce-scatters of one device each, asynchronous ones too."""
+    graph = build_call_graph(module)
+    for computation in module.computations:
+        if graph.is_async_body(computation):
+            root = computation.root
+            if _keeps_its_shape(root):
+                _remove_pair(root, graph.callers_of(computation), report)
+            continue
+        for collective in post_order(computation):
+            if not _keeps_its_shape(collective):
+                continue
+            if computation.replace(collective, collective.operands[0]):
+                report.count("collectives-of-one-device-removed")
+            else:
+                _keep(collective, "has control edges", report)
+
+
+def _keeps_its_shape(collective: Instruction) -> bool:
+    if collective.opcode not in ("all-gather", "reduce-scatter"):
+        return False
+    return collective.shape.compatible(collective.operands[0].shape)
+
+
+def _remove_pair(
+    wrapped: Instruction, callers: tuple[Instruction, ...], report: Report
+) -> None:
+    """Let readers of an asynchronous collective's result read its operand."""
+    start = callers[0]
+    users = start.users
+    if len(callers) != 1 or len(users) != 1 or not is_done(users[0]):
+        _keep(wrapped, "is not one start and one done", report)
+        return
+    done, computation = users[0], start.computation
+    if has_control_edges(start) or has_control_edges(done):
+        _keep(wrapped, "has control edges at its start or done", report)
+        return
+    operand, body = start.operands[0], wrapped.computation
+    computation.replace(done, operand)
+    if not start.removed:
+        computation.remove_with_dead_operands(start)
+    body.module.remove_computation(body)
+    report.count("collectives-of-one-device-removed")
+
+
+def _compute_alone(all_reduce: Instruction, size: int, report: Report) -> None:
+    """Give readers what every device can compute from its own operand."""
+    computation, operand = all_reduce.computation, all_reduce.operands[0]
+    opcode, shape = reduction_opcode(reduction_of(all_reduce)), all_reduce.shape
+    if opcode in _IDEMPOTENT:
+        result = operand
+    elif opcode == "add":
+        # operand * broadcast(convert(size))
+        factor = computation.new("constant", array_shape("s32"), literal=str(size))
+        if shape.element_type != "s32":
+            scalar = array_shape(shape.element_type)
+            factor = computation.new("convert", scalar, (factor,))
+        if shape.dimensions:
+            none = {"dimensions": "{}"}
+            factor = computation.new("broadcast", shape, (factor,), none)
+        result = computation.new("multiply", shape, (operand, factor))
+    else:
+        _keep(all_reduce, "has a reduction other than add, min, max, and, or", report)
+        return
+    computation.replace_uses(all_reduce, result)
+    restore_text_order(computation)
+    report.count("all-reduces-of-equal-values-replaced")
