@@ -122,9 +122,7 @@ def _has_flattened_or_replica_ids(collective: Instruction) -> bool:
     return collective.channel_id is None or collective.use_global_device_ids
 
 
-def _group_size(
-    collective: Instruction, groups: Groups, module: Module
-) -> int:
+def _group_size(collective: Instruction, groups: Groups, module: Module) -> int:
     """Devices of a group; 0 where the groups do not say it."""
     if collective.channel_id is None:
         return len(groups[0]) if groups else module.replica_count
@@ -149,7 +147,9 @@ def cut_dimension(dynamic_slice: Instruction) -> int | None:
             k
             for k, n in enumerate(whole)
             if n != 1
-            and not (starts[k].opcode == "constant" and constant_integer(starts[k]) == 0)
+            and not (
+                starts[k].opcode == "constant" and constant_integer(starts[k]) == 0
+            )
         ]
     return differing[0] if len(differing) == 1 else None
 
@@ -453,5 +453,7 @@ def devices_by_start(
 def _widens_integer(instruction: Instruction) -> bool:
     if instruction.opcode != "convert":
         return False
-    old, new = (s.element_type for s in (instruction.operands[0].shape, instruction.shape))
+    old, new = (
+        s.element_type for s in (instruction.operands[0].shape, instruction.shape)
+    )
     return old in INTEGRAL and new in INTEGRAL and BITS[old] <= BITS[new]

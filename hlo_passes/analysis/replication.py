@@ -356,7 +356,9 @@ class Replication:
         found: list[tuple[int, ...]] = []
         for sets in slices:
             first = {device: min(group) for group in sets for device in group}
-            found.append(tuple(first.get(k, 0) for k in range(max(first, default=0) + 1)))
+            found.append(
+                tuple(first.get(k, 0) for k in range(max(first, default=0) + 1))
+            )
         return Sameness(tuple(found))
 
 

@@ -68,4 +68,3 @@ class AllGatherDynamicSliceSimplifier(ComputationPass):
             report.count("all-gathers-removed")
         if cuts:
             restore_text_order(computation)
-

@@ -138,9 +138,7 @@ def _join(operation: Instruction, release: XlaRelease) -> None:
     computation.replace(operation, result)
 
 
-def _describe(
-    result: Instruction, operation: Instruction, release: XlaRelease
-) -> None:
+def _describe(result: Instruction, operation: Instruction, release: XlaRelease) -> None:
     """The operation's metadata; the left all-gather's group key and config."""
     left, right = operation.operands
     derive(result, operation)

@@ -141,7 +141,10 @@ def _plan(
     first = _first_of_gathered(pad, dimension)
     if isinstance(first, str):
         return first
-    if dynamic_slice.shape.dimensions[dimension] < all_gather.shape.dimensions[dimension]:
+    if (
+        dynamic_slice.shape.dimensions[dimension]
+        < all_gather.shape.dimensions[dimension]
+    ):
         return "is larger than the slice of one device"
     windows = devices_by_start(dynamic_slice, dimension, groups)
     if isinstance(windows, str):
@@ -173,7 +176,9 @@ def _plan(
         pieces += [_Piece(zeros=rest)] if rest else []
         planned.append(tuple(pieces))
         readers.append(reader)
-    if any([p.kind for p in pieces] != [p.kind for p in planned[0]] for pieces in planned):
+    if any(
+        [p.kind for p in pieces] != [p.kind for p in planned[0]] for pieces in planned
+    ):
         return "has groups whose parts lie differently"
     if max(readers) >= len(groups) * len(groups[0]):
         return "does not list all devices"

@@ -76,7 +76,9 @@ class AllGatherToCollectivePermuteSimplifier(ComputationPass):
                 report.remark(f"not made a permute: %{all_gather.name} {pairs}")
                 continue
             if context.xla_quirks:
-                pairs = [(source, target) for source, target in pairs if source != target]
+                pairs = [
+                    (source, target) for source, target in pairs if source != target
+                ]
             _permute(all_gather, dynamic_slice, pairs, release)
             report.count("all-gathers-made-permutes")
             made = True

@@ -228,9 +228,7 @@ def _reassociate(match: _Match) -> Instruction:
     if any(match.converts):
         # What was converted is converted before; the new all-reduce has the wide type.
         operands: list[Instruction] = []
-        for all_reduce, convert in zip(
-            match.all_reduces, match.converts, strict=True
-        ):
+        for all_reduce, convert in zip(match.all_reduces, match.converts, strict=True):
             operand = all_reduce.operands[0]
             if convert is not None:
                 computation.set_operands(convert, (operand,))

@@ -55,7 +55,9 @@ class AllReduceSplitter(Pass):
             return False
         channel = next_channel_id(module)
         for computation in module.computations:
-            all_reduces = [i for i in post_order(computation) if i.opcode == "all-reduce"]
+            all_reduces = [
+                i for i in post_order(computation) if i.opcode == "all-reduce"
+            ]
             others = {groups_of(all_reduce) for all_reduce in all_reduces}
             split = False
             for all_reduce in all_reduces:
@@ -74,9 +76,7 @@ class AllReduceSplitter(Pass):
         return module.version != version
 
 
-def _two_groups(
-    all_reduce: Instruction, module: Module
-) -> tuple[Groups, Groups] | str:
+def _two_groups(all_reduce: Instruction, module: Module) -> tuple[Groups, Groups] | str:
     """The groups of both halves, or why there are none."""
     devices, groups = module.num_partitions, groups_of(all_reduce)
     if not all_reduce.use_global_device_ids:

@@ -86,9 +86,7 @@ def _obstacle(all_reduce: Instruction, cut: Cut) -> str:
     return f"has the unknown attribute {unknown}" if unknown else ""
 
 
-def _scatter(
-    all_reduce: Instruction, cut: Cut, channel: int, *, derives: bool
-) -> None:
+def _scatter(all_reduce: Instruction, cut: Cut, channel: int, *, derives: bool) -> None:
     computation = all_reduce.computation
     shape, operand = all_reduce.shape, all_reduce.operands[0]
     whole = list(shape.dimensions)
