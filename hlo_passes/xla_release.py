@@ -71,6 +71,10 @@ class XlaRelease:
             frontend attributes; else none.
         reassociation_keeps_channel: an all-reduce of two joined ones has the channel id
             of the first; else a new one.
+        removals_hand_on_attributes: what takes the place of a collective that does
+            nothing receives its frontend attributes.
+        permutes_own_parts: a permute in the place of an all-gather sends a device's
+            part to itself too; else such a device receives zeros.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
@@ -104,6 +108,8 @@ class XlaRelease:
     divides_trip_counts_rightly: bool
     derives_collectives: bool
     reassociation_keeps_channel: bool
+    removals_hand_on_attributes: bool
+    permutes_own_parts: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
@@ -157,6 +163,8 @@ _0_10_2: Final = XlaRelease(
     divides_trip_counts_rightly=False,
     derives_collectives=False,
     reassociation_keeps_channel=False,
+    removals_hand_on_attributes=True,
+    permutes_own_parts=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
@@ -188,6 +196,8 @@ _0_11: Final = XlaRelease(
     divides_trip_counts_rightly=False,
     derives_collectives=True,
     reassociation_keeps_channel=True,
+    removals_hand_on_attributes=False,
+    permutes_own_parts=True,
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,

@@ -9,16 +9,15 @@ After:   %t = f32[8] add(%x, %y)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.device_offsets import groups_of
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.gpu_config import collective_config, gpu_config, has_gpu_config
+from hlo_passes.ir.gpu_config import collective_config, has_gpu_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -27,6 +26,7 @@ from hlo_passes.passes.rewriting.eligibility import unknown_attribute
 from hlo_passes.passes.rewriting.gpu_backend_config import (
     is_spmd_generated,
     set_collective_fields,
+    whole_collective_config,
 )
 from hlo_passes.passes.rewriting.reductions import (
     GROUP_KEY,
@@ -96,7 +96,7 @@ def _difference(operation: Instruction, release: XlaRelease, *, quirks: bool) ->
         return "reads all-gathers over different groups"
     if release.keys_by_group and group_key(left) != group_key(right):
         return "reads all-gathers of different collective_group_key"
-    if release.keys_by_group and not _have_compatible_configs(left, right):
+    if release.keys_by_group and not _have_compatible_configs(left, right, release):
         return "reads all-gathers with different backend configs"
     if not left.shape.is_array or left.operands[0].shape != right.operands[0].shape:
         return "reads all-gathers of different shapes"
@@ -112,17 +112,17 @@ def _difference(operation: Instruction, release: XlaRelease, *, quirks: bool) ->
     return ""
 
 
-def _have_compatible_configs(left: Instruction, right: Instruction) -> bool:
-    def compared(all_gather: Instruction) -> Mapping[str, Any]:
-        inner = dict(collective_config(all_gather))
-        for name in _EITHER:
-            inner.pop(name, None)
-        outer = {k: v for k, v in gpu_config(all_gather).items() if v}
-        return {**outer, "collective_backend_config": inner}
-
+def _have_compatible_configs(
+    left: Instruction, right: Instruction, release: XlaRelease
+) -> bool:
+    """Whether both say the same, apart from what the new one has if either has it."""
     if not (has_gpu_config(left) and has_gpu_config(right)):
         return False
-    return compared(left) == compared(right)
+    configs = [whole_collective_config(each, release) for each in (left, right)]
+    for config in configs:
+        for name in _EITHER:
+            config["collective_backend_config"].pop(name, None)
+    return configs[0] == configs[1]
 
 
 def _join(operation: Instruction, release: XlaRelease) -> None:

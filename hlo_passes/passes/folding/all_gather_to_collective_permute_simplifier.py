@@ -37,8 +37,8 @@ class AllGatherToCollectivePermuteSimplifier(ComputationPass):
     Every device of a group takes the part of exactly one device, along the gathered
     dimension; it looks up where in a table. There are one replica and several
     partitions, and ids are flattened. Pairs are sorted; XLA's order is that of a hash.
-    XLA leaves pairs of a device with itself out, so that it receives zeros instead of
-    its own part; without its quirks they stay.
+    XLA 0.10.2 leaves pairs of a device with itself out, so that it receives zeros
+    instead of its own part; without quirks they stay.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
@@ -75,7 +75,7 @@ class AllGatherToCollectivePermuteSimplifier(ComputationPass):
             if isinstance(pairs, str):
                 report.remark(f"not made a permute: %{all_gather.name} {pairs}")
                 continue
-            if context.xla_quirks:
+            if context.xla_quirks and not release.permutes_own_parts:
                 pairs = [
                     (source, target) for source, target in pairs if source != target
                 ]

@@ -29,6 +29,7 @@ from hlo_passes.passes.rewriting.reductions import (
     reduction_of,
     reduction_opcode,
 )
+from hlo_passes.xla_release import XlaRelease
 
 #: What reduces equal values to the same value.
 _IDEMPOTENT: Final = frozenset({"minimum", "maximum", "or", "and"})
@@ -48,14 +49,20 @@ class AllReduceSimplifier(Pass):
     Ensures: after dead code is removed, a second run changes nothing.
     Complexity: linear in instructions, times the depth of loops.
     Source: openxla/xla `xla/service/all_reduce_simplifier.cc`.
+
+    Attributes:
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "all-reduce-simplifier"
     needs_collectives: ClassVar[bool] = True
 
+    xla: str = ""
+
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """First what keeps its shape, then the all-reduces."""
         version = module.version
+        release = context.release_for(module, self.xla)
         candidates = [
             (all_reduce, size)
             for computation in module.computations
@@ -65,11 +72,11 @@ class AllReduceSimplifier(Pass):
         ]
         # Only groups of several members need to know what is the same on all replicas.
         known = Replication(module) if any(n > 1 for _, n in candidates) else None
-        _remove_what_keeps_its_shape(module, report)
+        _remove_what_keeps_its_shape(module, release, report)
         for all_reduce, size in candidates:
             operand = all_reduce.operands[0]
             if size == 1:
-                if all_reduce.computation.replace(all_reduce, operand):
+                if _remove(all_reduce, release):
                     report.count("all-reduces-removed")
                 else:
                     _keep(all_reduce, "has control edges", report)
@@ -108,7 +115,18 @@ def _members_of_each_group(
     return size
 
 
-def _remove_what_keeps_its_shape(module: Module, report: Report) -> None:
+def _remove(collective: Instruction, release: XlaRelease) -> bool:
+    """Let readers of a collective read its operand; False if it has control edges."""
+    if has_control_edges(collective):
+        return False
+    if not release.removals_hand_on_attributes:
+        collective.set_attribute("frontend_attributes", None)
+    return collective.computation.replace(collective, collective.operands[0])
+
+
+def _remove_what_keeps_its_shape(
+    module: Module, release: XlaRelease, report: Report
+) -> None:
     """All-gathers and reduce-scatters of one device each, asynchronous ones too."""
     graph = build_call_graph(module)
     for computation in module.computations:
@@ -120,7 +138,7 @@ def _remove_what_keeps_its_shape(module: Module, report: Report) -> None:
         for collective in post_order(computation):
             if not _keeps_its_shape(collective):
                 continue
-            if computation.replace(collective, collective.operands[0]):
+            if _remove(collective, release):
                 report.count("collectives-of-one-device-removed")
             else:
                 _keep(collective, "has control edges", report)
@@ -160,7 +178,7 @@ def _compute_alone(all_reduce: Instruction, size: int, report: Report) -> None:
     if opcode in _IDEMPOTENT:
         result = operand
     elif opcode == "add":
-        # operand * broadcast(convert(size))
+        # The operand times the number of devices, in its own type and shape.
         factor = computation.new("constant", array_shape("s32"), literal=str(size))
         if shape.element_type != "s32":
             scalar = array_shape(shape.element_type)

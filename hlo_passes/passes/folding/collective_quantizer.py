@@ -140,12 +140,12 @@ def _convert_after(collective: Instruction, scales: _Scales) -> str:
     narrow = _moved(found.convert.operands[0], found.moves)
     kind = narrow.shape.element_type
     sent = copy_of(collective, (narrow,), collective.shape.with_element_type(kind))
-    derive(sent, collective)
+    _described(sent, collective)
     wide = sent.shape.with_element_type(found.convert.shape.element_type)
-    result = derive(copy_of(found.convert, (sent,), wide), collective)
+    result = _described(copy_of(found.convert, (sent,), wide), collective)
     if found.binary is not None and found.scale is not None:
-        scale = derive(copy_of(found.scale, found.scale.operands, wide), collective)
-        result = derive(copy_of(found.binary, (result, scale), wide), collective)
+        scale = _described(copy_of(found.scale, found.scale.operands, wide), collective)
+        result = _described(copy_of(found.binary, (result, scale), wide), collective)
     collective.computation.replace_uses(collective, result)
     return ""
 
@@ -208,18 +208,20 @@ def _convert_before(collective: Instruction, scales: _Scales) -> str:
     value = collective.operands[0]
     shape = value.shape
     if found.binary is not None and found.scale is not None and found.clamp is not None:
-        made: list[Instruction] = []
-        scale = derive(copy_of(found.scale, found.scale.operands, shape), collective)
-        value = derive(copy_of(found.binary, (value, scale), shape), collective)
-        for bound in (found.clamp.operands[0], found.clamp.operands[2]):
-            made.append(derive(copy_of(bound, bound.operands, shape), collective))
-        low, high = made
-        value = derive(copy_of(found.clamp, (low, value, high), shape), collective)
+        scale = _described(
+            copy_of(found.scale, found.scale.operands, shape), collective
+        )
+        value = _described(copy_of(found.binary, (value, scale), shape), collective)
+        low, high = (
+            _described(copy_of(bound, bound.operands, shape), collective)
+            for bound in (found.clamp.operands[0], found.clamp.operands[2])
+        )
+        value = _described(copy_of(found.clamp, (low, value, high), shape), collective)
     kind = found.convert.shape.element_type
     narrow = copy_of(found.convert, (value,), shape.with_element_type(kind))
-    derive(narrow, collective)
+    _described(narrow, collective)
     sent = copy_of(collective, (narrow,), collective.shape.with_element_type(kind))
-    derive(sent, collective)
+    _described(sent, collective)
     result = _moved(sent, found.moves)
     collective.computation.replace_uses(found.convert, result)
     return ""
@@ -296,6 +298,10 @@ def _bytes(instruction: Instruction) -> int:
     return (BITS.get(instruction.shape.element_type, 0) + 7) // 8
 
 
+def _described(new: Instruction, source: Instruction) -> Instruction:
+    return derive(new, source, added=True)
+
+
 def _moved(value: Instruction, moves: Sequence[Instruction]) -> Instruction:
     """Moves of another value, one after the other; each described as its operand."""
     for move in moves:
@@ -304,5 +310,5 @@ def _moved(value: Instruction, moves: Sequence[Instruction]) -> Instruction:
         order = Layout(shape.layout.minor_to_major)
         kind = value.shape.element_type
         moved = copy_of(move, (value,), array_shape(kind, shape.dimensions, order))
-        value = derive(moved, value)
+        value = _described(moved, value)
     return value

@@ -1,8 +1,8 @@
 """Copies of instructions as XLA's passes make them.
 
     copy_of(%all-gather, (%x,), shape)       the same attributes, channel id included
-    derive(%new, %all-reduce)                metadata, frontend attributes and sharding
-                                             of %all-reduce, or none
+    derive(%new, %all-reduce)                the metadata, frontend attributes and
+                                             sharding of %all-reduce
 
 Control edges are not copied. Called computations are shared.
 Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc` (CloneWithNewOperands,
@@ -12,11 +12,13 @@ SetupDerivedInstruction).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 
-_DERIVED = ("metadata", "frontend_attributes", "sharding")
+#: Frontend attribute that is not handed on.
+_COMPUTE_TYPE: Final = "_xla_compute_type"
 
 
 def copy_of(
@@ -43,14 +45,33 @@ def copy_of(
     )
 
 
-def derive(new: Instruction, source: Instruction) -> Instruction:
+def derive(
+    new: Instruction, source: Instruction, *, added: bool = False
+) -> Instruction:
     """Give an instruction the description of another; returns it.
 
-    What `source` does not have is taken away. A backend config is handed on between
+    Metadata and frontend attributes that `source` does not have are taken away. A
+    sharding goes along between arrays, or between tuples; a backend config between
     instructions of one opcode, where the new one has none.
+
+    Args:
+        new: the instruction to describe.
+        source: whose description it is.
+        added: as XLA does where it adds an instruction through another: a reshape or
+            transpose receives no sharding.
     """
-    for name in _DERIVED:
-        new.set_attribute(name, source.attributes.get(name))
+    new.set_attribute("metadata", source.attributes.get("metadata"))
+    attributes = source.attributes.get("frontend_attributes")
+    new.set_attribute("frontend_attributes", attributes)
+    if attributes is not None and _COMPUTE_TYPE in attributes:
+        kept = new.frontend_attributes.without(_COMPUTE_TYPE)
+        new.frontend_attributes = kept
+    moves = added and new.opcode in ("reshape", "transpose")
+    sharding = source.attributes.get("sharding")
+    if new.shape.is_tuple != source.shape.is_tuple:
+        new.set_attribute("sharding", None)
+    elif sharding is not None and not (moves and "sharding" not in new.attributes):
+        new.set_attribute("sharding", sharding)
     config = source.attributes.get("backend_config")
     if new.opcode == source.opcode and "backend_config" not in new.attributes:
         new.set_attribute("backend_config", config)

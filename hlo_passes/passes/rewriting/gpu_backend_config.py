@@ -65,6 +65,15 @@ def set_force_earliest_schedule(
     _write(instruction, release, {"force_earliest_schedule": value})
 
 
+def whole_collective_config(
+    instruction: Instruction, release: XlaRelease
+) -> dict[str, Any]:
+    """The config of a collective with all fields that XLA prints, by name."""
+    outer = {name: value for name, value in _OUTER.items() if name}
+    inner = {**dict(release.collective_fields), **collective_config(instruction)}
+    return {**outer, **gpu_config(instruction), _COLLECTIVE: inner}
+
+
 def is_spmd_generated(collective: Instruction) -> bool:
     """Whether the partitioner made it: it is marked so, or combined from such."""
     marked = (

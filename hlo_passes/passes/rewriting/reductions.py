@@ -14,10 +14,10 @@ from typing import Final
 
 from hlo_passes.analysis.device_offsets import groups_of
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.module import Module
 from hlo_passes.ir.element_types import integer_range
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.literals import parse_literal
+from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import FLOATING, INTEGRAL, array_shape
 
 #: Opcode -> what it computes. On booleans `and` is a minimum, `or` a maximum.
