@@ -53,6 +53,10 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("gpu-reduce-scatter-combiner",),
         "combine-by-dim",
     ),
+    "xla_gpu_enable_reassociation_for_converted_ar": (
+        ("all-reduce-reassociate",),
+        "reassociate-converted",
+    ),
     "xla_gpu_disable_async_collectives": (
         ("async-collective-annotator",),
         "disable-async-collectives",

@@ -104,6 +104,7 @@ def test_every_flag_names_an_option_that_is_there() -> None:
     values = {
         "disable-async-collectives": "ALLREDUCE",
         "combine-by-dim": "true",
+        "reassociate-converted": "true",
         "pipeline-parallelism-opt-level": "ENABLE",
     }
     switches = ("enable-", "collective-start-")

@@ -5,12 +5,12 @@ Before:  %b = f32[8,128] broadcast(%x), dimensions={1}
 After:   %g = f32[512] all-gather(%x), dimensions={0}
          %c = f32[8,512] broadcast(%g), dimensions={1}        readers of %a
 
-Before:  %b = f32[8,128] broadcast(%x), dimensions={1}
-         %a = f32[32,128] all-gather(%b), dimensions={0}
+Before:  %b = f32[8,2,128] broadcast(%x), dimensions={2}
+         %a = f32[32,2,128] all-gather(%b), dimensions={0}
 After:   %r = f32[1,128] reshape(%x)
          %g = f32[4,128] all-gather(%r), dimensions={0}
-         %c = f32[4,8,128] broadcast(%g), dimensions={0,2}
-         %s = f32[32,128] reshape(%c)                         readers of %a
+         %c = f32[4,8,2,128] broadcast(%g), dimensions={0,3}
+         %s = f32[32,2,128] reshape(%c)                       readers of %a
 """
 
 from __future__ import annotations
