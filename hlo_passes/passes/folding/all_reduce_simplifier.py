@@ -19,7 +19,7 @@ from hlo_passes.analysis.effects import channels_carry_meaning
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.replication import Replication
 from hlo_passes.analysis.text_order import restore_text_order
-from hlo_passes.ir.async_form import is_done
+from hlo_passes.ir.async_form import is_done, is_start
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import array_shape
@@ -154,12 +154,13 @@ def _remove_pair(
     wrapped: Instruction, callers: tuple[Instruction, ...], report: Report
 ) -> None:
     """Let readers of an asynchronous collective's result read its operand."""
-    start = callers[0]
-    users = start.users
-    if len(callers) != 1 or len(users) != 1 or not is_done(users[0]):
+    # A done names the computation, too.
+    starts = [caller for caller in callers if is_start(caller)]
+    users = starts[0].users if len(starts) == 1 else ()
+    if len(users) != 1 or not is_done(users[0]):
         _keep(wrapped, "is not one start and one done", report)
         return
-    done, computation = users[0], start.computation
+    start, done, computation = starts[0], users[0], starts[0].computation
     if has_control_edges(start) or has_control_edges(done):
         _keep(wrapped, "has control edges at its start or done", report)
         return
