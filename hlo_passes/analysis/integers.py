@@ -8,25 +8,35 @@ Constants of other types, and those whose value was left out (`{...}`), have non
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import Final
+
 from hlo_passes.errors import HloError
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.literals import parse_literal
-from hlo_passes.ir.shapes import INTEGRAL, array_shape
+from hlo_passes.ir.shapes import INTEGRAL, Shape, array_shape
+
+#: Texts of constants of which the values are remembered.
+_REMEMBERED: Final = 1024
 
 
 def constant_integers(instruction: Instruction) -> tuple[int, ...] | None:
     """All elements of an integer or boolean constant, row by row; None for others."""
-    shape = instruction.shape
+    shape, text = instruction.shape, instruction.literal
     if (
         instruction.opcode != "constant"
-        or instruction.literal is None
+        or text is None
         or shape.element_type not in INTEGRAL | {"pred"}
     ):
         return None
-    text = instruction.literal
     if shape.element_count == 1:
         # XLA reads one element with and without braces.
-        text, shape = text.strip("{ }"), array_shape(shape.element_type)
+        return _read(text.strip("{ }"), array_shape(shape.element_type))
+    return _read(text, shape)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read(text: str, shape: Shape) -> tuple[int, ...] | None:
     try:
         literal = parse_literal(text, shape)
     except HloError:

@@ -44,9 +44,8 @@ _KEPT = ("channel_id", "replica_groups", "use_global_device_ids")
 class AllGatherOptimizer(Pass):
     """Apply a commutative operation to the operands of two all-gathers instead.
 
-    Both share groups, mode and operand shape and have no other reader. XLA does not
-    compare the dimensions along which they gather, and takes the second's; without its
-    quirks different ones prevent it.
+    Both share groups, mode and operand shape, and with it the gathered dimension, and
+    have no other reader.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -74,7 +73,7 @@ class AllGatherOptimizer(Pass):
                     o.opcode != "all-gather" for o in operands
                 ):
                     continue
-                reason = _difference(operation, release, quirks=context.xla_quirks)
+                reason = _difference(operation, release)
                 if reason:
                     report.remark(f"not joined: %{operation.name} {reason}")
                     continue
@@ -86,7 +85,7 @@ class AllGatherOptimizer(Pass):
         return module.version != version
 
 
-def _difference(operation: Instruction, release: XlaRelease, *, quirks: bool) -> str:
+def _difference(operation: Instruction, release: XlaRelease) -> str:
     """Why two all-gathers stay two; '' if they may be one."""
     left, right = operation.operands
     for name in ("constrain_layout", "use_global_device_ids"):
@@ -102,8 +101,6 @@ def _difference(operation: Instruction, release: XlaRelease, *, quirks: bool) ->
         return "reads all-gathers of different shapes"
     if left.user_count != 1 or right.user_count != 1:
         return "reads all-gathers with other readers"
-    if not quirks and left.integers("dimensions") != right.integers("dimensions"):
-        return "reads all-gathers along different dimensions"
     if any(map(has_control_edges, (operation, left, right))):
         return "has control edges, or its all-gathers have"
     for each in (left, right):
