@@ -29,10 +29,11 @@ def constant_integers(instruction: Instruction) -> tuple[int, ...] | None:
         or shape.element_type not in INTEGRAL | {"pred"}
     ):
         return None
-    if shape.element_count == 1:
-        # XLA reads one element with and without braces.
-        return _read(text.strip("{ }"), array_shape(shape.element_type))
-    return _read(text, shape)
+    found = _read(text, shape)
+    if found is None and shape.element_count == 1:
+        # XLA reads one element without its braces, too.
+        found = _read(text, array_shape(shape.element_type))
+    return found
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -35,6 +35,7 @@ from hlo_passes.ir.sharding import (
     TupleSharding,
     parse_sharding,
 )
+from hlo_passes.ir.small_values import parse_small
 
 #: For each replica (or partition), the first device that has a device's value.
 Roots = tuple[tuple[int, ...], ...]
@@ -147,11 +148,11 @@ class Replication:
                 leaves[k] = EVERYWHERE if _is_replicated(one) else NOWHERE
         said = parameter.attributes.get("parameter_replication")
         if said is not None:
-            flags = said.strip("{}").replace(" ", "").split(",")
-            for k, flag in enumerate(flags[: len(leaves)]):
-                if flag == "true" and not self.across_partitions:
+            flags = parse_small("bool_list", said)
+            for k, is_same in enumerate(flags[: len(leaves)]):
+                if is_same and not self.across_partitions:
                     leaves[k] = EVERYWHERE
-                elif flag != "true" and self.across_partitions:
+                elif not is_same and self.across_partitions:
                     leaves[k] = NOWHERE
         return _tree(parameter.shape, iter(leaves))
 
