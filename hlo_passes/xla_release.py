@@ -69,8 +69,8 @@ class XlaRelease:
             counted as it runs; else rounding may lose or add an iteration.
         derives_collectives: a collective made from others has their metadata and
             frontend attributes; else none.
-        reassociation_keeps_channel: an all-reduce of two joined ones has the channel id
-            of the first; else a new one.
+        rewrites_keep_channels: an all-reduce in the place of two that are joined, and
+            permutes in the place of an all-gather, have its channel id; else new ones.
         removals_hand_on_attributes: what takes the place of a collective that does
             nothing receives its frontend attributes.
         permutes_own_parts: a permute in the place of an all-gather sends a device's
@@ -107,7 +107,7 @@ class XlaRelease:
     loop_variables_are_scalars: bool
     divides_trip_counts_rightly: bool
     derives_collectives: bool
-    reassociation_keeps_channel: bool
+    rewrites_keep_channels: bool
     removals_hand_on_attributes: bool
     permutes_own_parts: bool
     keeps_donation: bool
@@ -162,7 +162,7 @@ _0_10_2: Final = XlaRelease(
     loop_variables_are_scalars=False,
     divides_trip_counts_rightly=False,
     derives_collectives=False,
-    reassociation_keeps_channel=False,
+    rewrites_keep_channels=False,
     removals_hand_on_attributes=True,
     permutes_own_parts=False,
     keeps_donation=False,
@@ -195,7 +195,7 @@ _0_11: Final = XlaRelease(
     loop_variables_are_scalars=True,
     divides_trip_counts_rightly=False,
     derives_collectives=True,
-    reassociation_keeps_channel=True,
+    rewrites_keep_channels=True,
     removals_hand_on_attributes=True,
     permutes_own_parts=True,
     keeps_donation=True,

@@ -271,7 +271,7 @@ def _permutes(
 
     def permute(pairs: Pairs) -> Instruction:
         channel = all_gather.channel_id
-        if not release.reassociation_keeps_channel:
+        if not release.rewrites_keep_channels:
             channel = next(channels)
         made = computation.new(
             "collective-permute",

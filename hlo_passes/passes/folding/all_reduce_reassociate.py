@@ -103,7 +103,7 @@ class AllReduceReassociate(Pass):
                     continue
                 result = _reassociate(match)
                 if result.channel_id is not None:
-                    if not release.reassociation_keeps_channel:
+                    if not release.rewrites_keep_channels:
                         result.channel_id = channel
                     channel += 1
                 report.count("all-reduces-joined")
