@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -64,8 +64,10 @@ class AllReduceContiguous(Pass):
             for instruction in computation.instructions
             if instruction.opcode == "all-reduce" and len(instruction.operands) > 1
         ]
+        graph = build_call_graph(module)
         for all_reduce in found:
-            reason = _reason_to_keep(all_reduce)
+            wrapped = graph.is_async_body(all_reduce.computation)
+            reason = "is asynchronous" if wrapped else _reason_to_keep(all_reduce)
             if reason:
                 report.remark(f"not joined: %{all_reduce.name} {reason}")
                 continue

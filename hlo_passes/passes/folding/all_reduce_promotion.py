@@ -11,11 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
+from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
-from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import copy_of
 from hlo_passes.passes.rewriting.reductions import (
     add_reduction,
@@ -28,12 +29,13 @@ _WIDER: Final = {"s16": "s32", "u16": "u32"}
 
 
 @dataclass(frozen=True, slots=True)
-class AllReducePromotion(ComputationPass):
+class AllReducePromotion(Pass):
     """Convert operands of 16-bit integer reductions to 32 bits, and results back.
 
     All-reduces and reduce-scatters, for which communication libraries have no 16-bit
     integers. The reduction is made anew in the wider type; the old one stays until dead
-    code is removed. Variadic ones are left alone.
+    code is removed. Variadic and
+    asynchronous ones are left alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -49,25 +51,27 @@ class AllReducePromotion(ComputationPass):
 
     all_reduce_only: bool = False
 
-    def run_on_computation(
-        self, computation: Computation, context: PassContext, report: Report
-    ) -> None:
-        """Visit reducing collectives in post order."""
-        changed = False
-        for collective in post_order(computation):
-            if collective.opcode != "all-reduce" and (
-                self.all_reduce_only or collective.opcode != "reduce-scatter"
-            ):
-                continue
-            reason = _reason_to_keep(collective)
-            if reason:
-                report.remark(f"not promoted: %{collective.name} {reason}")
-                continue
-            _promote(collective)
-            report.count("collectives-promoted")
-            changed = True
-        if changed:
-            restore_text_order(computation)
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit reducing collectives in post order, callees first."""
+        version = module.version
+        graph = build_call_graph(module)
+        for computation in computations_post_order(module):
+            changed, wrapped = False, graph.is_async_body(computation)
+            for collective in post_order(computation):
+                if collective.opcode != "all-reduce" and (
+                    self.all_reduce_only or collective.opcode != "reduce-scatter"
+                ):
+                    continue
+                reason = "is asynchronous" if wrapped else _reason_to_keep(collective)
+                if reason:
+                    report.remark(f"not promoted: %{collective.name} {reason}")
+                    continue
+                _promote(collective)
+                report.count("collectives-promoted")
+                changed = True
+            if changed:
+                restore_text_order(computation)
+        return module.version != version
 
 
 def _reason_to_keep(collective: Instruction) -> str:

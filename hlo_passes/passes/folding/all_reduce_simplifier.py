@@ -63,9 +63,11 @@ class AllReduceSimplifier(Pass):
         """First what keeps its shape, then the all-reduces."""
         version = module.version
         release = context.release_for(module, self.xla)
+        graph = build_call_graph(module)
         candidates = [
             (all_reduce, size)
             for computation in module.computations
+            if not graph.is_async_body(computation)
             for all_reduce in post_order(computation)
             if all_reduce.opcode == "all-reduce"
             and (size := _members_of_each_group(all_reduce, module, report))

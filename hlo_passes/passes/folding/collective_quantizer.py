@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
 from hlo_passes.analysis.device_offsets import groups_of
 from hlo_passes.analysis.devices import group_mode
 from hlo_passes.analysis.post_order import post_order
@@ -103,7 +103,10 @@ class CollectiveQuantizer(Pass):
         """Visit collectives in post order, callees first."""
         version = module.version
         scales = _Scales(module)
+        graph = build_call_graph(module)
         for computation in computations_post_order(module, fusions=True):
+            if graph.is_async_body(computation):
+                continue
             changed = False
             for collective in post_order(computation):
                 if (
