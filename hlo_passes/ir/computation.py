@@ -151,6 +151,8 @@ class Computation:
         instruction.removed = False
         for operand in instruction.operands:
             operand.user_table()[instruction] = None
+            if operand in self._embedded_in:
+                self.touch(operand)
         if before is not None:
             self._before.setdefault(before, []).append(instruction)
         elif after is not None:
@@ -213,6 +215,8 @@ class Computation:
             operand.user_table().pop(instruction, None)
         for operand in new:
             operand.user_table()[instruction] = None
+            if operand in self._embedded_in:
+                self.touch(operand)
         instruction.operands = new
         self.touch(instruction)
 
@@ -239,6 +243,8 @@ class Computation:
             )
         del readers[instruction]
         new.user_table()[instruction] = None
+        if new in self._embedded_in:
+            self.touch(new)
         self.touch(instruction)
 
     def settle_operands(self, instruction: Instruction) -> None:

@@ -252,3 +252,34 @@ def test_numbers_of_removed_computations_are_free_again() -> None:
     assert module.fresh_computation_name("g") == "g.1"
     module.add_computation(Computation("g.1"))
     assert module.fresh_computation_name("g") == "g.3"
+
+
+def test_an_operand_spelled_inside_of_its_reader_gets_a_line_when_others_read_it() -> (
+    None
+):
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e {
+  %s = f32[] sine(f32[] parameter(0))
+  ROOT %c = f32[] cosine(%s)
+}
+""")
+    entry = module.entry
+    sine, cosine = entry.root.operands[0], entry.root
+    negated = entry.new("negate", sine.shape, [sine.operands[0]], before=cosine)
+    entry.set_operands(cosine, [negated])
+    again = hlo_passes.parse(module.to_text())
+    assert again.entry.root.operands[0].operands[0].opcode == "parameter"
+    # So does one that an instruction comes to read.
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e {
+  %s = f32[] sine(f32[] parameter(0))
+  %t = f32[] tan(f32[] parameter(1))
+  ROOT %c = f32[] add(%s, %t)
+}
+""")
+    sine, tan = module.entry.root.operands
+    module.entry.replace_operand(tan, tan.operands[0], sine.operands[0])
+    (parameter,) = hlo_passes.parse(module.to_text()).entry.root.operands[1].operands
+    assert parameter.literal == "0"

@@ -51,7 +51,12 @@ _FOLDERS: Final = {
         "reduce-scatter-creator",
         "reduce-scatter-reassociate",
     ),
-    "loops": ("while-loop-trip-count-annotator",),
+    "loops": (
+        "collective-pipeliner-backward",
+        "collective-pipeliner-forward",
+        "loop-double-buffer-transformer",
+        "while-loop-trip-count-annotator",
+    ),
     "ordering": (
         "collectives-schedule-linearizer",
         "legalize-scheduling-annotations",

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.host_offload import moves_slice
 from hlo_passes.analysis.scalar_expressions import in_range, wrapped
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.analysis.while_loop_patterns import (
@@ -40,9 +41,6 @@ _FIELDS: Final = (
     "known_induction_variable",
     "dynamic_variables",
 )
-_TO_HOST: Final = '"MoveToHost"'
-_TO_DEVICE: Final = '"MoveToDevice"'
-_SAME_ELEMENTS: Final = frozenset({"broadcast", "reshape", "transpose"})
 #: Where the indices of a slice begin among its operands.
 _FIRST_INDEX: Final = {"dynamic-slice": 1, "dynamic-update-slice": 2}
 #: Terms of a sum that are looked at.
@@ -180,7 +178,7 @@ def _forward(loop: Instruction, index: int, last: int, report: Report) -> None:
 def _slice_elements(loop: Instruction) -> set[int]:
     """Elements of the state that choose slices, if one moves to or from the host."""
     body = loop.called_computations[0].instructions
-    if not any(map(_moves_slice, body)):
+    if not any(map(moves_slice, body)):
         return set()
     found: set[int] = set()
     for instruction in body:
@@ -189,28 +187,6 @@ def _slice_elements(loop: Instruction) -> set[int]:
             for operand in instruction.operands[begin:]:
                 found |= _elements_below(operand)
     return found
-
-
-def _moves_slice(instruction: Instruction) -> bool:
-    if instruction.opcode != "custom-call":
-        return False
-    target = instruction.attributes.get("custom_call_target")
-    if target not in (_TO_HOST, _TO_DEVICE):
-        return False
-    seen: set[Instruction] = set()
-    work = [instruction]
-    while work:
-        one = work.pop()
-        if one in seen:
-            continue
-        seen.add(one)
-        for near in one.users if target == _TO_HOST else one.operands:
-            wanted = "dynamic-update-slice" if target == _TO_HOST else "dynamic-slice"
-            if near.opcode == wanted:
-                return True
-            if near.opcode in _SAME_ELEMENTS:
-                work.append(near)
-    return False
 
 
 def _elements_below(index: Instruction) -> set[int]:

@@ -1,0 +1,150 @@
+"""Copies of instructions and computations, made as XLA makes them.
+
+    %y = f32[8] negate(%x), metadata={...}  ->  %y.1 = f32[8] negate(%a), metadata={...}
+    %f = f32[8] fusion(%x), calls=%g        ->  %f.1 = f32[8] fusion(%a), calls=%g.1
+
+A copy keeps shape, attributes and metadata. It calls the computations that the original
+calls; only what belongs to one caller, the body of a fusion, is copied too. Control
+edges are not copied with an instruction, but among the copies of one computation.
+
+Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc`, `hlo_computation.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
+
+#: Original -> copy.
+Copies = dict[Instruction, Instruction]
+#: Makes what stands in the copy for an instruction of the original.
+Replacement = Callable[[Computation, Copies], Instruction]
+
+#: Callers whose callees are theirs alone, with the attributes that name them.
+_OWNED: Final = {
+    "fusion": ("calls",),
+    "async-start": ("calls",),
+    "custom-call": ("to_apply", "called_computations", "calls"),
+}
+_LOOP_CALLEES: Final = ("body", "condition")
+
+
+def clone_instruction(
+    instruction: Instruction,
+    computation: Computation,
+    operands: Iterable[Instruction],
+    *,
+    before: Instruction | None = None,
+) -> Instruction:
+    """A copy in `computation` that reads other operands, at its end or before another.
+
+    It has no control edges.
+    """
+    attributes = dict(instruction.attributes)
+    operands = tuple(operands)
+    for name in _OWNED.get(instruction.opcode, ()):
+        if name in attributes:
+            attributes[name] = _cloned_callees(instruction, attributes[name])
+    if facts(instruction.opcode).half in ("update", "done") and "calls" in attributes:
+        # It names what its start wraps.
+        attributes["calls"] = operands[0].attributes["calls"]
+    return computation.new(
+        instruction.opcode,
+        instruction.shape,
+        operands,
+        attributes,
+        name=instruction.name,
+        literal=instruction.literal,
+        before=before,
+    )
+
+
+def give_own_loop(loop: Instruction) -> None:
+    """Let a `while` call copies of its body and condition."""
+    for name in _LOOP_CALLEES:
+        text = _cloned_callees(loop, loop.attributes[name])
+        loop.set_attribute(name, text)
+
+
+def _cloned_callees(caller: Instruction, text: str) -> str:
+    """The names of copies of the computations that an attribute names."""
+    module = caller.computation.module
+    names: list[str] = []
+    for word in text.strip("{}").split(","):
+        callee = module.computation(word.strip())
+        if callee is None:
+            return text
+        names.append(f"%{clone_computation(callee)[0].name}")
+    return f"{{{', '.join(names)}}}" if text.startswith("{") else names[0]
+
+
+def clone_computation(
+    computation: Computation,
+    replacements: Mapping[Instruction, Replacement] | None = None,
+    order: Sequence[Instruction] | None = None,
+) -> tuple[Computation, Copies]:
+    """A copy of a computation, and the copy of each instruction.
+
+    Args:
+        computation: what is copied; it stays as it is.
+        replacements: what makes the copy of some instructions. The copies of all that
+            comes before them in the order are known by then.
+        order: the instructions to copy, in an order in which operands come before their
+            users; all in post order when not given.
+    """
+    module = computation.module
+    copy = Computation(
+        module.fresh_computation_name(computation.name),
+        execution_thread=computation.execution_thread,
+    )
+    module.add_computation(copy, before=computation)
+    made = replacements or {}
+    copies: Copies = {}
+    order = post_order(computation) if order is None else order
+    for instruction in order:
+        make = made.get(instruction)
+        copies[instruction] = (
+            clone_instruction(
+                instruction, copy, [copies[o] for o in instruction.operands]
+            )
+            if make is None
+            else make(copy, copies)
+        )
+    for instruction in order:
+        repeat_control_edges(instruction, copies)
+    copy.set_root(copies[computation.root])
+    return copy, copies
+
+
+def repeat_control_edges(
+    original: Instruction, copies: Mapping[Instruction, Instruction]
+) -> None:
+    """Let the copy wait for the copies of what the original waits for.
+
+    An edge into another computation is left out.
+    """
+    if not original.control_predecessors:
+        return
+    copy = copies[original]
+    for predecessor in original.control_predecessors:
+        first = copies.get(predecessor)
+        if first is not None and first.computation is copy.computation:
+            copy.computation.add_control_edge(first, copy)
+
+
+def element_of(
+    source: Instruction, index: int, *, before: Instruction | None = None
+) -> Instruction:
+    """A new get-tuple-element of a tuple, at the end or before another instruction."""
+    return source.computation.new(
+        "get-tuple-element",
+        source.shape.elements[index],
+        [source],
+        {"index": str(index)},
+        before=before,
+    )
