@@ -62,10 +62,9 @@ class CollectivePipelinerBackward(CollectivePipeliner):
     host offloading, with `op=move-to-device`.
 
     A loop stays as it is if it does not count from a constant to a constant, runs less
-    than twice, has control edges, or is the result of its computation. XLA counts some
-    loops one too low (`i <= 9`, `i > 0` by -3) and then loses their last iteration;
-    without its quirks they are counted right, and what has effects besides its result
-    is not run twice.
+    than twice, or has control edges. XLA counts some loops one too low (`i <= 9`,
+    `i > 0` by -3) and then loses their last iteration; without its quirks they are
+    counted right, and what has effects besides its result is not run twice.
 
     Ensures: what is moved has `is_pipelined` in its backend config.
     Complexity: linear in instructions, plus, for each collective, what it is computed

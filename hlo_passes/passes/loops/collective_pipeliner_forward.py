@@ -93,6 +93,11 @@ class CollectivePipelinerForward(CollectivePipeliner):
         report: Report,
     ) -> list[Move]:
         """The collectives whose results only go into stores."""
+        if loop.loop.is_root:
+            report.remark(
+                f"not pipelined: %{loop.loop.name} is the result of its computation"
+            )
+            return []
         if not only_elements_are_read(loop):
             report.remark(
                 f"not pipelined: the state of %{loop.loop.name} is read as a whole"

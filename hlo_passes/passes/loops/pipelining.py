@@ -382,8 +382,6 @@ def _reason_to_keep(loop: PipelinedLoop) -> str:
     """Why a loop must stay as it is, '' if nothing speaks against it."""
     if has_control_edges(loop.loop):
         return _WITH_EDGES
-    if loop.loop.is_root:
-        return "is the result of its computation"
     if len(loop.body.parameters) != 1 or loop.body.root.opcode != "tuple":
         return "has a body that returns no tuple"
     return ""

@@ -1,0 +1,63 @@
+"""Gives each call site in the control flow a computation of its own.
+
+    %a = while(...), body=%b    %c = while(...), body=%b
+        ->   %c = while(...), body=%b.1, a copy of %b and of what it calls
+
+What is applied to elements (`to_apply` of a reduce), fused or wrapped stays shared.
+
+Source: openxla/xla `xla/service/flatten_call_graph.cc`.
+"""
+
+from __future__ import annotations
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.ir.calls import runs_callees
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
+from hlo_passes.passes.rewriting.cloning import clone_computation
+
+
+def flatten_call_graph(module: Module) -> None:
+    """Copy what several loops, conditionals or calls run, callers first."""
+    graph = build_call_graph(module)
+    for computation in reversed(graph.post_order):
+        callers = graph.callers_of(computation)
+        sites = [
+            (caller, place)
+            for caller in callers
+            if runs_callees(caller)
+            for place, callee in enumerate(caller.called_computations)
+            if callee is computation
+        ]
+        is_shared = any(not runs_callees(caller) for caller in callers)
+        for caller, place in sites if is_shared else sites[1:]:
+            _give_own(caller, place)
+
+
+def _give_own(caller: Instruction, place: int) -> None:
+    """Let one call site run a copy, and the calls in the copy copies of theirs."""
+    work = [(caller, place)]
+    while work:
+        instruction, place = work.pop()
+        copy, _ = clone_computation(instruction.called_computations[place])
+        _set_callee(instruction, place, copy)
+        for inner in copy.instructions:
+            if runs_callees(inner):
+                work += [(inner, k) for k in range(len(inner.called_computations))]
+
+
+def _set_callee(caller: Instruction, place: int, callee: Computation) -> None:
+    for name in CALLEE_ATTRIBUTES:
+        text = caller.attributes.get(name)
+        if text is None:
+            continue
+        names = [word.strip() for word in text.strip("{}").split(",") if word.strip()]
+        if place >= len(names):
+            place -= len(names)
+            continue
+        names[place] = f"%{callee.name}"
+        joined = ", ".join(names)
+        caller.set_attribute(name, f"{{{joined}}}" if text.startswith("{") else joined)
+        return
