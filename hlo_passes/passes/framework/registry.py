@@ -54,6 +54,7 @@ _FOLDERS: Final = {
     "loops": (
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",
+        "collective-pipeliner-forwardsink",
         "loop-double-buffer-transformer",
         "while-loop-trip-count-annotator",
     ),

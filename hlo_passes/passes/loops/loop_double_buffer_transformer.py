@@ -357,11 +357,11 @@ def _set_config(loop: Instruction, count: int, first: int) -> None:
 
 
 def _shift_slices(instruction: Instruction, iterations: _Iterations) -> None:
-    """Say which bytes a slice of a copy takes, also inside of fusions."""
+    """Say which bytes a slice of a copy takes, also in fusions and what is wrapped."""
     work = [instruction]
     while work:
         one = work.pop()
-        if one.opcode == "fusion":
+        if one.opcode in ("fusion", "async-start"):
             work += one.called_computations[0].instructions
         if one.opcode not in _SLICES or not one.mentions("dynamic_slice_config"):
             continue

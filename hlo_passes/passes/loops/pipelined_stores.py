@@ -83,7 +83,7 @@ class StoreSearch:
     xla_quirks: bool
     order: Mapping[Instruction, int] = field(default_factory=dict)
     _elements: dict[int, int] = field(default_factory=dict)
-    _ranges: IndexRanges | None = None
+    ranges: IndexRanges | None = None
 
     def moves(self, most_elements: int | None = None) -> list[Move]:
         """All moves, in post order; operations that share a store form one.
@@ -92,7 +92,7 @@ class StoreSearch:
         """
         body = self.loop.body
         self.order = {i: k for k, i in enumerate(post_order(body))}
-        self._ranges = self._known_ranges()
+        self.ranges = self._known_ranges()
         for element in body.parameters[0].users:
             index = element.tuple_index
             self._elements[index] = self._elements.get(index, 0) + 1
@@ -297,7 +297,7 @@ class StoreSearch:
         if any(user is not store for user in buffer.users):
             return f"is stored in %{buffer.name}, which others read"
         index = store.operands[FIRST_INDEX + dimension]
-        values = self._ranges and self._ranges.of(index)
+        values = self.ranges and self.ranges.of(index)
         if values is None or not values.is_linear:
             return f"is stored at %{index.name}, which does not follow the counter"
         return ""
