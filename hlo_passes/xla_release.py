@@ -75,6 +75,8 @@ class XlaRelease:
             nothing receives its frontend attributes.
         permutes_own_parts: a permute in the place of an all-gather sends a device's
             part to itself too; else such a device receives zeros.
+        shifts_wrapped_slices: double buffering adjusts what a wrapped slice takes;
+            else those of the first iteration stay with each copy.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
@@ -110,6 +112,7 @@ class XlaRelease:
     rewrites_keep_channels: bool
     removals_hand_on_attributes: bool
     permutes_own_parts: bool
+    shifts_wrapped_slices: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
@@ -165,6 +168,7 @@ _0_10_2: Final = XlaRelease(
     rewrites_keep_channels=False,
     removals_hand_on_attributes=True,
     permutes_own_parts=False,
+    shifts_wrapped_slices=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
@@ -198,6 +202,7 @@ _0_11: Final = XlaRelease(
     rewrites_keep_channels=True,
     removals_hand_on_attributes=True,
     permutes_own_parts=True,
+    shifts_wrapped_slices=True,
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,

@@ -18,10 +18,13 @@ FOLDING = {name for name, target in PASSES.items() if ".passes.folding." in targ
 def test_there_are_pairs_of_every_such_pass() -> None:
     assert {pair.pass_name for pair in PAIRS} == {
         *FOLDING,
+        "collective-pipeliner-backward",
+        "collective-pipeliner-forward",
         "explicit-collectives-group-async-wrapper",
         "explicit-stream-annotation-async-wrapper",
         "latency-hiding-scheduler-preparation",
         "legalize-scheduling-annotations",
+        "loop-double-buffer-transformer",
         "scheduler-memory-fencing",
         "scheduling-instruction-annotator",
         "stream-attribute-annotator",

@@ -57,8 +57,10 @@ class LoopDoubleBufferTransformer(Pass):
     in the control flow has a computation of its own.
 
     XLA gives a channel id even to collectives that had none, the channel 0 to wrapped
-    ones, and drops the control edges of the first iteration's result. Without its
-    quirks none of this happens.
+    ones, drops the control edges of the first iteration's result, and in 0.10.2 leaves
+    the offsets of wrapped slices as they are. Without its quirks none of this happens.
+    Of several loops in one computation XLA unrolls first what was made first, which no
+    text shows; so channel ids may differ.
 
     Ensures: trip count, start and step in the backend config are those of the new loop.
     Complexity: linear in instructions; `full-unroll` times iterations.
@@ -70,6 +72,7 @@ class LoopDoubleBufferTransformer(Pass):
             frontend attribute `_xla_loop_unroll_strategy` of a loop says
             (`double-buffer` or `full`).
         most_instructions: larger bodies are not made.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "loop-double-buffer-transformer"
@@ -78,6 +81,7 @@ class LoopDoubleBufferTransformer(Pass):
         "double-buffer"
     )
     most_instructions: int = 1_000_000
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Unroll each loop that was there at the start, inner ones first."""
@@ -91,7 +95,12 @@ class LoopDoubleBufferTransformer(Pass):
         if not loops:
             return False
         graph = build_call_graph(module)
-        copying = _Copying(next_channel_id(module), context.xla_quirks)
+        release = context.release_for(module, self.xla)
+        copying = _Copying(
+            next_channel_id(module),
+            context.xla_quirks,
+            release.shifts_wrapped_slices or not context.xla_quirks,
+        )
         for loop in loops:
             wish = self._wish(loop)
             reason = self._reason_to_keep(loop, wish)
@@ -151,6 +160,7 @@ class _Copying:
 
     next_channel: int
     xla_quirks: bool
+    shifts_wrapped: bool
 
     def copy(
         self,
@@ -187,6 +197,17 @@ class _Copying:
             elif facts(opcode).half == "start":
                 target.channel_id = self._fresh()
 
+    def shift_slices(self, instruction: Instruction, iterations: _Iterations) -> None:
+        """Say which bytes a slice of a copy takes, also in fusions and wrappers."""
+        callers = ("fusion", "async-start") if self.shifts_wrapped else ("fusion",)
+        work = [instruction]
+        while work:
+            one = work.pop()
+            if one.opcode in callers:
+                work += one.called_computations[0].instructions
+            if one.opcode in _SLICES and one.mentions("dynamic_slice_config"):
+                _shift_slice(one, iterations)
+
     def _fresh(self) -> int:
         self.next_channel += 1
         return self.next_channel - 1
@@ -215,9 +236,9 @@ def _double(loop: Instruction, copying: _Copying) -> None:
     copies: Copies = {body.parameters[0]: body.root}
     made = copying.copy(order, body, copies)
     for copy in made:
-        _shift_slices(copy, _every_other(first + 1))
+        copying.shift_slices(copy, _every_other(first + 1))
     for instruction in order:
-        _shift_slices(instruction, _every_other(first))
+        copying.shift_slices(instruction, _every_other(first))
     _finish_iteration(body, body.parameters[0], order, copies, copying)
     restore_text_order(body)
     _set_config(loop, count // _FACTOR, first)
@@ -229,7 +250,7 @@ def _peel(loop: Instruction, copying: _Copying) -> None:
     order = post_order(body)
     copies: Copies = {body.parameters[0]: loop.operands[0]}
     for copy in copying.copy(order, computation, copies, before=loop):
-        _shift_slices(copy, _only(0))
+        copying.shift_slices(copy, _only(0))
     computation.set_operands(loop, [copies[body.root]])
     for instruction in order:
         repeat_control_edges(instruction, copies)
@@ -310,7 +331,7 @@ def _unroll_fully(loop: Instruction, copying: _Copying) -> None:
         _finish_iteration(body, state, order, copies, copying)
         order, state, result = made, result, copies[result]
     for instruction, iteration in iterations:
-        _shift_slices(instruction, _only(iteration))
+        copying.shift_slices(instruction, _only(iteration))
     restore_text_order(body)
     config = dict(gpu_config(loop))
     config["known_trip_count"] = {"n": "1"}
@@ -356,29 +377,6 @@ def _set_config(loop: Instruction, count: int, first: int) -> None:
     loop.backend_config = BackendConfig.of_json(config)
 
 
-def _shift_slices(instruction: Instruction, iterations: _Iterations) -> None:
-    """Say which bytes a slice of a copy takes, also in fusions and what is wrapped."""
-    work = [instruction]
-    while work:
-        one = work.pop()
-        if one.opcode in ("fusion", "async-start"):
-            work += one.called_computations[0].instructions
-        if one.opcode not in _SLICES or not one.mentions("dynamic_slice_config"):
-            continue
-        config = dict(gpu_config(one))
-        place = config.get("dynamic_slice_config")
-        if not isinstance(place, Mapping) or int(place.get("loop_index", -1)) != 0:
-            continue
-        shifted = _shifted(place, iterations)
-        # Newer releases keep the numbers one level deeper.
-        if isinstance(place.get("linear"), Mapping):
-            shifted["linear"] = _shifted(place["linear"], iterations)
-        if not iterations.every:
-            del shifted["loop_index"]
-        config["dynamic_slice_config"] = shifted
-        one.backend_config = BackendConfig.of_json(config)
-
-
 def _shifted(place: Mapping[str, Any], iterations: _Iterations) -> dict[str, Any]:
     """Where a copy's slice begins, and how far it moves from iteration to iteration."""
     offset, stride = int(place.get("byte_offset", 0)), int(place.get("byte_stride", 0))
@@ -387,3 +385,18 @@ def _shifted(place: Mapping[str, Any], iterations: _Iterations) -> dict[str, Any
         "byte_offset": str(offset + iterations.first * stride),
         "byte_stride": str(stride * iterations.every),
     }
+
+
+def _shift_slice(instruction: Instruction, iterations: _Iterations) -> None:
+    config = dict(gpu_config(instruction))
+    place = config.get("dynamic_slice_config")
+    if not isinstance(place, Mapping) or int(place.get("loop_index", -1)) != 0:
+        return
+    shifted = _shifted(place, iterations)
+    # Newer releases keep the numbers one level deeper.
+    if isinstance(place.get("linear"), Mapping):
+        shifted["linear"] = _shifted(place["linear"], iterations)
+    if not iterations.every:
+        del shifted["loop_index"]
+    config["dynamic_slice_config"] = shifted
+    instruction.backend_config = BackendConfig.of_json(config)
