@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, facts
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -44,3 +44,19 @@ def scheduled_computations(module: Module) -> list[Computation]:
                         reached[callee] = None
                         work.append(callee)
     return [c for c in module.computations if c in reached]
+
+
+def call_instead(caller: Instruction, place: int, callee: Computation) -> None:
+    """Let a caller call another computation, at one place of `called_computations`."""
+    for name in CALLEE_ATTRIBUTES:
+        text = caller.attributes.get(name)
+        if text is None:
+            continue
+        names = [word.strip() for word in text.strip("{}").split(",") if word.strip()]
+        if place >= len(names):
+            place -= len(names)
+            continue
+        names[place] = f"%{callee.name}"
+        joined = ", ".join(names)
+        caller.set_attribute(name, f"{{{joined}}}" if text.startswith("{") else joined)
+        return

@@ -179,7 +179,7 @@ class Batching:
         elif opcode == "reduce":
             given = _dimensions(dimensions) | {"to_apply": attributes["to_apply"]}
         elif opcode == "slice":
-            rest = attributes["slice"].strip().removeprefix("{")
+            _, _, rest = attributes["slice"].partition("{")
             given = {"slice": f"{{[0:{self.count}], {rest}"}
         elif opcode == "pad":
             given = {"padding": f"0_0x{attributes['padding'].strip()}"}

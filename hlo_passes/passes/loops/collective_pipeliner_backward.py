@@ -40,8 +40,8 @@ from hlo_passes.passes.loops.pipelining import (
 )
 from hlo_passes.passes.rewriting.cloning import (
     Copies,
+    call_copies,
     element_of,
-    give_own_loop,
     repeat_control_edges,
 )
 
@@ -358,7 +358,7 @@ class _Backward:
                 continue
             copy = self.copying.clone(instruction, body, copies, None)
             if copy.opcode == "while":
-                give_own_loop(copy)
+                call_copies(copy)
         # The collectives of the next iteration read its state.
         for index, element in others:
             body.replace_uses(element, copies[old.root.operands[index]])

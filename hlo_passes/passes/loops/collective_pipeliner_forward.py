@@ -38,10 +38,10 @@ from hlo_passes.passes.loops.pipelining import (
 )
 from hlo_passes.passes.rewriting.cloning import (
     Copies,
+    call_copies,
     clone_computation,
     clone_instruction,
     element_of,
-    give_own_loop,
     repeat_control_edges,
 )
 
@@ -265,7 +265,7 @@ class _Forward:
                 continue
             copy = self.copying.clone(instruction, loop.computation, peeled, before)
             if copy.opcode == "while":
-                give_own_loop(copy)
+                call_copies(copy)
             _leave_iteration(copy, self.copying, groups)
         return peeled
 

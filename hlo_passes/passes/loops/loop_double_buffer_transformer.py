@@ -29,8 +29,8 @@ from hlo_passes.ir.opcodes import SYNC_COLLECTIVES, facts
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.cloning import (
     Copies,
+    call_copies,
     clone_instruction,
-    give_own_loop,
     repeat_control_edges,
 )
 from hlo_passes.passes.rewriting.flattening import flatten_call_graph
@@ -108,7 +108,7 @@ class LoopDoubleBufferTransformer(Pass):
                 report.remark(f"not unrolled: %{loop.name} {reason}")
                 continue
             if len(graph.callers_of(loop.called_computations[0])) > 1:
-                give_own_loop(loop)
+                call_copies(loop)
             if wish == "full-unroll":
                 _unroll_fully(loop, copying)
                 report.count("loops-unrolled-fully")

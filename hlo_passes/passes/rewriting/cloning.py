@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.calls import call_instead
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
@@ -25,13 +26,8 @@ Copies = dict[Instruction, Instruction]
 #: Makes what stands in the copy for an instruction of the original.
 Replacement = Callable[[Computation, Copies], Instruction]
 
-#: Callers whose callees are theirs alone, with the attributes that name them.
-_OWNED: Final = {
-    "fusion": ("calls",),
-    "async-start": ("calls",),
-    "custom-call": ("to_apply", "called_computations", "calls"),
-}
-_LOOP_CALLEES: Final = ("body", "condition")
+#: Callers whose callees are theirs alone.
+_OWNERS: Final = frozenset({"async-start", "custom-call", "fusion"})
 
 
 def clone_instruction(
@@ -47,13 +43,10 @@ def clone_instruction(
     """
     attributes = dict(instruction.attributes)
     operands = tuple(operands)
-    for name in _OWNED.get(instruction.opcode, ()):
-        if name in attributes:
-            attributes[name] = _cloned_callees(instruction, attributes[name])
     if facts(instruction.opcode).half in ("update", "done") and "calls" in attributes:
         # It names what its start wraps.
         attributes["calls"] = operands[0].attributes["calls"]
-    return computation.new(
+    copy = computation.new(
         instruction.opcode,
         instruction.shape,
         operands,
@@ -62,25 +55,15 @@ def clone_instruction(
         literal=instruction.literal,
         before=before,
     )
+    if instruction.opcode in _OWNERS:
+        call_copies(copy)
+    return copy
 
 
-def give_own_loop(loop: Instruction) -> None:
-    """Let a `while` call copies of its body and condition."""
-    for name in _LOOP_CALLEES:
-        text = _cloned_callees(loop, loop.attributes[name])
-        loop.set_attribute(name, text)
-
-
-def _cloned_callees(caller: Instruction, text: str) -> str:
-    """The names of copies of the computations that an attribute names."""
-    module = caller.computation.module
-    names: list[str] = []
-    for word in text.strip("{}").split(","):
-        callee = module.computation(word.strip())
-        if callee is None:
-            return text
-        names.append(f"%{clone_computation(callee)[0].name}")
-    return f"{{{', '.join(names)}}}" if text.startswith("{") else names[0]
+def call_copies(caller: Instruction) -> None:
+    """Let an instruction call copies of the computations that it calls."""
+    for place, callee in enumerate(caller.called_computations):
+        call_instead(caller, place, clone_computation(callee)[0])
 
 
 def clone_computation(

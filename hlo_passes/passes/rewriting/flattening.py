@@ -11,11 +11,9 @@ Source: openxla/xla `xla/service/flatten_call_graph.cc`.
 from __future__ import annotations
 
 from hlo_passes.analysis.call_graph import build_call_graph
-from hlo_passes.ir.calls import runs_callees
-from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.calls import call_instead, runs_callees
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.passes.rewriting.cloning import clone_computation
 
 
@@ -42,22 +40,7 @@ def _give_own(caller: Instruction, place: int) -> None:
     while work:
         instruction, place = work.pop()
         copy, _ = clone_computation(instruction.called_computations[place])
-        _set_callee(instruction, place, copy)
+        call_instead(instruction, place, copy)
         for inner in copy.instructions:
             if runs_callees(inner):
                 work += [(inner, k) for k in range(len(inner.called_computations))]
-
-
-def _set_callee(caller: Instruction, place: int, callee: Computation) -> None:
-    for name in CALLEE_ATTRIBUTES:
-        text = caller.attributes.get(name)
-        if text is None:
-            continue
-        names = [word.strip() for word in text.strip("{}").split(",") if word.strip()]
-        if place >= len(names):
-            place -= len(names)
-            continue
-        names[place] = f"%{callee.name}"
-        joined = ", ".join(names)
-        caller.set_attribute(name, f"{{{joined}}}" if text.startswith("{") else joined)
-        return
