@@ -77,6 +77,11 @@ class XlaRelease:
             part to itself too; else such a device receives zeros.
         shifts_wrapped_slices: double buffering adjusts what a wrapped slice takes;
             else those of the first iteration stay with each copy.
+        moved_reductions_are_derived: an all-reduce that leaves a loop keeps channel and
+            metadata, and who reads the loop's result reads its elements; else it has a
+            fresh channel.
+        moved_reductions_take_attributes: frontend attributes of an all-reduce leave the
+            loop with it; else its operand inherits them.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
@@ -113,6 +118,8 @@ class XlaRelease:
     removals_hand_on_attributes: bool
     permutes_own_parts: bool
     shifts_wrapped_slices: bool
+    moved_reductions_are_derived: bool
+    moved_reductions_take_attributes: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
@@ -169,6 +176,8 @@ _0_10_2: Final = XlaRelease(
     removals_hand_on_attributes=True,
     permutes_own_parts=False,
     shifts_wrapped_slices=False,
+    moved_reductions_are_derived=False,
+    moved_reductions_take_attributes=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
@@ -203,6 +212,8 @@ _0_11: Final = XlaRelease(
     removals_hand_on_attributes=True,
     permutes_own_parts=True,
     shifts_wrapped_slices=True,
+    moved_reductions_are_derived=True,
+    moved_reductions_take_attributes=False,
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,
@@ -218,6 +229,7 @@ _0_12: Final = replace(
     fills_are_early=True,
     removals_hand_on_attributes=False,
     divides_trip_counts_rightly=True,
+    moved_reductions_take_attributes=True,
     prices_collective_fusions=True,
     calls_back_without_gpus=True,
     new_flags=(),

@@ -25,6 +25,9 @@ from hlo_passes.passes.loops.collective_pipeliner_forwardsink import (
 from hlo_passes.passes.loops.loop_double_buffer_transformer import (
     LoopDoubleBufferTransformer,
 )
+from hlo_passes.passes.loops.while_loop_all_reduce_code_motion import (
+    WhileLoopAllReduceCodeMotion,
+)
 from tests.runtime.evaluator import Evaluator
 
 DEVICES = 2
@@ -109,7 +112,8 @@ def loops(draw: st.DrawFn) -> tuple[str, int]:
     ends = ["%next", "%source"]
     starts = ["%first", "%in"]
     stores = draw(st.integers(0, 3))
-    gathers = draw(st.integers(0 if stores else 1, 2))
+    totals = draw(st.integers(0, 2))
+    gathers = draw(st.integers(0 if stores or totals else 1, 2))
     for k in range(stores):
         place, more = draw(st.integers(-2, 2)), draw(st.integers(-1, 7))
         body += [
@@ -134,6 +138,20 @@ def loops(draw: st.DrawFn) -> tuple[str, int]:
         types.append(f"f32[{ROWS},4]")
         ends.append(f"%stored{k}")
         starts.append("%in")
+    for k in range(totals):
+        operand = draw(st.sampled_from(("%row", "%square")))
+        linear = draw(st.booleans())
+        body += [
+            f"%total{k} = f32[1,4] get-tuple-element(%state), index={len(types)}",
+            f"%part{k} = f32[1,4] all-reduce({operand}), channel_id={k + 21}, "
+            f"{_GROUPS}, to_apply=%add",
+            f"%turned{k} = f32[4,1] transpose(%part{k}), dimensions={{1,0}}",
+            f"%back{k} = f32[1,4] reshape(%turned{k})",
+            f"%sum_of{k} = f32[1,4] add(%total{k}, %{'back' if linear else 'part'}{k})",
+        ]
+        types.append("f32[1,4]")
+        ends.append(f"%sum_of{k}")
+        starts.append("%halves.1")
     for k in range(gathers):
         operand = draw(st.sampled_from(("%row", "%square")))
         body += [
@@ -182,6 +200,8 @@ ENTRY %main (in: f32[{ROWS},4], small: f32[2,4]) -> {state} {{
   %in = f32[{ROWS},4] parameter(0)
   %small = f32[2,4] parameter(1)
   %first = {kind}[] constant({counter.start})
+  %half.1 = f32[] constant(0.5)
+  %halves.1 = f32[1,4] broadcast(%half.1), dimensions={{}}
   %start = {state} tuple({", ".join(starts)})
   %loop = {state} while(%start), condition=%condition, body=%body, backend_config={{"known_trip_count":{{"n":"{count}"}}}}
 {chr(10).join(f"  %r{k} = {t} get-tuple-element(%loop), index={k}" for k, t in enumerate(types))}
@@ -220,6 +240,8 @@ PASSES = st.lists(
             CollectivePipelinerBackward(),
             CollectivePipelinerBackward(invariant_ops=False),
             CollectivePipelinerForwardsink(),
+            WhileLoopAllReduceCodeMotion(),
+            WhileLoopAllReduceCodeMotion(most_constants=2, xla="0.12"),
             CollectivePipelinerForwardsink(last_run=False, delayed_elements=3),
         )
     ),

@@ -28,6 +28,7 @@ def test_there_are_pairs_of_every_such_pass() -> None:
         "scheduler-memory-fencing",
         "scheduling-instruction-annotator",
         "stream-attribute-annotator",
+        "while-loop-all-reduce-code-motion",
         "while-loop-trip-count-annotator",
     }
     assert not UNKNOWN

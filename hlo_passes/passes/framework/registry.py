@@ -56,6 +56,7 @@ _FOLDERS: Final = {
         "collective-pipeliner-forward",
         "collective-pipeliner-forwardsink",
         "loop-double-buffer-transformer",
+        "while-loop-all-reduce-code-motion",
         "while-loop-trip-count-annotator",
     ),
     "ordering": (

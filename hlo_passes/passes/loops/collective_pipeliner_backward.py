@@ -340,14 +340,14 @@ class _Backward:
             if move is not None:
                 # The collective of the next iteration, and that of the one before.
                 place = self._places[instruction]
-                known = set(earlier)
+                missing = [
+                    i
+                    for i in move.formatting
+                    if i not in earlier and self._is_other_element(i)
+                ]
                 for copy in self._chain(move, body, earlier, None):
                     ends[place] = copy
-                others += [
-                    (original.tuple_index, earlier[original])
-                    for original in move.formatting
-                    if original not in known and self._is_other_element(original)
-                ]
+                others += [(i.tuple_index, earlier[i]) for i in missing]
                 copies[instruction] = element_of(state, place)
                 continue
             projected = None

@@ -177,10 +177,11 @@ class _Forward:
         body = loop.body
         raw = {id(m): m for m in self.moves if self._keeps_operand(m)}
         # Run the first iteration up to the collectives before the loop.
-        peeled = self._peel(raw)
+        skipped = self._skipped(raw)
+        peeled = self._peel(skipped)
         state = _State(list(loop.start.operands), list(body.root.operands))
         for index, end in enumerate(state.ends):
-            if end in peeled and not self._is_skipped(end, raw):
+            if end in peeled and end not in skipped:
                 state.starts[index] = peeled[end]
         # The state also holds the indices of the stores, the operands of the
         # collectives, and what else the second half of an iteration reads.
@@ -228,24 +229,8 @@ class _Forward:
             or move.token_sink is not None
         )
 
-    def _is_skipped(self, instruction: Instruction, raw: dict[int, Move]) -> bool:
-        """Whether the peeled iteration hands its first operand on in its place."""
-        return any(
-            instruction is move.collective
-            or (move.formatting and instruction is move.formatting[-1])
-            or (id(move) in raw and instruction in (*move.stores, move.token_sink))
-            for move in self.moves
-        )
-
-    def _peel(self, raw: dict[int, Move]) -> Copies:
-        """Copy the body before the loop, for the first iteration."""
-        loop, before = self.loop, self.loop.loop
-        body, start = loop.body, loop.start
-        state = body.parameters[0]
-        peeled: Copies = {state: start}
-        for element in state.users:
-            peeled[element] = start.operands[element.tuple_index]
-        # What is left to the next iteration is not copied: its operand stands for it.
+    def _skipped(self, raw: dict[int, Move]) -> dict[Instruction, Instruction]:
+        """What the peeled iteration leaves out -> what stands for it there."""
         skipped: dict[Instruction, Instruction] = {}
         for move in self.moves:
             collective = move.collective
@@ -256,6 +241,16 @@ class _Forward:
                 end = move.stores[0] if move.stores else move.token_sink
                 assert end is not None
                 skipped[end] = end.operands[0]
+        return skipped
+
+    def _peel(self, skipped: dict[Instruction, Instruction]) -> Copies:
+        """Copy the body before the loop, for the first iteration."""
+        loop, before = self.loop, self.loop.loop
+        body, start = loop.body, loop.start
+        state = body.parameters[0]
+        peeled: Copies = {state: start}
+        for element in state.users:
+            peeled[element] = start.operands[element.tuple_index]
         groups: dict[int, int] = {}
         for instruction in post_order(body):
             if instruction is state:

@@ -369,6 +369,10 @@ class Callers:
         for callee in loop.called_computations:
             self._callers[callee] = (loop,)
 
+    def set_body(self, body: Computation, loops: Sequence[Instruction]) -> None:
+        """Note the loops that run a body now."""
+        self._callers[body] = loops
+
 
 def only_elements_are_read(loop: PipelinedLoop) -> bool:
     """Whether state and result of a loop are read element by element."""

@@ -1,0 +1,290 @@
+"""Adds up in a loop what each device has, and reduces the sum once, after it.
+
+Before:  while (16 times):  %r = all-reduce(%x)
+                            %total = add(%total of the iteration before, %r)
+After:   while (16 times):  %total = add(%total of the iteration before, %x)
+         %sum = add(%total before the loop, all-reduce(%total))
+                                                    the loop itself starts from 0
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+import numpy as np
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.effects import has_control_edges
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.literal_text import array_text
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape, tuple_shape
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.loops.movable_reductions import (
+    Accumulation,
+    ReductionSearch,
+    StoredSlices,
+)
+from hlo_passes.passes.loops.pipelining import Callers, constant
+from hlo_passes.passes.rewriting.cloning import clone_instruction, element_of
+from hlo_passes.xla_release import XlaRelease
+
+#: What a new loop or collective takes from the one that it was made from.
+_DESCRIPTION: Final = ("metadata", "frontend_attributes", "sharding")
+_OF_LOOP: Final = ("condition", "body", "backend_config", *_DESCRIPTION)
+_OF_REDUCTION: Final = ("replica_groups", "use_global_device_ids", "to_apply")
+
+
+@dataclass(frozen=True, slots=True)
+class WhileLoopAllReduceCodeMotion(Pass):
+    """Move all-reduces out of loops that only add up or store their results.
+
+    An all-reduce moves if its result is added to an element of the state that nothing
+    else in the loop reads, or written slice by slice into one. Between the two may lie
+    what is linear: conversions, reshapes, transposes, choices between the value and 0.
+    After the loop one all-reduce of the sum, or of all slices, remains. A sum of
+    floating numbers is rounded in another order.
+
+    XLA does not ask whether all devices choose alike (`select`), and whether a factor
+    was reduced over the same devices, and gives a channel to all-reduces that had none.
+    Without its quirks such all-reduces stay, and those without channel get none. A
+    layout-constrained all-reduce in a loop ends the pass. Reduce-scatters stay, as in
+    XLA by default.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions for each all-reduce of a loop.
+    Source: openxla/xla `xla/service/while_loop_all_reduce_code_motion.cc`.
+
+    Attributes:
+        most_stored_bytes: of the slices of all iterations; larger ones stay.
+        most_constants: elements; larger sums start from a broadcast, where XLA writes
+            an array of zeros.
+        xla: the release of XLA to follow; none: that of the run.
+    """
+
+    name: ClassVar[str] = "while-loop-all-reduce-code-motion"
+
+    most_stored_bytes: int = 10240
+    most_constants: int = 65536
+    xla: str = ""
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit the bodies of loops, callees first."""
+        version = module.version
+        graph = build_call_graph(module)
+        callers = Callers(dict(graph.callers))
+        release = context.release_for(module, self.xla)
+        motion = _Motion(
+            release,
+            context.xla_quirks,
+            self.most_constants,
+            next_channel_id(module),
+        )
+        changed: dict[Computation, None] = {}
+        for body in graph.post_order:
+            loops = [
+                caller
+                for caller in graph.callers_of(body)
+                if caller.opcode == "while"
+                and caller.called_computations[0] is body
+                and caller.shape.is_tuple
+                and not caller.removed
+            ]
+            reductions = [i for i in post_order(body) if i.opcode == "all-reduce"]
+            if not loops or not reductions:
+                continue
+            if any(r.attributes.get("constrain_layout") == "true" for r in reductions):
+                report.remark(f"not moved: %{body.name} constrains layouts")
+                break
+            if any(has_control_edges(i) for i in (*loops, *reductions)) or any(
+                loop.operands[0].opcode != "tuple" for loop in loops
+            ):
+                report.remark(
+                    f"not moved: loops of %{body.name} have control edges or no tuple "
+                    "to start from"
+                )
+                continue
+            search = ReductionSearch(
+                body,
+                loops,
+                callers.loop_of,
+                release,
+                self.most_stored_bytes,
+                context.xla_quirks,
+            )
+            sums: dict[Instruction, list[Accumulation]] = {}
+            slices: dict[Instruction, StoredSlices] = {}
+            for reduction in reductions:
+                found = search.movable(reduction)
+                if isinstance(found, str):
+                    report.remark(f"not moved: %{reduction.name} {found}")
+                elif isinstance(found, StoredSlices):
+                    slices[reduction] = found
+                else:
+                    sums[reduction] = found
+            if slices:
+                loops = [motion.move_slices(loop, slices) for loop in loops]
+            if sums:
+                loops = [motion.move_sums(loop, sums) for loop in loops]
+            for reduction in (*slices, *sums):
+                if release.moved_reductions_take_attributes:
+                    reduction.set_attribute("frontend_attributes", None)
+                body.replace(reduction, reduction.operands[0])
+                report.count("all-reduces-moved")
+            if slices or sums:
+                callers.set_body(body, loops)
+                changed |= dict.fromkeys([body, *(loop.computation for loop in loops)])
+        for computation in changed:
+            restore_text_order(computation)
+        return module.version != version
+
+
+@dataclass(slots=True)
+class _Motion:
+    """Rewrites the loops of one body."""
+
+    release: XlaRelease
+    xla_quirks: bool
+    most_constants: int
+    next_channel: int
+
+    def move_slices(
+        self, loop: Instruction, moved: Mapping[Instruction, StoredSlices]
+    ) -> Instruction:
+        """Reduce after a loop what its iterations store; returns the new loop."""
+        computation = loop.computation
+        new = clone_instruction(loop, computation, loop.operands, before=loop)
+        results: dict[int, Instruction] = {}
+        for reduction, slices in moved.items():
+            whole = element_of(new, slices.index, before=loop)
+            kind = whole.shape.element_type
+            ends = [
+                o + n
+                for o, n in zip(slices.offsets, slices.shape.dimensions, strict=True)
+            ]
+            value = whole
+            if any(slices.offsets) or tuple(ends) != whole.shape.dimensions:
+                parts = zip(slices.offsets, ends, strict=True)
+                spelled = ", ".join(f"[{first}:{end}]" for first, end in parts)
+                value = computation.new(
+                    "slice",
+                    slices.shape,
+                    [value],
+                    {"slice": f"{{{spelled}}}"},
+                    before=loop,
+                )
+            value = _converted(value, reduction.shape.element_type, loop)
+            reduced = clone_instruction(reduction, computation, [value], before=loop)
+            computation.set_shape(reduced, value.shape)
+            value = _converted(reduced, kind, loop)
+            if not value.shape.compatible(whole.shape):
+                places = [
+                    constant(computation, "s64", o, before=loop) for o in slices.offsets
+                ]
+                value = computation.new(
+                    "dynamic-update-slice",
+                    whole.shape,
+                    [whole, value, *places],
+                    before=loop,
+                )
+            results[slices.index] = value
+        self._replace(loop, new, results)
+        return new
+
+    def move_sums(
+        self, loop: Instruction, moved: Mapping[Instruction, list[Accumulation]]
+    ) -> Instruction:
+        """Let a loop add up from 0, and reduce the sums; returns the new loop."""
+        computation, start = loop.computation, loop.operands[0]
+        # Start the sums from 0.
+        starts, before = list(start.operands), {}
+        for sums in moved.values():
+            for each in sums:
+                before[each.index] = start.operands[each.index]
+                starts[each.index] = self._zeros(
+                    computation, before[each.index].shape, loop
+                )
+        shape = tuple_shape([s.shape for s in starts])
+        state = computation.new("tuple", shape, starts, before=loop)
+        new = computation.new(
+            "while",
+            loop.shape,
+            [state],
+            {n: loop.attributes[n] for n in _OF_LOOP if n in loop.attributes},
+            before=loop,
+        )
+        # Reduce them, and add what they started with.
+        results: dict[int, Instruction] = {}
+        for reduction, sums in moved.items():
+            for each in sums:
+                total = element_of(new, each.index, before=loop)
+                value = _converted(total, reduction.shape.element_type, loop)
+                value = self._reduced(reduction, value, loop)
+                value = _converted(value, total.shape.element_type, loop)
+                results[each.index] = computation.new(
+                    "add", value.shape, [before[each.index], value], before=loop
+                )
+        self._replace(loop, new, results)
+        return new
+
+    def _reduced(
+        self, reduction: Instruction, value: Instruction, before: Instruction
+    ) -> Instruction:
+        names: tuple[str, ...] = _OF_REDUCTION
+        is_derived = self.release.moved_reductions_are_derived
+        if is_derived:
+            names = (*names, *_DESCRIPTION)
+        channel = reduction.channel_id
+        if (channel is None and self.xla_quirks) or not (channel is None or is_derived):
+            channel = self.next_channel
+            self.next_channel += 1
+        attributes = {
+            n: reduction.attributes[n] for n in names if n in reduction.attributes
+        }
+        reduced = before.computation.new(
+            "all-reduce", value.shape, [value], attributes, before=before
+        )
+        reduced.channel_id = channel
+        return reduced
+
+    def _zeros(
+        self, computation: Computation, shape: Shape, before: Instruction
+    ) -> Instruction:
+        if shape.element_count <= self.most_constants:
+            text = array_text(np.zeros(shape.dimensions), "f32")
+            return computation.new("constant", shape, literal=text, before=before)
+        zero = constant(computation, shape.element_type, 0, before=before)
+        return computation.new(
+            "broadcast", shape, [zero], {"dimensions": "{}"}, before=before
+        )
+
+    def _replace(
+        self, loop: Instruction, new: Instruction, results: Mapping[int, Instruction]
+    ) -> None:
+        """Put a tuple of the new results in place of the old loop."""
+        computation = loop.computation
+        elements = [
+            results[k] if k in results else element_of(new, k, before=loop)
+            for k in range(len(new.shape.elements))
+        ]
+        shape = tuple_shape([e.shape for e in elements])
+        result = computation.new("tuple", shape, elements, before=loop)
+        computation.replace(loop, result)
+        if self.release.moved_reductions_are_derived:
+            for user in result.users:
+                index = user.tuple_index_or_none
+                if index is not None:
+                    computation.replace(user, elements[index])
+
+
+def _converted(value: Instruction, kind: str, before: Instruction) -> Instruction:
+    if value.shape.element_type == kind:
+        return value
+    shape = value.shape.with_element_type(kind)
+    return value.computation.new("convert", shape, [value], before=before)
