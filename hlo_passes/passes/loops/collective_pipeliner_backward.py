@@ -192,7 +192,7 @@ class _ChainSearch:
     def _is_unchanged(self, operation: Instruction) -> bool:
         return (
             operation.tuple_index_or_none in self._unchanged
-            and operation.operands[0] is self.loop.body.parameters[0]
+            and operation.operands[0].opcode == "parameter"
         )
 
     def _varies(self, operation: Instruction) -> bool:
@@ -308,9 +308,10 @@ class _Backward:
     def _originals(self) -> Iterator[Instruction]:
         """The body without parameter and root, and without what is left out."""
         body = self.loop.body
+        state = body.parameters[0]
         for instruction in post_order(body):
             if (
-                instruction is not body.parameters[0]
+                instruction is not state
                 and instruction is not body.root
                 and instruction not in self._left_out
             ):

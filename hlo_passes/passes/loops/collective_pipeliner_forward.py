@@ -157,6 +157,10 @@ class _Side:
     is_after: bool
     values: Copies = field(default_factory=dict)
 
+    def operands(self, original: Instruction, values: Copies) -> list[Instruction]:
+        """What a copy reads: what was copied for one move, or side inputs."""
+        return [values[o] if o in values else self.values[o] for o in original.operands]
+
     def element(self, index: int) -> Instruction:
         """An element of the state after the iteration before."""
         return element_of(self.state, index, before=self.before)
@@ -170,6 +174,8 @@ class _Forward:
     loop: PipelinedLoop
     moves: Sequence[Move]
     copying: Copying
+    #: Element of the result -> who reads it after the loop.
+    _results: dict[int, list[Instruction]] = field(default_factory=dict)
 
     def run(self) -> Instruction:
         """Rewrite it; returns the new loop."""
@@ -206,6 +212,9 @@ class _Forward:
         for value, place in side_places:
             inside.values[copies[value]] = inside.element(place)
             outside.values[copies[value]] = outside.element(place)
+        for element in new.users:
+            if element.opcode == "get-tuple-element":
+                self._results.setdefault(element.tuple_index, []).append(element)
         # Write the second half of an iteration into the loop and after it.
         for move in self.moves:
             copied = _copied(move, copies)
@@ -318,10 +327,9 @@ class _Forward:
         self.copying.mark_pipelined(result)
         if not self.options.last_run:
             result = marked_as_inserted(result, self.options.level, before)
-        values = dict(side.values)
-        values[move.collective] = result
+        values: Copies = {move.collective: result}
         for operation in move.formatting:
-            operands = [values[o] for o in operation.operands]
+            operands = side.operands(operation, values)
             result = clone_instruction(operation, computation, operands, before=before)
             if side.is_after:
                 drop_annotation(result)
@@ -340,7 +348,7 @@ class _Forward:
         """Store the result of the iteration before, in the loop and after it."""
         (store,), (output,) = move.stores, move.outputs
         operand = move.collective.operands[0]
-        results = _elements(outside.state, output)
+        results = self._results.get(output, [])
         # Read index, buffer and operand of the iteration before.
         index = inside.element(index_place)
         if not self.options.last_run:
@@ -397,13 +405,13 @@ class _Forward:
         """Let the consumer of a result take that of the iteration before."""
         (output,), sink = move.outputs, move.token_sink
         assert sink is not None
-        results = _elements(outside.state, output)
+        results = self._results.get(output, [])
         token = sink.operands[-1]
         ends = []
         for side in (inside, outside):
             _, values = self._finish(move, side.element(place), side)
             values[token] = side.element(output) if side.is_after else token
-            operands = [values[o] for o in sink.operands]
+            operands = side.operands(sink, values)
             ends.append(
                 clone_instruction(sink, side.computation, operands, before=side.before)
             )
@@ -427,10 +435,6 @@ def _copied(move: Move, copies: Copies) -> Move:
         move.dimension,
         copies[move.token_sink] if move.token_sink is not None else None,
     )
-
-
-def _elements(loop: Instruction, index: int) -> list[Instruction]:
-    return [user for user in loop.users if user.tuple_index_or_none == index]
 
 
 def _replace_all(elements: Sequence[Instruction], new: Instruction) -> None:

@@ -11,8 +11,8 @@ Source: openxla/xla `xla/service/while_loop_all_reduce_code_motion.cc`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.analysis.counted_loops import known_integer
@@ -21,6 +21,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.literals import parse_literal
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.passes.loops.pipelining import outputs_by_source
 from hlo_passes.xla_release import XlaRelease
 
 _NUMBERS: Final = frozenset(
@@ -88,6 +89,28 @@ class ReductionSearch:
     release: XlaRelease
     most_bytes: int
     xla_quirks: bool
+    _counter: tuple[int, int] | None = None
+    #: Index -> the elements of the state with it, in the body.
+    _elements: dict[int, list[Instruction]] = field(default_factory=dict)
+    _only_elements: bool = True
+    _outputs: Mapping[Instruction, list[int]] = field(default_factory=dict)
+    #: Elements that a condition reads.
+    _decisive: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Look at the loops once, not for each reduction."""
+        self._counter = self._shared_counter()
+        for user in self.body.parameters[0].users:
+            index = user.tuple_index_or_none
+            if index is None:
+                self._only_elements = False
+            else:
+                self._elements.setdefault(index, []).append(user)
+        self._outputs = outputs_by_source(self.body.root)
+        for loop in self.loops:
+            for instruction in loop.called_computations[1].instructions:
+                if instruction.opcode == "get-tuple-element":
+                    self._decisive.add(instruction.tuple_index)
 
     def movable(self, reduction: Instruction) -> Movable | str:
         """How an all-reduce may move; a text says why it cannot."""
@@ -199,10 +222,9 @@ class ReductionSearch:
 
     def _is_read_elsewhere(self, sum_: Accumulation, reduction: Instruction) -> bool:
         """Whether the loop reads the element for anything but the sum."""
-        state = self.body.parameters[0]
-        if any(user.opcode != "get-tuple-element" for user in state.users):
+        if not self._only_elements:
             return True
-        work = [user for user in state.users if user.tuple_index == sum_.index]
+        work = list(self._elements.get(sum_.index, ()))
         while work:
             value = work.pop()
             for user in value.users:
@@ -288,10 +310,9 @@ class ReductionSearch:
 
     def _stored_slices(self, reduction: Instruction) -> StoredSlices | None:
         """What the stores of all iterations write, if each writes its own slice."""
-        counted = self._counter()
-        if counted is None:
+        if self._counter is None:
             return None
-        counter, last = counted
+        counter, last = self._counter
         if (last + 1) * reduction.shape.byte_size > self.most_bytes:
             return None
         # Follow the only path to the stores.
@@ -334,22 +355,17 @@ class ReductionSearch:
         self, store: Instruction, shape: Shape, offsets: list[int]
     ) -> StoredSlices | None:
         """The slices, if nothing but the last store touches their buffer."""
-        buffer, root = store.operands[0], self.body.root
+        buffer = store.operands[0]
         if (
             buffer.opcode != "get-tuple-element"
             or buffer.operands[0].opcode != "parameter"
-            or [k for k, o in enumerate(root.operands) if o is store]
-            != [buffer.tuple_index]
+            or self._outputs.get(store) != [buffer.tuple_index]
             or buffer.user_count != 1
         ):
             return None
         index = buffer.tuple_index
-        if sum(_reads(u, index) for u in buffer.operands[0].users) != 1:
+        if len(self._elements[index]) != 1 or index in self._decisive:
             return None
-        for loop in self.loops:
-            condition = loop.called_computations[1]
-            if any(_reads(i, index) for i in condition.instructions):
-                return None
         # No store may begin outside of the buffer, where it would be shifted.
         fits = len(offsets) == shape.rank == buffer.shape.rank and all(
             first >= 0 and first + size <= whole
@@ -359,7 +375,7 @@ class ReductionSearch:
         )
         return StoredSlices(shape, tuple(offsets), index) if fits else None
 
-    def _counter(self) -> tuple[int, int] | None:
+    def _shared_counter(self) -> tuple[int, int] | None:
         """(element, last value) of a counter from 0 by 1 that all loops share."""
         found: set[tuple[int, int]] = set()
         for loop in self.loops:
@@ -384,10 +400,6 @@ def is_zero(value: Instruction) -> bool:
         return False
     array = parse_literal(value.literal, value.shape).array
     return array is not None and not array.any()
-
-
-def _reads(instruction: Instruction, index: int) -> bool:
-    return instruction.tuple_index_or_none == index
 
 
 def _is_counter(index: Instruction, counter: int, last: int) -> bool:

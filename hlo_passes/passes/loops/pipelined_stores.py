@@ -34,6 +34,7 @@ from hlo_passes.passes.loops.pipelining import (
     CollectivePipeliner,
     Move,
     PipelinedLoop,
+    outputs_by_source,
 )
 
 #: What may lie between a collective and its store.
@@ -83,6 +84,7 @@ class StoreSearch:
     xla_quirks: bool
     order: Mapping[Instruction, int] = field(default_factory=dict)
     _elements: dict[int, int] = field(default_factory=dict)
+    _outputs: Mapping[Instruction, list[int]] = field(default_factory=dict)
     ranges: IndexRanges | None = None
 
     def moves(self, most_elements: int | None = None) -> list[Move]:
@@ -93,6 +95,7 @@ class StoreSearch:
         body = self.loop.body
         self.order = {i: k for k, i in enumerate(post_order(body))}
         self.ranges = self._known_ranges()
+        self._outputs = outputs_by_source(body.root)
         for element in body.parameters[0].users:
             index = element.tuple_index
             self._elements[index] = self._elements.get(index, 0) + 1
@@ -110,8 +113,7 @@ class StoreSearch:
                 self.report.remark(f"not moved: %{collective.name} {move}")
                 continue
             self._enter(move, found, by_store)
-            kept = sum(1 for one in found if one is not None)
-            if kept >= self.pipeliner.most_per_loop:
+            if len(found) >= self.pipeliner.most_per_loop:
                 break
         return _compacted(found)
 
@@ -308,7 +310,7 @@ class StoreSearch:
         while store.opcode == "dynamic-update-slice" and store.user_count == 1:
             (user,) = store.users
             if user is root:
-                places = [k for k, o in enumerate(root.operands) if o is store]
+                places = self._outputs[store]
                 return places[0] if len(places) == 1 else None
             store = user
         return None
