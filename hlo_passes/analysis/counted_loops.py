@@ -7,9 +7,10 @@
     CountedLoop(index=0, type='s32', start=3, step=2, bound=9, direction='LT')
         .iterations 3      .xla_iterations 3
 
-The counter is one element of the state, as the condition reads it. `trip_counts.py`
-knows more loops; this one knows what a pass needs that starts a loop an iteration later
-or ends it an iteration earlier.
+The counter is one element of the state, as the condition reads it. This knows what a
+pass needs that starts a loop an iteration later or ends it an iteration earlier. How
+often a loop really runs, `trip_counts.py` finds for many more loops. How XLA counts to
+annotate, which takes other loops and rounds otherwise, is in `while_loop_patterns.py`.
 
 Source: openxla/xla `xla/hlo/evaluator/hlo_evaluator.cc` (`PatternMatchParseWhileLoop`),
 `xla/service/collective_pipeliner.cc` (`ComputeLoopStatistics`).
