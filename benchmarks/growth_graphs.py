@@ -311,6 +311,107 @@ def _loops(count: int) -> str:
     return _module(lines, *bodies)
 
 
+def _counting(k: int, groups: int) -> tuple[str, str, str]:
+    """(body and condition, state, start) of a loop of which groups may leave.
+
+    Each group is an all-reduce that is stored, an all-gather of a slice, and an
+    all-reduce that is added up.
+    """
+    # The counter, the source of all, and three elements for each group.
+    types = ["s32[]", "f32[6,4]{1,0}"]
+    ends, starts = [f"%next.{k}", f"%in.{k}"], ["%zero", "%source"]
+    row, total, table = "f32[1,4]{1,0}", "f32[8,4]{1,0}", types[1]
+    lines = []
+    for g in range(groups):
+        name, place, channel = f"{k}.{g}", len(types), 3 * (k * groups + g)
+        lines += [
+            f"%b.{name} = {table} get-tuple-element(%s.{k}), index={place}",
+            f"%t.{name} = {total} get-tuple-element(%s.{k}), index={place + 1}",
+            f"%a.{name} = {row} get-tuple-element(%s.{k}), index={place + 2}",
+            f"%x.{name} = {row} multiply(%row.{k}, %row.{k})",
+            f"%y.{name} = {row} all-reduce(%x.{name}), channel_id={channel + 1}, "
+            f"{_REDUCES}",
+            f"%f.{name} = {row} negate(%y.{name})",
+            f"%st.{name} = {table} dynamic-update-slice(%b.{name}, %f.{name}, "
+            f"%i.{k}, %none.{k})",
+            f"%g.{name} = {total} all-gather(%row.{k}), channel_id={channel + 2}, "
+            "replica_groups=[1,8]<=[8], use_global_device_ids=true, dimensions={0}",
+            f"%n.{name} = {total} subtract(%g.{name}, %t.{name})",
+            f"%p.{name} = {row} all-reduce(%row.{k}), channel_id={channel + 3}, "
+            f"{_REDUCES}",
+            f"%q.{name} = {row} add(%a.{name}, %p.{name})",
+        ]
+        types += [table, total, row]
+        ends += [f"%st.{name}", f"%n.{name}", f"%q.{name}"]
+        starts += ["%source", "%total", "%part"]
+    state = f"({', '.join(types)})"
+    inside = "\n".join(f"  {line}" for line in lines)
+    slice_ = (
+        f"%row.{k} = {row} dynamic-slice(%in.{k}, %i.{k}, %none.{k}), "
+        "dynamic_slice_sizes={1,4}"
+    )
+    bodies = f"""%body.{k} {{
+  %s.{k} = {state} parameter(0)
+  %i.{k} = s32[] get-tuple-element(%s.{k}), index=0
+  %in.{k} = {table} get-tuple-element(%s.{k}), index=1
+  %one.{k} = s32[] constant(1)
+  %none.{k} = s32[] constant(0)
+  %next.{k} = s32[] add(%i.{k}, %one.{k})
+  {slice_}
+{inside}
+  ROOT %o.{k} = {state} tuple({", ".join(ends)})
+}}
+
+%cond.{k} {{
+  %c.{k} = {state} parameter(0)
+  %j.{k} = s32[] get-tuple-element(%c.{k}), index=0
+  %six.{k} = s32[] constant(6)
+  ROOT %less.{k} = pred[] compare(%j.{k}, %six.{k}), direction=LT
+}}
+"""
+    return bodies, state, ", ".join(starts)
+
+
+def _counted(loops: int, groups: int) -> str:
+    made = [_counting(k, groups) for k in range(loops)]
+    state, start = made[0][1:]
+    lines = [
+        "%source = f32[6,4]{1,0} parameter(0)",
+        "%total = f32[8,4]{1,0} parameter(1)",
+        "%part = f32[1,4]{1,0} parameter(2)",
+        "%zero = s32[] constant(0)",
+        f"%start = {state} tuple({start})",
+    ]
+    lines += [
+        f"%w.{k} = {state} while(%start), condition=%cond.{k}, body=%body.{k}, "
+        'backend_config={"known_trip_count":{"n":"6"}}'
+        for k in range(loops)
+    ]
+    lines += [
+        f"%e.{k}.{g}.{n} = {shape} get-tuple-element(%w.{k}), index={2 + 3 * g + n}"
+        for k in range(loops)
+        for g in range(groups)
+        for n, shape in enumerate(_SHAPES_OF_GROUP)
+    ]
+    names = [f"e.{k}.{g}.0" for k in range(loops) for g in range(groups)]
+    lines.append(_tuple_of(names, _SHAPES_OF_GROUP[0]))
+    return _module(lines, *(bodies for bodies, _, _ in made))
+
+
+#: The elements of the state for each group of `_counting`.
+_SHAPES_OF_GROUP: Final = ("f32[6,4]{1,0}", "f32[8,4]{1,0}", "f32[1,4]{1,0}")
+
+
+def _moving(count: int) -> str:
+    """One loop of which n groups of collectives may leave."""
+    return _counted(1, count)
+
+
+def _moving_loops(count: int) -> str:
+    """Loops, of each of which a group of collectives may leave."""
+    return _counted(count, 1)
+
+
 def _ring(count: int) -> str:
     """A ring of permutes over n devices."""
     pairs = ",".join(f"{{{k},{(k + 1) % count}}}" for k in range(count))
@@ -455,6 +556,8 @@ GRAPHS: Final = {
     "fusions": Graph(_fusions),
     "nested calls": Graph(_nested, largest=128),
     "loops": Graph(_loops, largest=1 << 11),
+    "moving": Graph(_moving, largest=1 << 12),
+    "moving loops": Graph(_moving_loops, largest=1 << 11),
     "ring": Graph(_ring),
     "devices": Graph(_devices),
     "fan": Graph(_fan),

@@ -55,6 +55,8 @@ class Computation:
         self.root_is_marked = True
         self._order: list[Instruction] = []
         self._snapshot: tuple[Instruction, ...] | None = None
+        # Asked for again and again while much is added; None until it is known.
+        self._parameters: list[Instruction] | None = None
         self._before: dict[Instruction, list[Instruction]] = {}
         self._after: dict[Instruction, list[Instruction]] = {}
         self._appended: list[Instruction] = []
@@ -88,9 +90,9 @@ class Computation:
     @property
     def parameters(self) -> tuple[Instruction, ...]:
         """Parameters by number."""
-        return tuple(
-            by_number([i for i in self.instructions if i.opcode == "parameter"])
-        )
+        if self._parameters is None:
+            self._parameters = [i for i in self.instructions if i.opcode == "parameter"]
+        return tuple(by_number(self._parameters))
 
     @property
     def is_entry(self) -> bool:
@@ -162,7 +164,7 @@ class Computation:
         if self.root is None:
             self.root = instruction
         if instruction.opcode == "parameter":
-            self.source_head = None
+            self.source_head = self._parameters = None
         self.module.note_name(instruction.name)
         self._changed()
 
@@ -181,7 +183,7 @@ class Computation:
         for operand in instruction.operands:
             operand.user_table().pop(instruction, None)
         if instruction.opcode == "parameter":
-            self.source_head = None
+            self.source_head = self._parameters = None
         self.module.release_inline_bodies(instruction)
         instruction.removed = True
         self._has_removed = True

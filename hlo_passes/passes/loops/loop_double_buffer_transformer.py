@@ -63,7 +63,9 @@ class LoopDoubleBufferTransformer(Pass):
     text shows; so channel ids may differ.
 
     Ensures: trip count, start and step in the backend config are those of the new loop.
-    Complexity: linear in instructions; `full-unroll` times iterations.
+    Complexity: linear in instructions and in the control edges that are added: one from
+        each element of the result to each reader of the state, as in XLA; `full-unroll`
+        times iterations.
     Source: openxla/xla `xla/backends/gpu/transforms/double_buffer_loop_unrolling.cc`.
 
     Attributes:
@@ -72,6 +74,7 @@ class LoopDoubleBufferTransformer(Pass):
             frontend attribute `_xla_loop_unroll_strategy` of a loop says
             (`double-buffer` or `full`).
         most_instructions: larger bodies are not made.
+        most_control_edges: nor bodies with more edges between two iterations.
         xla: the release of XLA to follow; none: that of the run.
     """
 
@@ -81,6 +84,7 @@ class LoopDoubleBufferTransformer(Pass):
         "double-buffer"
     )
     most_instructions: int = 1_000_000
+    most_control_edges: int = 4_000_000
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
@@ -151,6 +155,10 @@ class LoopDoubleBufferTransformer(Pass):
         copies = count if wish == "full-unroll" else _FACTOR
         if copies * len(body.instructions) > self.most_instructions:
             return f"would have {copies * len(body.instructions)} instructions"
+        readers = sum(e.user_count for e in body.parameters[0].users)
+        edges = (copies - 1) * readers * len(body.root.operands)
+        if edges > self.most_control_edges:
+            return f"would have {edges} control edges"
         return ""
 
 
