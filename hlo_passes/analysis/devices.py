@@ -17,6 +17,7 @@ import functools
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.errors import ParseError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective
@@ -29,8 +30,6 @@ from hlo_passes.ir.replica_groups import (
 
 #: Collectives whose groups are not ids of partitions if they have a channel.
 _OVER_REPLICAS: Final = frozenset({"all-gather", "all-reduce", "reduce-scatter"})
-#: Frontend attribute with the pairs of a send or recv.
-TRANSFER_PAIRS: Final = "_xla_send_recv_source_target_pairs"
 
 
 def group_mode(collective: Instruction, kind: str) -> str:
@@ -114,10 +113,12 @@ def _largest_id(collective: Instruction) -> int:
 
 
 def _largest_of_transfer(transfer: Instruction) -> int:
-    if not transfer.mentions(TRANSFER_PAIRS):
+    if not transfer.mentions(transfer_attributes.PAIRS):
         return 0
     try:
-        return _largest_id_in("", transfer.frontend_attributes.get(TRANSFER_PAIRS, ""))
+        return _largest_id_in(
+            "", transfer.frontend_attributes.get(transfer_attributes.PAIRS, "")
+        )
     except ParseError:  # other tools may write anything there
         return 0
 

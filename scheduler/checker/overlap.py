@@ -21,6 +21,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_done, is_start, start_of, work_of
 from hlo_passes.ir.computation import Computation
@@ -95,11 +96,11 @@ def lane_of(half: Instruction) -> str:
     work = work_of(half)
     if work == "fusion" and _copies_a_slice(start):
         return _MEMCPY
-    if frontend.get("_xla_gpu_collective_stream") == "p2p":
+    if frontend.get(transfer_attributes.STREAM) == transfer_attributes.P2P:
         return _P2P
     if work in opcodes.TRANSFERS:
         own: Mapping[str, str] = half.frontend_attributes if text else {}
-        second = own.get("_xla_send_recv_pipeline") == "1"
+        second = own.get(transfer_attributes.PIPELINE) == "1"
         return f"{work} {int(second)}"
     if (
         work in opcodes.SYNC_COLLECTIVES

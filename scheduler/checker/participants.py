@@ -15,7 +15,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, Final
 
-from hlo_passes.analysis.devices import TRANSFER_PAIRS, group_mode
+from hlo_passes.analysis import transfer_attributes
+from hlo_passes.analysis.devices import group_mode
 from hlo_passes.ir.async_form import begun_collective, is_fusion
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
@@ -142,7 +143,7 @@ def transfer_pairs(transfer: Instruction, machine: Machine) -> Participants:
     attributes = transfer.attributes
     if attributes.get("is_host_transfer") == "true":
         return Participants()
-    text = transfer.frontend_attributes.get(TRANSFER_PAIRS, "")
+    text = transfer.frontend_attributes.get(transfer_attributes.PAIRS, "")
     if not text:
         return Participants()
     return _pairs(text, machine.partitions > 1, machine)

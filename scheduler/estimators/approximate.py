@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.analysis.transfer_attributes import is_on_p2p_stream
 from hlo_passes.ir.async_form import is_pair, work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import (
@@ -31,8 +32,6 @@ _P2P_SEND: Final = 1024
 _P2P_RECV: Final = 6
 _P2P_PERMUTE: Final = 14
 _PARTITIONS_PER_CYCLE: Final = 8
-#: Frontend attribute that puts an operation on the point-to-point stream.
-_P2P_STREAM: Final = "_xla_gpu_collective_stream"
 
 
 def _node_cost(instruction: Instruction) -> float:
@@ -84,7 +83,7 @@ class GpuApproximateEstimator:
     def _latency(self, start: Instruction, user: Instruction) -> float:
         if not is_pair(start, user):
             return LOW
-        if _is_on_p2p_stream(start):
+        if is_on_p2p_stream(start):
             return _p2p_latency(start)
         if (
             self.costly_collectives
@@ -93,12 +92,6 @@ class GpuApproximateEstimator:
         ):
             return HIGH * _COSTLY_ALL_REDUCE
         return HIGH
-
-
-def _is_on_p2p_stream(start: Instruction) -> bool:
-    if _P2P_STREAM not in start.attributes.get("frontend_attributes", ""):
-        return False
-    return start.frontend_attributes.get(_P2P_STREAM) == "p2p"
 
 
 def _p2p_latency(start: Instruction) -> float:

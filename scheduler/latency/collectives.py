@@ -14,7 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.analysis.devices import TRANSFER_PAIRS, group_mode
+from hlo_passes.analysis import transfer_attributes
+from hlo_passes.analysis.devices import group_mode
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective, is_start
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
@@ -177,11 +178,11 @@ def describe(instruction: Instruction) -> Collective | None:
 def describe_transfer(instruction: Instruction) -> Collective | None:
     """A send or recv as a permute of its pairs; None without pairs or for other ops.
 
-    The pairs are in the frontend attribute `TRANSFER_PAIRS`.
+    The pairs are in the frontend attribute `transfer_attributes.PAIRS`.
     """
     if instruction.opcode not in opcodes.TRANSFERS:
         return None
-    text = instruction.frontend_attributes.get(TRANSFER_PAIRS, "")
+    text = instruction.frontend_attributes.get(transfer_attributes.PAIRS, "")
     data = instruction.shape.elements[0] if instruction.shape.is_tuple else None
     if not text or data is None:
         return None

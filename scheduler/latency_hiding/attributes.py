@@ -13,8 +13,6 @@ HINT: Final = "scheduler_hint"
 DELAY_PRIORITY: Final = "scheduler_delay_priority"
 GROUP_ID: Final = "_scheduling_group_id"
 KEEP_ORDER: Final = "keep_original_sequence_order_in_group"
-P2P_STREAM: Final = "_xla_gpu_collective_stream"
-PIPELINE: Final = "_xla_send_recv_pipeline"
 STREAM_ANNOTATION: Final = "_xla_stream_annotation"
 COLLECTIVES_GROUP: Final = "_collectives_group"
 

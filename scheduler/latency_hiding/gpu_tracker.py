@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.ir.async_form import (
     is_collective,
     is_done,
@@ -76,7 +77,7 @@ class GpuAsyncTracker(AsyncTracker):
         ):
             return ((Resource.GPU_MEMCPY, self._usage(half)),)
         start = instruction if half == "start" else instruction.operands[0]
-        if attr.frontend(start, attr.P2P_STREAM) == "p2p":
+        if transfer_attributes.is_on_p2p_stream(start):
             return ((Resource.GPU_COLLECTIVES_P2P, usage),)
         if is_transfer(instruction):
             kind = work_of(instruction)
@@ -181,7 +182,7 @@ def is_on_host(shape: Shape) -> bool:
 
 
 def _transfer_stream(instruction: Instruction, kind: str) -> Resource:
-    second = attr.frontend(instruction, attr.PIPELINE) == "1"
+    second = attr.frontend(instruction, transfer_attributes.PIPELINE) == "1"
     if kind == "send":
         return Resource.GPU_SEND_1 if second else Resource.GPU_SEND_0
     return Resource.GPU_RECV_1 if second else Resource.GPU_RECV_0
@@ -202,5 +203,7 @@ def _feeds_done(loop: Instruction, resource: Resource) -> bool:
             continue
         for user in element.users:
             if user.opcode == opcode:
-                return (attr.frontend(user, attr.PIPELINE) == "1") == second
+                return (
+                    attr.frontend(user, transfer_attributes.PIPELINE) == "1"
+                ) == second
     return False

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Final, Protocol
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.errors import PassError
 from hlo_passes.ir.async_form import (
     done_of,
@@ -67,7 +68,7 @@ def note(graph: Hinted, n: int, instruction: Instruction) -> None:
     if (
         settings.enable_pipelined_p2p
         and opcode == "recv"
-        and attr.frontend(instruction, attr.PIPELINE) is not None
+        and attr.frontend(instruction, transfer_attributes.PIPELINE) is not None
     ):
         graph.force_early[n] = 1
     if (

@@ -10,14 +10,10 @@ Source: openxla/xla `xla/service/collective_opt_utils.cc` (Aug 2026).
 
 from __future__ import annotations
 
-from typing import Final
-
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.ir.async_form import is_start, is_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-
-#: Frontend attribute of pipelined transfers between devices: '0' or '1'.
-PIPELINE_ATTRIBUTE: Final = "_xla_send_recv_pipeline"
 
 
 def owner_of_transfer(instruction: Instruction) -> Instruction:
@@ -53,7 +49,7 @@ def is_pipelined_transfer(instruction: Instruction) -> bool:
     return (
         is_transfer(instruction)
         and instruction.attributes.get("is_host_transfer") != "true"
-        and PIPELINE_ATTRIBUTE in instruction.frontend_attributes
+        and transfer_attributes.PIPELINE in instruction.frontend_attributes
     )
 
 

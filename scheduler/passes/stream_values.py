@@ -17,13 +17,14 @@ import re
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.errors import ParseError, PassError
 from hlo_passes.ir.async_form import is_collective, is_start, is_transfer, start_of
 from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.scheduler.passes.send_recv import PIPELINE_ATTRIBUTE, owner_of_transfer
+from hlo_passes.scheduler.passes.send_recv import owner_of_transfer
 from hlo_passes.xla_release import XlaRelease
 
 #: Copies between host and device may have two streams of their own.
@@ -253,7 +254,10 @@ def stream_of(
     # Beyond the compute streams it is the mark of XLA's stream-attribute-annotator.
     if queue and (kind == "communication" or queue <= compute_streams):
         return Stream.of_queue_id(queue, kind, compute_streams)
-    if start.frontend_attributes.get("_xla_gpu_collective_stream") == "p2p":
-        second = start.frontend_attributes.get(PIPELINE_ATTRIBUTE) == "1"
+    if (
+        start.frontend_attributes.get(transfer_attributes.STREAM)
+        == transfer_attributes.P2P
+    ):
+        second = start.frontend_attributes.get(transfer_attributes.PIPELINE) == "1"
         return Stream.parse("P2P1" if second else "P2P0")
     return None

@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir import opcodes
@@ -24,10 +25,7 @@ from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.passes.send_recv import (
-    PIPELINE_ATTRIBUTE,
-    is_pipelined_transfer,
-)
+from hlo_passes.scheduler.passes.send_recv import is_pipelined_transfer
 from hlo_passes.scheduler.passes.stream_guard import Moved, moves_against_cyclic_waits
 from hlo_passes.scheduler.passes.stream_values import (
     DEFAULT_COMMUNICATION_STREAMS,
@@ -170,7 +168,7 @@ class _Turns:
             self.next_compute = (number + 1) % self.compute_streams
             return Stream("compute", number)
         if self.communication_streams > 1 and is_pipelined_transfer(start):
-            second = start.frontend_attributes.get(PIPELINE_ATTRIBUTE) == "1"
+            second = start.frontend_attributes.get(transfer_attributes.PIPELINE) == "1"
             return Stream("communication", 2 if second else 1)
         number = self.next_communication
         self.next_communication = (number + 1) % self.communication_streams

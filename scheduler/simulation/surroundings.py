@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hlo_passes.analysis.devices import TRANSFER_PAIRS
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.errors import ParseError, UnsupportedHloError, UsageError
@@ -200,7 +200,7 @@ class Surroundings:
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:
     """Each sender or receiver as a group of its own; None if nothing says so."""
-    text = instruction.frontend_attributes.get(TRANSFER_PAIRS, "")
+    text = instruction.frontend_attributes.get(transfer_attributes.PAIRS, "")
     if not text:
         return None
     try:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.errors import PassError
 from hlo_passes.ir import opcodes
@@ -23,8 +24,6 @@ Kind = Literal["unpipelined", "pipelined", "unrecognized"]
 #: Stream of a pipelined transfer; None if the attribute says neither.
 StreamNumber = Literal[0, 1] | None
 
-#: Frontend attribute of pipelined transfers: '0' or '1'.
-PIPELINE_ATTRIBUTE: Final = "_xla_send_recv_pipeline"
 _MOST_PIPELINED_CHANNELS: Final = 2
 #: send, recv and their dones.
 _TRANSFERS_OF_A_CHANNEL: Final = 4
@@ -76,7 +75,7 @@ class Node:
     def stream(self) -> StreamNumber:
         """The stream on which send and recv agree."""
         said = {
-            self.parts[opcode].frontend_attributes.get(PIPELINE_ATTRIBUTE, "")
+            self.parts[opcode].frontend_attributes.get(transfer_attributes.PIPELINE, "")
             for opcode in ("send", "recv")
         }
         if said == {"0"}:
