@@ -32,6 +32,10 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("collective-permute-combiner",),
         "threshold-bytes",
     ),
+    "xla_gpu_collective_permute_decomposer_threshold": (
+        ("collective-permute-cycle-decomposer", "collective-permute-decomposer"),
+        "threshold-bytes",
+    ),
     "xla_gpu_all_gather_combine_threshold_bytes": (
         ("gpu-all-gather-combiner",),
         "threshold-bytes",
@@ -68,7 +72,7 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "enable-approx-costly-collectives",
     ),
     f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
-        (SCHEDULER,),
+        (SCHEDULER, "collective-permute-decomposer"),
         "pipeline-parallelism-opt-level",
     ),
     "xla_gpu_autotune_level": (

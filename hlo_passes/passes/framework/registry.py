@@ -65,6 +65,8 @@ _FOLDERS: Final = {
         "scheduling-instruction-annotator",
     ),
     "transfers": (
+        "collective-permute-cycle-decomposer",
+        "collective-permute-decomposer",
         "collective-permute-splitter",
         "latency-hiding-scheduler-preparation",
     ),

@@ -8,13 +8,14 @@ Devices that reach transfers and collectives in different orders wait for each o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.post_order import post_order
-from hlo_passes.analysis.reachability import reaches
+from hlo_passes.analysis.reachability import ancestors, reaches
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.errors import PassError
 from hlo_passes.ir.computation import Computation
@@ -43,6 +44,10 @@ class LatencyHidingSchedulerPreparation(Pass):
     come before them; elsewhere they come before or after, as they depend on them.
     Transfers with the host, and channels whose transfers are incomplete, are left
     alone.
+
+    XLA fails to compile where that order contradicts control edges that are there: of a
+    ring that `collective-permute-decomposer` pipelines, or of any transfer that it made
+    with its level `enable`. Here the parts keep the order that they have to have.
 
     Requires: an unscheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
@@ -128,20 +133,40 @@ class _Ordering:
         return chains, pipelined
 
     def _chain_one(self, node: Node) -> None:
-        parts = [node.parts[opcode] for opcode in _CHAIN]
-        for first, then in pairwise(parts):
-            self._add(first, then)
+        self._chain([node.parts[opcode] for opcode in _CHAIN])
 
     def _chain_two(self, node0: Node, node1: Node) -> None:
         starts = [node.parts[o] for node in (node0, node1) for o in ("recv", "send")]
         dones = [
             node.parts[o] for o in ("recv-done", "send-done") for node in (node0, node1)
         ]
-        for first, then in pairwise(dones):
+        self._chain([*starts, *dones])
+
+    def _chain(self, parts: Sequence[Instruction]) -> None:
+        for first, then in pairwise(self._allowed_order(parts)):
             self._add(first, then)
-        for first, then in pairwise(starts):
-            self._add(first, then)
-        self._add(starts[-1], dones[0])
+
+    def _allowed_order(self, parts: Sequence[Instruction]) -> Sequence[Instruction]:
+        """The parts in their order, unless some must run before others already."""
+        needed = {part: ancestors([part]) for part in parts}
+        if not any(
+            then in needed[first]
+            for k, first in enumerate(parts)
+            for then in parts[k + 1 :]
+        ):
+            return parts
+        self.report.remark(
+            f"ordered otherwise than in XLA: %{parts[0].name} and what belongs to it, "
+            "whose control edges XLA would close to a cycle"
+        )
+        left, order = list(parts), list[Instruction]()
+        while left:
+            waiting = {
+                p for p in left if any(o in needed[p] for o in left if o is not p)
+            }
+            order.append(next((p for p in left if p not in waiting), left[0]))
+            left.remove(order[-1])
+        return order
 
     # -- other collectives ----------------------------------------------------
 
@@ -200,8 +225,14 @@ class _Ordering:
             self._order(ends, first)
 
     def _order(self, first: Instruction, then: Instruction) -> None:
-        if not reaches(first, then):
-            self._add(first, then)
+        if reaches(first, then):
+            return
+        if reaches(then, first):
+            self.report.remark(
+                f"not ordered: %{first.name} needs %{then.name}, which should follow it"
+            )
+            return
+        self._add(first, then)
 
     def _add(self, first: Instruction, then: Instruction) -> None:
         if first not in then.control_predecessors:
