@@ -18,6 +18,8 @@ FOLDING = {name for name, target in PASSES.items() if ".passes.folding." in targ
 def test_there_are_pairs_of_every_such_pass() -> None:
     assert {pair.pass_name for pair in PAIRS} == {
         *FOLDING,
+        "collective-permute-cycle-decomposer",
+        "collective-permute-decomposer",
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",
         "explicit-collectives-group-async-wrapper",
