@@ -19,6 +19,13 @@ _PIPELINES: Final = ("gpu-schedule", "xla-gpu")
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
 #: Opens the values of the flag of that name: `..._ENABLE`.
 _OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
+#: Around the words of a flag's value, which an option leaves out, by option.
+_AROUND_WORDS: Final = {
+    "pipeline-parallelism-opt-level": (f"{_OPT_LEVEL}_", ""),
+    "collective-permute-mode": ("COLLECTIVES_", "_MEMORY"),
+    "all-gather-mode": ("COLLECTIVES_", "_MEMORY"),
+    "use-collective-kernels": ("COLLECTIVE_KERNEL_", ""),
+}
 _COMBINERS: Final = (
     "collective-permute-combiner",
     "gpu-all-gather-combiner",
@@ -122,6 +129,17 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("schedule-checker",),
         "parallel-async-compute-limit",
     ),
+    **{
+        f"xla_gpu_{kind}_mode": (
+            ("collective-backend-assigner",),
+            f"{kind.replace('_', '-')}-mode",
+        )
+        for kind in ("collective_permute", "all_gather")
+    },
+    f"{_EXPERIMENTAL}use_collective_kernels": (
+        ("collective-kernel-strategy-annotator",),
+        "use-collective-kernels",
+    ),
     "xla_gpu_executable_num_communication_streams": (
         ("execution-stream-assignment",),
         "xla-communication-streams",
@@ -171,8 +189,10 @@ def flag_setting(pass_name: str, option: str, text: str) -> str:
     flag = xla_flag(pass_name, option)
     if not flag:
         return ""
-    if flag.endswith(_OPT_LEVEL.lower()):
-        text = f"{_OPT_LEVEL}_{text}"
+    if option in _AROUND_WORDS:
+        opening, closing = _AROUND_WORDS[option]
+        words = (f"{opening}{word.upper()}{closing}" for word in text.split())
+        text = ",".join(words)
     elif option not in ("profile", "latency-options"):
         # A list has commas in a flag and blanks in an option.
         text = text.replace(" ", ",")
@@ -181,4 +201,14 @@ def flag_setting(pass_name: str, option: str, text: str) -> str:
 
 def option_text(flag_value: str) -> str:
     """The value of a flag as the option's text has it."""
-    return flag_value.removeprefix(f"{_OPT_LEVEL}_").replace(",", " ")
+    return " ".join(map(_word, flag_value.split(",")))
+
+
+def _word(spelled: str) -> str:
+    """A word of a flag's value without what is around it: 'ENABLE', 'symmetric'."""
+    for opening, closing in _AROUND_WORDS.values():
+        inner = spelled.removeprefix(opening)
+        if inner != spelled and inner.endswith(closing):
+            word = inner.removesuffix(closing)
+            return word.lower() if closing else word
+    return spelled

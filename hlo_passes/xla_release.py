@@ -87,6 +87,16 @@ class XlaRelease:
             are not there.
         dumps_leave_out_elements: dumped text has `%t#0` for most get-tuple-elements,
             unless the flag `xla_dump_compact_gte` is false.
+        kernel_groups_lie: how near the devices of a group must be for a collective
+            kernel: 'anywhere', in one 'host', or in one NVLink 'domain'.
+        most_kernel_devices: of one group.
+        kernel_groups_differ: groups of different size may have a kernel, by the size
+            of the first one.
+        kernel_bytes_by_devices: what an all-reduce with a kernel may have grows as its
+            groups get smaller.
+        gathers_by_kernel: which all-gathers may have a kernel: 'no', 'aligned' ones, or
+            those whose parts are 'tiled' equally.
+        fused_kernels: collectives that become a fusion where they have a kernel.
         new_flags: flags of our options that no release before it knows.
     """
 
@@ -123,6 +133,12 @@ class XlaRelease:
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
+    kernel_groups_lie: str
+    most_kernel_devices: int
+    kernel_groups_differ: bool
+    kernel_bytes_by_devices: bool
+    gathers_by_kernel: str
+    fused_kernels: tuple[str, ...]
     new_flags: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -181,6 +197,12 @@ _0_10_2: Final = XlaRelease(
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
+    kernel_groups_lie="anywhere",
+    most_kernel_devices=8,
+    kernel_groups_differ=True,
+    kernel_bytes_by_devices=False,
+    gathers_by_kernel="no",
+    fused_kernels=(),
     new_flags=(),
 )
 _0_11: Final = XlaRelease(
@@ -217,6 +239,12 @@ _0_11: Final = XlaRelease(
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,
+    kernel_groups_lie="host",
+    most_kernel_devices=8,
+    kernel_groups_differ=False,
+    kernel_bytes_by_devices=False,
+    gathers_by_kernel="aligned",
+    fused_kernels=("all-reduce", "all-gather"),
     new_flags=(
         "xla_gpu_experimental_enable_selective_memcpy_overlap",
         "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes",
@@ -232,6 +260,10 @@ _0_12: Final = replace(
     moved_reductions_take_attributes=True,
     prices_collective_fusions=True,
     calls_back_without_gpus=True,
+    kernel_groups_lie="domain",
+    most_kernel_devices=64,
+    kernel_bytes_by_devices=True,
+    gathers_by_kernel="tiled",
     new_flags=(),
 )
 

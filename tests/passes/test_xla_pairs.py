@@ -17,6 +17,9 @@ FOLDING = {name for name, target in PASSES.items() if ".passes.folding." in targ
 
 def test_there_are_pairs_of_every_such_pass() -> None:
     assert {pair.pass_name for pair in PAIRS} == {
+        "collective-backend-assigner",
+        "collective-fusion",
+        "collective-kernel-strategy-annotator",
         *FOLDING,
         "collective-permute-cycle-decomposer",
         "collective-permute-decomposer",

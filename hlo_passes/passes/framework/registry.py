@@ -51,6 +51,7 @@ _FOLDERS: Final = {
         "reduce-scatter-creator",
         "reduce-scatter-reassociate",
     ),
+    "kernels": ("collective-backend-assigner",),
     "loops": (
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",

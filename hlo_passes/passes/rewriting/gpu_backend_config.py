@@ -22,6 +22,7 @@ from hlo_passes.ir.metadata import BackendConfig
 from hlo_passes.xla_release import XlaRelease
 
 _COLLECTIVE: Final = "collective_backend_config"
+_FUSION: Final = "fusion_backend_config"
 #: Frontend attribute, and later field of the config, of what the partitioner made.
 _SPMD_GENERATED: Final = "is_spmd_generated"
 #: Fields that are always printed, with their defaults; `None` marks where those go that
@@ -48,6 +49,16 @@ def set_collective_fields(
         _write(instruction, release, {_COLLECTIVE: _in_print_order(inner, release)})
     else:
         _write(instruction, release, {})
+
+
+def set_fusion_config(
+    instruction: Instruction, release: XlaRelease, config: Mapping[str, Any]
+) -> None:
+    """Make it the config of a fusion: `fusion_backend_config` in place of others.
+
+    Requires `has_gpu_config`.
+    """
+    _write(instruction, release, {_COLLECTIVE: None, _FUSION: config})
 
 
 def set_operation_queue_id(
@@ -86,8 +97,12 @@ def is_spmd_generated(collective: Instruction) -> bool:
 def _write(
     instruction: Instruction, release: XlaRelease, values: Mapping[str, Any]
 ) -> None:
-    """Set fields of the whole config, and print it as XLA prints a message."""
+    """Set fields of the whole config, and print it as XLA prints a message.
+
+    A field whose value is None is taken away.
+    """
     outer = {**gpu_config(instruction), **values}
+    outer = {name: value for name, value in outer.items() if value is not None}
     written: dict[str, Any] = {}
     for name, default in _OUTER.items():
         if name:

@@ -1,0 +1,1 @@
+"""Passes that choose how collectives are carried out: memory and kernels."""

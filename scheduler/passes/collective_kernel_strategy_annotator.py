@@ -1,0 +1,126 @@
+"""Notes which collectives run as one kernel over NVLink instead of NCCL.
+
+Before:  %r = f32[64,8] all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add
+After:   %r = ..., backend_config={"collective_backend_config":{...
+             "kernel_strategy":"KERNEL_STRATEGY_TRITON_ONE_SHOT"}...}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.errors import PipelineSpecError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import has_gpu_config
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.asynchrony.explicit_collectives_group_async_wrapper import (
+    GROUP_MARK,
+)
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.gpu_backend_config import set_collective_fields
+from hlo_passes.scheduler.passes.collective_kernels import KernelChoice
+
+ONE_SHOT: Final = "KERNEL_STRATEGY_TRITON_ONE_SHOT"
+TWO_SHOTS: Final = "KERNEL_STRATEGY_TRITON_TWO_SHOT"
+#: Kinds by the names of the flag.
+_KINDS: Final = {"ALL_REDUCE": "all-reduce", "ALL_GATHER": "all-gather"}
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveKernelStrategyAnnotator(Pass):
+    """Write the kernel of small all-reduces into their backend config.
+
+    XLA has kernels of its own for Hopper and newer GPUs with NVLink. An all-reduce has
+    one if it has a single operand of at most 4 MiB, adds, multiplies or takes the
+    minimum or maximum of f32, bf16, f64, s32 or s64 (or and, or of pred), and names
+    groups of one size, a power of two, whose devices are near one another. Up to 256
+    KiB it takes one shot, above that two. The estimators of the scheduler price such
+    a collective as a kernel. The releases differ: 0.10.2 has kernels for groups of up
+    to 8 devices wherever they are, 0.11 for those of one host, 0.12 for up to 64 of one
+    NVLink domain, and its limits of bytes grow as groups get smaller. All-gathers have
+    kernels from 0.11 on: of a multiple of 16 bytes and up to 512 KiB, and in 0.12 where
+    the part of a device is a power of two along the gathered dimension and the result
+    has up to 16 MiB. A collective that is asynchronous already is left alone.
+
+    XLA also annotates collectives of no elements, and then aborts. Without its quirks
+    they are left alone.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions, and in devices for each distinct list of groups.
+    Source: openxla/xla `xla/backends/gpu/transforms/collectives/`
+    `collective_kernel_strategy_annotator.cc`, `xla/backends/gpu/runtime/all_reduce.cc`.
+
+    Attributes:
+        use_collective_kernels: kinds that are annotated, separated by blanks:
+            ALL_REDUCE, ALL_GATHER.
+        xla: the release of XLA to follow; none: that of the run.
+    """
+
+    name: ClassVar[str] = "collective-kernel-strategy-annotator"
+    needs_collectives: ClassVar[bool] = True
+
+    use_collective_kernels: tuple[str, ...] = ("ALL_REDUCE",)
+    xla: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse kinds that do not exist (U013)."""
+        for kind in self.use_collective_kernels:
+            if kind not in _KINDS:
+                raise PipelineSpecError(
+                    f"{self.name}: unknown collective {kind}",
+                    code="U013",
+                    hint=f"expected some of {', '.join(_KINDS)}",
+                )
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Look at every synchronous collective."""
+        opcodes = {_KINDS[kind] for kind in self.use_collective_kernels}
+        found = [
+            instruction
+            for computation in computations_post_order(module, fusions=False)
+            for instruction in computation.instructions
+            if instruction.opcode in opcodes
+        ]
+        if not found:
+            return False
+        release = context.release_for(module, self.xla)
+        choice = KernelChoice.of(module, context.pricing, release)
+        reason = choice.reason_against_all()
+        if reason:
+            report.remark(f"nothing annotated: {reason}")
+            return False
+        version = module.version
+        grouped = {c: _is_grouped(c) for c in {i.computation for i in found}}
+        for collective in found:
+            if grouped[collective.computation]:
+                reason = "belongs to a group of collectives"
+            else:
+                reason = _reason_to_keep(collective, choice, quirks=context.xla_quirks)
+            if reason:
+                report.remark(f"not annotated: %{collective.name} {reason}")
+                continue
+            strategy = TWO_SHOTS if choice.takes_two_shots(collective) else ONE_SHOT
+            set_collective_fields(collective, release, kernel_strategy=strategy)
+            report.count("collectives-annotated")
+        return module.version != version
+
+
+def _is_grouped(computation: Computation) -> bool:
+    callers = computation.module.callers(computation)
+    return any(GROUP_MARK in caller.frontend_attributes for caller in callers)
+
+
+def _reason_to_keep(
+    collective: Instruction, choice: KernelChoice, *, quirks: bool
+) -> str:
+    reason = choice.reason_against(collective)
+    if reason:
+        return reason
+    if not has_gpu_config(collective):
+        return "has a backend config of another back end"
+    if not quirks and collective.shape.element_count == 0:
+        return "has no elements"
+    return ""
