@@ -30,11 +30,19 @@ _DEEPEST: Final = 200
 
 @dataclass(frozen=True, slots=True)
 class IndexRange:
-    """What an index starts and ends with; it gets there in equal steps if linear."""
+    """The smallest and largest value of an index, and how it moves between them.
+
+    Attributes:
+        first: the smallest value.
+        last: the largest one.
+        is_linear: whether the steps are equal.
+        step: how large they are, as XLA follows it; None if it does not know.
+    """
 
     first: int
     last: int
     is_linear: bool = True
+    step: int | None = 1
 
     @property
     def is_one_value(self) -> bool:
@@ -49,10 +57,13 @@ class IndexRanges:
     Attributes:
         known: ranges that are given, of get-tuple-elements of a body.
         loop_of: the only `while` that runs a body; None for other computations.
+        fusion_of: the fusion whose body it is, to look through its parameters; None for
+            other computations.
     """
 
     known: dict[Instruction, IndexRange]
     loop_of: Callable[[Computation], Instruction | None]
+    fusion_of: Callable[[Computation], Instruction | None] = lambda _: None
     _found: dict[Instruction, IndexRange | None] = field(default_factory=dict)
 
     def of(self, index: Instruction, depth: int = 0) -> IndexRange | None:
@@ -75,6 +86,11 @@ class IndexRanges:
             return self._element(index, depth)
         if opcode == "constant":
             return _constant(index)
+        if opcode == "parameter":
+            fusion = self.fusion_of(index.computation)
+            if fusion is None:
+                return None
+            return self.of(fusion.operands[index.parameter_number], depth)
         parts = [self.of(operand, depth) for operand in index.operands]
         if opcode == "select" and parts[0] is not None and parts[0].is_one_value:
             return parts[1 if parts[0].first else 2]
@@ -138,14 +154,16 @@ def _combined(node: Instruction, parts: list[IndexRange]) -> IndexRange | None:
     if opcode == "negate":
         (part,) = parts
         first, last = wrapped(kind, -part.last), wrapped(kind, -part.first)
-        return IndexRange(first, last, is_linear)
+        step = 1 if part.is_one_value else None
+        return IndexRange(first, last, is_linear, step)
     if opcode == "multiply":
         one, moving = parts if parts[0].is_one_value else parts[::-1]
         if not one.is_one_value:
             return None
         first = wrapped(kind, moving.first * one.first)
         last = wrapped(kind, moving.last * one.first)
-        return IndexRange(first, last, is_linear)
+        step = None if moving.step is None else moving.step * one.first or 1
+        return IndexRange(first, last, is_linear, step)
     if opcode not in ("add", "subtract"):
         return None
     a, b = parts
@@ -154,7 +172,17 @@ def _combined(node: Instruction, parts: list[IndexRange]) -> IndexRange | None:
     else:
         first, last = a.first - b.last, a.last - b.first
     first, last = wrapped(kind, first), wrapped(kind, last)
-    return IndexRange(first, last, is_linear) if first <= last else None
+    step = _common_step(a, b)
+    return IndexRange(first, last, is_linear, step) if first <= last else None
+
+
+def _common_step(a: IndexRange, b: IndexRange) -> int | None:
+    """The step of a sum or difference."""
+    if a.step is None or b.step is None:
+        return None
+    if a.is_one_value:
+        return b.step
+    return a.step if b.is_one_value or a.step == b.step else None
 
 
 def _compared(direction: str, a: IndexRange, b: IndexRange) -> IndexRange | None:

@@ -327,7 +327,7 @@ def start_constant(start: Instruction, index: int) -> int | None:
     return whole_number(start.operands[index])
 
 
-def _unique_element(computation: Computation, index: int) -> Instruction | None:
+def unique_element(computation: Computation, index: int) -> Instruction | None:
     """The only get-tuple-element of the state with this index."""
     found = [
         user
@@ -346,7 +346,7 @@ def _other_operand(instruction: Instruction) -> Instruction | None:
 def _step(update: Instruction, body: Computation, index: int) -> int | None:
     """What the body adds to the variable, if that is a constant greater than 0."""
     variable = _other_operand(update)
-    if variable is None or variable is not _unique_element(body, index):
+    if variable is None or variable is not unique_element(body, index):
         return None
     return _added(update, variable)
 
@@ -361,7 +361,7 @@ def _added(update: Instruction, variable: Instruction) -> int | None:
 
 def _comparison(condition: Computation, index: int) -> tuple[Instruction, str] | None:
     """(the constant bound, the direction) that ends a loop, whichever side it is on."""
-    variable, root = _unique_element(condition, index), condition.root
+    variable, root = unique_element(condition, index), condition.root
     if variable is None or len(root.operands) != 2 or variable not in root.operands:
         return None
     bound = root.operands[root.operands[0] is variable]
@@ -391,7 +391,7 @@ def _matched_count(
     """The count of `i < N` or `i <= N` by division, where copies are in between."""
     update = _behind_copies(body.root.operands[index])
     variable = _other_operand(update)
-    if variable is None or _behind_copies(variable) is not _unique_element(body, index):
+    if variable is None or _behind_copies(variable) is not unique_element(body, index):
         return None
     step = _added(update, variable)
     compared = _comparison(condition, index)
@@ -424,9 +424,9 @@ def _run_by_xla(
     """The count by running condition and update, each one operation, 128 times."""
     update, decides = body.root.operands[index], condition.root
     variable, read = _other_operand(update), _other_operand(decides)
-    if variable is None or variable is not _unique_element(body, index):
+    if variable is None or variable is not unique_element(body, index):
         return None
-    if read is None or read is not _unique_element(condition, index):
+    if read is None or read is not unique_element(condition, index):
         return None
     value = first
     try:

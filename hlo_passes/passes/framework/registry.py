@@ -56,6 +56,8 @@ _FOLDERS: Final = {
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",
         "collective-pipeliner-forwardsink",
+        "collective-pipelining-analyzer",
+        "dus-accumulator-zero-init-elimination",
         "loop-double-buffer-transformer",
         "while-loop-all-reduce-code-motion",
         "while-loop-trip-count-annotator",
