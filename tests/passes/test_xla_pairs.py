@@ -25,6 +25,8 @@ def test_there_are_pairs_of_every_such_pass() -> None:
         "collective-permute-decomposer",
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",
+        "collective-pipelining-analyzer",
+        "dus-accumulator-zero-init-elimination",
         "explicit-collectives-group-async-wrapper",
         "explicit-stream-annotation-async-wrapper",
         "latency-hiding-scheduler-preparation",
