@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.analysis.integers import constant_integer, constant_integers
+from hlo_passes.analysis.reshapes import unmodified_dimensions
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import BITS, INTEGRAL
@@ -152,36 +153,6 @@ def cut_dimension(dynamic_slice: Instruction) -> int | None:
             )
         ]
     return differing[0] if len(differing) == 1 else None
-
-
-def unmodified_dimensions(
-    before: tuple[int, ...], after: tuple[int, ...]
-) -> dict[int, int]:
-    """Dimensions that a reshape leaves alone: their number after -> before.
-
-    [4,6,5] -> [4,2,3,5]: 0 is 0 and 3 is 2.
-    """
-    # Both are cut where the products of the sizes so far agree; a piece with one
-    # dimension on each side is left alone.
-    kept: dict[int, int] = {}
-    i = j = 0
-    while i < len(before) or j < len(after):
-        first_i, first_j = i, j
-        left = right = 1
-        if i < len(before):
-            left, i = left * before[i], i + 1
-        if j < len(after):
-            right, j = right * after[j], j + 1
-        while left != right:
-            if left < right and i < len(before):
-                left, i = left * before[i], i + 1
-            elif j < len(after):
-                right, j = right * after[j], j + 1
-            else:
-                return kept
-        if i - first_i == 1 and j - first_j == 1:
-            kept[first_j] = first_i
-    return kept
 
 
 # -- ids ---------------------------------------------------------------------------

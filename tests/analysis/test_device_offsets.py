@@ -14,8 +14,8 @@ from hlo_passes.analysis.device_offsets import (
     Offsets,
     id_reader,
     own_part,
-    unmodified_dimensions,
 )
+from hlo_passes.analysis.reshapes import common_factors, unmodified_dimensions
 from hlo_passes.ir.module import Module
 
 _GROUPS = ((0, 1, 2, 3),)
@@ -155,3 +155,11 @@ def test_dimensions_that_a_reshape_leaves_alone(
         assert after[new] == before[old]
         assert prod(after[:new]) == prod(before[:old])
         assert prod(after[new + 1 :]) == prod(before[old + 1 :])
+
+
+def test_sizes_of_one_are_pieces_of_their_own() -> None:
+    """XLA cuts them off, wherever they are; what is beside them stays the same."""
+    assert common_factors((1, 8), (8,)) == [(0, 0), (1, 0), (2, 1)]
+    assert common_factors((8, 1), (8,)) == [(0, 0), (1, 1), (2, 1)]
+    assert unmodified_dimensions((1, 8), (8,)) == {0: 1}
+    assert unmodified_dimensions((4, 6, 5), (4, 2, 3, 5)) == {0: 0, 3: 2}
