@@ -143,7 +143,7 @@ def _float_holds_float(old: str, new: str) -> bool:
     return (
         PRECISION[old] <= PRECISION[new]
         and BITS[old] - PRECISION[old] <= BITS[new] - PRECISION[new]
-        and (old not in _WITH_INFINITY or new in _WITH_INFINITY)
+        and (old not in WITH_INFINITY or new in WITH_INFINITY)
         and (old not in _WITH_NAN or new in _WITH_NAN)
         and (old not in _WITH_NEGATIVE_ZERO or new in _WITH_NEGATIVE_ZERO)
         and smallest - PRECISION[old] >= least - PRECISION[new]
@@ -162,7 +162,8 @@ def _float_limits(element_type: str) -> tuple[int, int]:
 
 
 _WITH_NAN: Final = FLOATING - {"f4e2m1fn", "f6e2m3fn", "f6e3m2fn"}
-_WITH_INFINITY: Final = PAYLOAD_TYPES
+#: Floating types whose largest value is infinity.
+WITH_INFINITY: Final = PAYLOAD_TYPES
 _WITH_NEGATIVE_ZERO: Final = frozenset(
     t for t in FLOATING if not t.endswith("fnuz") and t != "f8e8m0fnu"
 )

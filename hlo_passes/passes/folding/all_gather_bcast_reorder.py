@@ -20,6 +20,7 @@ from math import prod
 from typing import ClassVar
 
 from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
@@ -27,10 +28,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import array_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import copy_of
-from hlo_passes.passes.rewriting.reductions import (
-    constrains_layouts,
-    has_control_edges,
-)
+from hlo_passes.passes.rewriting.reductions import constrains_layouts
 
 
 @dataclass(frozen=True, slots=True)

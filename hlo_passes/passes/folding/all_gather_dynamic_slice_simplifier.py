@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_passes.analysis.device_offsets import Cut, own_part
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 
 
 @dataclass(frozen=True, slots=True)

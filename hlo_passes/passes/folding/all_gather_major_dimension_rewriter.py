@@ -14,6 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
@@ -21,7 +22,6 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Layout, array_shape
 from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import copy_of, derive
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.device_offsets import groups_of
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir import opcodes
@@ -28,11 +29,7 @@ from hlo_passes.passes.rewriting.gpu_backend_config import (
     set_collective_fields,
     whole_collective_config,
 )
-from hlo_passes.passes.rewriting.reductions import (
-    GROUP_KEY,
-    group_key,
-    has_control_edges,
-)
+from hlo_passes.passes.rewriting.reductions import GROUP_KEY, group_key
 from hlo_passes.xla_release import XlaRelease
 
 #: Fields that the new all-gather has if either had them.

@@ -23,6 +23,7 @@ from hlo_passes.analysis.device_offsets import (
     devices_by_start,
     groups_of,
 )
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
@@ -34,7 +35,7 @@ from hlo_passes.ir.shapes import array_shape
 from hlo_passes.ir.windows import parse_padding
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import derive
-from hlo_passes.passes.rewriting.reductions import GROUP_KEY, has_control_edges
+from hlo_passes.passes.rewriting.reductions import GROUP_KEY
 from hlo_passes.xla_release import XlaRelease
 
 Pairs = tuple[tuple[int, int], ...]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
@@ -19,7 +20,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, array_shape, tuple_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import copy_of
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 
 
 @dataclass(frozen=True, slots=True)

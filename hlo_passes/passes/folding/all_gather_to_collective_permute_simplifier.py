@@ -17,6 +17,7 @@ from hlo_passes.analysis.device_offsets import (
     devices_by_start,
     groups_of,
 )
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
@@ -24,7 +25,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import SourceTargetPairs
 from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import derive
-from hlo_passes.passes.rewriting.reductions import GROUP_KEY, has_control_edges
+from hlo_passes.passes.rewriting.reductions import GROUP_KEY
 from hlo_passes.xla_release import XlaRelease
 
 Pairs = list[tuple[int, int]]

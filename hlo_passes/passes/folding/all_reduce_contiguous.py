@@ -16,16 +16,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import array_shape, tuple_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import derive
-from hlo_passes.passes.rewriting.reductions import (
-    constrains_layouts,
-    has_control_edges,
-)
+from hlo_passes.passes.rewriting.reductions import constrains_layouts
 
 _KEPT = ("channel_id", "replica_groups", "use_global_device_ids", "to_apply")
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
@@ -20,7 +21,6 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import copy_of
 from hlo_passes.passes.rewriting.reductions import (
     add_reduction,
-    has_control_edges,
     reduction_of,
     reduction_opcode,
 )

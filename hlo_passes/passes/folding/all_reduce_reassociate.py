@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.element_types import converts_without_loss
@@ -24,7 +25,6 @@ from hlo_passes.passes.rewriting.reductions import (
     add_reduction,
     constrains_layouts,
     group_key,
-    has_control_edges,
     is_identity,
     kind_of,
     reduction_key,

@@ -15,7 +15,7 @@ from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.device_offsets import groups_of
-from hlo_passes.analysis.effects import channels_carry_meaning
+from hlo_passes.analysis.effects import channels_carry_meaning, has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.replication import Replication
 from hlo_passes.analysis.text_order import restore_text_order
@@ -24,11 +24,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import array_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.passes.rewriting.reductions import (
-    has_control_edges,
-    reduction_of,
-    reduction_opcode,
-)
+from hlo_passes.passes.rewriting.reductions import reduction_of, reduction_opcode
 from hlo_passes.xla_release import XlaRelease
 
 #: What reduces equal values to the same value.

@@ -14,7 +14,7 @@ from typing import ClassVar
 
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.device_offsets import Groups, groups_of, own_part
-from hlo_passes.analysis.effects import channels_carry_meaning
+from hlo_passes.analysis.effects import channels_carry_meaning, has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
@@ -22,7 +22,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import lists_text
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import derive
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 
 _KEPT = ("constrain_layout", "use_global_device_ids", "to_apply")
 

@@ -22,6 +22,7 @@ from typing import ClassVar, Final
 from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
 from hlo_passes.analysis.device_offsets import groups_of
 from hlo_passes.analysis.devices import group_mode
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.replication import Replication
 from hlo_passes.analysis.text_order import restore_text_order
@@ -30,7 +31,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import BITS, Layout, array_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import copy_of, derive
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 
 _COLLECTIVES: Final = frozenset(
     {"all-gather", "all-to-all", "collective-broadcast", "collective-permute"}

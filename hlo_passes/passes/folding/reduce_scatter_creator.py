@@ -16,6 +16,7 @@ from typing import ClassVar
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.device_offsets import Cut, own_part
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
@@ -23,7 +24,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.copies import derive
 from hlo_passes.passes.rewriting.eligibility import unknown_attribute
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 
 #: Attributes of the all-reduce that the reduce-scatter has too.
 _KEPT = ("replica_groups", "use_global_device_ids", "to_apply", "backend_config")

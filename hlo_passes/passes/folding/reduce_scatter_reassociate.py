@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.scheduling_annotations import GROUP_ID, annotation_of
 from hlo_passes.analysis.text_order import restore_text_order
@@ -23,7 +24,6 @@ from hlo_passes.passes.rewriting.copies import copy_of
 from hlo_passes.passes.rewriting.reductions import (
     constrains_layouts,
     group_key,
-    has_control_edges,
     kind_of,
     reduction_key,
     reduction_kind,

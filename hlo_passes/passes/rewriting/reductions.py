@@ -13,9 +13,11 @@ from collections.abc import Hashable
 from typing import Final
 
 from hlo_passes.analysis.device_offsets import groups_of
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.element_types import integer_range
+from hlo_passes.ir.element_types import WITH_INFINITY, integer_range, numpy_dtype
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.literal_text import array_text
 from hlo_passes.ir.literals import parse_literal
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import FLOATING, INTEGRAL, array_shape
@@ -84,11 +86,6 @@ def reduction_key(
     )
 
 
-def has_control_edges(instruction: Instruction) -> bool:
-    """Whether it waits for anything, or anything for it, besides values."""
-    return bool(instruction.control_predecessors or instruction.control_successors)
-
-
 def group_key(collective: Instruction) -> str:
     """The `collective_group_key` of an instruction, '' where it has none."""
     if not collective.mentions(GROUP_KEY):
@@ -107,30 +104,53 @@ def constrains_layouts(module: Module, opcode: str) -> bool:
     )
 
 
+def identity_text(kind: str, element_type: str) -> str:
+    """The scalar that leaves every other value as it is in a reduction; '' for none.
+
+    Complex numbers have none for minimum and maximum.
+    """
+    if kind in ("sum", "product"):
+        return number_text(element_type, int(kind == "product"))
+    if element_type == "pred":
+        return "true" if kind == "minimum" else "false"
+    if element_type in INTEGRAL:
+        low, high = integer_range(element_type)
+        return str(high if kind == "minimum" else low)
+    if element_type in WITH_INFINITY:
+        return "inf" if kind == "minimum" else "-inf"
+    return _limit_text(element_type, largest=kind == "minimum")
+
+
+def _limit_text(element_type: str, *, largest: bool) -> str:
+    """The largest or smallest number of a floating type without infinities."""
+    if element_type not in FLOATING:
+        return ""
+    import numpy as np
+    from ml_dtypes import finfo
+
+    kind = numpy_dtype(element_type)
+    limit = finfo(kind).max if largest else finfo(kind).min
+    return array_text(np.asarray(limit, kind), element_type)
+
+
+def number_text(element_type: str, number: int) -> str:
+    """A small whole number as a scalar constant of a type is written."""
+    if element_type == "pred":
+        return "true" if number else "false"
+    return f"({number}, 0)" if element_type.startswith("c") else str(number)
+
+
 def is_identity(constant: Instruction, kind: str) -> bool:
     """Whether a scalar constant leaves every other value as it is in a reduction."""
-    import numpy as np
-
     shape = constant.shape
     if constant.opcode != "constant" or constant.literal is None or shape.dimensions:
         return False
-    literal = parse_literal(constant.literal, shape)
-    if literal.array is None:
+    text = identity_text(kind, shape.element_type)
+    given = parse_literal(constant.literal, shape).array
+    if not text or given is None:
         return False
-    kept = literal.array
-    if kind in ("sum", "product"):
-        wanted = np.asarray(int(kind == "product")).astype(kept.dtype)
-    elif shape.element_type == "pred":
-        wanted = np.asarray(kind == "minimum")
-    elif shape.element_type in INTEGRAL:
-        low, high = integer_range(shape.element_type)
-        wanted = np.asarray(high if kind == "minimum" else low).astype(kept.dtype)
-    elif shape.element_type in FLOATING:
-        limit = float("inf") if kind == "minimum" else float("-inf")
-        wanted = np.asarray(limit).astype(kept.dtype)
-    else:
-        return False
-    return kept.tobytes() == wanted.tobytes()
+    wanted = parse_literal(text, shape).array
+    return wanted is not None and given.tobytes() == wanted.tobytes()
 
 
 def add_reduction(
