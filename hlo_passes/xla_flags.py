@@ -68,6 +68,18 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("all-reduce-reassociate",),
         "reassociate-converted",
     ),
+    "xla_gpu_all_reduce_blueconnect_num_devices_per_host": (
+        ("all-reduce-blueconnect",),
+        "devices-per-host",
+    ),
+    "xla_gpu_unsupported_override_fast_interconnect_slice_size": (
+        ("ragged-all-to-all-multi-host-decomposer",),
+        "slice-size",
+    ),
+    f"{_EXPERIMENTAL}collective_cse_distance_threshold": (
+        ("schedule-aware-collective-cse",),
+        "distance-threshold",
+    ),
     "xla_gpu_disable_async_collectives": (
         ("async-collective-annotator",),
         "disable-async-collectives",

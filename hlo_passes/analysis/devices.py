@@ -47,6 +47,24 @@ def group_mode(collective: Instruction, kind: str) -> str:
     return "cross-replica-and-partition"
 
 
+def members_of_each_group(collective: Instruction, module: Module) -> int:
+    """Devices that take part together; 0 if groups differ or do not say it.
+
+    Source: openxla/xla `collective_ops_utils.cc`, GetReplicaGroupCountAndSize.
+    """
+    mode = group_mode(collective, begun_collective(collective.opcode))
+    replicas, partitions = module.replica_count, module.num_partitions
+    groups = collective.replica_groups
+    if groups is None or groups.is_empty:
+        if mode == "flattened":
+            return 0
+        size: int | None = partitions if mode == "cross-partition" else replicas
+    else:
+        size = groups.size
+    over = partitions if mode == "cross-replica-and-partition" else 1
+    return (size or 0) * over
+
+
 @dataclass(frozen=True, slots=True)
 class NamedDevices:
     """What the groups and pairs of a module ask for, whatever its header says.

@@ -9,7 +9,7 @@ Two get-tuple-elements with one index, as combining leaves them, are such a case
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -58,19 +58,38 @@ class HloCse(Pass):
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit each computation, including fusion bodies."""
-        version = module.version
-        graph = build_call_graph(module)
-        # Only callees matter, and those were visited: they do not change any more.
-        structure = Structure(layout_sensitive=self.layout_sensitive)
-        acting: dict[Computation, bool] = {}
-        for computation in graph.post_order:
-            before = module.version
-            _merge_constants(computation, structure, report)
-            _merge_instructions(computation, structure, acting, report)
-            _merge_fusion_outputs(computation, graph, report)
-            if module.version != before:
-                restore_text_order(computation)
-        return module.version != version
+        return merge(module, report, layout_sensitive=self.layout_sensitive)
+
+
+def merge(
+    module: Module,
+    report: Report,
+    *,
+    layout_sensitive: bool = True,
+    only: Callable[[Instruction], bool] | None = None,
+) -> bool:
+    """Keep the first of equal constants and instructions; whether anything changed.
+
+    Args:
+        module: all its computations, callees first.
+        report: receives counts and remarks.
+        layout_sensitive: shapes must also agree in layout.
+        only: the instructions to merge, whatever else speaks against it but control
+            edges; none: those without side effect.
+    """
+    version = module.version
+    graph = build_call_graph(module)
+    # Only callees matter, and those were visited: they do not change any more.
+    structure = Structure(layout_sensitive=layout_sensitive)
+    acting: dict[Computation, bool] = {}
+    for computation in graph.post_order:
+        before = module.version
+        _merge_constants(computation, structure, report)
+        _merge_instructions(computation, structure, acting, report, only)
+        _merge_fusion_outputs(computation, graph, report)
+        if module.version != before:
+            restore_text_order(computation)
+    return module.version != version
 
 
 def _merge_constants(
@@ -94,11 +113,14 @@ def _merge_instructions(
     structure: Structure,
     acting: dict[Computation, bool],
     report: Report,
+    only: Callable[[Instruction], bool] | None,
 ) -> None:
     """Keep the first, in post order, of equal instructions."""
     kept: dict[Hashable, list[Instruction]] = {}
     for instruction in post_order(computation):
         if instruction.removed or not _has_something_to_merge(instruction):
+            continue
+        if only is not None and not only(instruction):
             continue
         alike = kept.setdefault(_key(instruction, structure), [])
         first = next(
@@ -109,7 +131,10 @@ def _merge_instructions(
             ),
             None,
         )
-        reason = _reason_to_stay(instruction, acting)
+        if only is not None:
+            reason = "" if is_safely_removable(instruction) else "has control edges"
+        else:
+            reason = _reason_to_stay(instruction, acting)
         if reason:
             if first is not None:
                 report.remark(

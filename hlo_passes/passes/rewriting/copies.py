@@ -14,9 +14,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 
+#: What says which devices a collective joins, and how.
+_OF_COLLECTIVES: Final = frozenset(
+    {"channel_id", "replica_groups", "constrain_layout", "use_global_device_ids",
+     "dimensions", "to_apply"}
+)  # fmt: skip
 #: Frontend attribute that is not handed on.
 _COMPUTE_TYPE: Final = "_xla_compute_type"
 
@@ -42,6 +48,35 @@ def copy_of(
         {**instruction.attributes, **(attributes or {})},
         name=instruction.name,
         literal=instruction.literal,
+    )
+
+
+def copy_without_description(
+    collective: Instruction,
+    operands: Iterable[Instruction],
+    shape: Shape,
+    attributes: Mapping[str, str],
+) -> Instruction:
+    """A new collective that does the same for the same devices, and nothing else.
+
+    It has no metadata, frontend attributes, backend config or sharding; its groups are
+    written out.
+
+    Args:
+        collective: the one that is followed.
+        operands: of the new one.
+        shape: of the new one.
+        attributes: values that differ.
+    """
+    kept = {n: t for n, t in collective.attributes.items() if n in _OF_COLLECTIVES}
+    groups = collective.replica_groups
+    if groups is not None:
+        kept["replica_groups"] = groups.to_explicit_text()
+    return collective.computation.new(
+        collective.opcode,
+        shape,
+        operands,
+        in_print_order({**kept, **attributes}, collective.opcode),
     )
 
 

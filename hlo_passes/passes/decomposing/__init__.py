@@ -1,0 +1,1 @@
+"""Collectives written as other collectives, and as what is not a collective."""

@@ -1,0 +1,314 @@
+"""Exchanges ragged rows inside hosts, and between two hosts what takes one message.
+
+Before:  %r = f32[64] ragged-all-to-all(%x, %y, ...), replica_groups={{0,1,2,3}}
+After, with two devices to a host:
+         %g = f32[32] all-gather(%x), replica_groups={{0,2},{1,3}}
+         offsets and sizes of the other host by all-to-all
+         %s = f32[64] ragged-all-to-all(%g, %y, ...), replica_groups={{0,1},{2,3}}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import count
+from typing import ClassVar
+
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.device_offsets import Groups, groups_of
+from hlo_passes.ir.attribute_values import in_print_order
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.replica_groups import lists_text
+from hlo_passes.ir.shapes import Shape, array_shape
+from hlo_passes.passes.decomposing.ragged_all_to_all_decomposer import (
+    require_wide_offsets,
+)
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.constants import scalar, spread, zeros
+from hlo_passes.passes.rewriting.each_collective import rewrite_each
+
+#: Two hosts, as in XLA.
+_HOSTS = 2
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedAllToAllMultiHostDecomposer(Pass):
+    """Split ragged all-to-alls over two hosts into parts between and inside hosts.
+
+    Where there is at least as much room for rows as there are rows (the dispatch of a
+    mixture of experts), the rows of both hosts are gathered first, and exchanged inside
+    each host. Where there are more (the combination), rows are exchanged inside each
+    host for both, then between hosts by an all-to-all, and put together. Groups must be
+    listed, have equally many devices on both hosts, and order them alike. Offsets must
+    be s64 (`ragged-all-to-all-canonicalizer`).
+
+    Ensures: nothing that spans hosts is ragged.
+    Complexity: linear in instructions and members of groups.
+    Source: openxla/xla
+    `xla/backends/gpu/transforms/ragged_all_to_all_multi_host_decomposer.cc`.
+
+    Attributes:
+        slice_size: devices of a host, or of what else is connected fast; 0 for no
+            change. XLA takes those of its topology, or of the switch
+            `xla_gpu_unsupported_override_fast_interconnect_slice_size`.
+    """
+
+    name: ClassVar[str] = "ragged-all-to-all-multi-host-decomposer"
+    needs_collectives: ClassVar[bool] = True
+
+    slice_size: int = 0
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit ragged all-to-alls in post order."""
+        channels = count(next_channel_id(module))
+
+        def split(ragged: Instruction) -> str:
+            require_wide_offsets(ragged)
+            plan = _plan(groups_of(ragged), self.slice_size)
+            if isinstance(plan, str):
+                return plan
+            rows, room = (o.shape.dimensions[0] for o in ragged.operands[:2])
+            split_up = _Split(ragged, plan, channels)
+            ragged.computation.replace(
+                ragged, split_up.combine() if rows > room else split_up.dispatch()
+            )
+            return ""
+
+        return rewrite_each(module, "ragged-all-to-all", split, report, "split")
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """The groups of the parts.
+
+    Attributes:
+        across: of one device of each host.
+        inside: of the devices of one host, by group, then by host.
+        order: of the devices of a group, so that those of a host follow one another.
+        devices: in all groups.
+    """
+
+    across: Groups
+    inside: Groups
+    order: tuple[int, ...]
+    devices: int
+
+
+def _plan(groups: Groups, slice_size: int) -> _Plan | str:
+    """How to split groups, or why that is not done."""
+    if not groups or slice_size < 1:
+        return "does not list its groups, or hosts have no size"
+    devices = sum(map(len, groups))
+    if -(-devices // slice_size) != _HOSTS:
+        return f"is not over {_HOSTS} hosts"
+    across: list[tuple[int, ...]] = []
+    inside: list[tuple[int, ...]] = []
+    orders: set[tuple[int, ...]] = set()
+    for group in groups:
+        hosts = [device // slice_size for device in group]
+        if max(hosts) >= _HOSTS:
+            return f"is not over {_HOSTS} hosts"
+        orders.add(tuple(sorted(range(len(group)), key=hosts.__getitem__)))
+        members = [
+            tuple(d for d, host in zip(group, hosts, strict=True) if host == wanted)
+            for wanted in range(_HOSTS)
+        ]
+        if len(set(map(len, members))) != 1:
+            return "has a group with more devices on one host than on the other"
+        inside += members
+        across += zip(*members, strict=True)
+    if len(orders) != 1:
+        return "has groups that order hosts differently"
+    return _Plan(tuple(across), tuple(inside), orders.pop(), devices)
+
+
+class _Split:
+    """Writes one ragged all-to-all as several collectives."""
+
+    def __init__(
+        self, ragged: Instruction, plan: _Plan, channels: Iterator[int]
+    ) -> None:
+        self.ragged = ragged
+        self.plan = plan
+        self.channels = channels
+        self.members = len(plan.order)
+        #: Offsets and sizes: one number for each update.
+        self.numbers = ragged.operands[2].shape
+        updates = self.numbers.dimensions[0] // self.members
+        per_host = self.members // _HOSTS
+        kind = self.numbers.element_type
+        self.by_host = array_shape(kind, (_HOSTS, per_host, updates))
+        self.by_device = array_shape(kind, (per_host, _HOSTS, updates))
+
+    def dispatch(self) -> Instruction:
+        """All rows to both hosts, then inside each host to where they belong."""
+        source, output = self.ragged.operands[:2]
+        rows, *others = source.shape.dimensions
+        attributes = {"dimensions": "{0}"}
+        if self.ragged.channel_id is not None:
+            attributes["use_global_device_ids"] = "true"
+        gathered = self._collective(
+            "all-gather",
+            source.shape.with_dimensions((_HOSTS * rows, *others)),
+            (source,),
+            self.plan.across,
+            attributes,
+        )
+        numbers = self._of_both_hosts()
+        return self._ragged(
+            self.ragged.shape, (gathered, output, *numbers), self.plan.inside
+        )
+
+    def _of_both_hosts(self) -> list[Instruction]:
+        """Offsets and sizes of the devices with this place in their host."""
+        ragged, (hosts, per_host, updates) = self.ragged, self.by_host.dimensions
+        own = [
+            self._new("reshape", self.by_host, (self._sorted(numbers),))
+            for numbers in ragged.operands[2:]
+        ]
+        together = self.by_host.with_dimensions((hosts, per_host, 4 * updates))
+        joined = self._new("concatenate", together, tuple(own), {"dimensions": "{2}"})
+        exchanged = self._collective(
+            "all-to-all", together, (joined,), self.plan.across, {"dimensions": "{0}"}
+        )
+        parts = [
+            self._new(
+                "slice",
+                self.by_host,
+                (exchanged,),
+                {
+                    "slice": f"{{[0:{hosts}], [0:{per_host}], "
+                    f"[{k * updates}:{(k + 1) * updates}]}}"
+                },
+            )
+            for k in range(4)
+        ]
+        # The rows of the second host follow those of the first.
+        parts[0] = self._behind_hosts(parts[0], ragged.operands[0])
+        return [self._flat(self._by_device(part)) for part in parts]
+
+    def combine(self) -> Instruction:
+        """Inside each host for both, then between hosts, then in the right places."""
+        ragged = self.ragged
+        source, output, *numbers = ragged.operands
+        rows, *others = ragged.shape.dimensions
+        both = ragged.shape.with_dimensions((_HOSTS * rows, *others))
+        room = zeros(ragged.computation, both)
+        inside = [self._for_host(each, moved=k == 2) for k, each in enumerate(numbers)]
+        local = self._ragged(
+            both, (source, room, *inside), self.plan.inside, self._channel()
+        )
+        received = self._collective(
+            "all-to-all", both, (local,), self.plan.across, {"dimensions": "{0}"}
+        )
+        # Where rows belong is known to their senders.
+        square = array_shape(
+            self.numbers.element_type,
+            (self.members, self.numbers.dimensions[0] // self.members),
+        )
+        table = self._new("reshape", square, (numbers[2],))
+        sent = self._collective(
+            "all-to-all", square, (table,), groups_of(ragged), {"dimensions": "{0}"}
+        )
+        offsets = self._flat(sent)
+        own = [self._sorted(each) for each in (offsets, numbers[3]) * 2]
+        by_host = self._new("reshape", self.by_host, (own[0],))
+        own[0] = self._flat(self._behind_hosts(by_host, output))
+        alone = tuple((device,) for device in range(self.plan.devices))
+        return self._ragged(ragged.shape, (received, output, *own), alone)
+
+    def _for_host(self, numbers: Instruction, *, moved: bool) -> Instruction:
+        """Offsets or sizes in order of the devices of a host, of both hosts each."""
+        by_host = self._new("reshape", self.by_host, (self._sorted(numbers),))
+        if moved:
+            by_host = self._behind_hosts(by_host, self.ragged.operands[1])
+        return self._flat(self._by_device(by_host))
+
+    # -- pieces --------------------------------------------------------------------
+
+    def _channel(self) -> int | None:
+        """A new channel id, if the ragged all-to-all has one."""
+        return None if self.ragged.channel_id is None else next(self.channels)
+
+    def _new(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: tuple[Instruction, ...],
+        attributes: Mapping[str, str] | None = None,
+    ) -> Instruction:
+        return self.ragged.computation.new(opcode, shape, operands, attributes)
+
+    def _collective(
+        self,
+        opcode: str,
+        shape: Shape,
+        operands: tuple[Instruction, ...],
+        groups: Groups,
+        attributes: Mapping[str, str],
+    ) -> Instruction:
+        found = {**attributes, "replica_groups": lists_text(groups)}
+        channel = self._channel()
+        if channel is not None:
+            found["channel_id"] = str(channel)
+        return self._new(opcode, shape, operands, in_print_order(found, opcode))
+
+    def _ragged(
+        self,
+        shape: Shape,
+        operands: tuple[Instruction, ...],
+        groups: Groups,
+        channel: int | None = None,
+    ) -> Instruction:
+        found = {"replica_groups": lists_text(groups)}
+        if channel is None:
+            channel = self.ragged.channel_id
+        if channel is not None:
+            found = {"channel_id": str(channel), **found}
+        return self._new("ragged-all-to-all", shape, operands, found)
+
+    def _flat(self, numbers: Instruction) -> Instruction:
+        return self._new("reshape", self.numbers, (numbers,))
+
+    def _by_device(self, numbers: Instruction) -> Instruction:
+        """[hosts, devices, updates] -> [devices, hosts, updates]."""
+        order = {"dimensions": "{1,0,2}"}
+        return self._new("transpose", self.by_device, (numbers,), order)
+
+    def _behind_hosts(self, offsets: Instruction, rows: Instruction) -> Instruction:
+        """Offsets into the rows of all hosts, one host after the other."""
+        shape = self.by_host
+        host = self._new("iota", shape, (), {"iota_dimension": "0"})
+        length = scalar(self.ragged.computation, "s64", rows.shape.dimensions[0])
+        first = self._new("multiply", shape, (host, spread(length, shape)))
+        return self._new("add", shape, (offsets, first))
+
+    def _sorted(self, numbers: Instruction) -> Instruction:
+        """Numbers of the devices of one host, then of the other."""
+        order = self.plan.order
+        if order == tuple(sorted(order)):
+            return numbers
+        kind, (size,) = numbers.shape.element_type, numbers.shape.dimensions
+        each = size // self.members
+        flat = array_shape(kind, (size,))
+        starts = ", ".join(f"{{{each * member}}}" for member in order)
+        table = self.ragged.computation.new(
+            "constant",
+            array_shape("s64", (self.members, 1)),
+            literal=f"{{ {starts} }}",
+        )
+        line = self._new("reshape", flat, (numbers,))
+        picked = self._new(
+            "gather",
+            array_shape(kind, (self.members, each)),
+            (line, table),
+            {
+                "offset_dims": "{1}",
+                "collapsed_slice_dims": "{}",
+                "start_index_map": "{0}",
+                "index_vector_dim": "1",
+                "slice_sizes": f"{{{each}}}",
+            },
+        )
+        return self._new("reshape", flat, (picked,))
