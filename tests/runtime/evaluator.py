@@ -31,7 +31,7 @@ DTYPES = {
 BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply,
     "maximum": np.maximum, "minimum": np.minimum, "and": np.bitwise_and,
-    "or": np.bitwise_or, "xor": np.bitwise_xor,
+    "or": np.bitwise_or, "xor": np.bitwise_xor, "divide": np.true_divide,
 }  # fmt: skip
 COMPARE = {
     "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal,

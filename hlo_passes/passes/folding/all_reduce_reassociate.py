@@ -16,7 +16,7 @@ from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
-from hlo_passes.ir.element_types import converts_without_loss
+from hlo_passes.ir.element_types import converts_without_loss, is_floating
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -65,6 +65,9 @@ class AllReduceReassociate(Pass):
     first, it reduces in that type. The additions of floating types are made in another
     order. A module where any all-reduce constrains layouts is left alone.
 
+    XLA widens sums of integers too, which then do not overflow as the narrow ones did;
+    without its quirks such all-reduces stay.
+
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla `xla/service/all_reduce_reassociate.cc`.
@@ -96,7 +99,9 @@ class AllReduceReassociate(Pass):
                 kind = kind_of(operation.opcode, operation.shape.element_type)
                 if not kind or not operation.shape.is_array:
                     continue
-                match = self._match(operation, kind, release)
+                match = self._match(
+                    operation, kind, release, xla_quirks=context.xla_quirks
+                )
                 if isinstance(match, str):
                     if match:
                         report.remark(f"not reassociated: %{operation.name} {match}")
@@ -113,7 +118,12 @@ class AllReduceReassociate(Pass):
         return module.version != version
 
     def _match(
-        self, operation: Instruction, kind: str, release: XlaRelease
+        self,
+        operation: Instruction,
+        kind: str,
+        release: XlaRelease,
+        *,
+        xla_quirks: bool,
     ) -> _Match | str:
         """The all-reduces that an operation joins, or why they stay ('': none)."""
         # Both operands come from all-reduces in the same way.
@@ -139,6 +149,10 @@ class AllReduceReassociate(Pass):
             return "reads converted all-reduces"
         if any(converts) and not _widen_alike(converts):
             return "reads conversions that may lose something, or of different types"
+        if not xla_quirks and any(converts) and kind in ("sum", "product"):
+            narrow = all_reduces[0].shape.element_type
+            if not is_floating(narrow):
+                return f"may hold more than the {narrow} of its all-reduces"
         return self._difference(
             _Match(operation, all_reduces, slices, converts), kind, release
         )

@@ -18,6 +18,11 @@ from typing import Final
 from hlo_passes.analysis.counted_loops import known_integer
 from hlo_passes.analysis.while_loop_patterns import induction_variable, loop_range
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.element_types import (
+    converts_without_loss,
+    integer_range,
+    is_floating,
+)
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.literals import parse_literal
 from hlo_passes.ir.shapes import Shape
@@ -80,7 +85,8 @@ class ReductionSearch:
         loop_of: the only loop that runs a computation, if there is one.
         release: which induction variables XLA finds.
         most_bytes: of the slices of all iterations.
-        xla_quirks: accept choices by what differs between devices, as XLA does.
+        xla_quirks: accept choices by what differs between devices, conversions that
+            give others sums, and scatters into what is reduced, as XLA does.
     """
 
     body: Computation
@@ -124,6 +130,8 @@ class ReductionSearch:
             return "is no sum"
         scattered = self._scattered(reduction)
         if scattered is not None:
+            if not self.xla_quirks:
+                return "reduces what earlier iterations have reduced"
             return [scattered]
         return self._accumulations(reduction)
 
@@ -154,7 +162,7 @@ class ReductionSearch:
     ) -> bool:
         """Whether an operation gives the same before and after the sum."""
         if user.opcode in _LINEAR or user.opcode == "broadcast":
-            return True
+            return self.xla_quirks or _is_linear(user)
         if user.opcode == "select":
             return _chooses_or_zero(user, value) and (
                 self.xla_quirks or self._is_replicated(user.operands[0], reduction)
@@ -183,6 +191,8 @@ class ReductionSearch:
         origin, output = _origin(buffer), self._output(add)
         if origin is None or output is None:
             return None
+        if not (self.xla_quirks or _is_read_whole(buffer)):
+            return None
         (index, read), (at, written) = origin, output
         if index is None or index != at or (read is None) != (written is None):
             return None
@@ -206,6 +216,8 @@ class ReductionSearch:
             one = work.pop()
             for user in one.users:
                 if user.opcode in _LINEAR:
+                    if not (self.xla_quirks or _is_linear(user)):
+                        return None
                     work.append(user)
                 elif user.opcode == "dynamic-update-slice" and store is None:
                     store = user
@@ -326,6 +338,8 @@ class ReductionSearch:
             value = user
             if user.opcode == "reshape":
                 shape = user.shape
+            elif not (self.xla_quirks or _reduces_alike(user, _reduction(reduction))):
+                return None
             else:
                 shape = shape.with_element_type(user.shape.element_type)
         sizes, offsets = list(shape.dimensions), [0] * shape.rank
@@ -400,6 +414,50 @@ def is_zero(value: Instruction) -> bool:
         return False
     array = parse_literal(value.literal, value.shape).array
     return array is not None and not array.any()
+
+
+def _is_read_whole(value: Instruction) -> bool:
+    """Whether no conversion of an element of the state loses anything of it."""
+    while value.opcode != "parameter":
+        operand = value.operands[0]
+        if value.opcode == "convert":
+            old, new = operand.shape.element_type, value.shape.element_type
+            is_rounded = is_floating(old) and is_floating(new)
+            if not (is_rounded or converts_without_loss(old, new)):
+                return False
+        value = operand
+    return True
+
+
+def _is_linear(operation: Instruction) -> bool:
+    """Whether it gives the same of a sum as of the numbers that are added.
+
+    XLA asks nothing of conversions. Rounding to an integer is not linear, and a narrow
+    sum may overflow where a wide one does not. The rounding of floating types differs
+    as the order of additions does.
+    """
+    return operation.opcode != "convert" or _reduces_alike(operation, "add", wide=False)
+
+
+def _reduces_alike(convert: Instruction, kind: str, *, wide: bool = True) -> bool:
+    """Whether converting reduced numbers and reducing converted ones is the same.
+
+    Args:
+        convert: from the type of the numbers to another one.
+        kind: of the reduction.
+        wide: whether a conversion without loss is undone before numbers are reduced.
+    """
+    old, new = convert.operands[0].shape.element_type, convert.shape.element_type
+    if wide and converts_without_loss(old, new):
+        return True
+    if is_floating(old) and is_floating(new):
+        return True
+    if kind in ("maximum", "minimum") or not {old, new} <= _NUMBERS:
+        return False
+    if is_floating(old) or is_floating(new):
+        return False
+    (least, most), (low, high) = integer_range(old), integer_range(new)
+    return high - low <= most - least
 
 
 def _is_counter(index: Instruction, counter: int, last: int) -> bool:

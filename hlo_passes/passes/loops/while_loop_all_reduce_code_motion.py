@@ -51,9 +51,11 @@ class WhileLoopAllReduceCodeMotion(Pass):
     After the loop one all-reduce of the sum, or of all slices, remains. A sum of
     floating numbers is rounded in another order.
 
-    XLA does not ask whether all devices choose alike (`select`), and whether a factor
-    was reduced over the same devices, and gives a channel to all-reduces that had none.
-    Without its quirks such all-reduces stay, and those without channel get none. A
+    XLA does not ask whether all devices choose alike (`select`), whether a factor was
+    reduced over the same devices, and whether a conversion gives the same of a sum as
+    of its parts (`convert` to integers does not). It takes a scatter into what an
+    earlier iteration has reduced for a sum, and gives a channel to all-reduces that had
+    none. Without its quirks such all-reduces stay, and those without channel get none. A
     layout-constrained all-reduce in a loop ends the pass. Reduce-scatters stay, as in
     XLA by default.
 
