@@ -44,6 +44,7 @@ def test_there_are_pairs_of_every_such_pass() -> None:
         "collective-permute-decomposer",
         *(FOLDING - ELSEWHERE),
         *MAKING,
+        "collective-permute-combiner",
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",
         "collective-pipelining-analyzer",

@@ -55,8 +55,8 @@ class WhileLoopAllReduceCodeMotion(Pass):
     reduced over the same devices, and whether a conversion gives the same of a sum as
     of its parts (`convert` to integers does not). It takes a scatter into what an
     earlier iteration has reduced for a sum, and gives a channel to all-reduces that had
-    none. Without its quirks such all-reduces stay, and those without channel get none. A
-    layout-constrained all-reduce in a loop ends the pass. Reduce-scatters stay, as in
+    none. Without its quirks such all-reduces stay, and those without channel get none.
+    A layout-constrained all-reduce in a loop ends the pass. Reduce-scatters stay, as in
     XLA by default.
 
     Ensures: a second run changes nothing.

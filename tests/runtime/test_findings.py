@@ -1,0 +1,46 @@
+"""What XLA made of the reproducers of docs/findings, run on emulated devices."""
+
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+import hlo_passes
+from hlo_passes import runtime
+from tests.passes.test_findings import FINDINGS, PAIRS, SEEN, Finding, by_name
+
+#: XLA 0.10.2 itself runs loops from below zero wrongly on a CPU: NumPy judges those.
+RUN_HERE = [f for f in FINDINGS if f.path.stem != "count_from_below_zero"]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _devices(host_devices) -> None:
+    host_devices(8)
+
+
+@pytest.mark.parametrize(
+    ("finding", "release"),
+    [pair for pair in SEEN if pair[0] in RUN_HERE],
+    ids=[f"{f.path.stem}-{r}" for f, r in SEEN if f in RUN_HERE],
+)
+def test_what_xla_made_of_it_computes_something_else(
+    finding: Finding, release: str
+) -> None:
+    folder = PAIRS / release / f"finding.{finding.path.stem}"
+    (before,), (after,) = (
+        [
+            hlo_passes.parse(gzip.decompress(path.read_bytes()).decode())
+            for path in folder.glob(f"*.{which}.hlo.gz")
+        ]
+        for which in ("before", "after")
+    )
+    assert not runtime.compare(before, after).bitwise_equal
+
+
+@pytest.mark.parametrize("finding", RUN_HERE, ids=by_name)
+def test_without_quirks_every_bit_is_the_same(finding: Finding) -> None:
+    module, _ = finding.rewritten(xla_quirks=False)
+    assert runtime.compare(finding.module, module).bitwise_equal
+    module, _ = finding.rewritten(xla_quirks=True)
+    assert not runtime.compare(finding.module, module).bitwise_equal
