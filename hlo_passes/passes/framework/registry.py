@@ -92,9 +92,13 @@ _FOLDERS: Final = {
         "scheduling-instruction-annotator",
     ),
     "transfers": (
+        "collective-permute-cse",
         "collective-permute-cycle-decomposer",
         "collective-permute-decomposer",
+        "collective-permute-motion",
         "collective-permute-splitter",
+        "collective-select-folder",
+        "collective-send-recv-combiner",
         "latency-hiding-scheduler-preparation",
     ),
 }
