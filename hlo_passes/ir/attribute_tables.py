@@ -11,11 +11,14 @@ After the row come `COMMON_ATTRIBUTES`. Source: openxla/xla `hlo_parser.cc`,
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from types import MappingProxyType
 from typing import Final
 
 from hlo_passes.ir.opcodes import ROWS, facts
+
+#: As many names of attributes and opcodes are remembered; a text may hold any words.
+_REMEMBERED: Final = 1 << 12
 
 #: What every instruction may have, in print order.
 COMMON_ATTRIBUTES: Final = (
@@ -347,6 +350,7 @@ def print_rank(opcode: str) -> PrintRank:
     return PrintRank({n: (k, 0) for k, n in enumerate(opcode_attributes(opcode))})
 
 
+@lru_cache(maxsize=_REMEMBERED)
 def attribute_kind(name: str, opcode: str = "") -> str | None:
     """Kind of an attribute's value; None for a name that XLA does not know."""
     base = _unsugared(opcode)
@@ -364,12 +368,19 @@ def allowed_words(name: str, opcode: str = "") -> tuple[str, ...]:
 
 def is_printed(name: str, text: str, opcode: str = "") -> bool:
     """Whether XLA prints an attribute with this canonical text."""
-    base = _unsugared(opcode)
-    if (base, name) in _FORGOTTEN or ("", name) in _FORGOTTEN:
-        return False
     if name == "operand_precision":
         return any(w != "default" for w in text.strip("{}").split(",") if w)
-    return text not in (_UNPRINTED.get((base, name)), _UNPRINTED.get(("", name)))
+    unprinted = _unprinted_texts(name, opcode)
+    return unprinted is not None and text not in unprinted
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _unprinted_texts(name: str, opcode: str) -> tuple[str | None, ...] | None:
+    """Canonical texts of an attribute that XLA does not print; None: no text at all."""
+    base = _unsugared(opcode)
+    if (base, name) in _FORGOTTEN or ("", name) in _FORGOTTEN:
+        return None
+    return _UNPRINTED.get((base, name)), _UNPRINTED.get(("", name))
 
 
 @cache

@@ -300,7 +300,10 @@ class Shape:
     def text_without_layout(self) -> str:
         """As in a computation's signature: `f32[8,128]`, `(f32[1], s32[])`."""
         if self._without_layout is None:
-            self._without_layout = self._to_text(with_layout=False)
+            if self.elements:
+                self._without_layout = self._to_text(with_layout=False)
+            else:
+                self._without_layout = self.text.partition("{")[0]
         return self._without_layout
 
     def __str__(self) -> str:
