@@ -10,6 +10,7 @@ kinds that most instructions have are here.
 from __future__ import annotations
 
 import re
+from functools import reduce
 from typing import Final
 
 #: A string, without quotes, that needs no escape.
@@ -21,6 +22,13 @@ _INTEGERS: Final = rf"\{{(?:{_INTEGER}(?:,{_INTEGER})*)?\}}"
 _LISTS: Final = rf"\{{(?:{_INTEGERS}(?:,{_INTEGERS})*)?\}}"
 _PAIR: Final = rf"\{{{_INTEGER},{_INTEGER}\}}"
 _RANGE: Final = rf"\[{_INTEGER}:{_INTEGER}\]"
+#: The inside of a JSON dict without escapes; at most three more are nested in it.
+_JSON_FLAT: Final = r"""[^{}"]*+(?:"[^"\\]*+"[^{}"]*+)*"""
+_JSON_INSIDE: Final = reduce(
+    lambda inner, _: rf"{_JSON_FLAT}(?:\{{{inner}\}}{_JSON_FLAT})*",
+    range(3),
+    _JSON_FLAT,
+)
 #: A name, without `%`.
 NAME: Final = r"[A-Za-z_][A-Za-z0-9_.-]*+"
 #: Metadata with a name: fields in XLA's order, none at its default. Most have the name
@@ -43,21 +51,21 @@ METADATA: Final = (
     + r"\})"
 )
 
-_PATTERNS: Final[dict[str, re.Pattern[str]]] = {
-    kind: re.compile(pattern)
-    for kind, pattern in {
-        "bool": "true|false",
-        "computation": f"%{NAME}",
-        "int": _INTEGER,
-        "int_list": _INTEGERS,
-        "int_lists": _LISTS,
-        "metadata": METADATA,
-        "replica_groups": _LISTS,
-        "slice": rf"\{{(?:{_RANGE}(?:, {_RANGE})*)?\}}",
-        "source_target_pairs": rf"\{{(?:{_PAIR}(?:,{_PAIR})*)?\}}",
-        "string": rf'"{_CHARACTERS}*+"',
-    }.items()
+#: Values by kind, as expressions.
+PRINTED: Final[dict[str, str]] = {
+    "backend_config": rf"\{{{_JSON_INSIDE}\}}",
+    "bool": "true|false",
+    "computation": f"%{NAME}",
+    "int": _INTEGER,
+    "int_list": _INTEGERS,
+    "int_lists": _LISTS,
+    "metadata": METADATA,
+    "replica_groups": _LISTS,
+    "slice": rf"\{{(?:{_RANGE}(?:, {_RANGE})*)?\}}",
+    "source_target_pairs": rf"\{{(?:{_PAIR}(?:,{_PAIR})*)?\}}",
+    "string": rf'"{_CHARACTERS}*+"',
 }
+_PATTERNS: Final = {kind: re.compile(pattern) for kind, pattern in PRINTED.items()}
 
 
 def is_as_printed(kind: str | None, text: str) -> bool:

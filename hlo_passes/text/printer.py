@@ -12,8 +12,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from hlo_passes.ir.computation import by_number
-
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
@@ -77,17 +75,19 @@ def _computation_parts(computation: Computation) -> list[str]:
 
 
 def signature_text(
-    computation: Computation, parameters: Sequence[Instruction] | None = None
+    computation: Computation, parameters: Sequence[str] | None = None
 ) -> str:
     """`ENTRY %main (p: f32[8]) -> f32[8] {`.
 
-    `parameters` are those of the computation in the order of text, if they are known.
+    `parameters` are the texts between the parentheses by number, if they are known.
     """
-    ordered = computation.parameters if parameters is None else by_number(parameters)
-    shown = ", ".join([f"{p.name}: {p.shape.text_without_layout}" for p in ordered])
+    if parameters is None:
+        parameters = [
+            f"{p.name}: {p.shape.text_without_layout}" for p in computation.parameters
+        ]
     entry = "ENTRY " if computation.is_entry else ""
     result = computation.root.shape.text_without_layout
-    return f"{entry}%{computation.name} ({shown}) -> {result} {{"
+    return f"{entry}%{computation.name} ({', '.join(parameters)}) -> {result} {{"
 
 
 def instruction_text(instruction: Instruction) -> str:
