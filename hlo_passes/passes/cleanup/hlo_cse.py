@@ -67,6 +67,7 @@ def merge(
     *,
     layout_sensitive: bool = True,
     only: Callable[[Instruction], bool] | None = None,
+    scalars: bool = False,
 ) -> bool:
     """Keep the first of equal constants and instructions; whether anything changed.
 
@@ -76,6 +77,7 @@ def merge(
         layout_sensitive: shapes must also agree in layout.
         only: the instructions to merge, whatever else speaks against it but control
             edges; none: those without side effect.
+        scalars: merge scalars alone, as XLA does before it unrolls loops.
     """
     version = module.version
     graph = build_call_graph(module)
@@ -84,21 +86,26 @@ def merge(
     acting: dict[Computation, bool] = {}
     for computation in graph.post_order:
         before = module.version
-        _merge_constants(computation, structure, report)
-        _merge_instructions(computation, structure, acting, report, only)
-        _merge_fusion_outputs(computation, graph, report)
+        _merge_constants(computation, structure, report, scalars=scalars)
+        _merge_instructions(
+            computation, structure, acting, report, only, scalars=scalars
+        )
+        if not scalars:
+            _merge_fusion_outputs(computation, graph, report)
         if module.version != before:
             restore_text_order(computation)
     return module.version != version
 
 
 def _merge_constants(
-    computation: Computation, structure: Structure, report: Report
+    computation: Computation, structure: Structure, report: Report, *, scalars: bool
 ) -> None:
     """Keep the first, in list order, of equal constants."""
     kept: dict[tuple[str, str | None], Instruction] = {}
     for constant in computation.instructions:
         if constant.opcode != "constant" or is_elided(constant):
+            continue
+        if scalars and not constant.shape.is_scalar:
             continue
         first = kept.setdefault(
             (structure.shape_key(constant), constant.literal), constant
@@ -114,6 +121,8 @@ def _merge_instructions(
     acting: dict[Computation, bool],
     report: Report,
     only: Callable[[Instruction], bool] | None,
+    *,
+    scalars: bool,
 ) -> None:
     """Keep the first, in post order, of equal instructions."""
     kept: dict[Hashable, list[Instruction]] = {}
@@ -121,6 +130,8 @@ def _merge_instructions(
         if instruction.removed or not _has_something_to_merge(instruction):
             continue
         if only is not None and not only(instruction):
+            continue
+        if scalars and not instruction.shape.is_scalar:
             continue
         alike = kept.setdefault(_key(instruction, structure), [])
         first = next(

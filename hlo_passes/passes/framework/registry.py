@@ -85,6 +85,7 @@ _FOLDERS: Final = {
         "loop-double-buffer-transformer",
         "while-loop-all-reduce-code-motion",
         "while-loop-trip-count-annotator",
+        "windowed-einsum-handler",
     ),
     "ordering": (
         "collectives-schedule-linearizer",

@@ -1,0 +1,198 @@
+"""Unrolls the loops that multiply shards while the next shard is on its way.
+
+Before:  while (%i < 8), body=%windowed_dot_general_body_ag:
+             %w1 = collective-permute(%w)        out[i] = dot(%w, %y)
+             %w2 = collective-permute(%w1)       out[i+1] = dot(%w1, %y)
+After:   while (once), body=%unrolled_windowed_dot_general_body_ag:
+             %w1 = collective-permute(%w), ..."force_earliest_schedule":true
+             dot(%w, %y), ..."operation_queue_id":"4"
+             dot(%w1, %y), ..."operation_queue_id":"5"       and so on
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.counted_loops import counted_loop
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.errors import PassError
+from hlo_passes.ir.gpu_config import has_gpu_config
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.cleanup.hlo_cse import merge
+from hlo_passes.passes.cleanup.hlo_dce import HloDce
+from hlo_passes.passes.cleanup.tuple_simplifier import TupleSimplifier
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.loops.windowed_activations import cache_activations
+from hlo_passes.passes.loops.windowed_sums import move_sum_out
+from hlo_passes.passes.rewriting.flattening import flatten_call_graph
+from hlo_passes.passes.rewriting.gpu_backend_config import (
+    set_force_earliest_schedule,
+    set_operation_queue_id,
+)
+from hlo_passes.passes.rewriting.index_arithmetic import simplify_index_arithmetic
+from hlo_passes.passes.rewriting.unrolling import unroll_in_loop
+from hlo_passes.xla_release import XlaRelease
+
+#: How the partitioner names the bodies of its loops: by what they stand for.
+GATHERS: Final = "windowed_dot_general_body_ag"
+SCATTERS: Final = "windowed_dot_general_body_rs"
+#: Keeps XLA from making no loop of one that runs once.
+_STAYS_LOOP: Final = "skip-simplify-while-loops_trip-count-one"
+#: Elements of the state: what travels in loops that gather, and the sum.
+_WINDOW: Final = 0
+_SUM: Final = 2
+#: XLA unrolls no larger loops. Source: openxla/xla `xla/service/while_loop_unroller.h`.
+_MOST_INSTRUCTIONS: Final = 800
+_MOST_ITERATIONS: Final = 64
+_MOST_IN_ALL: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class WindowedEinsumHandler(Pass):
+    """Unroll windowed loops, and let their products run on streams of their own.
+
+    XLA's partitioner makes such loops of a dot and an all-gather or reduce-scatter
+    (`xla_gpu_threshold_for_windowed_einsum_mib`), for an all-gather with a body
+    `windowed_dot_general_body_ag`, for a reduce-scatter `..._rs`. A loop of more than
+    one dot is unrolled inside a loop that runs once; the first permute of a gathering
+    loop starts as early as possible, and each dot has a queue of its own. Where the
+    dots of a gathering loop are added up, they are put into one array instead and
+    reduced after the loop: this changes the order of the additions. Another all-gather
+    of what travels through a gathering loop is replaced by an element in which the loop
+    keeps all shards.
+
+    XLA simplifies the whole module before; here only the arithmetic that chooses
+    shards is simplified, and copies. XLA looks for the permute of a scattering loop
+    where the gathering one has it and finds none; without its quirks it is found.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions, times iterations of windowed loops.
+    Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`,
+    `xla/service/while_loop_unroller.cc`.
+
+    Attributes:
+        xla: the release of XLA to follow; none: that of the run.
+    """
+
+    name: ClassVar[str] = "windowed-einsum-handler"
+
+    xla: str = ""
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Find the loops, simplify, then unroll each."""
+        version = module.version
+        loops = _windowed_loops(module)
+        if not loops:
+            return False
+        release = context.release_for(module, self.xla)
+        queue = next_channel_id(module)
+        gathering = [
+            loop
+            for loop in loops
+            if loop.called_computations[0].name.startswith(GATHERS)
+        ]
+        cache_activations(module, gathering, report, quirks=context.xla_quirks)
+        simplify_index_arithmetic(module)
+        for loop in loops:
+            if not _is_ready(module, loop, context, report):
+                continue
+            unrolled = _unroll(module, loop, context)
+            flatten_call_graph(module)
+            _put_on_streams(unrolled, queue, release, quirks=context.xla_quirks)
+            report.count("loops-unrolled")
+        return module.version != version
+
+
+def _windowed_loops(module: Module) -> list[Instruction]:
+    graph = build_call_graph(module)
+    loops: list[Instruction] = []
+    for computation in computations_post_order(module, fusions=False):
+        if not computation.name.startswith((GATHERS, SCATTERS)):
+            continue
+        if sum(i.opcode == "dot" for i in computation.instructions) <= 1:
+            continue
+        callers = graph.callers_of(computation)
+        if len(callers) != 1 or callers[0].opcode != "while":
+            raise PassError(
+                f"%{computation.name} is not the body of one loop", code="E040"
+            )
+        loops.append(callers[0])
+    return loops
+
+
+def _is_ready(
+    module: Module, loop: Instruction, context: PassContext, report: Report
+) -> bool:
+    """Clean up the module as XLA does before it unrolls; whether the loop can be."""
+    merge(module, Report(), scalars=True)
+    TupleSimplifier().run(module, context, Report())
+    counted = counted_loop(loop)
+    body = loop.called_computations[0]
+    iterations = counted.iterations if counted is not None else None
+    if iterations is None or body.root.opcode != "tuple":
+        reason = "does not count"
+    elif iterations < 1:
+        reason = "does not run"
+    elif (
+        len(body.instructions) > _MOST_INSTRUCTIONS
+        or iterations > _MOST_ITERATIONS
+        or iterations * len(body.instructions) > _MOST_IN_ALL
+    ):
+        reason = "is too large"
+    else:
+        return True
+    report.remark(f"not unrolled: %{loop.name} {reason}")
+    return False
+
+
+def _unroll(module: Module, loop: Instruction, context: PassContext) -> Instruction:
+    counted = counted_loop(loop)
+    assert counted is not None
+    assert counted.iterations is not None
+    body, condition = loop.called_computations
+    names = (f"unrolled_{condition.name}", f"unrolled_{body.name}")
+    unrolled = unroll_in_loop(loop, counted, counted.iterations, names=names)
+    attributes = unrolled.frontend_attributes.with_value(_STAYS_LOOP, "true")
+    unrolled.frontend_attributes = attributes
+    HloDce().run(module, context, Report())
+    restore_text_order(unrolled.computation)
+    return unrolled
+
+
+def _put_on_streams(
+    loop: Instruction, queue: int, release: XlaRelease, *, quirks: bool
+) -> None:
+    """Let permutes start early and dots run beside one another."""
+    body = loop.called_computations[0]
+    gathers = GATHERS in body.name
+    window = _WINDOW if gathers or quirks else _SUM
+    added: list[Instruction] = []
+    for instruction in post_order(body):
+        if not has_gpu_config(instruction):
+            continue
+        if instruction.opcode == "collective-permute":
+            if _reads_element(instruction, window):
+                set_force_earliest_schedule(instruction, release, value=True)
+        elif instruction.opcode == "dot":
+            set_operation_queue_id(instruction, release, queue)
+            queue += 1
+        elif instruction.opcode == "add":
+            added += [o for o in reversed(instruction.operands) if o.opcode == "dot"][
+                :1
+            ]
+    if added and gathers:
+        move_sum_out(loop, added)
+
+
+def _reads_element(instruction: Instruction, index: int) -> bool:
+    (operand,) = instruction.operands
+    return (
+        operand.opcode == "get-tuple-element"
+        and operand.operands[0].opcode == "parameter"
+        and operand.tuple_index == index
+    )
