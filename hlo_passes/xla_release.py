@@ -87,6 +87,8 @@ class XlaRelease:
             are not there.
         dumps_leave_out_elements: dumped text has `%t#0` for most get-tuple-elements,
             unless the flag `xla_dump_compact_gte` is false.
+        unrolls_by_steps: in a loop unrolled at once the counter has the values that it
+            had; else they are one apart, whatever the step.
         kernel_groups_lie: how near the devices of a group must be for a collective
             kernel: 'anywhere', in one 'host', or in one NVLink 'domain'.
         most_kernel_devices: of one group.
@@ -133,6 +135,7 @@ class XlaRelease:
     keeps_donation: bool
     calls_back_without_gpus: bool
     dumps_leave_out_elements: bool
+    unrolls_by_steps: bool
     kernel_groups_lie: str
     most_kernel_devices: int
     kernel_groups_differ: bool
@@ -197,6 +200,7 @@ _0_10_2: Final = XlaRelease(
     keeps_donation=False,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=False,
+    unrolls_by_steps=False,
     kernel_groups_lie="anywhere",
     most_kernel_devices=8,
     kernel_groups_differ=True,
@@ -239,6 +243,7 @@ _0_11: Final = XlaRelease(
     keeps_donation=True,
     calls_back_without_gpus=False,
     dumps_leave_out_elements=True,
+    unrolls_by_steps=False,
     kernel_groups_lie="host",
     most_kernel_devices=8,
     kernel_groups_differ=False,
@@ -260,6 +265,7 @@ _0_12: Final = replace(
     moved_reductions_take_attributes=True,
     prices_collective_fusions=True,
     calls_back_without_gpus=True,
+    unrolls_by_steps=True,
     kernel_groups_lie="domain",
     most_kernel_devices=64,
     kernel_bytes_by_devices=True,

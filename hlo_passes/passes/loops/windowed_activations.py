@@ -7,7 +7,7 @@
              %g = get-tuple-element(%while)     dot(%g, %v)
 
 All shards of the loop's first operand pass through each device, so that another
-all-gather of it is not needed.
+all-gather of it is not needed. The order of the text is up to the caller.
 
 Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`.
 """
@@ -20,7 +20,6 @@ from typing import Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.post_order import post_order
-from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -82,8 +81,6 @@ def cache_activations(
                     if loop not in caching:
                         caching[loop] = _cache(loop, gather, report, quirks=quirks)
                     _read_cache(dot, gather, loop, caching[loop], report)
-        if found:
-            restore_text_order(computation)
     return module.version != version
 
 
@@ -143,7 +140,6 @@ def _cache(
         starts = _Store(start, store.zero, store.dimension).starts
         kept = body.new("dynamic-update-slice", kept.shape, (kept, shard, *starts))
     append_result(body, kept)
-    restore_text_order(body)
     report.count("loops-caching")
     return index
 

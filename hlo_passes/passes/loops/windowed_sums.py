@@ -5,7 +5,7 @@
             after    reduce(get-tuple-element(%loop), 0), to_apply=%add
 
 Two dots that are added up wait for one another; those that are put side by side do not.
-The old sums stay where they are.
+The old sums stay where they are. The order of the text is up to the caller.
 
 Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`.
 """
@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Layout, Shape, array_shape, tuple_shape
@@ -66,8 +65,6 @@ def move_sum_out(loop: Instruction, dots: Sequence[Instruction]) -> bool:
     )
     if result is not None:
         outside.replace_uses(result, total)
-    restore_text_order(body)
-    restore_text_order(outside)
     return True
 
 

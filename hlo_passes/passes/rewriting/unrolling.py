@@ -12,7 +12,8 @@ Source: openxla/xla `xla/service/while_loop_unroller.cc`.
 
 from __future__ import annotations
 
-from hlo_passes.analysis.channels import next_channel_id
+from collections.abc import Sequence
+
 from hlo_passes.analysis.counted_loops import CountedLoop
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.async_form import is_collective
@@ -29,17 +30,25 @@ from hlo_passes.passes.rewriting.copies import derive
 
 
 def unroll_in_loop(
-    loop: Instruction, counted: CountedLoop, iterations: int, *, names: tuple[str, str]
-) -> Instruction:
-    """Replace a loop by one that does all iterations at once; returns that one.
+    loop: Instruction,
+    counted: CountedLoop,
+    values: Sequence[int],
+    *,
+    names: tuple[str, str],
+    channel: int,
+) -> tuple[Instruction, int]:
+    """Replace a loop by one that does all iterations at once.
 
-    Its computations stay.
+    Its computations stay. The order of the text is not restored.
 
     Args:
         loop: its body's root is a tuple.
         counted: how it counts.
-        iterations: how often its body runs.
+        values: of the counter, one for each iteration.
         names: of the new condition and body.
+        channel: the first free channel id.
+
+    Returns the new loop and the first channel id that is free then.
     """
     module, outside = loop.computation.module, loop.computation
     condition_name, body_name = map(module.fresh_computation_name, names)
@@ -50,9 +59,7 @@ def unroll_in_loop(
     (parameter,) = body.parameters
     state = _parameter(unrolled, parameter)
     order = post_order(body)
-    channel = next_channel_id(module)
-    for k in range(iterations):
-        value = counted.start + k * counted.step
+    for value in values:
         state, channel = _iteration(
             order, unrolled, state, counted, value=value, channel=channel
         )
@@ -74,7 +81,7 @@ def unroll_in_loop(
     )
     derive(new, loop)
     outside.replace(loop, new)
-    return new
+    return new, channel
 
 
 def _parameter(computation: Computation, original: Instruction) -> Instruction:
@@ -82,7 +89,7 @@ def _parameter(computation: Computation, original: Instruction) -> Instruction:
 
 
 def _iteration(
-    order: list[Instruction],
+    order: Sequence[Instruction],
     unrolled: Computation,
     state: Instruction,
     counted: CountedLoop,
