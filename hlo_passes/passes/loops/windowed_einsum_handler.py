@@ -73,7 +73,7 @@ class WindowedEinsumHandler(Pass):
     up. It looks for the permute of a scattering loop where the gathering one has it and
     finds none. Without its quirks none of this happens.
 
-    Ensures: a second run changes nothing.
+    Ensures: a second run finds no loop that was unrolled.
     Complexity: linear in instructions, times iterations of windowed loops.
     Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`,
     `xla/service/while_loop_unroller.cc`.
