@@ -19,6 +19,7 @@ FOLDING = {name for name, target in PASSES.items() if ".passes.folding." in targ
 MAKING = {
     "all-reduce-blueconnect",
     "all-reduce-decomposer",
+    "async-collective-custom-call-rewriter",
     "group-collectives-by-key",
     "ragged-all-to-all-canonicalizer",
     "ragged-all-to-all-decomposer",

@@ -35,7 +35,7 @@ DEVICES: Final = 8
 
 #: What passes and loading may answer: documented, and no defect of ours.
 REFUSALS: Final = frozenset(
-    ("S010", "S013", "E020", "E021", "E022", "E023", "E024", "E030", "E031", "E032",
+    ("S010", "S013", "E020", "E021", "E022", "E023", "E024", "E025", "E026", "E027", "E030", "E031", "E032",
      "E050", "C001", "C030", "C050", "C061", "U061")
 )  # fmt: skip
 _CODE: Final = re.compile(r"error\[([A-Z]\d+)\]")

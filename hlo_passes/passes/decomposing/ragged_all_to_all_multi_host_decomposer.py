@@ -41,7 +41,9 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
     each host. Where there are more (the combination), rows are exchanged inside each
     host for both, then between hosts by an all-to-all, and put together. Groups must be
     listed, have equally many devices on both hosts, and order them alike. Offsets must
-    be s64 (`ragged-all-to-all-canonicalizer`).
+    be s64 (`ragged-all-to-all-canonicalizer`). XLA takes the sizes of what is received
+    between hosts from the wrong host: right are only sizes that are the same in both
+    directions, or a back end that does not read them; without quirks all are right.
 
     Ensures: nothing that spans hosts is ragged.
     Complexity: linear in instructions and members of groups.
@@ -69,7 +71,7 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
             if isinstance(plan, str):
                 return plan
             rows, room = (o.shape.dimensions[0] for o in ragged.operands[:2])
-            split_up = _Split(ragged, plan, channels)
+            split_up = _Split(ragged, plan, channels, quirks=context.xla_quirks)
             ragged.computation.replace(
                 ragged, split_up.combine() if rows > room else split_up.dispatch()
             )
@@ -127,9 +129,15 @@ class _Split:
     """Writes one ragged all-to-all as several collectives."""
 
     def __init__(
-        self, ragged: Instruction, plan: _Plan, channels: Iterator[int]
+        self,
+        ragged: Instruction,
+        plan: _Plan,
+        channels: Iterator[int],
+        *,
+        quirks: bool,
     ) -> None:
         self.ragged = ragged
+        self.quirks = quirks
         self.plan = plan
         self.channels = channels
         self.members = len(plan.order)
@@ -167,11 +175,12 @@ class _Split:
             self._new("reshape", self.by_host, (self._sorted(numbers),))
             for numbers in ragged.operands[2:]
         ]
-        together = self.by_host.with_dimensions((hosts, per_host, 4 * updates))
-        joined = self._new("concatenate", together, tuple(own), {"dimensions": "{2}"})
-        exchanged = self._collective(
-            "all-to-all", together, (joined,), self.plan.across, {"dimensions": "{0}"}
-        )
+        # A device knows from itself what it receives. XLA asks the other host.
+        known = [] if self.quirks else own[3:]
+        asked = own[: len(own) - len(known)]
+        together = self.by_host.with_dimensions((hosts, per_host, len(asked) * updates))
+        joined = self._new("concatenate", together, tuple(asked), {"dimensions": "{2}"})
+        exchanged = self._between_hosts(joined)
         parts = [
             self._new(
                 "slice",
@@ -182,8 +191,8 @@ class _Split:
                     f"[{k * updates}:{(k + 1) * updates}]}}"
                 },
             )
-            for k in range(4)
-        ]
+            for k in range(len(asked))
+        ] + known
         # The rows of the second host follow those of the first.
         parts[0] = self._behind_hosts(parts[0], ragged.operands[0])
         return [self._flat(self._by_device(part)) for part in parts]
@@ -195,13 +204,11 @@ class _Split:
         rows, *others = ragged.shape.dimensions
         both = ragged.shape.with_dimensions((_HOSTS * rows, *others))
         room = zeros(ragged.computation, both)
-        inside = [self._for_host(each, moved=k == 2) for k, each in enumerate(numbers)]
+        inside = [self._for_host(each, k) for k, each in enumerate(numbers)]
         local = self._ragged(
             both, (source, room, *inside), self.plan.inside, self._channel()
         )
-        received = self._collective(
-            "all-to-all", both, (local,), self.plan.across, {"dimensions": "{0}"}
-        )
+        received = self._between_hosts(local)
         # Where rows belong is known to their senders.
         square = array_shape(
             self.numbers.element_type,
@@ -218,12 +225,25 @@ class _Split:
         alone = tuple((device,) for device in range(self.plan.devices))
         return self._ragged(ragged.shape, (received, output, *own), alone)
 
-    def _for_host(self, numbers: Instruction, *, moved: bool) -> Instruction:
-        """Offsets or sizes in order of the devices of a host, of both hosts each."""
+    def _for_host(self, numbers: Instruction, place: int) -> Instruction:
+        """Offsets or sizes in order of the devices of a host, of both hosts each.
+
+        `place`: 2 for the output offsets, 3 for the sizes of what is received. These
+        are of rows for the other host, too, which knows them. XLA does not ask it.
+        """
         by_host = self._new("reshape", self.by_host, (self._sorted(numbers),))
-        if moved:
+        if place == 2:
             by_host = self._behind_hosts(by_host, self.ragged.operands[1])
+        if place == 3 and not self.quirks:
+            by_host = self._between_hosts(by_host)
         return self._flat(self._by_device(by_host))
+
+    def _between_hosts(self, values: Instruction) -> Instruction:
+        """Part k of dimension 0 to the device with the same place on host k."""
+        attributes = {"dimensions": "{0}"}
+        return self._collective(
+            "all-to-all", values.shape, (values,), self.plan.across, attributes
+        )
 
     # -- pieces --------------------------------------------------------------------
 
