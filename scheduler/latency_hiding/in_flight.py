@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 Groups = tuple[tuple[int, ...], ...]
 #: More shared ranks than this between two groups are a conflict.
-_HARMLESS_SHARED_RANKS = 1
+HARMLESS_SHARED_RANKS = 1
 
 
 class InFlight:
@@ -99,7 +99,7 @@ class InFlight:
             if not graph.tracker.is_supported_start(other):
                 continue
             others = self._groups_of(other)
-            if not others or most_shared_ranks(groups, others) > _HARMLESS_SHARED_RANKS:
+            if not others or most_shared_ranks(groups, others) > HARMLESS_SHARED_RANKS:
                 return True
         return False
 

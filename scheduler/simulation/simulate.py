@@ -18,7 +18,6 @@ from hlo_passes.analysis.module_state import module_state, require_priceable
 from hlo_passes.analysis.program_places import ProgramPlaces, program_places
 from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
-from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
@@ -40,13 +39,12 @@ from hlo_passes.scheduler.simulation.memory_curve import memory_points
 from hlo_passes.scheduler.simulation.memory_text import memory_remark
 from hlo_passes.scheduler.simulation.notes import notes_of, remarks_of
 from hlo_passes.scheduler.simulation.placement import Placement
-from hlo_passes.scheduler.simulation.prices import Prices
-from hlo_passes.scheduler.simulation.program import Program, ProgramBuilder
+from hlo_passes.scheduler.simulation.program import Program
 from hlo_passes.scheduler.simulation.rows import Totals, rows_of
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.sensitivity import sensitivity_of
-from hlo_passes.scheduler.simulation.setting import Setting
 from hlo_passes.scheduler.simulation.spans import lane_of, spans_of, unqueued_lanes
+from hlo_passes.scheduler.simulation.step import run_step
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 from hlo_passes.scheduler.simulation.timeline import Timeline
 from hlo_passes.scheduler.simulation.timeline_data import (
@@ -176,22 +174,13 @@ def _simulate(
     *,
     with_range: bool,
 ) -> Timeline:
-    # Turn each computation into a program of priced steps.
-    prices = Prices(estimator, as_xla=rules.xla_statistic)
-    surroundings = Surroundings(module, topology, rules)
-    builder = ProgramBuilder(prices, surroundings, rules)
-    programs = _programs(builder, module)
-    # Run the entry; devices differ only if a collective leaves some out.
-    every_device = surroundings.leaves_out and not rules.share_links
-    device_count = surroundings.device_count if every_device else 1
-    plain = Setting(contention=rules.contention)
-    engine = Engine(builder, rules, device_count, plain)
-    entry = engine.entry(module.entry)
+    ran = run_step(module, topology, estimator, rules)
+    entry, programs, surroundings = ran.entry, ran.programs, ran.surroundings
     # Report the device that ends last.
     device = entry.elapsed.index(max(entry.elapsed))
     # Account for each computation's time, collectives and memory.
     step = _Step(
-        engine=engine,
+        engine=ran.engine,
         accounts=Accounts(device, rules.queueing, entry),
         counts=executions(entry),
         memory=ModuleMemory(module),
@@ -220,36 +209,20 @@ def _simulate(
         counted_once=surroundings.counted_once,
         notes=notes_of(
             rules,
-            prices,
+            ran.prices,
             surroundings,
-            device=device if device_count > 1 else None,
+            device=device if ran.device_count > 1 else None,
             is_scheduled=module.is_scheduled,
         ),
         machine=topology.described,
         xla=str(rules.release or followed_release(module)),
-        remarks=remarks_of(prices),
+        remarks=remarks_of(ran.prices),
         footprint=footprint(step.memory),
         any_structure=any_structure,
-        sensitivity=sensitivity_of(engine, module.entry, entry) if with_range else None,
+        sensitivity=sensitivity_of(ran.engine, module.entry, entry)
+        if with_range
+        else None,
     )
-
-
-def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Program]:
-    """Programs of all computations that a step may run, in text order."""
-    programs: dict[Computation, Program] = {}
-    waiting = [module.entry]
-    while waiting:
-        computation = waiting.pop()
-        if computation in programs:
-            continue
-        program = programs[computation] = builder.of(computation)
-        waiting += [work.body for work in program.works if work.body is not None]
-        for instruction in program.order:
-            if instruction.opcode == "while":
-                waiting += instruction.called_computations[:1]  # without the condition
-            elif runs_callees(instruction):
-                waiting += instruction.called_computations
-    return {c: programs[c] for c in module.computations if c in programs}
 
 
 def _trip_counts(

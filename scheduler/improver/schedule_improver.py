@@ -1,0 +1,176 @@
+"""Looks for a shorter step than the order given has, and never leaves a longer one.
+
+%f = fusion(%p)                    %s = all-gather-start(%q)
+%s = all-gather-start(%q)          %f = fusion(%p)
+%d = all-gather-done(%s)           %d = all-gather-done(%s)
+ROOT %r = add(%d, %f)              ROOT %r = add(%d, %f)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.garbage import garbage_collection_paused
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.improver.report import fill_report
+from hlo_passes.scheduler.improver.search import Effort
+from hlo_passes.scheduler.improver.whole_module import Conditions, improve_module
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    LatencyHidingScheduler,
+)
+from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
+from hlo_passes.scheduler.simulation.rules import Rules
+
+_GIVEN = "given"
+_LIMIT = "limit"
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleImprover(Pass):
+    """Shorten the simulated step of a schedule by a search; XLA has no such pass.
+
+    It runs after `latency-hiding-scheduler`, or after XLA itself, with XLA's costs,
+    overlap limits and memory peak. Moves that keep every dependence are tried, and
+    taken if they shorten the step, or by chance if they hardly make it longer. The
+    budget is a number of moves, so the same module, options and seed give the same
+    bytes.
+
+    The order given stays, with a remark, unless the step that `simulate` reports
+    becomes shorter by `min-gain`; XLA's statistic calls no computation longer; the
+    memory peak is within the cap; and `schedule-checker` finds nothing new.
+
+    Ensures: dependences, control edges, overlap limits, scheduling groups in one piece,
+    one order of collectives. Only the order changes.
+
+    Attributes:
+        estimator: as in `latency-hiding-scheduler`, also for the next seven.
+        costs: file of costs by name.
+        profile: file of measured costs.
+        target: GPU description.
+        hosts: their number.
+        gpus_per_host: GPUs of one.
+        topology: for experts.
+        latency_options: of the analytical model, key=value,...
+        xla: the release of XLA to follow; none: that of the run.
+        parallel_collective_overlap_limit: collectives in flight.
+        parallel_async_compute_limit: asynchronous computations and copies in flight.
+        enable_collective_multi_streaming: collectives in flight together share one rank
+            at most.
+        memory_cap: the most memory: `given`, the peak of the order given; `limit`, that
+            or XLA's own limit if that is more; or a number of bytes.
+        effort: factor on the moves of a round; 0 for a report alone.
+        rounds: of the search, after its starts.
+        seed: of the random moves.
+        seconds: ends the search early; the result is then not reproducible.
+        min_gain: least share of the step; below it the order given stays.
+        refuse_regressions: no operation may be exposed longer than it was.
+        keep: names of computations to leave alone.
+    """
+
+    name: ClassVar[str] = "schedule-improver"
+    needs_collectives: ClassVar[bool] = True
+    checked_by: ClassVar[tuple[str, ...]] = ("schedule-checker",)
+    estimator: str = ""
+    costs: str = ""
+    profile: str = ""
+    target: str = ""
+    hosts: int | None = None
+    gpus_per_host: int | None = None
+    topology: str = ""
+    latency_options: str = ""
+    xla: str = ""
+    parallel_collective_overlap_limit: int = 1
+    parallel_async_compute_limit: int = 2
+    enable_collective_multi_streaming: bool = False
+    memory_cap: str = _GIVEN
+    effort: float = 1.0
+    rounds: int = 6
+    seed: int = 0
+    seconds: float | None = None
+    min_gain: float = 0.001
+    refuse_regressions: bool = False
+    keep: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range (U013), and files that nothing reads (U219)."""
+        self._scheduler()
+        if self.memory_cap not in (_GIVEN, _LIMIT) and not self.memory_cap.isdecimal():
+            raise ValueError("memory-cap must be given, limit or a number of bytes")
+        for name, number in (
+            ("effort", self.effort),
+            ("rounds", self.rounds),
+            ("seed", self.seed),
+            ("seconds", self.seconds or 0.0),
+        ):
+            if not 0 <= number < math.inf:
+                raise ValueError(f"{name} must be 0 or more")
+        if not 0.0 <= self.min_gain < 1.0:
+            raise ValueError("min-gain must be a share of the step, as in 0.001")
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Improve the module.
+
+        Raises WrongStateError S017, S018 for one that no GPU can run.
+        """
+        scheduler = self._scheduler()
+        on = scheduler.pricing(context)
+        require_priceable(module, has_costs=bool(on.costs))
+        if not module.is_scheduled:
+            report.remark("kept: all orders: the module has no schedule")
+            return False
+        # Price as `simulate` does: its step is what must become shorter.
+        found = reported(module, on)
+        prices, machine = estimator_for(module, found.on)
+        settings = scheduler.settings(module, context)
+        conditions = Conditions(
+            topology=machine,
+            prices=prices,
+            xla_prices=scheduler.make_estimator(module, context),
+            settings=settings,
+            rules=Rules(release=found.release),
+            cap_bytes=self._cap(module, on.target),
+            effort=Effort(self.effort, self.rounds, self.seed, self.refuse_regressions),
+            min_gain=self.min_gain,
+            seconds=self.seconds,
+            keep=frozenset(self.keep),
+        )
+        orders = [c.instructions for c in module.computations]
+        with garbage_collection_paused():
+            result = improve_module(module, conditions, progress=context.progress)
+            fill_report(report, result, context.explain)
+        return orders != [c.instructions for c in module.computations]
+
+    def _scheduler(self) -> LatencyHidingScheduler:
+        """The scheduler whose prices, limits and release are used."""
+        return LatencyHidingScheduler(
+            estimator=self.estimator,
+            costs=self.costs,
+            profile=self.profile,
+            target=self.target,
+            hosts=self.hosts,
+            gpus_per_host=self.gpus_per_host,
+            topology=self.topology,
+            latency_options=self.latency_options,
+            xla=self.xla,
+            parallel_collective_overlap_limit=self.parallel_collective_overlap_limit,
+            parallel_async_compute_limit=self.parallel_async_compute_limit,
+            enable_collective_multi_streaming=self.enable_collective_multi_streaming,
+        )
+
+    def _cap(self, module: Module, target_name: str) -> Callable[[int], int]:
+        """From the peak of the orders given, the most that may be live."""
+        if self.memory_cap == _GIVEN:
+            return lambda peak: peak
+        if self.memory_cap == _LIMIT:
+            memory_bytes = target(target_name).memory_bytes
+            limit = scheduler_memory_limit_bytes(module, memory_bytes)
+            return lambda peak: max(peak, limit)
+        return lambda _: int(self.memory_cap)
