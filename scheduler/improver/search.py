@@ -114,7 +114,11 @@ class Improvement:
 
 
 def improve(
-    problem: Problem, cap_bytes: int, effort: Effort, budget: Budget
+    problem: Problem,
+    cap_bytes: int,
+    effort: Effort,
+    budget: Budget,
+    why_not: str = "",
 ) -> Improvement:
     """Search a better order of one computation.
 
@@ -123,6 +127,7 @@ def improve(
         cap_bytes: the most that may be live, with what lives below it.
         effort: how long.
         budget: of the whole run.
+        why_not: why it keeps its order anyway, '' for nothing.
     """
     given = list(range(len(problem)))
     atoms = make_atoms(problem)
@@ -130,9 +135,12 @@ def improve(
     result = Improvement(
         problem, before, before, lower_bound_us(atoms), given, atoms=len(atoms)
     )
-    result.kept = _reason_to_keep(problem, atoms, result, cap_bytes)
-    if result.kept or effort.factor <= 0.0:
-        result.kept = result.kept or "effort is 0"
+    result.kept = why_not or _reason_to_keep(problem, atoms, result, cap_bytes)
+    if not result.kept and effort.factor <= 0.0:
+        result.kept = "effort is 0"
+    if not result.kept and budget.look():
+        result.kept = "the time was over"
+    if result.kept:
         return result
     tried, taken = budget.tried, budget.taken
     _Search(problem, atoms, cap_bytes, effort, budget, result).run()

@@ -183,9 +183,8 @@ class _Run:
             number = len(result.computations)
             problem = make_problem(program, environment)
             effort = replace(conditions.effort, seed=conditions.effort.seed + number)
-            if computation.name in conditions.keep:
-                effort = replace(effort, factor=0.0)
-            found = improve(problem, result.cap_bytes, effort, result.budget)
+            why = "it is to be kept" if computation.name in conditions.keep else ""
+            found = improve(problem, result.cap_bytes, effort, result.budget, why)
             result.computations.append(found)
             environment.steps[computation] = found.after_us
             if found.is_better:

@@ -33,9 +33,9 @@ class GpuSchedule(PassSequence):
     `explicit-collectives-group-async-wrapper`, `collectives-schedule-linearizer`,
     `latency-hiding-scheduler-preparation`, `hlo-memory-scheduler`,
     `legalize-scheduling-annotations`, `scheduler-memory-fencing`,
-    `latency-hiding-scheduler`, `scheduling-instruction-annotator`,
-    `gpu-convert-async-collectives-to-sync`, `stream-attribute-annotator` and
-    `execution-stream-assignment`.
+    `latency-hiding-scheduler`, `schedule-improver` (with `improve=true` alone),
+    `scheduling-instruction-annotator`, `gpu-convert-async-collectives-to-sync`,
+    `stream-attribute-annotator` and `execution-stream-assignment`.
 
     It accepts every option of these passes, and passes it to all that have it:
     `gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}`. With
@@ -56,6 +56,7 @@ class GpuSchedule(PassSequence):
         stream_annotation: wrap instructions with `_xla_stream_annotation`.
         scheduler_memory_fencing_threshold_bytes: fence buffers of at least this size; 0
             for a hundredth of the memory limit, below 0 none.
+        improve: look for a shorter step than XLA's schedule has.
         assign_streams: write streams.
     """
 
@@ -73,6 +74,7 @@ class GpuSchedule(PassSequence):
         "legalize-scheduling-annotations",
         "scheduler-memory-fencing",
         "latency-hiding-scheduler",
+        "schedule-improver",
         "scheduling-instruction-annotator",
         "gpu-convert-async-collectives-to-sync",
         "stream-attribute-annotator",
@@ -84,6 +86,7 @@ class GpuSchedule(PassSequence):
     multi_streamed_windowed_einsum: bool = True
     stream_annotation: bool = True
     scheduler_memory_fencing_threshold_bytes: int = -1
+    improve: bool = False
     assign_streams: bool = True
 
     def passes(self) -> tuple[Pass, ...]:
@@ -107,8 +110,11 @@ class GpuSchedule(PassSequence):
                 "legalize-scheduling-annotations",
                 "scheduler-memory-fencing",
                 "latency-hiding-scheduler",
+                "schedule-improver",
                 "scheduling-instruction-annotator",
             }
+        if not self.improve:
+            out.add("schedule-improver")
         if self.scheduler_memory_fencing_threshold_bytes < 0:
             out.add("scheduler-memory-fencing")
         if not self.assign_streams:

@@ -1,0 +1,117 @@
+"""Evaluation in a window says what a walk over the whole order says, after each move."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hlo_passes.scheduler.improver.atoms import make_atoms
+from hlo_passes.scheduler.improver.evaluation import step_us
+from hlo_passes.scheduler.improver.moves import Moves
+from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
+from hlo_passes.scheduler.improver.window import Window
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.step import run_step
+from tests.scheduler.improver.modules import MACHINE, problems, random_module
+from tests.scheduler.improver.naive import walk
+
+_NO_CAP = 1 << 60
+
+
+def check_moves(seed: int, limit: int, moves: int) -> int:
+    """Compare after every move; how many were taken."""
+    module, costs = random_module(seed)
+    taken = 0
+    for problem in problems(
+        module,
+        costs,
+        parallel_collective_overlap_limit=limit,
+        parallel_async_compute_limit=2,
+    ):
+        atoms = make_atoms(problem)
+        window = Window(atoms, _NO_CAP)
+        window.set_order(range(len(atoms)))
+        draw = random.Random(seed).random
+        proposer = Moves(window, draw)
+        if not proposer.can_move:
+            continue
+        for _ in range(moves):
+            proposer._exposed = proposer._dones
+            move = proposer.propose()
+            if move is None:
+                continue
+            low, new = move
+            assert sorted(new) == sorted(window.order[low : low + len(new)])
+            whole = [*window.order[:low], *new, *window.order[low + len(new) :]]
+            expected = walk(atoms, whole)
+            before = window.total_us
+            if not window.try_window(low, new, 30.0):
+                too_long = expected.step_us - before > 30.0 - 1e-6
+                assert expected.breaks or too_long
+                continue
+            taken += 1
+            assert not expected.breaks
+            assert window.order == whole
+            check_state(window)
+            nodes = atoms.expand(whole)
+            assert fault_of(problem, nodes) == ""
+    return taken
+
+
+def check_state(window: Window) -> None:
+    """The state of a window is what a whole walk finds."""
+    expected = walk(window.atoms, window.order)
+    assert window.total_us == pytest.approx(expected.step_us, abs=1e-6)
+    for done, us in expected.waits.items():
+        assert window.wait_us[done] == pytest.approx(us, abs=1e-6)
+    for found, known in zip(window.open_at, expected.in_flight, strict=True):
+        assert dict(found) == pytest.approx(known, abs=1e-6)
+    assert window.usage == expected.usage
+    assert [window.order[p] for p in window.position] == list(range(len(window.order)))
+
+
+@pytest.mark.parametrize("limit", [1, 2, 4])
+def test_windows_are_whole_walks(limit: int) -> None:
+    taken = sum(
+        check_moves(seed, limit, 60) for seed in range(10 * limit, 10 * limit + 8)
+    )
+    assert taken > 100
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_an_order_takes_as_long_as_the_simulator_says(seed: int) -> None:
+    module, costs = random_module(seed)
+    step = run_step(module, MACHINE, costs, Rules())
+    for problem in problems(
+        module,
+        costs,
+        parallel_collective_overlap_limit=9,
+        parallel_async_compute_limit=9,
+    ):
+        atoms = make_atoms(problem)
+        order = list(range(len(atoms)))
+        run = step.engine.cold(problem.computation)
+        assert step_us(atoms, order) == pytest.approx(run.lane_end[0], rel=1e-12)
+        assert walk(atoms, order).step_us == pytest.approx(run.lane_end[0], rel=1e-12)
+        nodes = atoms.expand(order)
+        assert sorted(nodes) == list(range(len(problem)))
+        assert fault_of(problem, nodes) == ""
+        memory = problem.memory
+        exact = memory.peak_bytes([problem.instructions[n] for n in nodes])
+        assert peak_bytes(problem, nodes) == exact
+
+
+def test_a_window_knows_its_peak() -> None:
+    for seed in range(6):
+        module, costs = random_module(seed)
+        for problem in problems(
+            module,
+            costs,
+            parallel_collective_overlap_limit=9,
+            parallel_async_compute_limit=9,
+        ):
+            atoms = make_atoms(problem)
+            window = Window(atoms, _NO_CAP)
+            assert window.set_order(range(len(atoms)))
+            assert window.peak_bytes == walk(atoms, window.order).peak
