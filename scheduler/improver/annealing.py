@@ -28,8 +28,10 @@ _THRESHOLDS: Final = tuple(round(-math.log((k + 0.5) / 4096), 6) for k in range(
 _LOOK: Final = 128
 #: A new best is at least this much better, us.
 _BETTER_US: Final = 1e-6
-#: Moves after an opinion was negative before it is asked again.
+#: Moves between two questions for an opinion: so many after a negative one, and one for
+#: so many atoms, since an answer takes a walk over all of them.
 _PATIENCE: Final = 16
+_ATOMS_PER_MOVE: Final = 64
 
 #: Whether an order of atoms is acceptable for other reasons than its time.
 Opinion = Callable[[Sequence[int]], bool]
@@ -101,6 +103,7 @@ def anneal(
     temperature = temperature_us
     stage = max(1, moves // _STEPS)
     propose, try_window = proposer.propose, window.try_window
+    rest = len(window.order) // _ATOMS_PER_MOVE
     asked_again_at = tried = taken = 0
     for k in range(moves):
         if k % stage == stage - 1:
@@ -118,9 +121,17 @@ def anneal(
             continue
         taken += 1
         if window.total_us < best.us - _BETTER_US and k >= asked_again_at:
-            if opinion is None or opinion(window.order):
-                best.us, best.order = window.total_us, list(window.order)
-            else:
-                asked_again_at = k + _PATIENCE
+            is_best = _offer(window, best, opinion)
+            asked_again_at = k + rest + (0 if is_best else _PATIENCE)
+    if window.total_us < best.us - _BETTER_US:
+        _offer(window, best, opinion)
     budget.tried += tried
     budget.taken += taken
+
+
+def _offer(window: Window, best: Best, opinion: Opinion | None) -> bool:
+    """Take the window's order as the best one, unless an opinion is against it."""
+    if opinion is not None and not opinion(window.order):
+        return False
+    best.us, best.order = window.total_us, list(window.order)
+    return True

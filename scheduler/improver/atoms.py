@@ -223,7 +223,7 @@ class _Glue:
             if len(after) == 1:
                 then = after.pop()
                 if self._join(n, then):
-                    held[then] = held.pop(n) + held[then]
+                    held[then] += held.pop(n)
 
     def _join(self, n: int, atom: int) -> bool:
         if atom in self.grouped:
@@ -315,19 +315,24 @@ def _handed_over_edges(atoms: Atoms) -> list[tuple[int, int]]:
     it was in flight may leave: what came after its start, and what came before its
     done. Only what costs counts.
     """
-    problem, found = atoms.problem, []
-    busy = [a for a, us in enumerate(atoms.cost_us) if us > 0.0]
-    for n in problem.handed_over:
-        atom = atoms.atom_of[n]
-        if problem.is_start[n]:
-            found += [(atom, other) for other in busy if other > atom]
-        else:
-            found += [(other, atom) for other in busy if other < atom]
+    problem = atoms.problem
+    started = {atoms.atom_of[n] for n in problem.handed_over if problem.is_start[n]}
+    ended = {atoms.atom_of[n] for n in problem.handed_over} - started
+    found: list[tuple[int, int]] = []
+    # Transfers keep their order, so an edge to or from the nearest one is enough.
+    for own, others in ((started, range(len(atoms))), (ended, range(len(atoms))[::-1])):
+        last = _NOWHERE
+        for atom in others if own else ():
+            if last != _NOWHERE and (atom in own or atoms.cost_us[atom] > 0.0):
+                found.append((min(last, atom), max(last, atom)))
+            if atom in own:
+                last = atom
     return found
 
 
 def _fill_times(atoms: Atoms, cores: list[int]) -> None:
     problem = atoms.problem
+    together: dict[frozenset[int], frozenset[int]] = {}
     for atom, core in enumerate(cores):
         passed = False
         for n in atoms.members[atom]:
@@ -352,8 +357,10 @@ def _fill_times(atoms: Atoms, cores: list[int]) -> None:
             atoms.xla_start[atom] = atoms.atom_of[pair[0]]
             atoms.xla_latency_us[atom] = pair[1]
         if core in problem.clashes:
-            others = problem.clashes[core]
-            atoms.clashes[atom] = frozenset(atoms.atom_of[o] for o in others)
+            others = problem.clashes[core]  # one set for all that are alike
+            if others not in together:
+                together[others] = frozenset(atoms.atom_of[o] for o in others)
+            atoms.clashes[atom] = together[others]
 
 
 def _fill_resources(atoms: Atoms, cores: list[int]) -> None:

@@ -45,7 +45,7 @@ def _move(window: Window, v: int, step: int) -> None:
 def _room(window: Window, v: int, step: int) -> int:
     """Atoms that a half may pass: up to a neighbor, or a half on its stream."""
     atoms, order = window.atoms, window.order
-    near = atoms.preds[v] if step < 0 else atoms.succs[v]
+    near = set(atoms.preds[v] if step < 0 else atoms.succs[v])
     mine = _stream(window, v)
     place = window.position[v]
     room = 0

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -118,7 +119,9 @@ class ScheduleImprover(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Improve the module.
 
-        Raises WrongStateError S017, S018 for one that no GPU can run.
+        Raises:
+            WrongStateError: S017, S018 for one that no GPU can run.
+            TooDeepError: S016 for calls that are nested deeper than it follows.
         """
         scheduler = self._scheduler()
         on = scheduler.pricing(context)
@@ -144,7 +147,10 @@ class ScheduleImprover(Pass):
         )
         orders = [c.instructions for c in module.computations]
         with garbage_collection_paused():
-            result = improve_module(module, conditions, progress=context.progress)
+            try:
+                result = improve_module(module, conditions, progress=context.progress)
+            except RecursionError as problem:
+                raise TooDeepError("the simulation") from problem
             fill_report(report, result, context.explain)
         return orders != [c.instructions for c in module.computations]
 

@@ -21,7 +21,7 @@ from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.checker.schedule_checker import check_schedule
+from hlo_passes.scheduler.checker.schedule_checker import ScheduleChecker
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.improver.annealing import Budget
@@ -258,23 +258,23 @@ class _Run:
     def _findings(self) -> str:
         """The first finding of the checker that it does not have about the given."""
         settings = self.conditions.settings
-        limits: dict[str, object] = {
-            "parallel_collective_overlap_limit": (
+        checker = ScheduleChecker(
+            parallel_collective_overlap_limit=(
                 settings.parallel_collective_overlap_limit
             ),
-            "parallel_async_compute_limit": settings.parallel_async_compute_limit,
-            "enable_collective_multi_streaming": (
+            parallel_async_compute_limit=settings.parallel_async_compute_limit,
+            enable_collective_multi_streaming=(
                 settings.enable_collective_multi_streaming
             ),
-            "scheduling_groups": True,
-        }
-        now = check_schedule(self.module, **limits)
+            scheduling_groups=True,
+        )
+        now = checker.findings(self.module)
         if not now:
             return ""
         orders = {c: c.instructions for c in self.chosen}
         for computation in self.chosen:
             computation.set_order(self.given[computation])
-        known = {(f.code, f.message) for f in check_schedule(self.module, **limits)}
+        known = {(f.code, f.message) for f in checker.findings(self.module)}
         for computation, order in orders.items():
             computation.set_order(order)
         return next(

@@ -231,7 +231,8 @@ def test_a_scheduling_group_stays_in_one_piece() -> None:
     more = ', frontend_attributes={_scheduling_group_id="1"}'
     text = _TWO.format(one="{{0,1,2,3}}", other="{{0,1,2,3}}", more=more)
     module = hlo_passes.parse(text)
-    result = improve_module(module, conditions(_COSTS))
+    room = conditions(_COSTS, cap_bytes=lambda peak: 2 * peak)
+    result = improve_module(module, room)
     assert not result.kept
     names = [i.name for i in module.entry.instructions]
     assert names.index("ad") == names.index("a") + 1

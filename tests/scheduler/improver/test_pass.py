@@ -1,0 +1,110 @@
+"""The pass: options, remarks, report, and the same bytes on every Python."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from hlo_passes import scheduler
+from hlo_passes.errors import PipelineSpecError
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
+from hlo_passes.passes.framework.sequence import expanded
+from tests.modules import REPOSITORY
+from tests.scheduler.schedules import LATE, module, write_costs
+
+_SOURCE = """\
+from hlo_passes.passes.framework.pipeline import Pipeline
+from tests.scheduler.improver.modules import conditions, order_text, random_module
+from hlo_passes.scheduler.improver.search import Effort
+from hlo_passes.scheduler.improver.whole_module import improve_module
+for seed in (2, 5, 9):
+    module, costs = random_module(seed)
+    improve_module(module, conditions(costs, effort=Effort(0.1, 2)))
+    print(order_text(module))
+"""
+
+
+def _improve(text: str, costs: str, options: str = "", explain: str = "") -> tuple:
+    made = module(text)
+    spec = f"schedule-improver{{costs={costs}{options}}}"
+    pipeline = Pipeline.parse(spec, PassContext(explain=explain))
+    (run,) = pipeline.run(made, verify_each=True).passes
+    return made, run
+
+
+def test_the_step_of_simulate_becomes_shorter(tmp_path: pathlib.Path) -> None:
+    costs = write_costs(tmp_path)
+    before = scheduler.simulate(module(LATE), costs=costs).step_time_us
+    made, report = _improve(LATE, costs)
+    after = scheduler.simulate(made, costs=costs).step_time_us
+    assert after < before
+    found = report.details["improvement"]
+    assert found["step_before_us"] == before
+    assert found["step_us"] == after
+    assert found["peak_bytes"] <= found["peak_before_bytes"]
+    hidden = "hidden: %ag-start 40 of 50 us in %main (before: 0): its start "
+    assert any(r.startswith(hidden) for r in report.remarks)
+    assert any(r.startswith("step: ") for r in report.remarks)
+
+
+def test_a_second_run_changes_nothing(tmp_path: pathlib.Path) -> None:
+    costs = write_costs(tmp_path)
+    made, _ = _improve(LATE, costs)
+    _, report = _improve(made.to_text(), costs)
+    assert report.details["improvement"]["kept"]
+
+
+def test_explain_says_what_stands_in_a_window(tmp_path: pathlib.Path) -> None:
+    costs = write_costs(tmp_path)
+    _, report = _improve(LATE, costs, explain="ag-start")
+    (text,) = report.explanations
+    assert "before: 0 us of work in its window, 50 of 50 us exposed" in text
+    assert "after: 40 us of work in its window, 10 of 50 us exposed: %dot" in text
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        "memory-cap=some",
+        "effort=-1",
+        "min-gain=1",
+        "seconds=-2",
+        "rounds=-1",
+        "seed=-3",
+    ],
+)
+def test_values_out_of_range_are_refused(options: str) -> None:
+    with pytest.raises(PipelineSpecError) as caught:
+        Pipeline.parse(f"schedule-improver{{{options}}}")
+    assert caught.value.code == "U013"
+
+
+def test_gpu_schedule_improves_if_asked() -> None:
+    names = [p.name for p in expanded(Pipeline.parse("gpu-schedule").passes)]
+    assert "schedule-improver" not in names
+    asked = Pipeline.parse("gpu-schedule{improve=true,effort=0.5}").passes
+    passes = {p.name: p for p in expanded(asked)}
+    order = list(passes)
+    at = order.index("schedule-improver")
+    assert order[at - 1] == "latency-hiding-scheduler"
+    assert passes["schedule-improver"].describe_options()["effort"] == 0.5
+
+
+def test_the_same_bytes_under_every_hash_seed() -> None:
+    found = set()
+    for seed in ("0", "1", "77"):
+        done = subprocess.run(
+            [sys.executable, "-c", _SOURCE],
+            cwd=REPOSITORY,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        found.add(done.stdout)
+    assert len(found) == 1
