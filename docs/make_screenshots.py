@@ -19,6 +19,7 @@ from playwright.sync_api import sync_playwright
 import hlo_passes
 from hlo_passes import scheduler
 from hlo_passes.files import read_module
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.runtime.lower_file import lower_file
 from hlo_passes.scheduler.page.document import render_page
@@ -80,6 +81,22 @@ def shoot(
         view.close()
 
 
+def pipelining_sides() -> list[Side]:
+    """The step of docs/pipelining.md on two hosts, as it is and pipelined."""
+    passes = (
+        "collective-pipeliner-forward{op=all-reduce},collective-pipeliner-backward,"
+        "collective-pipeliner-forward{op=reduce-scatter},"
+    )
+    on: dict[str, Any] = {"target": "h100_sxm", "hosts": 2, "xla": "0.12"}
+    sides: list[Side] = []
+    for name, first in (("as it is", ""), ("pipelined", passes)):
+        module = read_module(str(IMAGES.parent / "pipelining" / "fsdp.hlo.gz"))
+        last = "xla-gpu{parallel-collective-overlap-limit=4}"
+        Pipeline.parse(first + last, PassContext(**on)).run(module)
+        sides.append(Side(scheduler.simulate(module, **on), name, name, module))
+    return sides
+
+
 def recorded_side() -> Side:
     """XLA's own schedule of docs/tutorial/training.py on two hosts of H100s."""
     file = IMAGES.parent / "tutorial" / "training.h100_sxm.hlo"
@@ -105,6 +122,15 @@ def main(dumps: pathlib.Path | None) -> None:
                 side(loops, "after", hosts=16), side(loops, "before", hosts=16)
             )
             shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
+        plain, pipelined = pipelining_sides()
+        shoot(
+            browser,
+            render_page(pipelined, plain),
+            "pipelining.png",
+            "light",
+            "canvas.lanes",
+            1120,
+        )
         first, second = tutorial_sides()
         gather = "#moves td .link >> text=all-gather-start.1"
         shoot(
