@@ -15,7 +15,7 @@ from hlo_passes.scheduler.memory.buffers import Buffers
 from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
 from hlo_passes.scheduler.memory.value_sizes import scheduled_bytes
 
-#: A heap compares each buffer with all that it has placed: more parts take seconds.
+#: More parts are not packed: with many gaps, each buffer is compared with all before.
 _MOST_PARTS: Final = 25_000
 
 

@@ -9,8 +9,9 @@ GlobalDecreasingSizeBestFitHeap (Aug 2026).
 
 from __future__ import annotations
 
-import numpy as np
-from numpy.typing import NDArray
+from bisect import bisect_left, bisect_right
+
+from hlo_passes.scheduler.memory.filled_bytes import FilledBytes, Span
 
 
 class Packing:
@@ -18,7 +19,7 @@ class Packing:
 
     They are placed by decreasing size, then by decreasing duration. Each takes the
     smallest gap that is free as long as it, or any buffer placed with it, lives, and
-    sits at its lower end. Every buffer is compared with all that were placed before.
+    sits at its lower end.
     """
 
     def __init__(self) -> None:
@@ -51,24 +52,17 @@ class Packing:
         order = sorted(
             self._size, key=lambda v: (-self._size[v], self._begin[v] - self._end[v], v)
         )
-        # Rows: begin, end, lowest byte, first byte after the buffer.
-        placed = np.zeros((4, len(order)), dtype=np.int64)
-        count = 0
+        self._slots = sorted(self._begin.values())
+        filled = FilledBytes(len(order))
+        highest = 0
         for v in order:
             if v in self._placed_with_another:
                 continue
-            group = self._group(v)
+            group = self._group(v) if v in self._with else [v]
             size = max(self._size[member] for member in group)
-            low = self._gap(group, size, placed[:, :count])
-            for member in group:
-                placed[:, count] = (
-                    self._begin[member],
-                    self._end[member],
-                    low,
-                    low + size,
-                )
-                count += 1
-        return int(placed[3].max(initial=0))
+            low = filled.place(self._spans(group), size)
+            highest = max(highest, low + size)
+        return highest
 
     def _group(self, v: int) -> list[int]:
         """A buffer and all that share its place."""
@@ -81,18 +75,14 @@ class Packing:
                     queue.append(other)
         return list(found)
 
-    def _gap(self, group: list[int], size: int, placed: NDArray[np.int64]) -> int:
-        """The lower end of the smallest gap of at least `size` bytes."""
-        begin, end, low, high = placed
-        meets = np.zeros(begin.shape, dtype=np.bool_)
-        for member in group:
-            meets |= (begin <= self._end[member]) & (end >= self._begin[member])
-        low, high = low[meets], high[meets]
-        order = np.argsort(low, kind="stable")
-        low, filled = low[order], np.maximum.accumulate(high[order])
-        free_from = np.concatenate(([0], filled))
-        gaps = low - free_from[:-1]
-        fits = np.flatnonzero(gaps >= size)
-        if fits.size == 0:
-            return int(free_from[-1])
-        return int(free_from[fits[np.argmin(gaps[fits])]])
+    def _spans(self, group: list[int]) -> list[Span]:
+        """The slots in which one of a group lives, neighbors joined."""
+        spans: list[Span] = []
+        for v in sorted(group, key=self._begin.__getitem__):
+            first = bisect_left(self._slots, self._begin[v])
+            after = bisect_right(self._slots, self._end[v])
+            if spans and first <= spans[-1][1]:
+                first, before = spans.pop()
+                after = max(after, before)
+            spans.append((first, after))
+        return spans
