@@ -7,17 +7,12 @@ Source: openxla/xla `collective_ops_utils.cc` (gpu and service), Aug 2026.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import Enum
-from typing import Final
-
-import numpy as np
 
 from hlo_passes.scheduler.latency.network import NotEstimated
-
-#: From this size on, arrays are faster than tuples.
-_MANY_DEVICES: Final = 512
 
 Groups = tuple[tuple[int, ...], ...]
 
@@ -57,17 +52,13 @@ def communication_type(
     """
     if len({len(group) for group in groups}) > 1:
         raise NotEstimated("the replica groups have different sizes")
-    histogram: list[int] | None = None
-    if groups:
-        for row in _distinct_partitions(groups, partition_size):
-            counts = sorted(Counter(row).values())
-            if histogram is None:
-                histogram = counts
-            elif counts != histogram:
-                raise NotEstimated(
-                    "the replica groups are spread differently over partitions of "
-                    f"{partition_size} devices"
-                )
+    histograms = _histograms(groups, partition_size)
+    if len(histograms) > 1:
+        raise NotEstimated(
+            "the replica groups are spread differently over partitions of "
+            f"{partition_size} devices"
+        )
+    histogram = next(iter(histograms), None)
     if histogram is not None and len(histogram) == 1:
         return CommunicationType.SINGLE_PARTITION
     if histogram is None and 0 < replica_count <= partition_size:
@@ -77,14 +68,16 @@ def communication_type(
     return CommunicationType.NON_WORLD_LEVEL
 
 
-def _distinct_partitions(
-    groups: Groups, partition_size: int
-) -> Iterable[Sequence[int]]:
-    """Sorted partition numbers of each group's devices, equal ones once, in order."""
-    if len(groups) * len(groups[0]) < _MANY_DEVICES:
-        return sorted({tuple(sorted(i // partition_size for i in g)) for g in groups})
-    partitions = np.sort(np.asarray(groups, dtype=np.int64) // partition_size, 1)
-    return np.unique(partitions, axis=0).tolist()
+@functools.lru_cache(maxsize=32)
+def _histograms(groups: Groups, partition_size: int) -> frozenset[tuple[int, ...]]:
+    """How many devices groups have in each partition they touch, ascending.
+
+    Kept, as a collective is priced at many sizes.
+    """
+    return frozenset(
+        tuple(sorted(Counter([i // partition_size for i in group]).values()))
+        for group in groups
+    )
 
 
 def permute_type(pairs: Sequence[tuple[int, int]], partition_size: int) -> PermuteType:
