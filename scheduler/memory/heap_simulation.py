@@ -143,7 +143,7 @@ class HeapSimulation:
                 continue
             m = flow.owner(w)
             giver = flow.reached.instructions[m]
-            if giver not in instruction.operands:
+            if instruction not in giver.user_table():
                 continue
             if w != flow.start[m] or not may_share(giver, instruction, path):
                 continue

@@ -55,6 +55,8 @@ def sharing_operands(user: Instruction, path: Path) -> tuple[Instruction, ...]:
     if opcode in _PART_BY_PART and len(operands) > 1:
         # The tuple of all parts, at path (), is no operand's.
         return operands[path[0] : path[0] + 1] if path else ()
+    if opcode == "custom-call":
+        return operands[_MATMUL_BIAS : _MATMUL_BIAS + 1]
     is_one = opcode in _PART_BY_PART or opcode in _SHARING or is_elementwise(user)
     return operands if is_one else ()
 
