@@ -45,6 +45,7 @@ GREW_TOO_FAST = (
     ("annotated", "async-stream-attribute-wrapper", 512),
     ("annotated", "explicit-collectives-group-async-wrapper", 512),
     ("annotated", "latency-hiding-scheduler", 256),
+    ("devices", "diff", 256),
 )
 
 

@@ -485,6 +485,7 @@ ENTRY %e {
   %sorted = f32[8]{0} sort(%alone), dimensions={0}, to_apply=%less
   %reduced = f32[8]{0} all-reduce(%c), replica_groups={{0}}, to_apply=%sum
   %both = (f32[8]{0}, f32[8]{0}) all-reduce(%c, %d), replica_groups={{0}}, to_apply=%sum
+  %joined = f32[8]{0} custom-call(%c, %d, %a, %b), custom_call_target="joined"
   ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%reduced, %sorted)
 }
 """)
@@ -497,6 +498,8 @@ ENTRY %e {
         assert {*found} <= {*sharing_operands(user, path)}
         return [operand.name for operand in found]
 
+    assert sharing("joined") == []
+    assert sharing_operands(i["joined"], ()) == (i["a"],)  # a GEMM adds its third
     assert sharing("update") == ["a"]
     assert sharing("itself") == []
     assert sharing("solve") == ["r"]
