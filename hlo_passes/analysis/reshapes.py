@@ -8,6 +8,7 @@ Source: openxla/xla `xla/util.cc` (CommonFactors), `xla/shape_util.cc`.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import pairwise
 from math import prod
 
@@ -75,3 +76,24 @@ def changes_only_ones(reshape: Instruction) -> bool:
         return False
     before, after = reshape.operands[0].shape.dimensions, reshape.shape.dimensions
     return [n for n in before if n != 1] == [n for n in after if n != 1]
+
+
+def source_behind(
+    value: Instruction,
+    is_passed: Callable[[Instruction], bool],
+    known: dict[Instruction, Instruction],
+) -> Instruction:
+    """What is behind a chain of instructions with one operand each.
+
+    Args:
+        value: where the chain ends.
+        is_passed: whether an instruction belongs to the chain.
+        known: what was found so far, so that long chains are walked once.
+    """
+    path: list[Instruction] = []
+    while value not in known and is_passed(value):
+        path.append(value)
+        value = value.operands[0]
+    source = known.get(value, value)
+    known.update(dict.fromkeys(path, source))
+    return source

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_passes.analysis.post_order import post_order
-from hlo_passes.analysis.reshapes import unmodified_dimensions
+from hlo_passes.analysis.reshapes import source_behind, unmodified_dimensions
 from hlo_passes.analysis.structure import Structure
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
@@ -62,6 +62,7 @@ class ScheduleAwareCollectiveCse(ComputationPass):
         structure = Structure(layout_sensitive=True)
         first: dict[Hashable, list[_Kept]] = {}
         kept_of: dict[Instruction, _Kept] = {}
+        known: dict[Instruction, Instruction] = {}
         before = computation.module.version
         for collective in order:
             reason = self._reason_to_keep(collective)
@@ -69,7 +70,7 @@ class ScheduleAwareCollectiveCse(ComputationPass):
                 if collective.opcode in _MERGED:
                     report.remark(f"not merged: %{collective.name} {reason}")
                 continue
-            value = _without_added_ones(collective.operands[0])
+            value = source_behind(collective.operands[0], _adds_ones, known)
             alike = first.setdefault(_key(collective, value, structure), [])
             same = next(
                 (
@@ -164,17 +165,15 @@ def _heights(order: tuple[Instruction, ...]) -> dict[Instruction, int]:
     return heights
 
 
-def _without_added_ones(value: Instruction) -> Instruction:
-    """What reshapes and bitcasts gave dimensions of size 1, and no other change."""
-    while value.opcode in ("reshape", "bitcast"):
-        before = value.operands[0].shape
-        if before.element_count != value.shape.element_count:
-            break
-        kept = unmodified_dimensions(before.dimensions, value.shape.dimensions)
-        if len(kept) != before.rank:
-            break
-        value = value.operands[0]
-    return value
+def _adds_ones(value: Instruction) -> bool:
+    """Whether it gives its operand dimensions of size 1, and makes no other change."""
+    if value.opcode not in ("reshape", "bitcast"):
+        return False
+    before = value.operands[0].shape
+    if before.element_count != value.shape.element_count:
+        return False
+    kept = unmodified_dimensions(before.dimensions, value.shape.dimensions)
+    return len(kept) == before.rank
 
 
 def _key(collective: Instruction, value: Instruction, structure: Structure) -> Hashable:

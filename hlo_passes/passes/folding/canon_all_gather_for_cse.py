@@ -14,7 +14,11 @@ from math import prod
 from typing import ClassVar
 
 from hlo_passes.analysis.channels import next_channel_id
-from hlo_passes.analysis.reshapes import changes_only_ones, unmodified_dimensions
+from hlo_passes.analysis.reshapes import (
+    changes_only_ones,
+    source_behind,
+    unmodified_dimensions,
+)
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -31,7 +35,7 @@ class CanonAllGatherForCse(Pass):
     not run it.
 
     Ensures: a second run changes nothing.
-    Complexity: linear in instructions, and in reshapes of reshapes per all-gather.
+    Complexity: linear in instructions.
     Source: openxla/xla `xla/service/spmd/canonicalize_all_gather_for_cse.cc`.
     """
 
@@ -41,9 +45,10 @@ class CanonAllGatherForCse(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit all-gathers in post order."""
         channels = count(next_channel_id(module))
+        known: dict[Instruction, Instruction] = {}
 
         def gather_first(all_gather: Instruction) -> str:
-            found = _value_and_dimension(all_gather)
+            found = _value_and_dimension(all_gather, known)
             if isinstance(found, str):
                 return found
             channel = all_gather.channel_id
@@ -53,13 +58,14 @@ class CanonAllGatherForCse(Pass):
         return rewrite_each(module, "all-gather", gather_first, report, "moved")
 
 
-def _value_and_dimension(all_gather: Instruction) -> tuple[Instruction, int] | str:
+def _value_and_dimension(
+    all_gather: Instruction, known: dict[Instruction, Instruction]
+) -> tuple[Instruction, int] | str:
     """The value before the reshapes and its gathered dimension, or why none."""
     if len(all_gather.operands) != 1:
         return "has several operands"
-    operand = value = all_gather.operands[0]
-    while changes_only_ones(value):
-        value = value.operands[0]
+    operand = all_gather.operands[0]
+    value = source_behind(operand, changes_only_ones, known)
     if value is operand:
         return "does not gather a reshape that only adds or removes sizes of 1"
     (dimension,) = all_gather.integers("dimensions")
