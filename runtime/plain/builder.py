@@ -115,6 +115,9 @@ class Builder:
         self.plain = PlainModule(Module(source.name), is_scheduled=source.is_scheduled)
         self.at: Computation = Computation("none")
         self.position = 0
+        #: What the instructions before, in the computation being written, stand for.
+        self.values: dict[Instruction, Value] = {}
+        self._sends: dict[Computation, dict[int | None, list[Instruction]]] = {}
         self._regions: dict[Computation, str] = {}
         self._computation_count = 0
 
@@ -194,10 +197,12 @@ class Builder:
     def inline(self, source: Computation, arguments: Iterable[Value]) -> Value:
         """Write a computation's instructions here; returns the value of its root."""
         values: dict[Instruction, Value] = {}
+        outer, self.values = self.values, values
         given = list(arguments)
+        for parameter in source.parameters:
+            values[parameter] = given[parameter.parameter_number]
         for instruction in source.instructions:
             if instruction.opcode == "parameter":
-                values[instruction] = given[instruction.parameter_number]
                 continue
             operands = tuple(values[o] for o in instruction.operands)
             values[instruction] = self.write(
@@ -209,7 +214,18 @@ class Builder:
                     instruction.attributes,
                 )
             )
+        self.values = outer
         return values[source.root]
+
+    def sends_of(self, source: Computation) -> dict[int | None, list[Instruction]]:
+        """The sends of a computation by channel."""
+        found = self._sends.get(source)
+        if found is None:
+            found = self._sends[source] = {}
+            for instruction in source.instructions:
+                if instruction.opcode == "send":
+                    found.setdefault(instruction.channel_id, []).append(instruction)
+        return found
 
     # -- instructions -------------------------------------------------------
 

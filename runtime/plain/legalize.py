@@ -16,6 +16,7 @@ from hlo_passes.runtime.plain import (
     product_rules,
     structure_rules,
     top_k_rules,
+    transfer_rules,
 )
 from hlo_passes.runtime.plain.builder import Builder, PlainModule, Rule
 
@@ -25,6 +26,7 @@ _RULES: dict[str, Rule] = {
     **library_call_rules.RULES,
     **product_rules.RULES,
     **top_k_rules.RULES,
+    **transfer_rules.RULES,
 }
 
 

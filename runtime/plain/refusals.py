@@ -17,10 +17,6 @@ from hlo_passes.verify.verifier import findings
 REASONS: Final[dict[str, str]] = {
     "collective-broadcast": "XLA's CPU back end has no collective-broadcast",
     "ragged-all-to-all": "XLA's CPU back end has no ragged-all-to-all",
-    "send": "XLA's CPU back end has no send between devices",
-    "recv": "XLA's CPU back end has no recv between devices",
-    "send-done": "XLA's CPU back end has no send between devices",
-    "recv-done": "XLA's CPU back end has no recv between devices",
     "infeed": "nothing feeds it",
     "outfeed": "nothing reads it",
     "rng": "its numbers come from the state of the process, so no two runs are equal",

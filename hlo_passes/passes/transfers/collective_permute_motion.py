@@ -53,9 +53,9 @@ class CollectivePermuteMotion(Pass):
     operations after the permute move with it, if their other operands are the same in
     each iteration. The loop counts from a constant by a constant.
 
-    XLA takes an element for unread that only the condition reads, or the whole result
-    of the computation, and moves a body's permutes for one loop although another one
-    runs the body too. Without its quirks these stay.
+    XLA takes a loop that is the result of its computation for one that nothing reads,
+    and moves a body's permutes for one loop although another one runs the body too.
+    Without its quirks these stay.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -98,7 +98,8 @@ class CollectivePermuteMotion(Pass):
                             "loop runs"
                         )
                         continue
-                    found.note_all_readers(loop)
+                    if loop.is_root:
+                        found.read_after |= set(range(len(found.body.root.operands)))
                 if found.move(report):
                     restore_text_order(found.body)
         return module.version != version
@@ -164,17 +165,6 @@ class _Loop:
         found = _Loop(body, variable, first, elements, read_after)
         found.invariant = _invariant(body)
         return found
-
-    def note_all_readers(self, loop: Instruction) -> None:
-        """Count what the condition and the result of the loop's computation read."""
-        if loop.is_root:
-            self.read_after |= set(range(len(self.body.root.operands)))
-        condition = loop.called_computations[1]
-        for user in condition.parameters[0].users:
-            index = user.tuple_index_or_none
-            self.read_after |= (
-                set(range(len(self.body.root.operands))) if index is None else {index}
-            )
 
     def move(self, report: Report) -> bool:
         """Move what can move; whether anything did."""
