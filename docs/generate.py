@@ -1,4 +1,4 @@
-"""Write the generated pages: docs/passes.md, the table of rules in docs/scheduler.md.
+"""Write the generated pages: passes.md, flags.md, the table of rules in scheduler.md.
 
 python -m docs.generate            write them
 python -m docs.generate --check    name the stale ones; exit 1 if there are any
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from docs import passes_page, rules_table
+from docs import flags_page, passes_page, rules_table
 
 DOCS = pathlib.Path(__file__).resolve().parent
 
@@ -18,6 +18,7 @@ def pages() -> dict[pathlib.Path, str]:
     """The text that each generated page must have."""
     scheduler = DOCS / "scheduler.md"
     return {
+        DOCS / "flags.md": flags_page.page(),
         DOCS / "passes.md": passes_page.page(),
         scheduler: rules_table.page(scheduler.read_text(encoding="utf-8")),
     }
@@ -31,7 +32,7 @@ def main() -> int:
     stale = [
         (path, text)
         for path, text in pages().items()
-        if path.read_text(encoding="utf-8") != text
+        if not path.exists() or path.read_text(encoding="utf-8") != text
     ]
     for path, text in stale:
         print(f"{'stale' if check else 'written'}: docs/{path.name}")

@@ -22,6 +22,7 @@ _OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
 #: Around the words of a flag's value, which an option leaves out, by option.
 _AROUND_WORDS: Final = {
     "pipeline-parallelism-opt-level": (f"{_OPT_LEVEL}_", ""),
+    "enable-while-loop-unrolling": ("WHILE_LOOP_UNROLLING_", ""),
     "collective-permute-mode": ("COLLECTIVES_", "_MEMORY"),
     "all-gather-mode": ("COLLECTIVES_", "_MEMORY"),
     "use-collective-kernels": ("COLLECTIVE_KERNEL_", ""),
@@ -160,11 +161,29 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         f"xla_gpu_{option.replace('-', '_')}": (("xla-gpu",), option)
         for option in (
             "all-gather-combine-threshold-bytes",
+            "all-reduce-blueconnect-num-devices-per-host",
             "all-reduce-combine-threshold-bytes",
             "collective-permute-combine-threshold-bytes",
+            "enable-pipelined-host-offloading",
+            "enable-while-loop-double-buffering",
+            "enable-while-loop-unrolling",
+            "pipeline-all-gather",
+            "pipeline-all-reduce",
+            "pipeline-reduce-scatter",
             "reduce-scatter-combine-threshold-bytes",
+            "unsupported-enable-all-reduce-decomposer",
+            "unsupported-enable-ragged-all-to-all-decomposer",
+            "unsupported-enable-ragged-all-to-all-multi-host-decomposer",
         )
     },
+    f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
+        ("xla-gpu",),
+        "pipeline-parallelism-opt-level",
+    ),
+    f"{_EXPERIMENTAL}collective_cse_distance_threshold": (
+        ("xla-gpu",),
+        "collective-cse-distance-threshold",
+    ),
     "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER,), "profile"),
     "xla_gpu_analytical_latency_estimator_options": ((SCHEDULER,), "latency-options"),
 }

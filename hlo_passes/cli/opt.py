@@ -114,8 +114,8 @@ def _run(arguments: argparse.Namespace) -> int:
         for run in result.passes:
             for remark in run.remarks:
                 tell(f"{run.name}: {remark}\n")
-    for unknown in result.unknown:
-        tell(unknown + "\n")
+    for line in (*result.unknown, *result.left_out):
+        tell(line + "\n")
     return ExitCode.DONE
 
 

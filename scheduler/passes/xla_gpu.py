@@ -14,50 +14,50 @@ scheduler.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, Literal
 
 from hlo_passes.passes.combining.combining import DEFAULT_THRESHOLD_BYTES
 from hlo_passes.passes.framework.base import Pass
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
+from hlo_passes.scheduler.passes.xla_gpu_order import LEFT_OUT, Step, steps
 
 #: The field of each combiner.
 _THRESHOLD: Final = "threshold_bytes"
-#: Before the passes of `gpu-schedule`.
-_BEFORE_SCHEDULING: Final = (
-    "hlo-cse",
-    "hlo-dce",
-    "tuple-simplifier",
-    "while-loop-trip-count-annotator",
-    "gpu-all-gather-combiner",
-    "gpu-all-reduce-combiner",
-    "gpu-reduce-scatter-combiner",
-    "collective-permute-combiner",
-)
+#: From this effort on, and from level 1 on, XLA pipelines and unrolls loops.
+_EFFORT: Final = 0.2
+#: Values of XLA's flag for unrolling -> the strategy of the pass.
+_STRATEGIES: Final = {
+    "DOUBLE_BUFFER": "double-buffer",
+    "FULL_UNROLL": "full-unroll",
+    "AUTO_UNROLL": "auto",
+    "MANUAL_UNROLL": "manual",
+}
+
+Mode = Literal["default", "off", "on", "explicit"]
+Unrolling = Literal[
+    "NO_UNROLL", "DOUBLE_BUFFER", "FULL_UNROLL", "AUTO_UNROLL", "MANUAL_UNROLL"
+]
 
 
 @dataclass(frozen=True, slots=True)
 class XlaGpu(GpuSchedule):
-    """Combine collectives, then do all that `gpu-schedule` does; fuse nothing.
+    """Do what XLA's GPU compiler does to collectives and their order; fuse nothing.
 
-    It runs `hlo-cse`, `hlo-dce`, `tuple-simplifier`, `while-loop-trip-count-annotator`,
-    `gpu-all-gather-combiner`, `gpu-all-reduce-combiner`, `gpu-reduce-scatter-combiner`
-    and `collective-permute-combiner`, in XLA's order, and then the passes of
-    `gpu-schedule`.
+    It runs every pass over collectives and loops that this project has, where XLA runs
+    it by default or with the options below, in XLA's order, and then the passes of
+    `gpu-schedule`. The page about flags lists them all (docs/flags.md).
 
     It accepts every option of these passes, and passes it to all that have it.
     `threshold-bytes` is for all four combiners; the options below are for one each.
 
-    It leaves out what else XLA does with a partitioned module. To collectives:
-    reduce-scatters from all-reduces and slices of their results, other simplifications,
-    reassociation and motion out of loops, quantization, promotion of narrow types, one
-    array in place of the operands of an all-reduce, pipelining and the unrolling of
-    loops, groups by key, and kernels of its own in place of NCCL. To everything else:
-    simplification, layouts, libraries for products and convolutions, fusion, copy
-    insertion, rematerialization. So compute is priced instruction by instruction where
-    XLA fuses; `hlo-passes lower --target` runs XLA itself.
+    It leaves out what else XLA does with a partitioned module: simplification, layouts,
+    libraries for products and convolutions, fusion, copy insertion, rematerialization.
+    So compute is priced instruction by instruction where XLA fuses, and a pass may see
+    another form than in XLA; `hlo-passes lower --target` runs XLA itself.
 
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc` (RunPostFusionPasses,
-    RunCollectiveOptimizationPasses, AddCollectiveCombinerPasses),
+    RunCollectiveOptimizationPasses, AddCollectiveCombinerPasses,
+    AddDoubleBufferingPasses), `xla/service/gpu/flag_utils.h`,
     `xla/service/gpu/gpu_hlo_schedule.cc`.
 
     Attributes:
@@ -66,15 +66,69 @@ class XlaGpu(GpuSchedule):
         all_reduce_combine_threshold_bytes: bytes of a combined all-reduce.
         reduce_scatter_combine_threshold_bytes: bytes of a combined reduce-scatter.
         collective_permute_combine_threshold_bytes: bytes of a combined permute.
+        optimization_level: 0 to 3. From 1 on loops are pipelined and unrolled where
+            the option for it says nothing else (`jax.jit(...,
+            compiler_options={"optimization_level": "O1"})`).
+        exec_time_optimization_effort: the older form of it; 0.2 does the same.
+        pipeline_all_reduce: run `collective-pipeliner-forward` for all-reduces:
+            `default` asks the level; `explicit` moves those with the frontend attribute
+            `is_pipelineable`.
+        pipeline_all_gather: the same, with `collective-pipeliner-backward`.
+        pipeline_reduce_scatter: the same, with `collective-pipeliner-forward`.
+        enable_pipelined_host_offloading: run both for slices that move from and to the
+            host; so does the level.
+        enable_pipelined_p2p: cut cycles of permutes open, make them sends and recvs,
+            and order these first.
+        pipeline_parallelism_opt_level: make permutes sends and recvs even so.
+        collective_cse_distance_threshold: compute equal collectives once if they are
+            at most so many instructions apart; 0: leave them.
+        all_reduce_blueconnect_num_devices_per_host: cut all-reduces into steps within
+            and between hosts of so many GPUs; 0: leave them.
+        enable_while_loop_unrolling: how loops are unrolled; AUTO_UNROLL and
+            MANUAL_UNROLL ask the level.
+        enable_while_loop_double_buffering: the older form of DOUBLE_BUFFER.
+        unsupported_enable_all_reduce_decomposer: run `all-reduce-decomposer`.
+        unsupported_enable_ragged_all_to_all_decomposer: run
+            `ragged-all-to-all-decomposer`.
+        unsupported_enable_ragged_all_to_all_multi_host_decomposer: run
+            `ragged-all-to-all-multi-host-decomposer`.
     """
 
     name: ClassVar[str] = "xla-gpu"
-    members: ClassVar[tuple[str, ...]] = (*_BEFORE_SCHEDULING, *GpuSchedule.members)
+    members: ClassVar[tuple[str, ...]] = (
+        *(step.name for step in steps()),
+        *GpuSchedule.members,
+    )
+    left_out: ClassVar[tuple[str, ...]] = LEFT_OUT
 
     all_gather_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     all_reduce_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     reduce_scatter_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     collective_permute_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
+    optimization_level: int = 0
+    exec_time_optimization_effort: float = 0.0
+    pipeline_all_reduce: Mode = "default"
+    pipeline_all_gather: Mode = "default"
+    pipeline_reduce_scatter: Mode = "on"
+    enable_pipelined_host_offloading: bool = False
+    pipeline_parallelism_opt_level: Literal["DISABLE", "ENABLE"] = "DISABLE"
+    collective_cse_distance_threshold: int = 0
+    all_reduce_blueconnect_num_devices_per_host: int = 0
+    enable_while_loop_unrolling: Unrolling = "AUTO_UNROLL"
+    enable_while_loop_double_buffering: bool = False
+    unsupported_enable_all_reduce_decomposer: bool = False
+    unsupported_enable_ragged_all_to_all_decomposer: bool = False
+    unsupported_enable_ragged_all_to_all_multi_host_decomposer: bool = True
+
+    def passes(self) -> tuple[Pass, ...]:
+        """The passes that are on, in XLA's order."""
+        on = self._switches()
+        before = [
+            self.member(step.name, **(dict(step.fixed) | self._settings(step)))
+            for step in steps()
+            if not step.switch or on[step.switch]
+        ]
+        return (*before, *GpuSchedule.passes(self))
 
     def member(self, name: str, **fixed: object) -> Pass:
         """One pass with the options for it; a combiner's own threshold comes first."""
@@ -91,3 +145,70 @@ class XlaGpu(GpuSchedule):
             return made
         changed: dict[str, Any] = {_THRESHOLD: threshold}
         return replace(made, **changed)
+
+    @property
+    def _effort(self) -> bool:
+        """Whether XLA spends time on loops with collectives."""
+        effort = self.exec_time_optimization_effort
+        return self.optimization_level >= 1 or effort >= _EFFORT
+
+    def _switches(self) -> dict[str, bool]:
+        """Switch -> whether it is on."""
+        effort = self._effort
+        modes = self._modes()
+        offloads = self.enable_pipelined_host_offloading or effort
+        return {
+            **{
+                f"pipelines-{op}": mode in ("on", "explicit")
+                or (mode == "default" and effort)
+                for op, mode in modes.items()
+            },
+            "pipelines-move-to-host": offloads,
+            "pipelines-move-to-device": offloads,
+            "enable-pipelined-p2p": self.enable_pipelined_p2p,
+            "decomposes-permutes": self.enable_pipelined_p2p
+            or self.pipeline_parallelism_opt_level != "DISABLE",
+            "shares-collectives": self.collective_cse_distance_threshold > 0,
+            "connects-hosts": self.all_reduce_blueconnect_num_devices_per_host > 0,
+            "unrolls-loops": bool(self._strategy()),
+            "unsupported-enable-all-reduce-decomposer": (
+                self.unsupported_enable_all_reduce_decomposer
+            ),
+            "unsupported-enable-ragged-all-to-all-decomposer": (
+                self.unsupported_enable_ragged_all_to_all_decomposer
+            ),
+            "unsupported-enable-ragged-all-to-all-multi-host-decomposer": (
+                self.unsupported_enable_ragged_all_to_all_multi_host_decomposer
+            ),
+        }
+
+    def _modes(self) -> dict[str, Mode]:
+        """Opcode -> how its pipelining was asked for."""
+        return {
+            "all-reduce": self.pipeline_all_reduce,
+            "all-gather": self.pipeline_all_gather,
+            "reduce-scatter": self.pipeline_reduce_scatter,
+        }
+
+    def _strategy(self) -> str:
+        """How loops are unrolled; '' if they are not."""
+        asked = self.enable_while_loop_unrolling
+        if asked in ("DOUBLE_BUFFER", "FULL_UNROLL"):
+            return _STRATEGIES[asked]
+        if self.enable_while_loop_double_buffering:
+            return _STRATEGIES["DOUBLE_BUFFER"]
+        return _STRATEGIES.get(asked, "") if self._effort else ""
+
+    def _settings(self, step: Step) -> dict[str, object]:
+        """The options of a pass that are options of this one by another name."""
+        if step.name.startswith("collective-pipeliner"):
+            mode = self._modes().get(str(step.fixed["op"]))
+            return {"only_marked": True} if mode == "explicit" else {}
+        if step.name == "loop-double-buffer-transformer":
+            return {"strategy": self._strategy()}
+        if step.name == "schedule-aware-collective-cse":
+            return {"distance_threshold": self.collective_cse_distance_threshold}
+        if step.name == "all-reduce-blueconnect":
+            per_host = self.all_reduce_blueconnect_num_devices_per_host
+            return {"num_devices_per_host": per_host}
+        return {}

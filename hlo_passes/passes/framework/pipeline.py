@@ -30,6 +30,7 @@ from hlo_passes.passes.framework.sequence import (
     OptionTexts,
     PassSequence,
     expanded,
+    left_out_of,
     split_options,
 )
 from hlo_passes.passes.framework.spec import (
@@ -82,6 +83,7 @@ class PipelineResult:
     instructions_before: int
     instructions_after: int
     unknown: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -100,6 +102,7 @@ class PipelineResult:
             "instructions_before": self.instructions_before,
             "instructions_after": self.instructions_after,
             "unknown": list(self.unknown),
+            "left_out": list(self.left_out),
         }
 
 
@@ -146,16 +149,24 @@ class FixedPoint(Pass):
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Passes in order, and the settings that they share."""
+    """Passes in order, and the settings that they share.
+
+    Attributes:
+        passes: those of every sequence in its place.
+        context: settings of all passes.
+        left_out: what the sequences do not do that XLA does there.
+    """
 
     passes: tuple[Pass, ...]
     context: PassContext = field(default_factory=PassContext)
+    left_out: tuple[str, ...] = field(default=(), init=False)
 
     def __post_init__(self) -> None:
         """Put the passes of every sequence in its place; settle the release they name.
 
         Raises PipelineSpecError U016 when passes and context name several releases.
         """
+        object.__setattr__(self, "left_out", left_out_of(self.passes))
         object.__setattr__(self, "passes", expanded(self.passes))
         release = _named_release(self.passes, self.context)
         if release is not self.context.release:
@@ -206,7 +217,8 @@ class Pipeline:
             )
             if after_pass is not None:
                 after_pass(each.name, module)
-        return PipelineResult(tuple(runs), before, module.instruction_count, unknown)
+        after = module.instruction_count
+        return PipelineResult(tuple(runs), before, after, unknown, self.left_out)
 
     def settled(self, module: Module) -> PassContext:
         """The context with the release of XLA that all passes follow on a module."""

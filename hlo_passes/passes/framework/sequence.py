@@ -37,6 +37,8 @@ class PassSequence(Pass):
 
     #: Names of all passes that it may consist of, in order; one may occur twice.
     members: ClassVar[tuple[str, ...]] = ()
+    #: What else the compiler does there, and the sequence does not; users are told.
+    left_out: ClassVar[tuple[str, ...]] = ()
 
     handed_on: OptionTexts = ()
 
@@ -78,6 +80,16 @@ class PassSequence(Pass):
         for each in self.passes():
             changed |= each.run(module, context, report)
         return changed
+
+
+def left_out_of(passes: Iterable[Pass]) -> tuple[str, ...]:
+    """What the sequences among some passes leave out, as sentences."""
+    sequences = {p.name: p for p in passes if isinstance(p, PassSequence)}
+    return tuple(
+        f"{name} leaves out {what}"
+        for name, each in sequences.items()
+        for what in each.left_out
+    )
 
 
 def own_options(kind: type[PassSequence]) -> dict[str, str]:
