@@ -26,9 +26,8 @@ Here an option of a pass has the name of the flag without `xla_gpu_` and
 
     hlo-passes opt m.hlo --passes=xla-gpu{pipeline-all-gather=on}
 
-XLA's optimization level has no flag. `compiler_options={"optimization_level": "O1"}`
-sets it in a job, `xla-gpu{optimization-level=1}` here. From level 1 on XLA pipelines
-and unrolls loops.
+XLA's optimization level has no flag. `JAX_OPTIMIZATION_LEVEL=O1` sets it in a job,
+`xla-gpu{optimization-level=O1}` here. From O1 on XLA pipelines and unrolls loops.
 
 ## What runs, in order
 

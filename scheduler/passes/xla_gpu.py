@@ -66,9 +66,8 @@ class XlaGpu(GpuSchedule):
         all_reduce_combine_threshold_bytes: bytes of a combined all-reduce.
         reduce_scatter_combine_threshold_bytes: bytes of a combined reduce-scatter.
         collective_permute_combine_threshold_bytes: bytes of a combined permute.
-        optimization_level: 0 to 3. From 1 on loops are pipelined and unrolled where
-            the option for it says nothing else (`jax.jit(...,
-            compiler_options={"optimization_level": "O1"})`).
+        optimization_level: from O1 on loops are pipelined and unrolled where the option
+            for it says nothing else. `JAX_OPTIMIZATION_LEVEL=O1` sets it in a job.
         exec_time_optimization_effort: the older form of it; 0.2 does the same.
         pipeline_all_reduce: run `collective-pipeliner-forward` for all-reduces:
             `default` asks the level; `explicit` moves those with the frontend attribute
@@ -105,7 +104,7 @@ class XlaGpu(GpuSchedule):
     all_reduce_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     reduce_scatter_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
     collective_permute_combine_threshold_bytes: int = DEFAULT_THRESHOLD_BYTES
-    optimization_level: int = 0
+    optimization_level: Literal["O0", "O1", "O2", "O3"] = "O0"
     exec_time_optimization_effort: float = 0.0
     pipeline_all_reduce: Mode = "default"
     pipeline_all_gather: Mode = "default"
@@ -150,7 +149,7 @@ class XlaGpu(GpuSchedule):
     def _effort(self) -> bool:
         """Whether XLA spends time on loops with collectives."""
         effort = self.exec_time_optimization_effort
-        return self.optimization_level >= 1 or effort >= _EFFORT
+        return self.optimization_level != "O0" or effort >= _EFFORT
 
     def _switches(self) -> dict[str, bool]:
         """Switch -> whether it is on."""

@@ -118,11 +118,11 @@ SWITCHES: Final[Mapping[str, str]] = {
     "unsupported-enable-all-reduce-decomposer": (
         "`unsupported-enable-all-reduce-decomposer=true`"
     ),
-    "pipelines-all-reduce": "`pipeline-all-reduce=on`, or level 1",
-    "pipelines-all-gather": "`pipeline-all-gather=on`, or level 1",
+    "pipelines-all-reduce": "`pipeline-all-reduce=on`, or `optimization-level=O1`",
+    "pipelines-all-gather": "`pipeline-all-gather=on`, or `optimization-level=O1`",
     "pipelines-reduce-scatter": "unless `pipeline-reduce-scatter=off`",
-    "pipelines-move-to-host": "`enable-pipelined-host-offloading=true`, or level 1",
-    "pipelines-move-to-device": "`enable-pipelined-host-offloading=true`, or level 1",
+    "pipelines-move-to-host": "`enable-pipelined-host-offloading=true`, or `optimization-level=O1`",
+    "pipelines-move-to-device": "`enable-pipelined-host-offloading=true`, or `optimization-level=O1`",
     "enable-pipelined-p2p": "`enable-pipelined-p2p=true`",
     "decomposes-permutes": (
         "`enable-pipelined-p2p=true` or `pipeline-parallelism-opt-level=ENABLE`"
@@ -131,7 +131,7 @@ SWITCHES: Final[Mapping[str, str]] = {
     "connects-hosts": "`all-reduce-blueconnect-num-devices-per-host` above 0",
     "unrolls-loops": (
         "`enable-while-loop-unrolling` or `enable-while-loop-double-buffering=true`, "
-        "or level 1"
+        "or `optimization-level=O1`"
     ),
 }
 
