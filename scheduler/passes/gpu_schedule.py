@@ -92,7 +92,7 @@ class GpuSchedule(PassSequence):
     def passes(self) -> tuple[Pass, ...]:
         """The passes that the options leave, in XLA's order."""
         left_out = self._left_out()
-        names = [name for name in self.members if name not in left_out]
+        names = [name for name in GpuSchedule.members if name not in left_out]
         if not self.multi_streamed_windowed_einsum:
             names.remove("stream-attribute-annotator")  # the first one
         return tuple(self.member(name, **self._fixed(name)) for name in names)

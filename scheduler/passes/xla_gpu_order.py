@@ -37,27 +37,15 @@ def _pipeliner(direction: str, op: str) -> Step:
 
 #: Stage of XLA -> its passes that this project has, in XLA's order.
 STAGES: Final[Mapping[str, tuple[Step, ...]]] = {
-    "partitioner": (Step("collective-permute-motion"),),
     "optimization": (
-        Step("windowed-einsum-handler"),
         Step("hlo-cse"),
         Step("hlo-dce"),
         Step("tuple-simplifier"),
     ),
     "collective-optimizations": (
-        Step("ragged-all-to-all-canonicalizer"),
-        Step(
-            "ragged-all-to-all-decomposer",
-            "unsupported-enable-ragged-all-to-all-decomposer",
-        ),
-        Step(
-            "ragged-all-to-all-multi-host-decomposer",
-            "unsupported-enable-ragged-all-to-all-multi-host-decomposer",
-        ),
         Step("all-reduce-simplifier"),
         Step("all-reduce-folder"),
         Step("all-reduce-splitter"),
-        Step("all-reduce-decomposer", "unsupported-enable-all-reduce-decomposer"),
         Step("all-gather-optimizer"),
         Step("all-gather-dynamic-slice-simplifier"),
         Step("all-gather-pad-ds-simplifier"),
@@ -67,46 +55,36 @@ STAGES: Final[Mapping[str, tuple[Step, ...]]] = {
         Step("while-loop-all-reduce-code-motion"),
         Step("collective-quantizer"),
         Step("hlo-dce"),
-        Step("collective-pipelining-analyzer"),
         _pipeliner("forward", "all-reduce"),
         _pipeliner("backward", "all-gather"),
         _pipeliner("forward", "reduce-scatter"),
         _pipeliner("forward", "move-to-host"),
         _pipeliner("backward", "move-to-device"),
-        Step("collective-permute-cycle-decomposer", "enable-pipelined-p2p"),
-        Step("collective-permute-decomposer", "decomposes-permutes"),
         Step("reduce-scatter-creator"),
         Step("all-gather-bcast-reorder"),
         Step("all-gather-remove-degenerate-dims"),
-        Step("schedule-aware-collective-cse", "shares-collectives"),
         Step("all-reduce-promotion"),
         Step("hlo-dce"),
         Step("while-loop-trip-count-annotator"),
     ),
-    "layout": (
-        Step("all-gather-major-dimension-rewriter"),
-        Step("sub-byte-collective-normalization"),
-    ),
+    "layout": (Step("all-gather-major-dimension-rewriter"),),
     "post-fusion": (
-        Step("dus-accumulator-zero-init-elimination"),
         Step("hlo-dce"),
         Step("tuple-simplifier"),
         Step("gpu-all-gather-combiner"),
         Step("gpu-all-reduce-combiner"),
         Step("gpu-reduce-scatter-combiner"),
         Step("collective-permute-combiner"),
-        Step("collective-backend-assigner"),
-        Step("collective-kernel-strategy-annotator"),
-        Step("collective-fusion"),
-        Step("group-collectives-by-key"),
         Step("all-reduce-contiguous"),
-        Step("all-reduce-blueconnect", "connects-hosts"),
         Step("loop-double-buffer-transformer", "unrolls-loops"),
         Step("tuple-simplifier", "unrolls-loops"),
         Step("hlo-dce", "unrolls-loops"),
     ),
 }
 
+_OFFLOADING: Final = (
+    "`enable-pipelined-host-offloading=true`, or `optimization-level=O1`"
+)
 #: Switch -> when it is on, in words.
 SWITCHES: Final[Mapping[str, str]] = {
     "unsupported-enable-ragged-all-to-all-decomposer": (
@@ -121,8 +99,8 @@ SWITCHES: Final[Mapping[str, str]] = {
     "pipelines-all-reduce": "`pipeline-all-reduce=on`, or `optimization-level=O1`",
     "pipelines-all-gather": "`pipeline-all-gather=on`, or `optimization-level=O1`",
     "pipelines-reduce-scatter": "unless `pipeline-reduce-scatter=off`",
-    "pipelines-move-to-host": "`enable-pipelined-host-offloading=true`, or `optimization-level=O1`",
-    "pipelines-move-to-device": "`enable-pipelined-host-offloading=true`, or `optimization-level=O1`",
+    "pipelines-move-to-host": _OFFLOADING,
+    "pipelines-move-to-device": _OFFLOADING,
     "enable-pipelined-p2p": "`enable-pipelined-p2p=true`",
     "decomposes-permutes": (
         "`enable-pipelined-p2p=true` or `pipeline-parallelism-opt-level=ENABLE`"

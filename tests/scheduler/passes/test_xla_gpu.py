@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
+from hlo_passes.cli.main import main
+from hlo_passes.errors import PipelineSpecError
 from hlo_passes.files import read_module
 from hlo_passes.ir.async_form import is_collective
 from hlo_passes.ir.module import Module
@@ -17,7 +19,8 @@ from hlo_passes.passes.combining.gpu_all_reduce_combiner import GpuAllReduceComb
 from hlo_passes.passes.combining.gpu_reduce_scatter_combiner import (
     GpuReduceScatterCombiner,
 )
-from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
+from hlo_passes.passes.framework.pipeline import pipeline_text
+from hlo_passes.passes.framework.registry import PASSES
 from tests.modules import REPOSITORY
 
 MODULES = REPOSITORY / "corpus" / "modules"
@@ -27,16 +30,34 @@ PROGRAMS = sorted(
 )
 #: XLA has other collectives there.
 OTHER_COUNTS = {
-    "fsdp_mlp_partitioner": "reduce-scatters from all-reduces",
-    "matmul_2d": "reduce-scatters from all-reduces",
     "ring_attention": "after its fusion permutes depend on one another",
     "ring_attention_grad": "after its fusion permutes depend on one another",
 }
 #: As many of each kind, and other sizes.
 OTHER_SIZES = {
-    "grouped_reductions": "one of two equal all-reduces",
     "pipeline_unrolled": "after its fusion other permutes are independent",
-    "scan_layers_train": "all-reduces that move out of a loop",
+    "scan_layers_train": "all-reduces move out of a loop after its simplification",
+}
+#: The passes of XLA's dumps from the partitioner to the scheduler, by its names.
+XLAS_ORDER = {
+    "optimization": "cse dce tuple-simplifier",
+    "collective-optimizations": """ragged-all-to-all-canonicalizer
+        ragged-all-to-all-multi-host-decomposer all-reduce-simplifier all-reduce-folder
+        all-reduce-splitter all-gather-optimizer all-gather-dynamic-slice-simplifier
+        all-gather-pad-ds-simplifier all-gather-to-collective-permute-simplifier
+        all-reduce-reassociate reduce-scatter-reassociate
+        while-loop-all-reduce-code-motion collective-quantizer dce
+        collective-pipelining-analyzer collective-pipeliner-forward algsimp
+        reduce-scatter-creator all-gather-bcast-reorder
+        all-gather-remove-degenerate-dims all-reduce-promotion dce
+        while-loop-trip-count-annotator""",
+    "layout": "all-gather-major-dimension-rewriter sub-byte-collective-normalization",
+    "post-fusion": """rename_fusions dus-accumulator-zero-init-elimination dce
+        tuple-simplifier gpu-all-gather-combiner gpu-all-reduce-combiner
+        gpu-reduce-scatter-combiner collective-permute-combiner
+        collective-backend-assigner collective-kernel-strategy-annotator
+        collective-fusion collective-domain-assigner group-collectives-by-key
+        all-reduce-contiguous collective-domain-assigner""",
 }
 
 
@@ -78,24 +99,86 @@ def test_collectives_are_as_many_and_as_large_as_xlas(name: str, release: str) -
     assert (made == recorded) == (name not in {**OTHER_COUNTS, **OTHER_SIZES})
 
 
-def test_it_stands_for_its_passes() -> None:
+def test_it_runs_what_xla_runs() -> None:
+    """In XLA's order, but for what this project does not have."""
     names = [p.name for p in hlo_passes.Pipeline.parse("xla-gpu").passes]
     rest = [p.name for p in hlo_passes.Pipeline.parse("gpu-schedule").passes]
-    assert names == [
-        "hlo-cse",
-        "hlo-dce",
-        "tuple-simplifier",
-        "while-loop-trip-count-annotator",
-        "gpu-all-gather-combiner",
-        "gpu-all-reduce-combiner",
-        "gpu-reduce-scatter-combiner",
-        "collective-permute-combiner",
-        *rest,
+    known = {f"hlo-{name}" if name in ("cse", "dce") else name for name in PASSES}
+    expected = [
+        ours
+        for stage in XLAS_ORDER.values()
+        for name in stage.split()
+        if (ours := f"hlo-{name}" if name in ("cse", "dce") else name) in known
     ]
+    assert names == [*expected, *rest]
+
+
+def test_a_pipeline_is_shorter_with_less_to_do() -> None:
+    full = [p.name for p in hlo_passes.Pipeline.parse("xla-gpu").passes]
     text = "xla-gpu{enable-latency-hiding-scheduler=false,assign-streams=false}"
     fewer = [p.name for p in hlo_passes.Pipeline.parse(text).passes]
     assert "latency-hiding-scheduler" not in fewer
-    assert len(GpuSchedule.members) + 8 > len(fewer)
+    assert set(fewer) < set(full)
+
+
+@pytest.mark.parametrize(
+    ("options", "more"),
+    [
+        (
+            "optimization-level=O1",
+            "forward backward forward{op=move-to-host} "
+            "backward{op=move-to-device} unroll{strategy=auto}",
+        ),
+        (
+            "exec-time-optimization-effort=0.2,enable-while-loop-unrolling=NO_UNROLL",
+            "forward backward forward{op=move-to-host} "
+            "backward{op=move-to-device}",
+        ),
+        ("pipeline-all-gather=on", "backward"),
+        ("pipeline-all-gather=explicit", "backward{only-marked=true}"),
+        ("pipeline-all-reduce=on", "forward"),
+        ("optimization-level=O1,pipeline-all-reduce=off,pipeline-all-gather=off,"
+         "enable-while-loop-unrolling=MANUAL_UNROLL",
+         "forward{op=move-to-host} backward{op=move-to-device} unroll{strategy=manual}"),
+        ("enable-while-loop-double-buffering=true", "unroll"),
+        ("enable-while-loop-double-buffering=true,"
+         "enable-while-loop-unrolling=FULL_UNROLL", "unroll{strategy=full-unroll}"),
+        ("enable-while-loop-unrolling=DOUBLE_BUFFER", "unroll"),
+        ("enable-pipelined-host-offloading=true",
+         "forward{op=move-to-host} backward{op=move-to-device}"),
+    ],
+)  # fmt: skip
+def test_switches(options: str, more: str) -> None:
+    """Loops are pipelined and unrolled where XLA's flags and its level say so."""
+    short = {
+        "collective-pipeliner-forward": "forward",
+        "collective-pipeliner-backward": "backward",
+        "loop-double-buffer-transformer": "unroll",
+    }
+    found = [
+        text.replace(name, short[name])
+        for each in hlo_passes.Pipeline.parse(f"xla-gpu{{{options}}}").passes
+        for name in [each.name]
+        if name in short
+        for text in [pipeline_text((each,))]
+    ]
+    if "pipeline-reduce-scatter=off" not in options:
+        found.remove("forward{op=reduce-scatter}")
+    assert found == more.split()
+
+
+def test_a_level_that_xla_does_not_have() -> None:
+    with pytest.raises(PipelineSpecError, match="O4"):
+        hlo_passes.Pipeline.parse("xla-gpu{optimization-level=O4}")
+
+
+def test_what_is_left_out_is_said(capfd: pytest.CaptureFixture[str]) -> None:
+    (path,) = (MODULES / "0.12.0.1").glob("matmul_2d.partitioned.hlo*")
+    assert main(["opt", str(path), "--passes=xla-gpu", "-o", "-"]) == 0
+    told = capfd.readouterr().err
+    assert "xla-gpu leaves out fusion" in told
+    assert main(["opt", str(path), "--passes=gpu-schedule", "-o", "-"]) == 0
+    assert "leaves out" not in capfd.readouterr().err
 
 
 def test_each_combiner_has_its_threshold() -> None:
