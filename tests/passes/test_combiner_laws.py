@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from unittest import mock
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -11,9 +12,11 @@ import hlo_passes
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_dce import HloDce
+from hlo_passes.passes.combining import combining
 from hlo_passes.passes.combining.collective_permute_combiner import (
     CollectivePermuteCombiner,
 )
+from hlo_passes.passes.combining.gpu_all_gather_combiner import GpuAllGatherCombiner
 from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.transfers.collective_permute_splitter import (
     CollectivePermuteSplitter,
@@ -152,3 +155,62 @@ def test_post_order_is_the_models(program: tuple[str, Model]) -> None:
     text, model = program
     computation = hlo_passes.parse(text).entry
     assert [i.name for i in post_order(computation)] == model.post_order()
+
+
+@st.composite
+def gathers(draw: st.DrawFn) -> str:
+    """All-gathers along either dimension, of slices of one another and of sums."""
+    lines, values = [], ["x0", "x1"]
+    for k in range(draw(st.integers(2, 14))):
+        a, b = draw(st.sampled_from(values)), draw(st.sampled_from(values))
+        kind = draw(st.sampled_from(("gather", "gather", "gather", "add", "dead")))
+        if kind == "add":
+            lines.append(f"  %v{k} = f32[4,4]{{1,0}} add(%{a}, %{b})")
+            values.append(f"v{k}")
+            continue
+        along = draw(st.integers(0, 1))
+        shape = ("f32[8,4]{1,0}", "f32[4,8]{1,0}")[along]
+        lines.append(
+            f"  %g{k} = {shape} all-gather(%{a}), channel_id={k + 1}, "
+            f"replica_groups={{{{0,1}}}}, dimensions={{{along}}}, "
+            "use_global_device_ids=true"
+        )
+        if kind == "gather":
+            lines.append(
+                f"  %v{k} = f32[4,4]{{1,0}} slice(%g{k}), slice={{[0:4], [0:4]}}"
+            )
+            values.append(f"v{k}")
+    root = draw(st.sampled_from(values))
+    shapes = "f32[4,4]{1,0}, f32[4,4]{1,0}"
+    return "\n".join(
+        (
+            "HloModule gathers, num_partitions=2\n",
+            "ENTRY %main {",
+            "  %x0 = f32[4,4]{1,0} parameter(0)",
+            "  %x1 = f32[4,4]{1,0} parameter(1)",
+            *lines,
+            f"  ROOT %root = ({shapes}) tuple(%{root}, %x1)",
+            "}\n",
+        )
+    )
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    text=gathers(),
+    threshold_bytes=st.sampled_from((128, 256, 384, 1 << 20)),
+    by_dim=st.booleans(),
+)
+def test_places_are_those_of_a_new_post_order(
+    text: str, threshold_bytes: int, by_dim: bool
+) -> None:
+    """Batches are the same if all is numbered anew after each."""
+    quick, slow = hlo_passes.parse(text), hlo_passes.parse(text)
+    combiner = GpuAllGatherCombiner(
+        threshold_bytes=threshold_bytes, combine_by_dim=by_dim
+    )
+    combiner.run(quick, PassContext(), Report())
+    anew = mock.patch.object(combining._Run, "_must_number_anew", return_value=True)
+    with anew:
+        combiner.run(slow, PassContext(), Report())
+    assert quick.to_text() == slow.to_text()

@@ -124,9 +124,11 @@ class _Run:
     full: set[Hashable] = field(default_factory=set)
     # Instructions that need no candidate.
     free: set[Instruction] = field(default_factory=set)
+    opcode: str = ""
 
     def __post_init__(self) -> None:
         """Number all instructions."""
+        self.opcode = next(iter(self.keys)).opcode
         self.listed = list(self.computation.instructions)
         self.text_position = {i: k for k, i in enumerate(self.listed)}
         self.serial = {i: k for k, i in enumerate(self.keys)}
@@ -287,26 +289,55 @@ class _Run:
         for instruction in made:
             self.text_position[instruction] = position
         self.listed += made
-        if len(made) != len(batch) + 1 or not all(map(self._needs_no_candidate, dead)):
-            # Operands were reshaped, or candidates were first met from a dead member,
-            # whose element is at the end of XLA's list.
+        if self._must_number_anew(dead):
             self.listed = [i for i in self.listed if not i.removed]
             self._number_anew(post_order(self.computation, self.listed))
             return
-        # Elements go where the members were.
-        combined, *elements = made
-        self.place.update(zip(elements, places, strict=True))
+        # Elements go where the members were, what turns them back right after them.
+        combined, results = self._place_around(made, places)
         self.place[combined] = places[-1]
         if used is None:
             return
         # The next post order meets the batch where it met the first member with users.
-        self._move_after(places[used], operands, combined)
-        self.place[elements[used]] = (*self.place[combined][:-1], _LAST)
+        self._move_after(places[used], list(combined.operands), combined)
+        for number, result in enumerate(results[used]):
+            self.place[result] = (*self.place[combined][:-1], _LAST + number)
         if len(self.place[combined]) > _LONGEST_PLACE:
             order = sorted(
                 (i for i in self.place if not i.removed), key=self.place.__getitem__
             )
             self._number_anew(order)
+
+    def _must_number_anew(self, dead: Sequence[Instruction]) -> bool:
+        """Whether candidates were first met from members that nothing reads.
+
+        The elements of these are at the end of XLA's list, and so are the candidates.
+        """
+        return not all(map(self._needs_no_candidate, dead))
+
+    def _place_around(
+        self, made: Sequence[Instruction], places: Sequence[_Place]
+    ) -> tuple[Instruction, list[list[Instruction]]]:
+        """Give places to all that was made but the combined collective.
+
+        Returns:
+            The collective, and for each member what has its place now: the element, and
+            what turns it back, if anything does.
+        """
+        collective = next(i for i in made if i.opcode == self.opcode)
+        results: list[list[Instruction]] = [[] for _ in places]
+        elements: dict[Instruction, int] = {}
+        for each in made[made.index(collective) + 1 :]:
+            (source,) = each.operands
+            if source is collective:
+                elements[each] = each.tuple_index
+            member = elements.get(each, elements.get(source, 0))
+            self.place[each] = (*places[member], *([0] if results[member] else []))
+            results[member].append(each)
+        # What turns an operand comes right after it.
+        for each in made[: made.index(collective)]:
+            self.place[each] = (*self.place[each.operands[0]], 0)
+        return collective, results
 
     def _needs_no_candidate(self, operand: Instruction) -> bool:
         """Whether no candidate is left in what an operand of a dead member needs."""
