@@ -170,9 +170,10 @@ def gathers(draw: st.DrawFn) -> str:
             continue
         along = draw(st.integers(0, 1))
         shape = ("f32[8,4]{1,0}", "f32[4,8]{1,0}")[along]
+        groups = draw(st.sampled_from(("{{0,1}}", "{{1,0}}")))
         lines.append(
             f"  %g{k} = {shape} all-gather(%{a}), channel_id={k + 1}, "
-            f"replica_groups={{{{0,1}}}}, dimensions={{{along}}}, "
+            f"replica_groups={groups}, dimensions={{{along}}}, "
             "use_global_device_ids=true"
         )
         if kind == "gather":
