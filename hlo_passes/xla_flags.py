@@ -19,13 +19,11 @@ _PIPELINES: Final = ("gpu-schedule", "xla-gpu")
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
 #: Opens the values of the flag of that name: `..._ENABLE`.
 _OPT_LEVEL: Final = "PIPELINE_PARALLELISM_OPT_LEVEL"
-#: Around the words of a flag's value, which an option leaves out, by option.
-_AROUND_WORDS: Final = {
-    "pipeline-parallelism-opt-level": (f"{_OPT_LEVEL}_", ""),
-    "enable-while-loop-unrolling": ("WHILE_LOOP_UNROLLING_", ""),
-    "collective-permute-mode": ("COLLECTIVES_", "_MEMORY"),
-    "all-gather-mode": ("COLLECTIVES_", "_MEMORY"),
-    "use-collective-kernels": ("COLLECTIVE_KERNEL_", ""),
+#: Before the words of a flag's value, which an option leaves out, by option.
+_BEFORE_WORDS: Final = {
+    "pipeline-parallelism-opt-level": f"{_OPT_LEVEL}_",
+    "enable-while-loop-unrolling": "WHILE_LOOP_UNROLLING_",
+    "use-collective-kernels": "COLLECTIVE_KERNEL_",
 }
 _COMBINERS: Final = (
     "collective-permute-combiner",
@@ -220,10 +218,9 @@ def flag_setting(pass_name: str, option: str, text: str) -> str:
     flag = xla_flag(pass_name, option)
     if not flag:
         return ""
-    if option in _AROUND_WORDS:
-        opening, closing = _AROUND_WORDS[option]
-        words = (f"{opening}{word.upper()}{closing}" for word in text.split())
-        text = ",".join(words)
+    if option in _BEFORE_WORDS:
+        opening = _BEFORE_WORDS[option]
+        text = ",".join(f"{opening}{word.upper()}" for word in text.split())
     elif option not in ("profile", "latency-options"):
         # A list has commas in a flag and blanks in an option.
         text = text.replace(" ", ",")
@@ -236,10 +233,7 @@ def option_text(flag_value: str) -> str:
 
 
 def _word(spelled: str) -> str:
-    """A word of a flag's value without what is around it: 'ENABLE', 'symmetric'."""
-    for opening, closing in _AROUND_WORDS.values():
-        inner = spelled.removeprefix(opening)
-        if inner != spelled and inner.endswith(closing):
-            word = inner.removesuffix(closing)
-            return word.lower() if closing else word
+    """A word of a flag's value without what is before it: 'ENABLE'."""
+    for opening in _BEFORE_WORDS.values():
+        spelled = spelled.removeprefix(opening)
     return spelled

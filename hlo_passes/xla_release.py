@@ -254,6 +254,7 @@ _0_11: Final = XlaRelease(
         "xla_gpu_experimental_enable_selective_memcpy_overlap",
         "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes",
         "xla_gpu_experimental_scheduler_memory_fencing_slack_windows",
+        "xla_gpu_experimental_use_collective_kernels",
         "xla_gpu_pipeline_all_gather",
         "xla_gpu_pipeline_all_reduce",
         "xla_gpu_pipeline_reduce_scatter",

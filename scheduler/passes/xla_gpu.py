@@ -209,5 +209,5 @@ class XlaGpu(GpuSchedule):
             return {"distance_threshold": self.collective_cse_distance_threshold}
         if step.name == "all-reduce-blueconnect":
             per_host = self.all_reduce_blueconnect_num_devices_per_host
-            return {"num_devices_per_host": per_host}
+            return {"devices_per_host": per_host}
         return {}

@@ -103,7 +103,9 @@ def test_it_runs_what_xla_runs() -> None:
     """In XLA's order, but for what this project does not have."""
     names = [p.name for p in hlo_passes.Pipeline.parse("xla-gpu").passes]
     rest = [p.name for p in hlo_passes.Pipeline.parse("gpu-schedule").passes]
-    known = {f"hlo-{name}" if name in ("cse", "dce") else name for name in pass_targets()}
+    known = {
+        f"hlo-{name}" if name in ("cse", "dce") else name for name in pass_targets()
+    }
     expected = [
         ours
         for stage in XLAS_ORDER.values()
@@ -165,6 +167,36 @@ def test_switches(options: str, more: str) -> None:
     if "pipeline-reduce-scatter=off" not in options:
         found.remove("forward{op=reduce-scatter}")
     assert found == more.split()
+
+
+@pytest.mark.parametrize(
+    ("option", "name"),
+    [
+        ("collective-cse-distance-threshold=8", "schedule-aware-collective-cse"),
+        ("all-reduce-blueconnect-num-devices-per-host=4", "all-reduce-blueconnect"),
+        ("unsupported-enable-all-reduce-decomposer=true", "all-reduce-decomposer"),
+        ("unsupported-enable-ragged-all-to-all-decomposer=true",
+         "ragged-all-to-all-decomposer"),
+        ("enable-pipelined-p2p=true", "collective-permute-cycle-decomposer"),
+        ("enable-pipelined-p2p=true", "collective-permute-decomposer"),
+        ("pipeline-parallelism-opt-level=ENABLE", "collective-permute-decomposer"),
+    ],
+)  # fmt: skip
+def test_passes_that_are_off(option: str, name: str) -> None:
+    """A flag adds its pass, with the flag's number."""
+    assert name not in {p.name for p in hlo_passes.Pipeline.parse("xla-gpu").passes}
+    passes = hlo_passes.Pipeline.parse(f"xla-gpu{{{option}}}").passes
+    text = pipeline_text(tuple(p for p in passes if p.name == name))
+    number = option.partition("=")[2]
+    assert text.startswith(name)
+    assert not number.isdecimal() or number in text
+
+
+def test_a_pass_that_is_on() -> None:
+    name = "ragged-all-to-all-multi-host-decomposer"
+    off = f"xla-gpu{{unsupported-enable-{name}=false}}"
+    assert name in {p.name for p in hlo_passes.Pipeline.parse("xla-gpu").passes}
+    assert name not in {p.name for p in hlo_passes.Pipeline.parse(off).passes}
 
 
 def test_a_level_that_xla_does_not_have() -> None:
