@@ -37,6 +37,7 @@ def _pipeliner(direction: str, op: str) -> Step:
 
 #: Stage of XLA -> its passes that this project has, in XLA's order.
 STAGES: Final[Mapping[str, tuple[Step, ...]]] = {
+    "partitioner": (Step("collective-permute-motion"),),
     "optimization": (
         Step("hlo-cse"),
         Step("hlo-dce"),

@@ -40,7 +40,8 @@ OTHER_SIZES = {
 }
 #: The passes of XLA's dumps from the partitioner to the scheduler, by its names.
 XLAS_ORDER = {
-    "optimization": "cse dce tuple-simplifier",
+    "partitioner": "collective-permute-motion",
+    "optimization": "windowed-einsum-handler cse dce tuple-simplifier",
     "collective-optimizations": """ragged-all-to-all-canonicalizer
         ragged-all-to-all-multi-host-decomposer all-reduce-simplifier all-reduce-folder
         all-reduce-splitter all-gather-optimizer all-gather-dynamic-slice-simplifier
