@@ -39,6 +39,7 @@ def _pipeliner(direction: str, op: str) -> Step:
 STAGES: Final[Mapping[str, tuple[Step, ...]]] = {
     "partitioner": (Step("collective-permute-motion"),),
     "optimization": (
+        Step("windowed-einsum-handler"),
         Step("hlo-cse"),
         Step("hlo-dce"),
         Step("tuple-simplifier"),
