@@ -47,6 +47,7 @@ PASSES: Final = (
     "loop-double-buffer-transformer{strategy=full-unroll}",
     "while-loop-all-reduce-code-motion",
     "while-loop-all-reduce-code-motion{most-constants=2,xla=0.12}",
+    "while-loop-all-reduce-code-motion{reduce-scatter=true}",
     "while-loop-trip-count-annotator",
 )
 #: What pipelines also contain: they make a pipelined loop fit for the next pass.

@@ -119,10 +119,14 @@ class ReductionSearch:
                     self._decisive.add(instruction.tuple_index)
 
     def movable(self, reduction: Instruction) -> Movable | str:
-        """How an all-reduce may move; a text says why it cannot."""
+        """How an all-reduce or reduce-scatter may move; a text says why it cannot."""
         kind = _reduction(reduction)
         if not kind or reduction.shape.is_tuple or len(reduction.operands) != 1:
             return "is no simple reduction of one array"
+        if reduction.opcode == "reduce-scatter":
+            if kind != "add" or reduction.shape.element_type not in _NUMBERS:
+                return "is no sum"
+            return self._scattered_sums(reduction)
         slices = self._stored_slices(reduction)
         if slices is not None:
             return slices
@@ -155,6 +159,48 @@ class ReductionSearch:
                     return f"is read by %{user.name} ({user.opcode})"
         if any(self._is_read_elsewhere(sum_, reduction) for sum_ in found):
             return "is added to a sum that the loop reads"
+        return found
+
+    def _scattered_sums(self, reduction: Instruction) -> list[Accumulation] | str:
+        """The sums of a reduce-scatter: nothing but a choice of 0 may lie between."""
+        found: list[Accumulation] = []
+        readers: list[tuple[Instruction, Instruction]] = []
+        for user in reduction.users:
+            if user.opcode == "select":
+                if not (
+                    _chooses_or_zero(user, reduction)
+                    and _is_broadcast_scalar(user.operands[0])
+                    and (
+                        self.xla_quirks
+                        or self._is_replicated(user.operands[0], reduction)
+                    )
+                ):
+                    return f"is read by %{user.name} (select)"
+                readers += [(user, reader) for reader in user.users]
+            else:
+                readers.append((reduction, user))
+        for value, add in readers:
+            if add.opcode != "add":
+                return f"is read by %{add.name} ({add.opcode})"
+            buffer = add.operands[1 - add.operands.index(value)]
+            index = buffer.tuple_index_or_none
+            if (
+                index is None
+                or buffer.operands[0].opcode != "parameter"
+                or self._outputs.get(add) != [index]
+                or add.user_count != 1
+            ):
+                return f"is added to no sum of its own in %{add.name}"
+            found.append(Accumulation(add, buffer, index, None, None))
+        adds = {sum_.adds for sum_ in found}
+        for sum_ in found:
+            if sum_.index in self._decisive or not self._only_elements:
+                return "is added to a sum that the loop reads"
+            for element in self._elements[sum_.index]:
+                if any(user not in adds for user in element.users):
+                    return "is added to a sum that the loop reads"
+        if len({sum_.index for sum_ in found}) != len(found):
+            return "is added to one sum twice"
         return found
 
     def _passes(
@@ -467,6 +513,10 @@ def _is_counter(index: Instruction, counter: int, last: int) -> bool:
     return (
         index.tuple_index_or_none == counter and index.operands[0].opcode == "parameter"
     )
+
+
+def _is_broadcast_scalar(value: Instruction) -> bool:
+    return value.opcode == "broadcast" and not value.operands[0].shape.rank
 
 
 def _chooses_or_zero(select: Instruction, value: Instruction) -> bool:

@@ -9,13 +9,13 @@ After:   while (16 times):  %total = add(%total of the iteration before, %x)
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 import numpy as np
 
-from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
@@ -38,7 +38,12 @@ from hlo_passes.xla_release import XlaRelease
 #: What a new loop or collective takes from the one that it was made from.
 _DESCRIPTION: Final = ("metadata", "frontend_attributes", "sharding")
 _OF_LOOP: Final = ("condition", "body", "backend_config", *_DESCRIPTION)
-_OF_REDUCTION: Final = ("replica_groups", "use_global_device_ids", "to_apply")
+_OF_REDUCTION: Final = (
+    "replica_groups",
+    "use_global_device_ids",
+    "dimensions",
+    "to_apply",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +61,10 @@ class WhileLoopAllReduceCodeMotion(Pass):
     of its parts (`convert` to integers does not). It takes a scatter into what an
     earlier iteration has reduced for a sum, and gives a channel to all-reduces that had
     none. Without its quirks such all-reduces stay, and those without channel get none.
-    A layout-constrained all-reduce in a loop ends the pass. Reduce-scatters stay, as in
-    XLA by default.
+    A layout-constrained all-reduce in a loop ends the pass.
+
+    Reduce-scatters stay by default, as in XLA. If they move too, the loop adds up all
+    of their operand, so that its state grows.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions for each all-reduce of a loop.
@@ -67,6 +74,7 @@ class WhileLoopAllReduceCodeMotion(Pass):
         most_stored_bytes: of the slices of all iterations; larger ones stay.
         most_constants: elements; larger sums start from a broadcast, where XLA writes
             an array of zeros.
+        reduce_scatter: move reduce-scatters as well.
         xla: the release of XLA to follow; none: that of the run.
     """
 
@@ -74,6 +82,7 @@ class WhileLoopAllReduceCodeMotion(Pass):
 
     most_stored_bytes: int = 10240
     most_constants: int = 65536
+    reduce_scatter: bool = False
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
@@ -88,6 +97,9 @@ class WhileLoopAllReduceCodeMotion(Pass):
             self.most_constants,
             next_channel_id(module),
         )
+        opcodes = {"all-reduce"} | (
+            {"reduce-scatter"} if self.reduce_scatter else set()
+        )
         changed: dict[Computation, None] = {}
         for body in graph.post_order:
             loops = [
@@ -98,7 +110,7 @@ class WhileLoopAllReduceCodeMotion(Pass):
                 and caller.shape.is_tuple
                 and not caller.removed
             ]
-            reductions = [i for i in post_order(body) if i.opcode == "all-reduce"]
+            reductions = [i for i in post_order(body) if i.opcode in opcodes]
             if not loops or not reductions:
                 continue
             if any(r.attributes.get("constrain_layout") == "true" for r in reductions):
@@ -124,6 +136,8 @@ class WhileLoopAllReduceCodeMotion(Pass):
             slices: dict[Instruction, StoredSlices] = {}
             for reduction in reductions:
                 found = search.movable(reduction)
+                if reduction.opcode == "reduce-scatter" and not _own(loops, graph):
+                    found = "is in a loop whose condition others have, too"
                 if isinstance(found, str):
                     report.remark(f"not moved: %{reduction.name} {found}")
                 elif isinstance(found, StoredSlices):
@@ -133,12 +147,13 @@ class WhileLoopAllReduceCodeMotion(Pass):
             if slices:
                 loops = [motion.move_slices(loop, slices) for loop in loops]
             if sums:
+                _widen_sums(body, loops, sums)
                 loops = [motion.move_sums(loop, sums) for loop in loops]
             for reduction in (*slices, *sums):
                 if release.moved_reductions_take_attributes:
                     reduction.set_attribute("frontend_attributes", None)
                 body.replace(reduction, reduction.operands[0])
-                report.count("all-reduces-moved")
+                report.count(f"{reduction.opcode}s-moved")
             if slices or sums:
                 callers.set_body(body, loops)
                 changed |= dict.fromkeys([body, *(loop.computation for loop in loops)])
@@ -206,17 +221,18 @@ class _Motion:
         computation, start = loop.computation, loop.operands[0]
         # Start the sums from 0.
         starts, before = list(start.operands), {}
-        for sums in moved.values():
+        for reduction, sums in moved.items():
             for each in sums:
                 before[each.index] = start.operands[each.index]
-                starts[each.index] = self._zeros(
-                    computation, before[each.index].shape, loop
-                )
+                added = before[each.index].shape
+                if reduction.opcode == "reduce-scatter":
+                    added = reduction.operands[0].shape
+                starts[each.index] = self._zeros(computation, added, loop)
         shape = tuple_shape([s.shape for s in starts])
         state = computation.new("tuple", shape, starts, before=loop)
         new = computation.new(
             "while",
-            loop.shape,
+            shape,
             [state],
             {n: loop.attributes[n] for n in _OF_LOOP if n in loop.attributes},
             before=loop,
@@ -249,8 +265,11 @@ class _Motion:
         attributes = {
             n: reduction.attributes[n] for n in names if n in reduction.attributes
         }
+        shape = value.shape
+        if reduction.opcode == "reduce-scatter":
+            shape = reduction.shape
         reduced = before.computation.new(
-            "all-reduce", value.shape, [value], attributes, before=before
+            reduction.opcode, shape, [value], attributes, before=before
         )
         reduced.channel_id = channel
         return reduced
@@ -283,6 +302,62 @@ class _Motion:
                 index = user.tuple_index_or_none
                 if index is not None:
                     computation.replace(user, elements[index])
+
+
+def _own(loops: Sequence[Instruction], graph: CallGraph) -> bool:
+    """Whether nothing but these loops has their conditions, which must change."""
+    return all(
+        caller in loops
+        for loop in loops
+        for caller in graph.callers_of(loop.called_computations[1])
+    )
+
+
+def _widen_sums(
+    body: Computation,
+    loops: Sequence[Instruction],
+    moved: Mapping[Instruction, Sequence[Accumulation]],
+) -> None:
+    """Let body and conditions hold what is not scattered yet."""
+    zeros: dict[Shape, Instruction] = {}
+    state = body.parameters[0]
+    types = list(state.shape.elements)
+    for reduction, sums in moved.items():
+        if reduction.opcode != "reduce-scatter":
+            continue
+        given = reduction.operands[0]
+        # The sums, and what reads them.
+        for each in sums:
+            types[each.index] = given.shape
+            body.set_shape(each.buffer, given.shape)
+            body.set_shape(each.adds, given.shape)
+        # What chooses between the value and 0.
+        for select in reduction.users:
+            if select.opcode != "select":
+                continue
+            zero = zeros.get(given.shape)
+            if zero is None:
+                text = array_text(np.zeros(given.shape.dimensions), "f32")
+                zero = body.new("constant", given.shape, literal=text, before=select)
+                zeros[given.shape] = zero
+            predicate = body.new(
+                "broadcast",
+                given.shape.with_element_type("pred"),
+                [select.operands[0].operands[0]],
+                {"dimensions": "{}"},
+                before=select,
+            )
+            choices = [given if o is reduction else zero for o in select.operands[1:]]
+            body.set_shape(select, given.shape)
+            body.set_operands(select, [predicate, *choices])
+    shape = tuple_shape(types)
+    if tuple(types) == tuple(state.shape.elements):
+        return
+    body.set_shape(state, shape)
+    body.set_shape(body.root, shape)
+    for loop in loops:
+        condition = loop.called_computations[1]
+        condition.set_shape(condition.parameters[0], shape)
 
 
 def _converted(value: Instruction, kind: str, before: Instruction) -> Instruction:
