@@ -253,6 +253,30 @@ def _invariant(loop: _Loop) -> None:
     loop.ends[at] = loop.add(_ROW, f"maximum({total}, {square})")
 
 
+def _hand_on(loop: _Loop) -> None:
+    """Rows that move from element to element, and are used when they arrive."""
+    first, place = loop.element(_ROW, "%halves.1")
+    for _ in range(loop.draw.randint(1, 2)):
+        before = first
+        first, at = loop.element(_ROW, "%nought")
+        loop.ends[at] = before
+    loop.ends[place] = loop.add(_ROW, f"subtract(%row, {first})")
+
+
+def _constant(loop: _Loop) -> None:
+    """A factor that the state holds, though it is a constant."""
+    factor, place = loop.element("f32[]", "%half.1")
+    loop.ends[place] = factor
+    total, at = loop.element(_ROW, "%halves.1")
+    wide = loop.add(_ROW, f"broadcast({factor}), dimensions={{}}")
+    part = loop.add(_ROW, f"multiply({wide}, %row)")
+    loop.ends[at] = loop.add(_ROW, f"maximum({total}, {part})")
+
+
+#: What a body may do besides, that nothing can pipeline.
+_OTHERS: Final = (_carry, _constant, _hand_on, _invariant)
+
+
 def loop_module(draw: random.Random) -> LoopModule:
     """A module whose entry runs one loop, and returns all of its result."""
     kind = draw.choice(("s32", "s32", "s64", "s8"))
@@ -268,7 +292,7 @@ def loop_module(draw: random.Random) -> LoopModule:
     # Do what passes move, and perhaps more.
     moved = [draw.choice((_store, _store, _gather, _sum, _scattered_sum))
              for _ in range(draw.randint(1, 3))]  # fmt: skip
-    for write in (*moved, *draw.choices((_carry, _invariant), k=draw.randint(0, 2))):
+    for write in (*moved, *draw.sample(_OTHERS, k=draw.randint(0, 2))):
         write(loop)
     loop.body.append(f"%changed = {_ROW} subtract(%halves, %carried)")
     return LoopModule(

@@ -1,0 +1,92 @@
+"""The state of a loop: elements that never change, and more elements than it had.
+
+    ROOT tuple(%next, %w, %sum)      %w = get-tuple-element(%state), index=1: invariant
+
+Source: openxla/xla `xla/service/while_util.cc`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.shapes import tuple_shape
+from hlo_passes.passes.loops.pipelining import parameter_of
+from hlo_passes.passes.rewriting.cloning import Copies, clone_computation, element_of
+from hlo_passes.passes.rewriting.copies import derive
+
+
+def invariant_elements(body: Computation) -> list[Instruction]:
+    """The elements of the state that the body hands on unchanged, by index."""
+    state = body.parameters[0]
+    if body.root.opcode != "tuple":
+        return []
+    return [
+        element
+        for index, element in enumerate(body.root.operands)
+        if element.tuple_index_or_none == index and element.operands[0] is state
+    ]
+
+
+def hand_in(
+    loop: Instruction, values: Sequence[Instruction]
+) -> tuple[Instruction, Copies, list[Instruction]]:
+    """Replace a loop by one whose state also has `values`, which it never changes.
+
+    The root of its body must be a tuple.
+
+    Returns the new loop, the copies in its body, and what the values are there.
+    """
+    computation, (body, condition) = loop.computation, loop.called_computations
+    count = len(loop.shape.elements)
+    shape = tuple_shape([*loop.shape.elements, *(v.shape for v in values)])
+    # The body hands the new elements on; the condition ignores them.
+    new_condition, _ = clone_computation(
+        condition,
+        {
+            condition.parameters[0]: parameter_of(
+                shape, f"wide.{condition.parameters[0].name}"
+            )
+        },
+    )
+    handed_in: list[Instruction] = []
+
+    def new_root(wide: Computation, copies: Copies) -> Instruction:
+        ends = [copies[end] for end in body.root.operands]
+        state = copies[body.parameters[0]]
+        handed_in.extend(
+            element_of(state, k) for k in range(count, count + len(values))
+        )
+        return wide.new("tuple", shape, [*ends, *handed_in])
+
+    replacements = {
+        body.parameters[0]: parameter_of(shape, f"wide.{body.parameters[0].name}")
+    }
+    order = [i for i in post_order(body) if i is not body.root]
+    new_body, copies = clone_computation(
+        body, {**replacements, body.root: new_root}, [*order, body.root]
+    )
+    # Start it with the values, and hand on what the old one returned.
+    start = loop.operands[0]
+    starts = (
+        list(start.operands)
+        if start.opcode == "tuple"
+        else [element_of(start, k, before=loop) for k in range(count)]
+    )
+    state = computation.new("tuple", shape, [*starts, *values], before=loop)
+    new = computation.new(
+        "while",
+        shape,
+        [state],
+        {"condition": f"%{new_condition.name}", "body": f"%{new_body.name}"},
+        before=loop,
+    )
+    derive(new, loop)
+    new.set_attribute("sharding", None)
+    elements = [element_of(new, k, before=loop) for k in range(count)]
+    result = computation.new("tuple", loop.shape, elements, before=loop)
+    computation.replace_uses(loop, result)
+    computation.remove(loop)
+    return new, copies, handed_in

@@ -1,0 +1,160 @@
+"""Lets a loop read constants of its own, not from its state.
+
+Before:  while from tuple(%zero, %two):  %k = get-tuple-element(%state), index=1
+                                         %y = multiply(%x, %k)
+After:   while from tuple(%zero, %two):  %two.sunk = f32[] constant(2)
+                                         %y = multiply(%x, %two.sunk)
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
+from hlo_passes.ir.calls import call_instead
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.loops.loop_state import invariant_elements
+from hlo_passes.passes.rewriting.cloning import clone_computation
+
+_BODY, _CONDITION = 0, 1
+
+
+@dataclass(frozen=True, slots=True)
+class WhileLoopConstantSinking(Pass):
+    """Copy constants that a loop starts with into its body and condition.
+
+    An element of the state must start as a constant and be handed on unchanged. Its
+    readers read a copy of the constant; the state keeps the element. Loops are visited
+    from the outermost on, so that a constant reaches inner ones in one run. Bodies and
+    conditions that others call as well are copied.
+
+    Ensures: a second run changes nothing.
+    Complexity: linear in instructions.
+    Source: openxla/xla `xla/service/while_loop_constant_sinking.cc`.
+
+    Attributes:
+        broadcasts: copy broadcasts of constants, too.
+        only_scalars: copy nothing but scalars.
+    """
+
+    name: ClassVar[str] = "while-loop-constant-sinking"
+
+    broadcasts: bool = False
+    only_scalars: bool = False
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit the loops, outer ones first."""
+        version = module.version
+        graph = build_call_graph(module)
+        work, seen = [module.entry], set[Computation]()
+        while work:
+            computation = work.pop()
+            if computation in seen:
+                continue
+            seen.add(computation)
+            for instruction in computation.instructions:
+                if instruction.opcode == "while":
+                    self._sink(instruction, graph, report)
+                work += instruction.called_computations
+        return module.version != version
+
+    def _sink(self, loop: Instruction, graph: CallGraph, report: Report) -> None:
+        """Sink what one loop starts with."""
+        start = loop.operands[0]
+        if start.opcode != "tuple":
+            report.remark(f"not sunk: %{loop.name} starts from no tuple")
+            return
+        wanted = [
+            element.tuple_index
+            for element in invariant_elements(loop.called_computations[_BODY])
+            if self._is_wanted(start.operands[element.tuple_index])
+        ]
+        if not wanted:
+            report.remark(f"not sunk: %{loop.name} keeps no constant in its state")
+        for place in (_BODY, _CONDITION):
+            # Copy what others call before it is changed.
+            indices = [
+                k for k in wanted if _readers(loop.called_computations[place], place, k)
+            ]
+            if not indices:
+                continue
+            callee = loop.called_computations[place]
+            if len(graph.callers_of(callee)) != 1:
+                callee, _ = clone_computation(callee)
+                call_instead(loop, place, callee)
+            for index in indices:
+                _read_constant(callee, place, index, start.operands[index])
+                report.count("constants-sunk")
+
+    def _is_wanted(self, value: Instruction) -> bool:
+        if self.only_scalars and value.shape.rank:
+            return False
+        if value.opcode == "broadcast" and self.broadcasts:
+            return value.operands[0].opcode == "constant"
+        return value.opcode == "constant"
+
+
+def _readers(
+    computation: Computation, place: int, index: int
+) -> list[tuple[Instruction, Instruction]]:
+    """(element, reader) of an element of the state, the pass-through apart."""
+    state, root = computation.parameters[0], computation.root
+    found = []
+    for element in state.users:
+        if element.tuple_index_or_none != index:
+            continue
+        # In a body one element is handed on, and only its other readers count.
+        is_kept = place == _BODY and root.operands[index] is element
+        if place == _BODY and not is_kept:
+            continue
+        found += [
+            (element, reader)
+            for reader in element.users
+            if not (
+                is_kept and reader is root and list(root.operands).count(element) == 1
+            )
+        ]
+        if element.is_root:
+            found.append((element, element))
+    return found
+
+
+def _read_constant(
+    computation: Computation, place: int, index: int, value: Instruction
+) -> None:
+    """Let the readers of an element read a copy of the constant instead."""
+    readers = _readers(computation, place, index)
+    first = readers[0][0]
+    copy = _copied(value, computation, first)
+    for element, reader in readers:
+        if reader is element:
+            computation.set_root(copy)
+        elif reader is computation.root and place == _BODY:
+            operands = [
+                copy if o is element and k != index else o
+                for k, o in enumerate(reader.operands)
+            ]
+            computation.set_operands(reader, operands)
+        else:
+            computation.replace_operand(reader, element, copy)
+        if place == _CONDITION and not element.users and not element.removed:
+            computation.remove_with_dead_operands(element)
+
+
+def _copied(
+    value: Instruction, computation: Computation, after: Instruction
+) -> Instruction:
+    operands = [_copied(o, computation, after) for o in value.operands]
+    return computation.new(
+        value.opcode,
+        value.shape,
+        operands,
+        dict(value.attributes),
+        name=f"{value.name}.sunk" if not operands else value.name,
+        literal=value.literal,
+        before=after,
+    )
