@@ -77,6 +77,9 @@ class XlaRelease:
             part to itself too; else such a device receives zeros.
         shifts_wrapped_slices: double buffering adjusts what a wrapped slice takes;
             else those of the first iteration stay with each copy.
+        negative_factors_turn_ranges: the pipeliner takes the range of an index times a
+            negative constant from its other end; else smallest and largest value keep
+            their places, so that some sums of such an index seem to wrap.
         moved_reductions_are_derived: an all-reduce that leaves a loop keeps channel and
             metadata, and who reads the loop's result reads its elements; else it has a
             fresh channel.
@@ -130,6 +133,7 @@ class XlaRelease:
     removals_hand_on_attributes: bool
     permutes_own_parts: bool
     shifts_wrapped_slices: bool
+    negative_factors_turn_ranges: bool
     moved_reductions_are_derived: bool
     moved_reductions_take_attributes: bool
     keeps_donation: bool
@@ -195,6 +199,7 @@ _0_10_2: Final = XlaRelease(
     removals_hand_on_attributes=True,
     permutes_own_parts=False,
     shifts_wrapped_slices=False,
+    negative_factors_turn_ranges=False,
     moved_reductions_are_derived=False,
     moved_reductions_take_attributes=False,
     keeps_donation=False,
@@ -238,6 +243,7 @@ _0_11: Final = XlaRelease(
     removals_hand_on_attributes=True,
     permutes_own_parts=True,
     shifts_wrapped_slices=True,
+    negative_factors_turn_ranges=False,
     moved_reductions_are_derived=True,
     moved_reductions_take_attributes=False,
     keeps_donation=True,
@@ -266,6 +272,7 @@ _0_12: Final = replace(
     fills_are_early=True,
     removals_hand_on_attributes=False,
     divides_trip_counts_rightly=True,
+    negative_factors_turn_ranges=True,
     moved_reductions_take_attributes=True,
     prices_collective_fusions=True,
     calls_back_without_gpus=True,

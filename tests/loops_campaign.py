@@ -55,6 +55,7 @@ PASSES: Final = (
     "while-loop-invariant-code-motion{constants=true,reshapes=true}",
     "while-loop-pipeline-unroller",
     "while-loop-trip-count-annotator",
+    "windowed-einsum-handler",
 )
 #: What pipelines also contain: they make a pipelined loop fit for the next pass.
 _CLEANING: Final = ("hlo-cse", "hlo-dce", "tuple-simplifier")

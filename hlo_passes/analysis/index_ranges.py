@@ -59,11 +59,13 @@ class IndexRanges:
         loop_of: the only `while` that runs a body; None for other computations.
         fusion_of: the fusion whose body it is, to look through its parameters; None for
             other computations.
+        turns: a negative factor exchanges the ends of a range, as in XLA of 0.12.
     """
 
     known: dict[Instruction, IndexRange]
     loop_of: Callable[[Computation], Instruction | None]
     fusion_of: Callable[[Computation], Instruction | None] = lambda _: None
+    turns: bool = False
     _found: dict[Instruction, IndexRange | None] = field(default_factory=dict)
 
     def of(self, index: Instruction, depth: int = 0) -> IndexRange | None:
@@ -97,7 +99,7 @@ class IndexRanges:
         if not parts or not all(part is not None for part in parts):
             return None
         known = [part for part in parts if part is not None]
-        return _combined(index, known)
+        return _combined(index, known, turns=self.turns)
 
     def _element(self, element: Instruction, depth: int) -> IndexRange | None:
         """The range of an element of the state."""
@@ -146,7 +148,9 @@ def _constant(constant: Instruction) -> IndexRange | None:
     return None if value is None else IndexRange(value, value)
 
 
-def _combined(node: Instruction, parts: list[IndexRange]) -> IndexRange | None:
+def _combined(
+    node: Instruction, parts: list[IndexRange], *, turns: bool
+) -> IndexRange | None:
     opcode, kind = node.opcode, node.shape.element_type
     is_linear = all(part.is_linear for part in parts)
     if opcode == "compare":
@@ -162,6 +166,8 @@ def _combined(node: Instruction, parts: list[IndexRange]) -> IndexRange | None:
             return None
         first = wrapped(kind, moving.first * one.first)
         last = wrapped(kind, moving.last * one.first)
+        if turns and one.first < 0:
+            first, last = last, first
         step = None if moving.step is None else moving.step * one.first or 1
         return IndexRange(first, last, is_linear, step)
     if opcode not in ("add", "subtract"):

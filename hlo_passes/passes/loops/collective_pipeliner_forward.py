@@ -106,7 +106,16 @@ class CollectivePipelinerForward(CollectivePipeliner):
         rules = StoreRules(
             sinks=False, use_tree=self.use_tree, different_sizes=self.different_sizes
         )
-        search = StoreSearch(self, rules, loop, callers, report, context.xla_quirks)
+        release = context.release_for(loop.computation.module, self.xla)
+        search = StoreSearch(
+            self,
+            rules,
+            loop,
+            callers,
+            report,
+            context.xla_quirks,
+            release.negative_factors_turn_ranges,
+        )
         return search.moves()
 
     def rewrite(

@@ -109,7 +109,16 @@ class CollectivePipelinerForwardsink(CollectivePipeliner):
         rules = StoreRules(
             sinks=True, use_tree=self.use_tree, different_sizes=self.different_sizes
         )
-        search = StoreSearch(self, rules, loop, callers, report, context.xla_quirks)
+        release = context.release_for(loop.computation.module, self.xla)
+        search = StoreSearch(
+            self,
+            rules,
+            loop,
+            callers,
+            report,
+            context.xla_quirks,
+            release.negative_factors_turn_ranges,
+        )
         moves = search.moves(self.delayed_elements)
         return [m for m in moves if self._can_sink(m, loop, search, context, report)]
 

@@ -74,6 +74,7 @@ class StoreSearch:
         rules: what is accepted.
         loop: whose body is searched.
         xla_quirks: take any element 0 for the counter, as XLA does.
+        turns_ranges: see `IndexRanges.turns`.
     """
 
     pipeliner: CollectivePipeliner
@@ -82,6 +83,7 @@ class StoreSearch:
     callers: Callers
     report: Report
     xla_quirks: bool
+    turns_ranges: bool
     order: Mapping[Instruction, int] = field(default_factory=dict)
     _elements: dict[int, int] = field(default_factory=dict)
     _outputs: Mapping[Instruction, list[int]] = field(default_factory=dict)
@@ -129,7 +131,7 @@ class StoreSearch:
             if i.tuple_index_or_none == wanted
             and (self.xla_quirks or i.operands[0] is state)
         }
-        return IndexRanges(known, self.callers.loop_of)
+        return IndexRanges(known, self.callers.loop_of, turns=self.turns_ranges)
 
     # -- from a collective to its stores -----------------------------------------------
 
