@@ -32,6 +32,7 @@ BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add, "subtract": np.subtract, "multiply": np.multiply,
     "maximum": np.maximum, "minimum": np.minimum, "and": np.bitwise_and,
     "or": np.bitwise_or, "xor": np.bitwise_xor, "divide": np.true_divide,
+    "remainder": np.fmod,
 }  # fmt: skip
 COMPARE = {
     "EQ": np.equal, "NE": np.not_equal, "LT": np.less, "LE": np.less_equal,
@@ -124,6 +125,8 @@ class Evaluator:
             return x[0].astype(np.float32).astype(dtype)
         if op == "compare":
             return COMPARE[attributes["direction"]](x[0], x[1])
+        if op == "clamp":
+            return np.minimum(np.maximum(x[1], x[0]), x[2]).astype(dtype)
         if op == "select":
             return np.where(x[0], x[1], x[2])
         if op == "reshape":
