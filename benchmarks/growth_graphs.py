@@ -165,6 +165,20 @@ def _wide_permute(count: int) -> str:
     )
 
 
+def _wide_pair(count: int) -> str:
+    """One pair that starts an all-reduce of n operands."""
+    shapes = ", ".join([_SHAPE] * count)
+    operands = ", ".join(f"%v.{k}" for k in range(count))
+    return _module(
+        [
+            _PARAMETER,
+            *(f"%v.{k} = {_SHAPE} tanh(%p)" for k in range(count)),
+            f"%s = ({shapes}) all-reduce-start({operands}), channel_id=1, {_REDUCES}",
+            f"%d = ({shapes}) all-reduce-done(%s)",
+        ]
+    )
+
+
 def _pair(k: int, operand: str) -> tuple[str, str]:
     return (
         f"%s.{k} = {_all_reduce(k, operand, '-start')}",
@@ -546,6 +560,7 @@ GRAPHS: Final = {
     "all-reduce chain": Graph(_all_reduce_chain),
     "permutes": Graph(_permutes),
     "wide permute": Graph(_wide_permute),
+    "wide pair": Graph(_wide_pair),
     "pairs": Graph(_pairs),
     "open pairs": Graph(_open_pairs),
     "pair chain": Graph(_pair_chain),

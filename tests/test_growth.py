@@ -32,6 +32,7 @@ GREW_TOO_FAST = (
     ("wide permute", "scheduler-memory-fencing", 128),
     ("rebuilt tuple", "scheduler-memory-fencing", 128),
     ("wide permute", "hlo-memory-scheduler", 128),
+    ("wide pair", "hlo-memory-scheduler", 512),
     ("elements", "hlo-memory-scheduler", 128),
     ("rebuilt tuple", "hlo-memory-scheduler", 128),
     ("transfers", "hlo-memory-scheduler", 128),

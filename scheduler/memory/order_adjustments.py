@@ -46,6 +46,18 @@ def _pulled(
     """Each instruction, directly followed by everything that it makes ready to move."""
     found: list[Instruction] = []
     placed: set[Instruction] = set()
+    waits_for: dict[Instruction, list[Instruction]] = {}
+
+    def is_ready(candidate: Instruction) -> bool:
+        """Whether all is placed; what was found placed once is not asked for again."""
+        if candidate not in waits_for:
+            groups = needed(candidate)
+            waits_for[candidate] = [i for group in groups for i in group][::-1]
+        rest = waits_for[candidate]
+        while rest and rest[-1] in placed:
+            rest.pop()
+        return not rest
+
     for instruction in order:
         if instruction in placed:
             continue
@@ -56,7 +68,7 @@ def _pulled(
                 if (
                     candidate not in placed
                     and is_pulled(candidate)
-                    and all(i in placed for group in needed(candidate) for i in group)
+                    and is_ready(candidate)
                 ):
                     placed.add(candidate)
                     found.append(candidate)
