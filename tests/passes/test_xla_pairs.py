@@ -31,6 +31,7 @@ ELSEWHERE = {
     "all-gather-simplifier",
     "all-reduce-reduce-scatter-reorder",
     "canon-all-gather-for-cse",
+    "collective-transformation-reorderer",
     "reorder-convert-reduce-add",
     "reorder-reduce-transpose",
 }

@@ -13,6 +13,7 @@ The GPU's way keeps both halves, marks the start and puts it right before the do
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -173,8 +174,13 @@ def unoverlapped_pairs(
     return pairs
 
 
-def has_sync_form(start: Instruction, report: Report) -> bool:
-    """Whether a start can be replaced; if not, a remark says why."""
+def has_sync_form(
+    start: Instruction, report: Report, *, besides: Collection[Instruction] = ()
+) -> bool:
+    """Whether a start can be replaced; if not, a remark says why.
+
+    Readers in `besides` do not count.
+    """
     unknown = unknown_attribute(start)
     if unknown:
         report.remark(
@@ -185,7 +191,7 @@ def has_sync_form(start: Instruction, report: Report) -> bool:
         # XLA's verifier refuses channel 0 on an all-reduce but accepts it on a start.
         report.remark(f"not converted: %{start.name} has channel 0")
         return False
-    if len(start.users) != 1:
+    if sum(user not in besides for user in start.users) != 1:
         report.remark(f"not converted: %{start.name} has users other than its done")
         return False
     if start.opcode == "async-start" and not _is_plain_wrapper(start):

@@ -19,6 +19,7 @@ _FOLDERS: Final = {
     "asynchrony": (
         "async-collective-annotator",
         "async-collective-creator",
+        "async-collective-replacer",
         "async-collective-custom-call-rewriter",
         "async-stream-attribute-wrapper",
         "convert-async-collectives-to-sync",
@@ -69,6 +70,7 @@ _FOLDERS: Final = {
         "all-reduce-splitter",
         "canon-all-gather-for-cse",
         "collective-quantizer",
+        "collective-transformation-reorderer",
         "reduce-scatter-creator",
         "reduce-scatter-reassociate",
         "reorder-convert-reduce-add",
