@@ -63,6 +63,14 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("gpu-reduce-scatter-combiner",),
         "combine-by-dim",
     ),
+    "xla_gpu_enable_while_loop_reduce_scatter_code_motion": (
+        ("while-loop-all-reduce-code-motion",),
+        "reduce-scatter",
+    ),
+    "xla_while_loop_all_reduce_dus_code_motion_max_size_bytes": (
+        ("while-loop-all-reduce-code-motion",),
+        "most-stored-bytes",
+    ),
     "xla_gpu_enable_reassociation_for_converted_ar": (
         ("all-reduce-reassociate",),
         "reassociate-converted",
@@ -162,6 +170,7 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
             "all-reduce-blueconnect-num-devices-per-host",
             "all-reduce-combine-threshold-bytes",
             "collective-permute-combine-threshold-bytes",
+            "enable-dus-accumulator-zero-init-elimination",
             "enable-pipelined-host-offloading",
             "enable-while-loop-double-buffering",
             "enable-while-loop-unrolling",

@@ -264,6 +264,7 @@ _0_11: Final = XlaRelease(
         "xla_gpu_pipeline_all_gather",
         "xla_gpu_pipeline_all_reduce",
         "xla_gpu_pipeline_reduce_scatter",
+        "xla_while_loop_all_reduce_dus_code_motion_max_size_bytes",
     ),
 )
 _0_12: Final = replace(

@@ -81,6 +81,7 @@ class XlaGpu(GpuSchedule):
         pipeline_parallelism_opt_level: make permutes sends and recvs even so.
         collective_cse_distance_threshold: compute equal collectives once if they are
             at most so many instructions apart; 0: leave them.
+        enable_dus_accumulator_zero_init_elimination: run the pass of that name.
         all_reduce_blueconnect_num_devices_per_host: cut all-reduces into steps within
             and between hosts of so many GPUs; 0: leave them.
         enable_while_loop_unrolling: how loops are unrolled; AUTO_UNROLL and
@@ -112,6 +113,7 @@ class XlaGpu(GpuSchedule):
     enable_pipelined_host_offloading: bool = False
     pipeline_parallelism_opt_level: Literal["DISABLE", "ENABLE"] = "DISABLE"
     collective_cse_distance_threshold: int = 0
+    enable_dus_accumulator_zero_init_elimination: bool = False
     all_reduce_blueconnect_num_devices_per_host: int = 0
     enable_while_loop_unrolling: Unrolling = "AUTO_UNROLL"
     enable_while_loop_double_buffering: bool = False
@@ -170,6 +172,9 @@ class XlaGpu(GpuSchedule):
             "shares-collectives": self.collective_cse_distance_threshold > 0,
             "connects-hosts": self.all_reduce_blueconnect_num_devices_per_host > 0,
             "unrolls-loops": bool(self._strategy()),
+            "enable-dus-accumulator-zero-init-elimination": (
+                self.enable_dus_accumulator_zero_init_elimination
+            ),
             "unsupported-enable-all-reduce-decomposer": (
                 self.unsupported_enable_all_reduce_decomposer
             ),

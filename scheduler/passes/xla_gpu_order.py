@@ -88,7 +88,10 @@ STAGES: Final[Mapping[str, tuple[Step, ...]]] = {
         Step("sub-byte-collective-normalization"),
     ),
     "post-fusion": (
-        Step("dus-accumulator-zero-init-elimination"),
+        Step(
+            "dus-accumulator-zero-init-elimination",
+            "enable-dus-accumulator-zero-init-elimination",
+        ),
         Step("hlo-dce"),
         Step("tuple-simplifier"),
         Step("gpu-all-gather-combiner"),
@@ -129,6 +132,9 @@ SWITCHES: Final[Mapping[str, str]] = {
     "enable-pipelined-p2p": "`enable-pipelined-p2p=true`",
     "decomposes-permutes": (
         "`enable-pipelined-p2p=true` or `pipeline-parallelism-opt-level=ENABLE`"
+    ),
+    "enable-dus-accumulator-zero-init-elimination": (
+        "`enable-dus-accumulator-zero-init-elimination=true`"
     ),
     "shares-collectives": "`collective-cse-distance-threshold` above 0",
     "connects-hosts": "`all-reduce-blueconnect-num-devices-per-host` above 0",

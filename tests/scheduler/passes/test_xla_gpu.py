@@ -53,8 +53,8 @@ XLAS_ORDER = {
         all-gather-remove-degenerate-dims all-reduce-promotion dce
         while-loop-trip-count-annotator""",
     "layout": "all-gather-major-dimension-rewriter sub-byte-collective-normalization",
-    "post-fusion": """rename_fusions dus-accumulator-zero-init-elimination dce
-        tuple-simplifier gpu-all-gather-combiner gpu-all-reduce-combiner
+    # XLA also runs dus-accumulator-zero-init-elimination, which does nothing by default.
+    "post-fusion": """rename_fusions dce tuple-simplifier gpu-all-gather-combiner gpu-all-reduce-combiner
         gpu-reduce-scatter-combiner collective-permute-combiner
         collective-backend-assigner collective-kernel-strategy-annotator
         collective-fusion collective-domain-assigner group-collectives-by-key
@@ -178,6 +178,8 @@ def test_switches(options: str, more: str) -> None:
         ("unsupported-enable-all-reduce-decomposer=true", "all-reduce-decomposer"),
         ("unsupported-enable-ragged-all-to-all-decomposer=true",
          "ragged-all-to-all-decomposer"),
+        ("enable-dus-accumulator-zero-init-elimination=true",
+         "dus-accumulator-zero-init-elimination"),
         ("enable-pipelined-p2p=true", "collective-permute-cycle-decomposer"),
         ("enable-pipelined-p2p=true", "collective-permute-decomposer"),
         ("pipeline-parallelism-opt-level=ENABLE", "collective-permute-decomposer"),
