@@ -103,6 +103,7 @@ def test_every_flag_names_an_option_that_is_there() -> None:
     """The table against the passes."""
     values = {
         "disable-async-collectives": "ALLREDUCE",
+        "reduce-scatter": "true",
         "combine-by-dim": "true",
         "reassociate-converted": "true",
         "pipeline-parallelism-opt-level": "ENABLE",
