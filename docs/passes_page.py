@@ -33,6 +33,11 @@ items of a list. `none` means no value. Where an option stands for a flag of XLA
 flag follows in parentheses: `XLA_FLAGS=--FLAG=VALUE` sets it in a real compilation.
 """
 
+_REORDERS_SUMS = (
+    "- Rounding: floating numbers are added in another order or type, so results may "
+    "differ in their last bits. Passes without this line keep every bit."
+)
+
 
 def pass_classes() -> list[type[Pass]]:
     """The passes of this repository, by name."""
@@ -121,6 +126,8 @@ def section(kind: type[Pass]) -> str:
     for text in (*inherited, rest.strip()):
         if text:
             lines += [_with_list(text), ""]
+    if kind.reorders_sums:
+        lines += [_REORDERS_SUMS, ""]
     return "\n".join([*lines, *option_rows(kind)])
 
 

@@ -57,6 +57,7 @@ class AllReduceBlueconnect(Pass):
 
     name: ClassVar[str] = "all-reduce-blueconnect"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     devices_per_host: int = 0
     xla: str = ""

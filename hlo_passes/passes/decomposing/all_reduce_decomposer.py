@@ -49,6 +49,7 @@ class AllReduceDecomposer(Pass):
 
     name: ClassVar[str] = "all-reduce-decomposer"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     xla: str = ""
 

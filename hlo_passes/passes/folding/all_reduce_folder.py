@@ -50,6 +50,7 @@ class AllReduceFolder(Pass):
 
     name: ClassVar[str] = "all-reduce-folder"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     xla: str = ""
 

@@ -79,6 +79,7 @@ class AllReduceReassociate(Pass):
 
     name: ClassVar[str] = "all-reduce-reassociate"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     reassociate_converted: bool = True
     xla: str = ""

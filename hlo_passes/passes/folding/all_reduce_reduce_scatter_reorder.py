@@ -39,6 +39,7 @@ class AllReduceReduceScatterReorder(Pass):
 
     name: ClassVar[str] = "all-reduce-reduce-scatter-reorder"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit all-reduces in post order."""

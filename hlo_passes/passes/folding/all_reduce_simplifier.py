@@ -52,6 +52,7 @@ class AllReduceSimplifier(Pass):
 
     name: ClassVar[str] = "all-reduce-simplifier"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     xla: str = ""
 

@@ -45,6 +45,7 @@ class AllReduceSplitter(Pass):
 
     name: ClassVar[str] = "all-reduce-splitter"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit all-reduces in post order."""

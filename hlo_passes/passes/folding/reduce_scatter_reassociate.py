@@ -50,6 +50,7 @@ class ReduceScatterReassociate(Pass):
 
     name: ClassVar[str] = "reduce-scatter-reassociate"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     xla: str = ""
 

@@ -57,6 +57,7 @@ class ReorderConvertReduceAdd(Pass):
 
     name: ClassVar[str] = "reorder-convert-reduce-add"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     reduce_scatters: bool = False
 

@@ -140,10 +140,13 @@ class Pass:
         needs_collectives: a scheduled module without collective, send, recv or
             anything asynchronous is left unchanged; inside compilations such
             a module is not even parsed for this pass.
+        reorders_sums: floating numbers may be added in another order or type, so that
+            results differ by rounding; any other pass keeps every bit.
     """
 
     name: ClassVar[str] = ""
     needs_collectives: ClassVar[bool] = False
+    reorders_sums: ClassVar[bool] = False
     #: Names of checking passes that judge the result with `verify_each`; each receives
     #: the options that it shares with this pass.
     checked_by: ClassVar[tuple[str, ...]] = ()

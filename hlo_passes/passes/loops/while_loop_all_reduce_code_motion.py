@@ -79,6 +79,7 @@ class WhileLoopAllReduceCodeMotion(Pass):
     """
 
     name: ClassVar[str] = "while-loop-all-reduce-code-motion"
+    reorders_sums: ClassVar[bool] = True
 
     most_stored_bytes: int = 10240
     most_constants: int = 65536

@@ -1,0 +1,46 @@
+"""A small part of the campaign of random pipelines on the corpus, and what it allows."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from hlo_passes.passes.framework.registry import PASSES, find_pass
+from tests.modules import REPOSITORY
+from tests.runtime.pipelines_campaign import (
+    modules,
+    outcome,
+    random_pipeline,
+    tolerance,
+)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _eight_devices(host_devices) -> None:
+    host_devices(8)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_pipelines_keep_what_a_program_computes(seed: int) -> None:
+    draw = random.Random(seed)
+    path, pipeline = draw.choice(modules()), random_pipeline(draw)
+    assert not outcome(path, pipeline).startswith("failed"), pipeline
+
+
+def test_only_declared_passes_may_round_otherwise() -> None:
+    from hlo_passes.files import read_module
+
+    module = read_module(str(modules()[0]))
+    for name in PASSES:
+        assert (tolerance(module, name) is not None) == find_pass(name).reorders_sums
+
+
+def test_the_page_says_which() -> None:
+    page = (REPOSITORY / "docs/passes.md").read_text(encoding="utf-8")
+    said = {
+        part.partition("\n")[0].strip()
+        for part in page.split("\n## ")
+        if "\n- Rounding: " in part
+    }
+    assert said == {name for name in PASSES if find_pass(name).reorders_sums}
