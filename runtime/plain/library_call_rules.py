@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from hlo_passes.analysis.partitioning import ANNOTATIONS
+from hlo_passes.ir.element_types import is_floating
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import parse_backend_config
 from hlo_passes.ir.shapes import Shape
@@ -52,7 +53,16 @@ def _custom_call(builder: Builder, op: Operation) -> Value:
         return top_k(builder, op)
     if target in _MARKERS and len(op.operands) == 1:
         return op.operands[0]
+    if target == "AllocateBuffer" and not op.operands and not op.shape.is_tuple:
+        return _unwritten(builder, op.shape)
     refuse(op.source, f"the custom-call {target} is not known here")
+
+
+def _unwritten(builder: Builder, shape: Shape) -> Value:
+    """A buffer without values: NaN or one everywhere, so that who reads it is seen."""
+    if shape.element_type == "pred":
+        return builder.constant(shape, "true")
+    return builder.constant(shape, "nan" if is_floating(shape.element_type) else "1")
 
 
 def _config(op: Operation, key: str) -> Mapping[str, Any]:

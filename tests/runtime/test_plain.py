@@ -119,6 +119,19 @@ def test_top_k_keeps_the_first_of_equals(host_devices):
     assert places.tolist() == [1, 2, 4]
 
 
+@pytest.mark.parametrize(
+    ("element", "expected"), [("f32", np.nan), ("s32", 1), ("pred", True)]
+)
+def test_a_buffer_without_values_is_seen(element, expected, host_devices):
+    host_devices(1)
+    text = (
+        f"HloModule m\n\nENTRY %e () -> {element}[2] {{\n"
+        f"  ROOT %b = {element}[2]{{0}} custom-call(), "
+        'custom_call_target="AllocateBuffer"\n}\n'
+    )
+    np.testing.assert_array_equal(run(text)[0], [expected] * 2)
+
+
 SHARDED = """HloModule m, num_partitions=2
 
 ENTRY %e (a: f32[4]) -> f32[4] {
