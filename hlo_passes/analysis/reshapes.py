@@ -83,7 +83,7 @@ def source_behind(
     is_passed: Callable[[Instruction], bool],
     known: dict[Instruction, Instruction],
 ) -> Instruction:
-    """What is behind a chain of instructions with one operand each.
+    """What is at the start of a chain of instructions with one operand each.
 
     Args:
         value: where the chain ends.

@@ -21,7 +21,7 @@ from typing import Final
 from hlo_passes.ir.attribute_tables import attribute_kind
 from hlo_passes.ir.printed_values import NAME, PRINTED, is_as_printed
 
-#: It stands for what is left out.
+#: It marks what is left out.
 _MARK: Final = "\1"
 #: It follows each of many texts.
 _END: Final = "\0"

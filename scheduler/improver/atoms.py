@@ -237,7 +237,7 @@ class _Glue:
         for n in range(len(self.problem)):
             if not self.floats[n]:
                 held.setdefault(self.find(n), []).append(n)
-        # An atom stands where its core stood.
+        # An atom is where its core was.
         place = {
             root: max((n for n in mine if not self.plain[n]), default=root)
             for root, mine in held.items()

@@ -156,11 +156,11 @@ class Moves:
             return self._to(done, bottom + 1 + int(random() ** 2 * min(below, reach)))
         if share < _FROM_BELOW:
             if share < _FROM_ABOVE:
-                # What stands in front of the start goes into the window.
+                # What is before the start goes into the window.
                 place = top - 1 - int(random() ** 2 * min(top, reach))
                 target = top + int(random() * (bottom - top))
             else:
-                # What stands after the done goes into the window.
+                # What is after the done goes into the window.
                 place = bottom + 1 + int(random() ** 2 * min(below, reach))
                 target = top + 1 + int(random() * (bottom - top))
             if not 0 <= place < len(order):

@@ -190,7 +190,7 @@ def _where(pair: Pair) -> str:
 
 
 def explanation(found: Improvement, name: str, put_back: Mapping[str, str]) -> str:
-    """Where an instruction stands, where it stood, and what that is worth."""
+    """Where an instruction is, where it was, and what that is worth."""
     problem = found.problem
     node = next((n for n in range(len(problem)) if problem.name(n) == name), None)
     if node is None:

@@ -154,7 +154,7 @@ def _reason_to_keep(
     """Why there is nothing to search; '' if there is."""
     if problem.breaks_edge is not None:
         first, then = map(problem.name, problem.breaks_edge)
-        return f"%{then} stands in front of %{first}, on which it depends"
+        return f"%{then} is before %{first}, on which it depends"
     window = Window(atoms, cap_bytes)
     if not window.set_order(range(len(atoms))):
         return "more is in flight together than the overlap limits allow"

@@ -37,8 +37,8 @@ class Window:
         cap_bytes: the most that may be live.
         order: of atoms.
         position: by atom.
-        open_at: by place, what is in flight in front of it; one more for the end.
-        usage: by place, bytes live in front of it, above those below the computation.
+        open_at: by place, what is in flight before it; one more for the end.
+        usage: by place, bytes live before it, above those below the computation.
         wait_us: by done.
         total_us: the step.
         peak_bytes: of the order that was set last; moves do not update it.
@@ -137,7 +137,7 @@ class Window:
     # -- time -----------------------------------------------------------------
 
     def _used_at(self, low: int) -> list[int]:
-        """In flight by resource in front of a place."""
+        """In flight by resource before a place."""
         atoms = self.atoms
         used = list(atoms.base_used)
         resource = atoms.resource

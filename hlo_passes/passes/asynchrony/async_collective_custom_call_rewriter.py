@@ -230,7 +230,7 @@ def _all_to_all(call: _Call, attributes: dict[str, str]) -> tuple[Shape, Finish]
     sizes = shape.dimensions
     if not parts or sizes[split] % parts:
         raise call.problem("splits a dimension that its split_count does not divide")
-    # The parts become a dimension of their own, and move in front of the joined one.
+    # The parts become a dimension of their own, and move before the joined one.
     deep = (*sizes[:split], parts, sizes[split] // parts, *sizes[split + 1 :])
     order: list[int] = []
     for k in range(shape.rank):

@@ -16,7 +16,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_cse import merge
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 
-#: Opcodes behind which a parameter is looked for.
+#: Opcodes through which a parameter is looked for.
 _LOOKED_THROUGH = ("opt-barrier", "convert")
 
 
@@ -51,7 +51,7 @@ class AllGatherCse(Pass):
 def _comes_from_parameter(
     value: Instruction, known: dict[tuple[Instruction, int], bool]
 ) -> bool:
-    """Whether a parameter is behind a value; what is found is kept in `known`."""
+    """Whether a value comes from a parameter; what is found is kept in `known`."""
     path: list[tuple[Instruction, int]] = []
     index, found = -1, False
     while True:

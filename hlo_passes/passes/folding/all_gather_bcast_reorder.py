@@ -33,7 +33,7 @@ from hlo_passes.passes.rewriting.reductions import constrains_layouts
 
 @dataclass(frozen=True, slots=True)
 class AllGatherBcastReorder(Pass):
-    """Move a broadcast behind the all-gather that reads it.
+    """Move a broadcast after the all-gather that reads it.
 
     It is worth it where the result has the same values along any dimension of more than
     one element. If that is the gathered one, the devices' values become a dimension of

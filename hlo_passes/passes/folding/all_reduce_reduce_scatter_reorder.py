@@ -24,7 +24,7 @@ from hlo_passes.passes.rewriting.reductions import reduction_kind, reduction_of
 
 @dataclass(frozen=True, slots=True)
 class AllReduceReduceScatterReorder(Pass):
-    """Move a reduce-scatter in front of the all-reduce that it alone reads.
+    """Move a reduce-scatter before the all-reduce that it alone reads.
 
     Both reduce alike. XLA neither compares their groups nor asks what an unknown
     reduction does; without quirks every two groups must have one device in common, the

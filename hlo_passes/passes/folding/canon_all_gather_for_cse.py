@@ -28,7 +28,7 @@ from hlo_passes.passes.rewriting.each_collective import rewrite_each
 
 @dataclass(frozen=True, slots=True)
 class CanonAllGatherForCse(Pass):
-    """Move reshapes that only add or remove dimensions of size 1 behind an all-gather.
+    """Move reshapes that only add or remove dimensions of size 1 after an all-gather.
 
     Two all-gathers of one value in two such shapes are then equal. Only all-gathers of
     one operand; each has a new channel id where it had one. XLA's GPU pipeline does

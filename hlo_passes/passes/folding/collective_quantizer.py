@@ -84,7 +84,7 @@ class _Scales:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveQuantizer(Pass):
-    """Move a widening conversion behind a collective, a narrowing one before it.
+    """Move a widening conversion after a collective, a narrowing one before it.
 
     A multiplication or division by a broadcast scalar goes with the conversion, and a
     clamp with a narrowing one, if the scalar is the same on all devices of a group.

@@ -32,7 +32,7 @@ _OF_REDUCTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTransformationReorderer(Pass):
-    """Move reshapes from behind all-gathers in front, and from before all-reduces back.
+    """Move reshapes from after all-gathers to before, from before all-reduces to after.
 
     So collectives stand next to each other and can be combined. A reshape moves before
     an all-gather if it keeps the gathered dimension and the elements before it; each

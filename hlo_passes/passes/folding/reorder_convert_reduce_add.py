@@ -37,7 +37,7 @@ _OPERATIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ReorderConvertReduceAdd(Pass):
-    """Move the conversion of a reduced value in front of the reduction.
+    """Move the conversion of a reduced value before the reduction.
 
     In the computations of loops, where the converted value is added to an element of
     the loop's parameter: what is accumulated can then be reduced once, after the loop

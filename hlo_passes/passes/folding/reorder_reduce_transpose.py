@@ -26,7 +26,7 @@ from hlo_passes.passes.rewriting.copies import copy_without_description
 
 @dataclass(frozen=True, slots=True)
 class ReorderReduceTranspose(Pass):
-    """Move a transpose, and a conversion before it, in front of a reduce-scatter.
+    """Move a transpose, and a conversion before it, to before a reduce-scatter.
 
     In the computations of loops, where the first reader of the transpose adds it to an
     element of the loop's parameter, or reshapes it for an update of a slice. The

@@ -82,7 +82,7 @@ class Batching:
         count: how many iterations there are.
         computation: where to write.
         before: what is written goes before this one in text order.
-        values: what stands for the values of the body, in all iterations.
+        values: what replaces the values of the body, in all iterations.
         varying: the operations whose results differ between iterations.
         copying: how copies receive channels.
     """

@@ -157,7 +157,7 @@ class _Side:
         state: the parameter of the body, or the loop.
         before: what is written goes before this one in text order; None: to the end.
         is_after: whether this is after the loop.
-        values: what stands for the side inputs.
+        values: what replaces the side inputs.
     """
 
     computation: Computation
@@ -248,7 +248,7 @@ class _Forward:
         )
 
     def _skipped(self, raw: dict[int, Move]) -> dict[Instruction, Instruction]:
-        """What the peeled iteration leaves out -> what stands for it there."""
+        """What the peeled iteration leaves out -> what it has in its place."""
         skipped: dict[Instruction, Instruction] = {}
         for move in self.moves:
             collective = move.collective

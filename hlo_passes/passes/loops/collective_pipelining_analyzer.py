@@ -159,7 +159,7 @@ class _Search:
         return ""
 
     def _slice_of(self, operand: Instruction) -> Instruction | None:
-        """The first slice behind an operand, if the counter decides its place."""
+        """The first slice that an operand comes from, if the counter places it."""
         level, seen = [operand], {operand}
         while level:
             following: list[Instruction] = []

@@ -72,7 +72,7 @@ class Hoisting:
 
     Attributes:
         loop: the loop.
-        copies: what stands before the loop for instructions of its body.
+        copies: what replaces instructions of the body before the loop.
         moved: what leaves the body, in order.
     """
 
@@ -90,7 +90,7 @@ class Hoisting:
         return (e for e in invariant_elements(self.body) if e.shape.is_array)
 
     def has_moved(self, instruction: Instruction) -> bool:
-        """Whether it stands before the loop; the state itself does not."""
+        """Whether it is before the loop; the state itself is not."""
         return instruction.opcode != "parameter" and instruction in self.copies
 
     def move(self, instruction: Instruction) -> None:

@@ -199,7 +199,7 @@ def _unroll(
 def _put_on_streams(
     loop: Instruction, queue: int, release: XlaRelease, *, quirks: bool
 ) -> None:
-    """Let permutes start early and dots run beside one another."""
+    """Let permutes start early and dots run at the same time."""
     body = loop.called_computations[0]
     gathers = GATHERS in body.name
     window = _WINDOW if gathers or quirks else _SUM

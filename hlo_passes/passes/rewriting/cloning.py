@@ -23,7 +23,7 @@ from hlo_passes.ir.opcodes import facts
 
 #: Original -> copy.
 Copies = dict[Instruction, Instruction]
-#: Makes what stands in the copy for an instruction of the original.
+#: Makes what the copy has for an instruction of the original.
 Replacement = Callable[[Computation, Copies], Instruction]
 
 #: Callers whose callees are theirs alone.

@@ -38,7 +38,7 @@ from hlo_passes.passes.transfers.permute_cycles import close_a_ring, has_cycle
 
 
 class _Transfer(NamedTuple):
-    """What stands for a permute."""
+    """What replaces a permute."""
 
     recv: Instruction
     send: Instruction
