@@ -35,7 +35,6 @@ from hlo_passes.passes.loops.pipelining import (
     PipelinedLoop,
     constant,
     drop_annotation,
-    only_elements_are_read,
     outputs_by_source,
 )
 from hlo_passes.passes.rewriting.cloning import (
@@ -96,11 +95,6 @@ class CollectivePipelinerBackward(CollectivePipeliner):
         report: Report,
     ) -> list[Move]:
         """The collectives whose operands are known an iteration earlier."""
-        if not only_elements_are_read(loop):
-            report.remark(
-                f"not pipelined: the state of %{loop.loop.name} is read as a whole"
-            )
-            return []
         search = _ChainSearch(self, loop, context.xla_quirks)
         moves: list[Move] = []
         for collective in post_order(loop.body):

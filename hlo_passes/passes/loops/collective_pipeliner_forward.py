@@ -33,7 +33,6 @@ from hlo_passes.passes.loops.pipelining import (
     constant,
     drop_annotation,
     marked_as_inserted,
-    only_elements_are_read,
     parameter_of,
 )
 from hlo_passes.passes.rewriting.cloning import (
@@ -98,24 +97,10 @@ class CollectivePipelinerForward(CollectivePipeliner):
                 f"not pipelined: %{loop.loop.name} is the result of its computation"
             )
             return []
-        if not only_elements_are_read(loop):
-            report.remark(
-                f"not pipelined: the state of %{loop.loop.name} is read as a whole"
-            )
-            return []
         rules = StoreRules(
             sinks=False, use_tree=self.use_tree, different_sizes=self.different_sizes
         )
-        release = context.release_for(loop.computation.module, self.xla)
-        search = StoreSearch(
-            self,
-            rules,
-            loop,
-            callers,
-            report,
-            context.xla_quirks,
-            release.negative_factors_turn_ranges,
-        )
+        search = StoreSearch(self, rules, loop, callers, report, context)
         return search.moves()
 
     def rewrite(

@@ -41,7 +41,6 @@ from hlo_passes.passes.loops.pipelining import (
     Copying,
     Move,
     PipelinedLoop,
-    only_elements_are_read,
     parameter_of,
 )
 from hlo_passes.passes.rewriting.cloning import Copies, clone_computation, element_of
@@ -101,24 +100,10 @@ class CollectivePipelinerForwardsink(CollectivePipeliner):
         report: Report,
     ) -> list[Move]:
         """The collectives whose results only go into stores of their own slices."""
-        if not only_elements_are_read(loop):
-            report.remark(
-                f"not pipelined: the state of %{loop.loop.name} is read as a whole"
-            )
-            return []
         rules = StoreRules(
             sinks=True, use_tree=self.use_tree, different_sizes=self.different_sizes
         )
-        release = context.release_for(loop.computation.module, self.xla)
-        search = StoreSearch(
-            self,
-            rules,
-            loop,
-            callers,
-            report,
-            context.xla_quirks,
-            release.negative_factors_turn_ranges,
-        )
+        search = StoreSearch(self, rules, loop, callers, report, context)
         moves = search.moves(self.delayed_elements)
         return [m for m in moves if self._can_sink(m, loop, search, context, report)]
 

@@ -26,7 +26,7 @@ from hlo_passes.analysis.scalar_expressions import wrapped
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Shape
-from hlo_passes.passes.framework.base import Report
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.loops.pipelining import (
     FIRST_INDEX,
     INSERTED,
@@ -73,8 +73,7 @@ class StoreSearch:
         pipeliner: which operations are asked for, at which level.
         rules: what is accepted.
         loop: whose body is searched.
-        xla_quirks: take any element 0 for the counter, as XLA does.
-        turns_ranges: see `IndexRanges.turns`.
+        context: with XLA's quirks any element 0 is taken for the counter, as XLA does.
     """
 
     pipeliner: CollectivePipeliner
@@ -82,8 +81,7 @@ class StoreSearch:
     loop: PipelinedLoop
     callers: Callers
     report: Report
-    xla_quirks: bool
-    turns_ranges: bool
+    context: PassContext
     order: Mapping[Instruction, int] = field(default_factory=dict)
     _elements: dict[int, int] = field(default_factory=dict)
     _outputs: Mapping[Instruction, list[int]] = field(default_factory=dict)
@@ -124,14 +122,18 @@ class StoreSearch:
         last = counted.start + (self.loop.iterations - 1) * counted.step
         values = IndexRange(counted.start, wrapped(counted.type, last))
         state = self.loop.body.parameters[0]
-        wanted = 0 if self.xla_quirks else counted.index
+        quirks = self.context.xla_quirks
+        wanted = 0 if quirks else counted.index
         known = {
             i: values
             for i in self.order
-            if i.tuple_index_or_none == wanted
-            and (self.xla_quirks or i.operands[0] is state)
+            if i.tuple_index_or_none == wanted and (quirks or i.operands[0] is state)
         }
-        return IndexRanges(known, self.callers.loop_of, turns=self.turns_ranges)
+        release = self.context.release_for(
+            self.loop.computation.module, self.pipeliner.xla
+        )
+        turns = release.negative_factors_turn_ranges
+        return IndexRanges(known, self.callers.loop_of, turns=turns)
 
     # -- from a collective to its stores -----------------------------------------------
 

@@ -374,20 +374,15 @@ class Callers:
         self._callers[body] = loops
 
 
-def only_elements_are_read(loop: PipelinedLoop) -> bool:
-    """Whether state and result of a loop are read element by element."""
-    state = loop.body.parameters[0]
-    return all(
-        user.opcode == "get-tuple-element" for user in (*state.users, *loop.loop.users)
-    )
-
-
 def _reason_to_keep(loop: PipelinedLoop) -> str:
     """Why a loop must stay as it is, '' if nothing speaks against it."""
     if has_control_edges(loop.loop):
         return _WITH_EDGES
     if len(loop.body.parameters) != 1 or loop.body.root.opcode != "tuple":
         return "has a body that returns no tuple"
+    readers = (*loop.body.parameters[0].users, *loop.loop.users)
+    if any(user.opcode != "get-tuple-element" for user in readers):
+        return "has a state that is read as a whole"
     return ""
 
 

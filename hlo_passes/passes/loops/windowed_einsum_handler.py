@@ -83,6 +83,7 @@ class WindowedEinsumHandler(Pass):
     """
 
     name: ClassVar[str] = "windowed-einsum-handler"
+    reorders_sums: ClassVar[bool] = True
 
     xla: str = ""
 
