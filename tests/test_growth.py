@@ -38,6 +38,7 @@ GREW_TOO_FAST = (
     ("transfers", "hlo-memory-scheduler", 128),
     ("all-reduces", "gpu-schedule", 64),
     ("all-reduce chain", "gpu-schedule", 64),
+    ("open pairs", "schedule-improver", 128),
     ("loops", "gpu-schedule", 64),
     ("moving", "collective-pipeliner-backward", 64),
     ("moving", "collective-pipeliner-forward", 64),

@@ -1,6 +1,6 @@
 """An order of atoms, and what a change of it is worth: evaluated in its window alone.
 
-    order      ... a | s f g d | h ...          in flight at |: kept for every place
+    order      ... a | s f g d | h ...          in flight at |: kept by place
     new window       | f s g d |                run from what is in flight at its left,
                                                 and on until what is in flight at its
                                                 right agrees again
@@ -27,6 +27,9 @@ from hlo_passes.scheduler.sums import sequential_sum
 RESOLUTION_US: Final = 1e-7
 #: What is in flight at a place: (start, for how long still).
 InFlight = tuple[tuple[int, float], ...]
+#: Up to so many in flight are written down at every place. Of k, at every (k / 8)th,
+#: so that all places together take no more than eight entries each.
+_FEW: Final = 8
 
 
 class Window:
@@ -37,7 +40,8 @@ class Window:
         cap_bytes: the most that may be live.
         order: of atoms.
         position: by atom.
-        open_at: by place, what is in flight before it; one more for the end.
+        open_at: by place, what is in flight before it, or how many places before it
+            that is written down; one more for the end.
         usage: by place, bytes live before it, above those below the computation.
         wait_us: by done.
         total_us: the step.
@@ -72,7 +76,7 @@ class Window:
         self.cap_bytes = cap_bytes
         self.order: list[int] = []
         self.position = [0] * count
-        self.open_at: list[InFlight] = [()] * (count + 1)
+        self.open_at: list[InFlight | int] = [()] * (count + 1)
         self.usage = [0] * (count + 1)
         self.wait_us = [0.0] * count
         self.total_us = 0.0
@@ -136,12 +140,42 @@ class Window:
 
     # -- time -----------------------------------------------------------------
 
-    def _used_at(self, low: int) -> list[int]:
+    def in_flight(self, place: int) -> dict[int, float]:
+        """What is in flight before a place, in order of issue, and for how long, us."""
+        found = self.open_at[place]
+        if not isinstance(found, int):
+            return dict(found)
+        # Run on from where it is written down.
+        atoms = self.atoms
+        known_at = place - found
+        ends = self.in_flight(known_at)
+        free = self._free(ends)
+        now = 0.0
+        for v in self.order[known_at:place]:
+            if atoms.kind[v] == ENDS:
+                now = max(now, ends.pop(atoms.partner[v]))
+            elif atoms.stream[v] >= 0:
+                k = atoms.stream[v]
+                ends[v] = free[k] = max(now, free.get(k, 0.0)) + atoms.latency_us[v]
+            now += atoms.cost_us[v]
+        return {s: end - now if end > now else 0.0 for s, end in ends.items()}
+
+    def _free(self, ends: dict[int, float]) -> dict[int, float]:
+        """When each stream with something in flight is free."""
+        stream = self.atoms.stream
+        free: dict[int, float] = {}
+        for s, end in ends.items():
+            k = stream[s]
+            if end > free.get(k, 0.0):
+                free[k] = end
+        return free
+
+    def _used_at(self, low: int, ends: dict[int, float]) -> list[int]:
         """In flight by resource before a place."""
         atoms = self.atoms
         used = list(atoms.base_used)
         resource = atoms.resource
-        for s, _ in self.open_at[low]:
+        for s in ends:
             r = resource[s]
             if r >= 0:
                 used[r] += 1
@@ -160,8 +194,9 @@ class Window:
         stream, partner, resource = atoms.stream, atoms.partner, atoms.resource
         limits, clashes = atoms.limits, atoms.clashes
         wait, most_wait = self.wait_us, self._most_wait
-        ends = dict(self.open_at[low])
-        used = self._used_at(low)
+        ends = self.in_flight(low)
+        free = self._free(ends)
+        used = self._used_at(low, ends)
         now = delta = 0.0
         for v in new:
             kind = kinds[v]
@@ -193,11 +228,8 @@ class Window:
                         if s in against:
                             return None
                 k = stream[v]
-                begin = now
-                for s, end in ends.items():
-                    if end > begin and stream[s] == k:
-                        begin = end
-                ends[v] = begin + latency[v]
+                begin = free.get(k, 0.0)
+                ends[v] = free[k] = (begin if begin > now else now) + latency[v]
             else:
                 for r, change in atoms.changes.get(v, ()):
                     used[r] += change
@@ -208,40 +240,39 @@ class Window:
                         return None
                 k = stream[v]
                 if k >= 0:
-                    begin = now
-                    for s, end in ends.items():
-                        if end > begin and stream[s] == k:
-                            begin = end
-                    ends[v] = begin + latency[v]
+                    begin = free.get(k, 0.0)
+                    ends[v] = free[k] = (begin if begin > now else now) + latency[v]
             now += cost[v]
         # Go on until what is in flight agrees with what was in flight before.
         place = low + len(new)
         order, open_at, count = self.order, self.open_at, len(self.order)
-        is_event = True
+        may_agree = True
         while place < count:
-            if is_event and _agree(ends, now, open_at[place]):
-                break
+            if may_agree:
+                before = open_at[place]
+                if not isinstance(before, int):
+                    if _agree(ends, now, before):
+                        break
+                    may_agree = False
             v = order[place]
             place += 1
             kind = kinds[v]
-            is_event = kind != COMPUTES
-            if kind == ENDS:
-                end = ends.pop(partner[v])
-                stall = end - now
-                if stall > 0.0:
-                    now = end
-                    if stall > most_wait[v]:
-                        return None
-                    delta += stall - wait[v]
-                else:
-                    delta -= wait[v]
-            elif is_event and stream[v] >= 0:
-                k = stream[v]
-                begin = now
-                for s, end in ends.items():
-                    if end > begin and stream[s] == k:
-                        begin = end
-                ends[v] = begin + latency[v]
+            if kind != COMPUTES:
+                may_agree = True
+                if kind == ENDS:
+                    end = ends.pop(partner[v])
+                    stall = end - now
+                    if stall > 0.0:
+                        now = end
+                        if stall > most_wait[v]:
+                            return None
+                        delta += stall - wait[v]
+                    else:
+                        delta -= wait[v]
+                elif stream[v] >= 0:
+                    k = stream[v]
+                    begin = free.get(k, 0.0)
+                    ends[v] = free[k] = (begin if begin > now else now) + latency[v]
             now += cost[v]
         return None if delta > threshold_us else (delta, place)
 
@@ -251,15 +282,21 @@ class Window:
         kinds, cost, latency = atoms.kind, atoms.cost_us, atoms.latency_us
         stream, partner = atoms.stream, atoms.partner
         order, open_at, wait = self.order, self.open_at, self.wait_us
-        ends = dict(open_at[low])
+        ends = self.in_flight(low)
+        free = self._free(ends)
         now = 0.0
+        known_at = low
         for place in range(low, high):
             v = order[place]
-            open_at[place] = (
-                tuple([(s, end - now if end > now else 0.0) for s, end in ends.items()])
-                if ends
-                else ()
-            )
+            if not ends:
+                open_at[place] = ()
+            elif place == low or (place - known_at) * _FEW >= len(ends):
+                known_at = place
+                open_at[place] = tuple(
+                    [(s, end - now if end > now else 0.0) for s, end in ends.items()]
+                )
+            else:
+                open_at[place] = place - known_at
             kind = kinds[v]
             if kind == ENDS:
                 end = ends.pop(partner[v])
@@ -268,13 +305,10 @@ class Window:
                     now = end
                 else:
                     wait[v] = 0.0
-            elif kind == STARTS or stream[v] >= 0:
+            elif stream[v] >= 0:
                 k = stream[v]
-                begin = now
-                for s, end in ends.items():
-                    if end > begin and stream[s] == k:
-                        begin = end
-                ends[v] = begin + latency[v]
+                begin = free.get(k, 0.0)
+                ends[v] = free[k] = (begin if begin > now else now) + latency[v]
             now += cost[v]
         if high == len(order):
             open_at[high] = tuple(

@@ -46,7 +46,7 @@ def test_forgetting_what_is_in_flight_is_caught(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(
-        window.Window, "_used_at", lambda self, _: list(self.atoms.base_used)
+        window.Window, "_used_at", lambda self, *_: list(self.atoms.base_used)
     )
     with pytest.raises(AssertionError):
         _all_moves()
