@@ -1,26 +1,64 @@
-"""What no order can be shorter than: compute, one stream, the longest chain.
+"""What no order of the atoms can be shorter than.
 
 the greatest of
-    all that the compute lane runs
-    all that one stream runs
-    the longest chain of atoms that need each other
+
+all that the compute lane runs
+all that one stream runs
+the longest chain of atoms that need each other
+the lane and one stream, less what of them can run at once
 """
 
 from __future__ import annotations
 
 from hlo_passes.scheduler.improver.atoms import ENDS, STARTS, Atoms
+from hlo_passes.scheduler.simulation.bound import (
+    Bound,
+    chain_bound,
+    lane_bound,
+    overlap_bound,
+    stream_bound,
+    the_greatest,
+)
+from hlo_passes.scheduler.simulation.overlap_bound import Overlaps, Pair
 from hlo_passes.scheduler.sums import sequential_sum
 
 
-def lower_bound_us(atoms: Atoms) -> float:
-    """A bound for the step of every order, us."""
-    streams: dict[int, float] = {}
+def lower_bound(atoms: Atoms) -> Bound:
+    """A bound for the step of every order within the overlap limits."""
+    names = atoms.problem.stream_names
+    streams: dict[int, list[Pair]] = {}
     for v, kind in enumerate(atoms.kind):
         if kind == STARTS:
-            k = atoms.stream[v]
-            streams[k] = streams.get(k, 0.0) + atoms.latency_us[v]
-    compute = sequential_sum(atoms.cost_us)
-    return max([compute, *streams.values(), _longest_chain_us(atoms)])
+            pair = Pair(v, atoms.partner[v], atoms.latency_us[v])
+            streams.setdefault(atoms.stream[v], []).append(pair)
+    lane_us = sequential_sum(atoms.cost_us)
+    busy = {k: sequential_sum(p.us for p in own) for k, own in streams.items()}
+    found = [lane_bound(lane_us)]
+    found += [stream_bound(us, names[k]) for k, us in sorted(busy.items())]
+    found.append(chain_bound(_longest_chain_us(atoms)))
+    if streams:
+        pairs = [pair for own in streams.values() for pair in own]
+        overlaps = Overlaps(atoms.preds, pairs, _apart(atoms, pairs))
+        room = {v: us for v, us in enumerate(atoms.cost_us) if us > 0.0}
+        for k, own in sorted(streams.items()):
+            most = overlaps.most_us(own, room)
+            found.append(overlap_bound(lane_us, names[k], busy[k], most))
+    return the_greatest(found)
+
+
+def _apart(atoms: Atoms, pairs: list[Pair]) -> dict[int, frozenset[int]]:
+    """By caller, the starts that its body leaves no room for under the limits."""
+    found: dict[int, frozenset[int]] = {}
+    alike: dict[tuple[int, ...], frozenset[int]] = {}
+    for v, needs in atoms.needs.items():
+        full = tuple(r for r, count in needs if count + 1 > atoms.limits[r])
+        if full and full not in alike:
+            alike[full] = frozenset(
+                pair.start for pair in pairs if atoms.resource[pair.start] in full
+            )
+        if full:
+            found[v] = alike[full]
+    return found
 
 
 def _longest_chain_us(atoms: Atoms) -> float:

@@ -100,6 +100,7 @@ class Problem:
         handed_over: starts and dones whose other half is in another run.
         xla_cost_us: of each node in XLA's statistic.
         xla_pairs: by done, its start and its latency in XLA's statistic.
+        stream_names: by number of a stream.
         breaks_edge: an edge that the order given does not respect, else None.
         is_exact: whether the simulator's step follows from these numbers alone.
     """
@@ -123,6 +124,7 @@ class Problem:
     handed_over: list[int]
     xla_cost_us: list[float]
     xla_pairs: dict[int, tuple[int, float]]
+    stream_names: list[str] = field(default_factory=list)
     breaks_edge: tuple[int, int] | None = None
     is_exact: bool = True
 
@@ -252,6 +254,7 @@ def _fill_times(
             done = index[work.done]
             problem.partner[n], problem.partner[done] = done, n
             problem.is_done[done] = 1
+    problem.stream_names = [str(stream) for stream in streams]
     problem.is_exact = problem.is_exact and not problem.handed_over
     return silent
 

@@ -119,7 +119,7 @@ def fill_report(report: Report, result: ModuleImprovement, explain: str = "") ->
             if not result.kept:
                 report.remark(f"kept: %{name}: {why}")
         elif found.is_proven:
-            report.remark(f"proven: no order of %{name} is faster")
+            report.remark(f"proven: no order of %{name} is faster: {found.bound.why}")
     for text in _moved(changed):
         report.remark(text)
     if explain:
@@ -140,7 +140,9 @@ def _details(found: Improvement, result: ModuleImprovement) -> Mapping[str, Any]
         "atoms": found.atoms,
         "step_before_us": found.before_us,
         "step_us": found.after_us if changed else found.before_us,
-        "bound_us": found.bound_us,
+        "bound_us": found.bound.us,
+        "bound_by": found.bound.by,
+        "bound_why": found.bound.why,
         "exposed_before_us": sum((p.before_us for p in pairs), 0.0),
         "exposed_us": sum((p.after_us if changed else p.before_us for p in pairs), 0.0),
         "moves_tried": found.tried,

@@ -14,7 +14,7 @@ from typing import Final
 
 from hlo_passes.scheduler.improver.annealing import Best, Budget, Opinion, anneal
 from hlo_passes.scheduler.improver.atoms import Atoms, make_atoms
-from hlo_passes.scheduler.improver.bounds import lower_bound_us
+from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import (
     ROUNDING,
     opinion_against,
@@ -26,6 +26,7 @@ from hlo_passes.scheduler.improver.problem import Problem
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes, xla_us
 from hlo_passes.scheduler.improver.robustness import robustness
 from hlo_passes.scheduler.improver.window import RESOLUTION_US, Window
+from hlo_passes.scheduler.simulation.bound import Bound
 from hlo_passes.scheduler.sums import sequential_sum
 
 #: Moves of a round: so many, so many more per atom, at most.
@@ -79,7 +80,7 @@ class Improvement:
     Attributes:
         problem: in the order given.
         before_us, after_us: the step.
-        bound_us: that no order can be below.
+        bound: that no order can be below.
         order: of the nodes; the order given if nothing better was found.
         kept: why it stays as it was, '' if it does not.
         atoms: their number.
@@ -92,7 +93,7 @@ class Improvement:
     problem: Problem
     before_us: float
     after_us: float
-    bound_us: float
+    bound: Bound
     order: list[int]
     kept: str = ""
     atoms: int = 0
@@ -110,7 +111,7 @@ class Improvement:
     @property
     def is_proven(self) -> bool:
         """Whether no order is faster."""
-        return self.after_us <= self.bound_us * (1 + _AT_BOUND)
+        return self.after_us <= self.bound.us * (1 + _AT_BOUND)
 
 
 def improve(
@@ -133,7 +134,7 @@ def improve(
     atoms = make_atoms(problem)
     before = step_us(atoms, range(len(atoms)))
     result = Improvement(
-        problem, before, before, lower_bound_us(atoms), given, atoms=len(atoms)
+        problem, before, before, lower_bound(atoms), given, atoms=len(atoms)
     )
     result.kept = why_not or _reason_to_keep(problem, atoms, result, cap_bytes)
     if not result.kept and effort.factor <= 0.0:
@@ -161,7 +162,7 @@ def _reason_to_keep(
     if sequential_sum(window.wait_us) <= _NOTHING_US:
         return "nothing is exposed"
     if result.is_proven:
-        return "no order is faster"
+        return f"no order is faster: {result.bound.why}"
     if peak_bytes(problem, range(len(problem))) > cap_bytes:
         return "its order needs more memory than the cap"
     return ""
@@ -205,7 +206,7 @@ class _Search:
         atoms, effort = self.atoms, self.effort
         moves = min(_MOST_MOVES, _MOVES + _MOVES_PER_ATOM * len(atoms))
         moves = max(1, int(moves * effort.factor))
-        enough = self.result.bound_us * (1 + _AT_BOUND)
+        enough = self.result.bound.us * (1 + _AT_BOUND)
         given = list(range(len(atoms)))
         best = Best(self.result.before_us, given)
         is_large = len(atoms) >= _LARGE

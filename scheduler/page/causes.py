@@ -101,7 +101,7 @@ def verdict(timeline: TimelineData) -> str:
     gap = timeline.times.gap_us
     return (
         f"{said} A better order could save at most {time_text(gap)} "
-        f"(bound by {timeline.times.bound_by})."
+        f"(bound by {timeline.times.bound_by}: {timeline.times.bound_why})."
     )
 
 

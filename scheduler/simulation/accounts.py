@@ -6,29 +6,45 @@
         compute        all that the compute lane itself has to run
         one stream       all that a communication or compute stream has to run
         critical path  the longest chain of instructions that depend on each other
+        overlap        compute and one stream, less what of them can run at once
 
-Loops count with their trips, and in the first and the last of these bounds a loop
-counts with the bound of its body. No order of the instructions makes the step
+Loops count with their trips, and and in all of these bounds but the second a
+loop counts with the bound of its body. No order of the instructions makes the step
 shorter, as long as the streams and the synchronous collectives stay the same.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.passes.stream_values import Stream
+from hlo_passes.scheduler.simulation.bound import (
+    COMPUTE_AND,
+    Bound,
+    chain_bound,
+    lane_bound,
+    overlap_bound,
+    stream_bound,
+    the_greatest,
+)
 from hlo_passes.scheduler.simulation.engine import Run
-from hlo_passes.scheduler.simulation.program import COMMUNICATION, Call, Work
+from hlo_passes.scheduler.simulation.overlap_bound import Overlaps, Pair
+from hlo_passes.scheduler.simulation.program import (
+    COMMUNICATION,
+    Call,
+    Program,
+    Work,
+)
 from hlo_passes.scheduler.sums import sequential_sum
 
 #: From this share of a bound on, time that is not compute is named with it.
 _TOLD: Final = 0.05
 #: Relative difference up to which two sums are the same.
 _ROUNDING: Final = 1e-9
-_COMPUTE_AND: Final = "compute and "
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +58,11 @@ class Account:
         other_exposed_us: of that, waits for copies and asynchronous computations.
         communication_us: latencies of collectives, sends and receives.
         serial_us: everything run one after the other.
-        bound_us: the lower bound.
-        bound_by: what determines it, as in `ComputationTimes`.
+        bound: the lower bound.
         streams: by stream, the time of what it has to run.
         is_closed: whether everything started in it also ends in it.
+        is_certain: whether all that it calls runs as a whole, not in parts as probable
+            branches do, whose streams nothing else queues behind.
     """
 
     step_us: float
@@ -54,10 +71,10 @@ class Account:
     other_exposed_us: float
     communication_us: float
     serial_us: float
-    bound_us: float
-    bound_by: str
+    bound: Bound
     streams: dict[Stream, float]
     is_closed: bool
+    is_certain: bool
 
 
 @dataclass(slots=True)
@@ -85,6 +102,10 @@ class Accounts:
     queueing: bool
     entry: Run
     _known: dict[Run, Account] = field(default_factory=dict)
+    _overlaps: dict[Program, Overlaps] = field(default_factory=dict)
+    _most: dict[tuple[Program, Stream, bool, tuple[float, ...]], float] = field(
+        default_factory=dict
+    )
 
     def of(self, run: Run) -> Account:
         """The account of a run."""
@@ -113,11 +134,22 @@ class Accounts:
             for stream, busy in part.streams.items():
                 streams[stream] = streams.get(stream, 0.0) + busy * times
         lane_us = sequential_sum(program.costs_us) + own.synchronous_us
-        in_order_us = lane_us + sequential_sum(p.bound_us * n for p, n in parts)
+        in_order_us = lane_us + sequential_sum(p.bound.us * n for p, n in parts)
         lane = self._lane_name(run, in_order_us, own.synchronous_us)
         closed = not program.hands_over and all(p.is_closed for p, _ in parts)
-        bound, by = self._bound(run, (in_order_us, lane), streams, is_whole=closed)
+        certain = all(p.is_certain for p, _ in parts) and not any(
+            isinstance(item, Call) and item.probabilities for item in program.items
+        )
+        found = [lane_bound(in_order_us, lane)]
+        queues = self.queueing and certain
+        if queues and (closed or run is self.entry):
+            found += [stream_bound(us, str(s)) for s, us in sorted(streams.items())]
+        found.append(chain_bound(self._critical_path(run)))
         step = run.elapsed[self.device]
+        bound = the_greatest(found)
+        if queues and bound.us < step * (1.0 - _ROUNDING):
+            found += self._overlap_bounds(run, in_order_us)
+            bound = the_greatest(found)
         serial = (
             lane_us
             + sequential_sum(own.streams.values())
@@ -133,10 +165,10 @@ class Accounts:
             communication_us=own.communication_us
             + sequential_sum(p.communication_us * n for p, n in parts),
             serial_us=_or_step(serial, step),
-            bound_us=_or_step(bound, step),
-            bound_by=by,
+            bound=replace(bound, us=_or_step(bound.us, step)),
             streams=streams,
             is_closed=closed,
+            is_certain=certain,
         )
 
     def _own(self, run: Run) -> _Own:
@@ -163,24 +195,56 @@ class Accounts:
             own.exposed_us += run.elapsed[self.device] - run.lane_end[self.device]
         return own
 
-    def _bound(
-        self,
-        run: Run,
-        in_order: tuple[float, str],
-        streams: dict[Stream, float],
-        *,
-        is_whole: bool,
-    ) -> tuple[float, str]:
-        found = [in_order]
-        certain = all(
-            not item.probabilities
-            for item in run.program.items
-            if isinstance(item, Call)
-        )
-        if self.queueing and certain and (is_whole or run is self.entry):
-            found += [(busy, str(stream)) for stream, busy in sorted(streams.items())]
-        found.append((self._critical_path(run), "critical path"))
-        return max(found, key=lambda bound: bound[0])
+    def _overlap_bounds(self, run: Run, lane_us: float) -> list[Bound]:
+        """What cannot overlap one stream, for each stream that has to run anything."""
+        program = run.program
+        is_entry = run is self.entry
+        by_stream: dict[Stream, list[Pair]] = {}
+        place = {i: k for k, i in enumerate(program.order)} if program.works else {}
+        for work in program.works:
+            us = self.duration_us(run, work)
+            # The entry waits at its end for what nobody else waits for.
+            if work.stream is None or us <= 0.0 or (work.done is None and not is_entry):
+                continue
+            done = -1 if work.done is None else place[work.done]
+            pair = Pair(work.position, done, us)
+            by_stream.setdefault(work.stream, []).append(pair)
+        if not by_stream:
+            return []
+        overlaps = self._overlaps.get(program)
+        if overlaps is None:
+            preds = [
+                [place[p] for p in (*i.operands, *i.control_predecessors)]
+                for i in program.order
+            ]
+            pairs = [pair for own in by_stream.values() for pair in own]
+            overlaps = self._overlaps[program] = Overlaps(preds, pairs)
+        found: list[Bound] = []
+        for stream, pairs in sorted(by_stream.items()):
+            calls = {k: self._room_us(ran, stream) for k, ran in run.called.items()}
+            key = program, stream, is_entry, tuple(calls.values())
+            if key not in self._most:
+                room = {k: us for k, us in enumerate(program.costs_us) if us > 0.0}
+                for work in program.works:
+                    if work.stream is None:
+                        k, us = work.position, self.duration_us(run, work)
+                        room[k] = room.get(k, 0.0) + us
+                self._most[key] = overlaps.most_us(pairs, room | calls)
+            own_us = sequential_sum(pair.us for pair in pairs)
+            most = self._most[key]
+            found.append(
+                overlap_bound(lane_us, str(stream), own_us, most, bool(run.called))
+            )
+        return found
+
+    def _room_us(self, ran: Iterable[tuple[Run, float]], stream: Stream) -> float:
+        """How long a caller leaves a stream to others: while it does not use it."""
+        room = 0.0
+        for run, times in ran:
+            part = self.of(run)
+            own = part.streams.get(stream, 0.0) if part.is_closed else 0.0
+            room += max(0.0, part.bound.us - own) * times
+        return room
 
     def _lane_name(self, run: Run, in_order_us: float, sync_us: float) -> str:
         """What the compute lane's own bound consists of: compute, and what else."""
@@ -188,10 +252,10 @@ class Accounts:
         for ran in run.called.values():
             for part, times in ran:
                 inner = self.of(part)
-                name = _located(inner.bound_by, part.program.computation.name)
-                others.append(((inner.bound_us - inner.compute_us) * times, name))
+                name = _located(inner.bound.by, part.program.computation.name)
+                others.append(((inner.bound.us - inner.compute_us) * times, name))
         most, name = max(others, key=lambda other: other[0])
-        return f"{_COMPUTE_AND}{name}" if most > _TOLD * in_order_us else "compute"
+        return f"{COMPUTE_AND}{name}" if most > _TOLD * in_order_us else "compute"
 
     def _critical_path(self, run: Run) -> float:
         """The longest chain through operands and control edges, us."""
@@ -199,7 +263,7 @@ class Accounts:
         added = dict(zip(program.order, program.costs_us, strict=True))
         for position, ran in run.called.items():
             added[program.order[position]] = sequential_sum(
-                self.of(part).bound_us * times for part, times in ran
+                self.of(part).bound.us * times for part, times in ran
             )
         in_flight: dict[Instruction, tuple[Instruction, float]] = {}
         for work in program.works:
@@ -266,5 +330,5 @@ def _callers_first(entry: Run) -> list[Run]:
 
 def _located(bound_by: str, computation: str) -> str:
     """A callee's bound for its caller: what it is, and in which callee."""
-    what = bound_by.removeprefix(_COMPUTE_AND)
+    what = bound_by.removeprefix(COMPUTE_AND)
     return what if " in %" in what else f"{what} in %{computation}"

@@ -116,8 +116,8 @@ class AnyStructure:
         found.append((self._chain_us(entry), "latencies"))
         most, name = max(found, key=lambda bound: bound[0])
         # This structure is one of all: what bounds it bounds them all.
-        if most >= account.bound_us:
-            return AnyStructureBound(account.bound_us, account.bound_by)
+        if most >= account.bound.us:
+            return AnyStructureBound(account.bound.us, account.bound.by)
         return AnyStructureBound(most, name)
 
     # -- one operation ------------------------------------------------------

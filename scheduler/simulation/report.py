@@ -80,6 +80,7 @@ def _headline(timeline: TimelineData) -> list[str]:
         bound += "no order of these instructions is faster; "
         bound += f"the gap is {time_text(gap)} ({share_text(gap, step)})"
     any_structure = _any_structure(timeline)
+    why = [] if timeline.state.cure else [f"         because {times.bound_why}"]
     lines = [
         timeline.state.headline,
         f"{timeline.module} on {timeline.priced_on}, "
@@ -88,6 +89,7 @@ def _headline(timeline: TimelineData) -> list[str]:
         f"step     {time_text(step)} = compute {time_text(times.compute_us)} + exposed "
         f"{time_text(times.exposed_us)} ({share_text(times.exposed_us, step)})",
         bound,
+        *why,
         any_structure,
         f"network  {time_text(times.communication_us)} of communication, "
         f"{_hidden_share(times)} of it hidden",

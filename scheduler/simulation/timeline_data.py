@@ -172,8 +172,8 @@ class ComputationTimes:
         compute_us: how long the compute lane computes; `step_time_us - exposed_us`.
         communication_us: latencies of all collectives, sends and receives.
         lower_bound_us: no order of the same instructions is faster.
-        bound_by: which bound that is: 'compute', 'communication 0', 'critical path',
-            'compute and critical path in %body'.
+        bound_by: which bound that is, as in `Bound.by`.
+        bound_why: a sentence that says why no order is faster.
         serial_us: how long it takes if nothing overlaps.
         peak_memory_bytes: the most that is in use at once, without the parameters of
             the entry.
@@ -189,6 +189,7 @@ class ComputationTimes:
     communication_us: float
     lower_bound_us: float
     bound_by: str
+    bound_why: str
     serial_us: float
     peak_memory_bytes: int
     trip_count: int

@@ -14,7 +14,7 @@ from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.improver.annealing import Budget
 from hlo_passes.scheduler.improver.atoms import Atoms, make_atoms
-from hlo_passes.scheduler.improver.bounds import lower_bound_us
+from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import opinion_against
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
 from hlo_passes.scheduler.improver.search import Effort, improve
@@ -84,7 +84,7 @@ def test_the_best_of_all_orders_is_found() -> None:
             if optimum is None:
                 continue
             found = improve(problem, _NO_CAP, Effort(), Budget())
-            assert lower_bound_us(atoms) <= optimum * (1 + 1e-12)
+            assert lower_bound(atoms).us <= optimum * (1 + 1e-12)
             compared += 1
             if "wrong" in found.kept:
                 continue

@@ -54,6 +54,7 @@ def long_timeline(count: int) -> Timeline:
         communication_us=sum(row.latency_us for row in rows),
         lower_bound_us=now,
         bound_by="compute",
+        bound_why="nothing overlaps",
         serial_us=2 * now,
         peak_memory_bytes=max(p.bytes for p in points),
         trip_count=1,

@@ -172,7 +172,8 @@ def test_text_json_and_page_say_both_bounds() -> None:
     lines = report_text(timeline).splitlines()
     (at,) = [k for k, line in enumerate(lines) if line.startswith("bound ")]
     assert "no order of these instructions is faster" in lines[at]
-    assert lines[at + 1].endswith(
+    assert lines[at + 1].strip() == f"because {timeline.times.bound_why}"
+    assert lines[at + 2].endswith(
         "no restructuring that moves the same bytes and computes the same flops is "
         "faster"
     )
