@@ -8,7 +8,7 @@
         critical path  the longest chain of instructions that depend on each other
         overlap        compute and one stream, less what of them can run at once
 
-Loops count with their trips, and and in all of these bounds but the second a
+Loops count with their trips, and in all of these bounds but the second a
 loop counts with the bound of its body. No order of the instructions makes the step
 shorter, as long as the streams and the synchronous collectives stay the same.
 """
