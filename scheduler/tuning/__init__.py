@@ -1,0 +1,1 @@
+"""What can be set to make a step faster, and the search for the best settings."""

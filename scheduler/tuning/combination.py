@@ -1,0 +1,104 @@
+"""Several levers set at once, and how a user spells that.
+
+    chosen = Combination.of({"overlap limit": "2", "pipelined all-gather": "on"})
+    xla_flags(chosen, release)          '--xla_gpu_pipeline_all_gather=on --xla_...=2'
+    compiler_options(chosen, release)   {"xla_gpu_pipeline_all_gather": "COLLECTIVE_..."}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from hlo_passes.scheduler.tuning.lever import OPTIMIZATION_LEVEL, Flag, Lever, Scope
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.xla_release import XlaRelease
+
+
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """Settings by lever, in the order of the table; a lever not named is as XLA has it.
+
+    Two combinations with the same settings are equal.
+    """
+
+    settings: tuple[tuple[str, str], ...] = ()
+
+    @classmethod
+    def of(cls, settings: Mapping[str, str]) -> Combination:
+        """Of settings by lever, in any order; KeyError for an unknown lever."""
+        for name, setting in settings.items():
+            LEVERS[name].candidate(setting)
+        return cls(tuple((name, settings[name]) for name in LEVERS if name in settings))
+
+    def __bool__(self) -> bool:
+        """Whether any lever is set."""
+        return bool(self.settings)
+
+    @property
+    def levers(self) -> tuple[str, ...]:
+        """Names of the levers that are set."""
+        return tuple(name for name, _ in self.settings)
+
+    def get(self, lever: str) -> str:
+        """The setting of a lever, '' where it is not set."""
+        return dict(self.settings).get(lever, "")
+
+    def with_(self, lever: str, setting: str) -> Combination:
+        """The same with a lever set otherwise; '' takes it back."""
+        settings = dict(self.settings) | {lever: setting}
+        return Combination.of({n: s for n, s in settings.items() if s})
+
+    def without(self, lever: str) -> Combination:
+        """The same with a lever as XLA has it."""
+        return self.with_(lever, "")
+
+    def part(self, scope: Scope) -> Combination:
+        """The levers of one scope."""
+        return Combination(
+            tuple(row for row in self.settings if LEVERS[row[0]].scope == scope)
+        )
+
+    def to_text(self) -> str:
+        """'pipelined all-gather, overlap limit 2'."""
+        return ", ".join(setting_text(*row) for row in self.settings) or "nothing"
+
+
+def setting_text(lever: str, setting: str) -> str:
+    """'overlap limit 2', 'combined all-gather off'; a switch that is on by its name."""
+    return lever if setting == "on" else f"{lever} {setting}"
+
+
+def flags_of(chosen: Combination, release: XlaRelease) -> tuple[Flag, ...]:
+    """The flags of a combination; of two that say the same one, the later lever's."""
+    flags: dict[str, Flag] = {}
+    for name, setting in chosen.settings:
+        lever: Lever = LEVERS[name]
+        for flag in lever.candidate(setting).flags_in(release):
+            flags[flag.name] = flag
+    return tuple(flags.values())
+
+
+def xla_flags(chosen: Combination, release: XlaRelease) -> str:
+    """What to put into XLA_FLAGS, '' for nothing."""
+    return " ".join(
+        flag.setting
+        for flag in flags_of(chosen, release)
+        if flag.name != OPTIMIZATION_LEVEL
+    )
+
+
+def variables(chosen: Combination, release: XlaRelease) -> dict[str, str]:
+    """Variables of the environment that JAX reads, XLA_FLAGS left out."""
+    return dict(
+        flag.setting.split("=", 1)
+        for flag in flags_of(chosen, release)
+        if flag.name == OPTIMIZATION_LEVEL
+    )
+
+
+def compiler_options(
+    chosen: Combination, release: XlaRelease
+) -> dict[str, bool | int | str]:
+    """What to give to `jax.jit(..., compiler_options=...)`."""
+    return {flag.name: flag.value for flag in flags_of(chosen, release)}

@@ -1,0 +1,160 @@
+"""What a program has, so that levers without effect on it are not tried.
+
+    facts = facts_of(module, topology)
+    facts.lacks(("looped", "all-gather"))     'no loop has an all-gather'
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.ir.async_form import (
+    half,
+    is_collective,
+    is_start,
+    is_transfer,
+    work_of,
+    wrapped_instruction,
+)
+from hlo_passes.ir.calls import runs_callees, scheduled_computations
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.gemm import gemm_of
+from hlo_passes.scheduler.tuning.lever import Lever, Need, Quantity
+from hlo_passes.scheduler.tuning.levers import LEVERS
+
+#: What a send or a recv was before XLA took it apart.
+_OF_TRANSFERS: Final = "collective-permute"
+#: Collectives that a product may be cut up for.
+_OF_PRODUCTS: Final = frozenset({"all-gather", "reduce-scatter"})
+_TWO: Final = 2
+#: What is missing, in words; {} is the kind with its article.
+_LACKS: Final[dict[Quantity, str]] = {
+    "any": "it has no {}",
+    "two": "it has fewer than two {}s in one computation",
+    "looped": "no loop has a {}",
+    "loops": "it has no loop",
+    "products": "no matrix product is next to an all-gather or a reduce-scatter",
+    "hosts": "all GPUs are in one NVLink domain",
+    "async": "nothing but collectives is asynchronous",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramFacts:
+    """What a program has.
+
+    Attributes:
+        kinds: of its collectives, sends and recvs counted as permutes; those that are
+            combined count for each operand.
+        together: by kind, the most in one computation; '' for all kinds.
+        looped: kinds in the bodies of loops.
+        loops: their number.
+        has_products: whether it has a matrix product.
+        has_async_work: whether something else than a collective is asynchronous.
+        crosses_domains: whether the machine has several NVLink domains.
+    """
+
+    kinds: frozenset[str]
+    together: tuple[tuple[str, int], ...]
+    looped: frozenset[str]
+    loops: int
+    has_products: bool
+    has_async_work: bool
+    crosses_domains: bool
+
+    def lacks(self, need: Need) -> str:
+        """What a program lacks of a need, as a clause; '' if it has it."""
+        quantity, kind = need
+        has: dict[Quantity, bool] = {
+            "any": kind in self.kinds if kind else bool(self.kinds),
+            "two": dict(self.together).get(kind, 0) >= _TWO,
+            "looped": kind in self.looped if kind else bool(self.looped),
+            "loops": self.loops > 0,
+            "products": self.has_products and bool(self.kinds & _OF_PRODUCTS),
+            "hosts": self.crosses_domains,
+            "async": self.has_async_work,
+        }
+        return "" if has[quantity] else _LACKS[quantity].format(kind or "collective")
+
+    def pointless(self, lever: Lever) -> str:
+        """Why a lever changes nothing here, '' if it may."""
+        return next(filter(None, map(self.lacks, lever.needs)), "")
+
+    def dropped(self) -> dict[str, str]:
+        """Why each lever that changes nothing here does not."""
+        reasons = {name: self.pointless(lever) for name, lever in LEVERS.items()}
+        return {name: reason for name, reason in reasons.items() if reason}
+
+
+def facts_of(module: Module, topology: Topology) -> ProgramFacts:
+    """What a module has, scheduled or not.
+
+    Complexity: linear in instructions.
+    """
+    kinds: set[str] = set()
+    most: Counter[str] = Counter()
+    has_products = has_async_work = False
+    loops: list[Instruction] = []
+    for computation in scheduled_computations(module):
+        here: Counter[str] = Counter()
+        for instruction in computation.instructions:
+            has_products = has_products or gemm_of(instruction) is not None
+            if instruction.opcode == "while":
+                loops.append(instruction)
+            if kind := _kind(instruction):
+                here[kind] += _members(instruction)
+            elif is_start(instruction) and not _communicates(instruction):
+                has_async_work = True
+        kinds |= set(here)
+        here[""] = sum(here.values())
+        for kind, count in here.items():
+            most[kind] = max(most[kind], count)
+    return ProgramFacts(
+        kinds=frozenset(kinds),
+        together=tuple(sorted(most.items())),
+        looped=frozenset(_kinds_inside(loops)),
+        loops=len(loops),
+        has_products=has_products,
+        has_async_work=has_async_work,
+        crosses_domains=topology.partitions > 1,
+    )
+
+
+def _kinds_inside(loops: list[Instruction]) -> Iterator[str]:
+    """Kinds of the collectives that loops run, also by what their bodies call."""
+    reached: dict[Computation, None] = {}
+    for loop in loops:
+        reached |= dict.fromkeys(loop.called_computations)
+    work = list(reached)
+    for computation in work:
+        for instruction in computation.instructions:
+            if kind := _kind(instruction):
+                yield kind
+            if runs_callees(instruction):
+                new = [c for c in instruction.called_computations if c not in reached]
+                reached |= dict.fromkeys(new)
+                work += new
+
+
+def _kind(instruction: Instruction) -> str:
+    """The kind of a collective that begins here, '' for anything else."""
+    if half(instruction) not in ("", "start"):
+        return ""
+    if is_transfer(instruction):
+        return _OF_TRANSFERS
+    return work_of(instruction) if is_collective(instruction) else ""
+
+
+def _communicates(start: Instruction) -> bool:
+    return is_transfer(start) or is_collective(start)
+
+
+def _members(instruction: Instruction) -> int:
+    """How many collectives were combined into one."""
+    return max(1, len(wrapped_instruction(instruction).operands))
