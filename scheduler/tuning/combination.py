@@ -1,8 +1,8 @@
 """Several levers set at once, and how a user spells that.
 
-    chosen = Combination.of({"overlap limit": "2", "pipelined all-gather": "on"})
-    xla_flags(chosen, release)          '--xla_gpu_pipeline_all_gather=on --xla_...=2'
-    compiler_options(chosen, release)   {"xla_gpu_pipeline_all_gather": "COLLECTIVE_..."}
+chosen = Combination.of({"overlap limit": "2", "pipelined all-gather": "on"})
+xla_flags(chosen, release)          '--xla_gpu_pipeline_all_gather=on --xla_...=2'
+compiler_options(chosen, release)   {"xla_gpu_pipeline_all_gather": "..."}
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What a program has, so that levers without effect on it are not tried.
 
-    facts = facts_of(module, topology)
-    facts.lacks(("looped", "all-gather"))     'no loop has an all-gather'
+facts = facts_of(module, topology)
+facts.lacks(("looped", "all-gather"))     'no all-gather is in a loop'
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _OF_TRANSFERS: Final = "collective-permute"
 #: Collectives that a product may be cut up for.
 _OF_PRODUCTS: Final = frozenset({"all-gather", "reduce-scatter"})
 _TWO: Final = 2
-#: What is missing, in words; {} is the kind with its article.
+#: What is missing, in words; {} is the kind.
 _LACKS: Final[dict[Quantity, str]] = {
     "any": "it has no {}",
     "two": "it has fewer than two {}s in one computation",
-    "looped": "no loop has a {}",
+    "looped": "no {} is in a loop",
     "loops": "it has no loop",
     "products": "no matrix product is next to an all-gather or a reduce-scatter",
     "hosts": "all GPUs are in one NVLink domain",
@@ -74,13 +74,18 @@ class ProgramFacts:
         has: dict[Quantity, bool] = {
             "any": kind in self.kinds if kind else bool(self.kinds),
             "two": dict(self.together).get(kind, 0) >= _TWO,
-            "looped": kind in self.looped if kind else bool(self.looped),
+            "looped": self._is_looped(kind),
             "loops": self.loops > 0,
             "products": self.has_products and bool(self.kinds & _OF_PRODUCTS),
             "hosts": self.crosses_domains,
             "async": self.has_async_work,
         }
         return "" if has[quantity] else _LACKS[quantity].format(kind or "collective")
+
+    def _is_looped(self, kind: str) -> bool:
+        # What pipelines all-reduces runs before reduce-scatters are made of them.
+        kinds = {kind, "reduce-scatter"} if kind == "all-reduce" else {kind}
+        return bool(self.looped & kinds) if kind else bool(self.looped)
 
     def pointless(self, lever: Lever) -> str:
         """Why a lever changes nothing here, '' if it may."""

@@ -101,6 +101,7 @@ class Lever:
         needs: what the program must have; all of them.
         only_with: levers of which one must be set for this one to matter.
         interacts: levers whose best setting depends on this one's.
+        streams: communication streams of XLA's runtime with it; None for its own.
     """
 
     name: str
@@ -111,6 +112,7 @@ class Lever:
     needs: tuple[Need, ...] = ()
     only_with: tuple[str, ...] = ()
     interacts: tuple[str, ...] = ()
+    streams: int | None = None
 
     def candidates(self, release: XlaRelease) -> tuple[Candidate, ...]:
         """The settings that a release has."""

@@ -162,7 +162,7 @@ _ROWS: Final = (
     ),
     Lever(
         name="several streams",
-        what="collectives that share no device pair run on streams of their own",
+        what="collectives that share at most one device run on two streams",
         settings=_on(
             f"{_EXPERIMENTAL}enable_collective_multi_streaming",
             "enable-collective-multi-streaming",
@@ -172,6 +172,7 @@ _ROWS: Final = (
         needs=(("two", ""),),
         only_with=(_OVERLAP,),
         interacts=(_OVERLAP,),
+        streams=2,
     ),
     Lever(
         name="async compute limit",
@@ -237,7 +238,10 @@ _ROWS: Final = (
         settings=(
             Candidate(
                 "O1",
-                (Flag(OPTIMIZATION_LEVEL, "O1"),),
+                (
+                    Flag(OPTIMIZATION_LEVEL, "O1", option="19", last="0.10.2"),
+                    Flag(OPTIMIZATION_LEVEL, "O1", first="0.11"),
+                ),
                 (("optimization-level", "O1"),),
             ),
         ),

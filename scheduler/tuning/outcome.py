@@ -1,7 +1,7 @@
 """What came out of trying a combination of levers.
 
-    outcome.step_us, outcome.memory_bytes     4930.1, 31.5e9
-    outcome.change_from(baseline)             (-0.084, -0.019): shorter in all settings
+outcome.step_us, outcome.memory_bytes     4930.1, 31.5e9
+outcome.change_from(baseline)             (-0.084, -0.019): shorter in all settings
 """
 
 from __future__ import annotations

@@ -1,0 +1,197 @@
+"""Starts the process that compiles, and starts another where it dies.
+
+    with CompileProcess(program) as process:
+        process.traced                             what JAX made of the program
+        process.compile(compiler_options(chosen, release))
+
+XLA ends the process for some flags on some programs; that costs one evaluation.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import IO, Any, Final
+
+from hlo_passes import workers
+from hlo_passes.errors import HloError
+from hlo_passes.runtime.run_process import WorkerAnswerError, WorkerError
+from hlo_passes.runtime.tuning.program import Program, Traced
+from hlo_passes.runtime.tuning.scheduled_module import ScheduledModule
+
+_MODULE: Final = "hlo_passes.runtime.tuning.compile_worker"
+#: Time in which a program is traced, and in which XLA compiles it.
+DEFAULT_SECONDS: Final = 3600.0
+_CHUNK: Final = 1 << 16
+#: Letters of the process's last words that a message repeats.
+_LAST_WORDS: Final = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What a compilation gave: a module, or why there is none."""
+
+    module: ScheduledModule | None
+    problem: str = ""
+
+
+class CompileProcess:
+    """A process with one traced program."""
+
+    def __init__(
+        self,
+        program: Program,
+        *,
+        environment: Mapping[str, str] | None = None,
+        seconds: float = DEFAULT_SECONDS,
+    ) -> None:
+        """Start nothing yet.
+
+        Args:
+            program: to compile.
+            environment: variables in addition to those of this process.
+            seconds: the most that one answer may take.
+        """
+        self._program = program
+        self._environment = dict(environment or {})
+        self._seconds = seconds
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+        self._traced: Traced | None = None
+
+    def __enter__(self) -> CompileProcess:
+        """Itself; the process starts when it is needed."""
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        problem: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """End the process."""
+        self.close()
+
+    def close(self) -> None:
+        """End the process, if one runs."""
+        process, self._process = self._process, None
+        if process is not None:
+            workers.end(process)
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    @property
+    def traced(self) -> Traced:
+        """What JAX made of the program.
+
+        Raises:
+            WorkerAnswerError: the program's own error, as the process words it.
+            WorkerError: R006, the process died or took too long.
+        """
+        if self._traced is None:
+            self._start()
+        assert self._traced is not None, "a process that started has traced"
+        return self._traced
+
+    def compile(
+        self, options: Mapping[str, Any], *, makes_kernels: bool = False
+    ) -> Compiled:
+        """Compile with flags by name; a process that dies has a problem, and no more.
+
+        Raises the errors of `traced`.
+        """
+        if self._process is None:
+            self._start()
+        with tempfile.TemporaryDirectory(prefix="hlo-passes-tune-") as folder:
+            request = {
+                "options": dict(options),
+                "folder": folder,
+                "makes_kernels": makes_kernels,
+            }
+            try:
+                fields = self._ask(request)
+            except WorkerError as problem:
+                self.close()
+                return Compiled(None, problem.message)
+            if "error" in fields:
+                return Compiled(None, fields["error"].splitlines()[0])
+            before, after = (
+                pathlib.Path(folder, name).read_text()
+                for name in ("before.hlo", "after.hlo")
+            )
+        return Compiled(
+            ScheduledModule(before, after, fields["seconds"], fields["is_last"])
+        )
+
+    def _start(self) -> None:
+        self.close()
+        self._log = tempfile.TemporaryFile()  # noqa: SIM115
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", _MODULE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            env=workers.environment(**self._environment),
+        )
+        try:
+            fields = self._ask(self._program.to_json())
+            if "error" in fields:
+                raise WorkerAnswerError(fields["error"], fields["code"])
+        except HloError:
+            self.close()
+            raise
+        self._traced = Traced(**fields)
+
+    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
+        """Send a line and read one. Raises WorkerError R006."""
+        process = self._process
+        assert process is not None, "a process runs"
+        assert process.stdin is not None, "its stdin is a pipe"
+        # A process that has died does not read; its end is told below.
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.write(json.dumps(request).encode() + b"\n")
+            process.stdin.flush()
+        return json.loads(self._line(process))
+
+    def _line(self, process: subprocess.Popen[bytes]) -> bytes:
+        assert process.stdout is not None, "its stdout is a pipe"
+        end = time.monotonic() + self._seconds
+        found = b""
+        while not found.endswith(b"\n"):
+            left = end - time.monotonic()
+            if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+                raise WorkerError(
+                    f"the process that compiles has not answered in "
+                    f"{self._seconds:.0f} s"
+                )
+            part = os.read(process.stdout.fileno(), _CHUNK)
+            if not part:
+                raise WorkerError(
+                    "XLA's process "
+                    + workers.how_it_ended(process.wait())
+                    + self._words()
+                )
+            found += part
+        return found
+
+    def _words(self) -> str:
+        """The last line that the process wrote on stderr."""
+        if self._log is None:
+            return ""
+        self._log.seek(0)
+        lines = self._log.read().decode(errors="replace").split("\n")
+        # XLA's own reason is a line of its log that begins with F; then come frames.
+        fatal = [line for line in lines if line.startswith("F")]
+        last = (fatal or [line for line in lines if line.strip()] or [""])[-1]
+        return f": {last.strip()[:_LAST_WORDS]}" if last.strip() else ""

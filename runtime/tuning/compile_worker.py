@@ -1,0 +1,88 @@
+"""The process that compiles a program again and again, with other flags each time.
+
+    stdin   {"function": "train.py:step", "target": "h100_sxm", "hosts": 2, ...}
+    stdout  {"content": "5f...", "machine": "2x1x8", "release": "0.12.0.1"}
+    stdin   {"options": {...}, "folder": "/somewhere", "makes_kernels": false}
+    stdout  {"seconds": 1.9, "is_last": true}      before.hlo and after.hlo are there
+
+The program is traced once. An error is {"error": TEXT, "code": EXIT CODE}. It is called
+as `python -m hlo_passes.runtime.tuning.compile_worker`; what the program itself prints
+goes to stderr.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from hlo_passes.errors import HloError
+from hlo_passes.exit_codes import exit_code_of
+from hlo_passes.runtime.capture import Compilation
+from hlo_passes.runtime.lower_file import gpu_program
+from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
+from hlo_passes.runtime.tuning.program import Program
+from hlo_passes.runtime.tuning.scheduled_module import compile_to_schedule
+
+_Answer = Callable[[dict[str, Any]], None]
+
+
+def _answers() -> _Answer:
+    """Take stdout for the answers; what anybody else prints goes to stderr."""
+    own = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+
+    def answer(fields: dict[str, Any]) -> None:
+        own.write(json.dumps(fields) + "\n")
+        own.flush()
+
+    return answer
+
+
+def _trace(request: dict[str, Any]) -> tuple[Compilation, dict[str, Any]]:
+    leave_out_frames_of_the_command()
+    program = Program(**request)
+    compilation = gpu_program(program.function, program.on, program.arguments)
+    content = hashlib.sha256(compilation.stablehlo().encode()).hexdigest()
+    machine = compilation.machine
+    return compilation, {
+        "content": content,
+        "machine": machine,
+        "release": jax.__version__,
+    }
+
+
+def _compile(compilation: Compilation, request: dict[str, Any]) -> dict[str, Any]:
+    found = compile_to_schedule(
+        compilation, request["options"], makes_kernels=request["makes_kernels"]
+    )
+    folder = pathlib.Path(request["folder"])
+    (folder / "before.hlo").write_text(found.before)
+    (folder / "after.hlo").write_text(found.after)
+    return {"seconds": found.seconds, "is_last": found.is_last}
+
+
+def main() -> None:
+    """Answer requests until stdin ends."""
+    answer = _answers()
+    compilation: Compilation | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            if compilation is None:
+                compilation, fields = _trace(request)
+            else:
+                fields = _compile(compilation, request)
+        except HloError as problem:
+            fields = {"error": problem.render(), "code": exit_code_of(problem)}
+        answer(fields)
+
+
+if __name__ == "__main__":
+    main()

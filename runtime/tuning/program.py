@@ -1,0 +1,58 @@
+"""The program that is tuned, as every process that compiles it receives it."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from hlo_passes.pricing import Pricing
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a user names, and the absent GPUs to compile it for.
+
+    Attributes:
+        function: FILE.py:FUNCTION, MODULE:FUNCTION or FILE.mlir.
+        arguments: of a function that is jitted itself.
+        target: the GPU.
+        topology: 'PxHxG', '' for what the next two say.
+        hosts: their number.
+        gpus_per_host: of one.
+    """
+
+    function: str
+    arguments: str = ""
+    target: str = "h100_sxm"
+    topology: str = ""
+    hosts: int | None = None
+    gpus_per_host: int | None = None
+
+    @property
+    def on(self) -> Pricing:
+        """The machine to compile for."""
+        return Pricing(
+            target=self.target,
+            topology=self.topology,
+            hosts=self.hosts,
+            gpus_per_host=self.gpus_per_host,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """What JAX made of a program, before XLA.
+
+    Attributes:
+        content: 64 hexadecimal digits of XLA's input.
+        machine: the GPUs as 'PxHxG'.
+        release: of jaxlib.
+    """
+
+    content: str
+    machine: str
+    release: str

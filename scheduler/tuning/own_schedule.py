@@ -1,0 +1,131 @@
+"""Prices levers that change the order alone: our scheduler on XLA's module.
+
+    before = the module that XLA's scheduler received
+    price_order(before, Combination.of({"overlap limit": "2"}), on, rules)
+
+Our scheduler decides as XLA's does, so one compilation serves for all such levers. What
+XLA does to the order afterwards follows: synchronous form for pairs that hide nothing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Final
+
+from hlo_passes.errors import HloError
+from hlo_passes.ir.calls import scheduled_computations
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.pipeline import Pipeline
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_on
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.outcome import Outcome, Source
+from hlo_passes.text.reader import parse
+
+_SCHEDULER: Final = "latency-hiding-scheduler"
+#: What XLA runs after its scheduler that changes the order or its prices.
+_AFTER: Final = "gpu-convert-async-collectives-to-sync"
+_COPY: Final = "copy"
+
+
+@dataclass(frozen=True, slots=True)
+class BeforeScheduling:
+    """A module as XLA's scheduler received it, and how to price it.
+
+    Attributes:
+        text: of the module, in the order that the scheduler starts from.
+        elided: names of copies that XLA leaves out after scheduling.
+        on: the machine and the source of costs; it names the release.
+        rules: of the simulation.
+    """
+
+    text: str
+    elided: frozenset[str]
+    on: Pricing
+    rules: Rules
+
+    def price(self, chosen: Combination) -> Outcome:
+        """The step with the schedule levers of a combination."""
+        try:
+            module = self.scheduled(chosen)
+            return simulated(module, chosen, self.on, self.rules, source="own")
+        except HloError as problem:
+            first = problem.render().splitlines()[0]
+            return Outcome.failed(first, source="own")
+
+    def scheduled(self, chosen: Combination) -> Module:
+        """The module in the order of our scheduler. Raises HloError as passes do."""
+        module = parse(self.text, filename="<before XLA's scheduler>")
+        Pipeline.parse(schedule_pipeline(chosen), PassContext(self.on)).run(module)
+        for computation in scheduled_computations(module):
+            _elide(computation, self.elided)
+        return module
+
+
+def _elide(computation: Computation, elided: frozenset[str]) -> None:
+    """Leave copies out, as XLA does where two values may share a buffer."""
+    for copy in [i for i in computation.instructions if i.name in elided]:
+        computation.replace(copy, copy.operands[0])
+
+
+def elided_copies(before: Module, after: Module) -> frozenset[str]:
+    """Copies that XLA left out between its scheduler and the end of its HLO passes.
+
+    One that came back under another name was not left out. Where XLA schedules
+    otherwise it may leave out others; a copy within the GPU is short.
+    """
+    elided: set[str] = set()
+    for computation in scheduled_computations(before):
+        later = after.computation(computation.name)
+        if later is None:
+            continue
+        names = {i.name for i in computation.instructions}
+        kept = {i.name for i in later.instructions}
+        back = Counter(
+            i.shape.text
+            for i in later.instructions
+            if i.opcode == _COPY and i.name not in names
+        )
+        for instruction in computation.instructions:
+            if instruction.opcode != _COPY or instruction.name in kept:
+                continue
+            if back[instruction.shape.text]:
+                back[instruction.shape.text] -= 1
+            else:
+                elided.add(instruction.name)
+    return frozenset(elided)
+
+
+def schedule_pipeline(chosen: Combination) -> str:
+    """Our scheduler with the options of a combination, and what XLA runs after it."""
+    options = ",".join(
+        f"{option}={text}"
+        for name, setting in chosen.part("schedule").settings
+        for option, text in LEVERS[name].candidate(setting).options
+    )
+    return (
+        f"{_SCHEDULER}{{{options}}},{_AFTER}" if options else f"{_SCHEDULER},{_AFTER}"
+    )
+
+
+def simulated(
+    module: Module,
+    chosen: Combination,
+    on: Pricing,
+    rules: Rules,
+    *,
+    source: Source = "xla",
+    digest: str = "",
+) -> Outcome:
+    """The step of a scheduled module, with the streams that a combination asks for."""
+    streams = [LEVERS[name].streams for name in chosen.levers]
+    given = next(filter(None, streams), None)
+    if rules.streams is None and given is not None:
+        rules = replace(rules, streams=given)
+    timeline = simulate_on(module, on, rules, with_range=True)
+    return Outcome.of(timeline, source=source, module=digest)

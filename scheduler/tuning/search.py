@@ -1,0 +1,337 @@
+"""The search for the best combination of levers, within a number of compilations.
+
+    search = Search(choices, evaluator, budget=40)
+    search.run()
+    search.best, search.outcome(search.best)
+
+First every lever alone, then those that help together, then every other setting around
+the best, then pairs, and last each part taken back. What is tried next depends on
+outcomes alone, so the same program and budget give the same answer, with however many
+workers. At any moment `best` is the best so far.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.outcome import Outcome
+
+#: A change by less than this share of the step is none: nobody should set a flag for
+#: it.
+LEAST_GAIN: Final = 5e-4
+#: The share of the budget that levers alone may take.
+_ALONE_SHARE: Final = 0.6
+#: Rounds over all levers around the best.
+_MOST_ROUNDS: Final = 8
+#: Of the budget, what is kept to take parts of the best back: a part, and at most.
+_RESERVED_PART: Final = 5
+_MOST_RESERVED: Final = 8
+
+Tried = tuple[Combination, Outcome]
+
+
+class Evaluator(Protocol):
+    """Finds out what combinations do."""
+
+    def compiled(self, batch: Sequence[Combination]) -> Iterable[Tried]:
+        """All of a batch as the compiler makes them, each when it is ready."""
+        ...
+
+    def scheduled(self, batch: Sequence[Combination]) -> Iterable[Tried]:
+        """The same with our scheduler on modules that were compiled already.
+
+        A combination is left out if nothing was compiled with its other levers.
+        """
+        ...
+
+
+@dataclass(slots=True)
+class Search:
+    """A search and what it has found so far.
+
+    Attributes:
+        choices: the settings to try, by lever.
+        evaluator: that tries them.
+        budget: the most combinations that are compiled, the baseline included.
+        memory_bytes: the most that a step may need; None without a limit.
+        progress: called after every combination.
+        tried: what was compiled, in the order of the answers.
+        own: what our scheduler alone has priced.
+        baseline: what all is compared with.
+        best: the best that was compiled; the baseline where nothing is better.
+        interrupted: whether the user ended it.
+    """
+
+    choices: Mapping[str, Sequence[str]]
+    evaluator: Evaluator
+    budget: int
+    memory_bytes: int | None = None
+    progress: Callable[[Search], None] = lambda search: None
+    tried: dict[Combination, Outcome] = field(default_factory=dict)
+    own: dict[Combination, Outcome] = field(default_factory=dict)
+    baseline: Combination = field(default_factory=Combination)
+    best: Combination = field(default_factory=Combination)
+    interrupted: bool = False
+    _reserve: int = 0
+
+    # -- what was found -------------------------------------------------------
+
+    def outcome(self, chosen: Combination) -> Outcome:
+        """What a combination did; KeyError if it was not compiled."""
+        return self.tried[chosen]
+
+    def is_better(self, one: Combination, other: Combination) -> bool:
+        """Whether one that was compiled is to be preferred to another.
+
+        Less memory comes first where the limit is exceeded; then the step, where
+        rounding does not count.
+        """
+        return self._is_better(self.tried.get(one), self.tried.get(other))
+
+    def _is_better(self, a: Outcome | None, b: Outcome | None) -> bool:
+        if a is None or not a.is_done:
+            return False
+        if b is None or not b.is_done:
+            return True
+        excess_a, excess_b = self._excess(a), self._excess(b)
+        if excess_a != excess_b:
+            return excess_a < excess_b
+        return a.step_us < b.step_us * (1.0 - LEAST_GAIN)
+
+    def _rank(self, chosen: Combination, found: Outcome) -> tuple[int, float, int]:
+        """Smaller is better: memory over the limit, the step, levers."""
+        return self._excess(found), found.step_us, len(chosen.settings)
+
+    def fits(self, found: Outcome) -> bool:
+        """Whether a step needs no more memory than it may."""
+        return self._excess(found) == 0
+
+    def _excess(self, found: Outcome) -> int:
+        if self.memory_bytes is None:
+            return 0
+        return max(0, found.memory_bytes - self.memory_bytes)
+
+    @property
+    def left(self) -> int:
+        """Compilations that the budget still has, without those kept for the end."""
+        return self.budget - self._reserve - len(self.tried)
+
+    # -- the search -----------------------------------------------------------
+
+    def run(self) -> None:
+        """Search until the budget is spent or nothing is left to try.
+
+        Ctrl-C ends it; what was found until then stays.
+        """
+        try:
+            self._run()
+        except KeyboardInterrupt:
+            self.interrupted = True
+
+    def _run(self) -> None:
+        self._reserve = min(_MOST_RESERVED, self.budget // _RESERVED_PART)
+        self._compile([self.baseline])
+        if not self.tried or not self.tried[self.baseline].is_done:
+            return
+        self._orders(self.baseline)
+        self._alone()
+        self._together()
+        for _ in range(_MOST_ROUNDS):
+            before = self.best
+            self._around(self._neighbors(before))
+            if self.best == before:
+                self._around(self._pairs(before))
+            if self.best == before or self.left <= 0:
+                break
+        self._reserve = 0
+        self._take_back()
+
+    def _compile(self, batch: Iterable[Combination]) -> None:
+        """Compile what was not compiled yet, as far as the budget goes."""
+        new = [c for c in dict.fromkeys(batch) if c not in self.tried]
+        new = new[: max(0, self.left)]
+        try:
+            for chosen, outcome in self.evaluator.compiled(new) if new else ():
+                self.tried[chosen] = outcome
+                self.progress(self)
+        finally:
+            # Answers come in any order, which must not matter.
+            for chosen in new:
+                if chosen in self.tried:
+                    self.tried[chosen] = self.tried.pop(chosen)
+                    if self.is_better(chosen, self.best):
+                        self.best = chosen
+
+    def _around(self, batch: Iterable[Combination]) -> None:
+        """Compile combinations around the best, and the best orders of a new best."""
+        before = self.best
+        self._compile(batch)
+        if self.best != before:
+            self._orders(self.best)
+
+    def _orders(self, around: Combination) -> None:
+        """Find the best schedule for a module with our scheduler, and compile that."""
+        levers = [n for n in self.choices if LEVERS[n].scope == "schedule"]
+        best, outcome = around, self._price([around]).get(around)
+        if outcome is None or not outcome.is_done:
+            return
+        for _ in range(len(levers)):
+            batch = [c for name in levers for c in self._changes(best, name)]
+            # Levers that need another one are tried with it.
+            batch += [
+                both
+                for one in batch
+                for name in levers
+                if LEVERS[name].only_with
+                for both in self._changes(one, name)
+            ]
+            found = self._price([c for c in dict.fromkeys(batch) if _is_sound(c)])
+            better = [c for c in found if self._is_better(found[c], outcome)]
+            if not better:
+                break
+            best = min(better, key=lambda c: self._rank(c, found[c]))
+            outcome = found[best]
+        if best != around:
+            self._compile([best])
+
+    def _price(self, batch: Sequence[Combination]) -> dict[Combination, Outcome]:
+        """Our scheduler's outcomes, those that are known already included."""
+        new = [c for c in batch if c not in self.own]
+        if new:
+            for chosen, outcome in self.evaluator.scheduled(new):
+                self.own[chosen] = outcome
+                self.progress(self)
+        return {c: self.own[c] for c in batch if c in self.own}
+
+    # -- what to try ----------------------------------------------------------
+
+    def _alone(self) -> None:
+        """Every lever alone: the first settings of all, then the second ones, ..."""
+        share = max(1, round(self.budget * _ALONE_SHARE))
+        depth = max(map(len, self.choices.values()), default=0)
+        for k in range(depth):
+            batch = [
+                Combination.of({name: settings[k]})
+                for name, settings in self.choices.items()
+                if k < len(settings)
+                and not LEVERS[name].only_with
+                and (k == 0 or self._may_matter(name))
+            ]
+            # Orders are priced by our scheduler where it can, without a compilation.
+            priced = self._price([c for c in batch if not c.part("module")])
+            others = [c for c in batch if c not in priced]
+            self._compile(others[: max(0, share - len(self.tried))])
+
+    def _may_matter(self, name: str) -> bool:
+        """Whether a setting of a lever that was tried changed anything."""
+        baseline = self.tried[self.baseline]
+        return any(
+            not found.is_done or found.module != baseline.module
+            for chosen, found in self.tried.items()
+            if chosen.levers == (name,)
+        )
+
+    def helpful(self) -> list[tuple[str, str]]:
+        """Settings that help alone, the best of each lever, most helpful first."""
+        known = {**self.own, **self.tried}
+        baseline = self.tried[self.baseline]
+        own_baseline = self.own.get(self.baseline, baseline)
+        best: dict[str, tuple[float, str]] = {}
+        for chosen, found in known.items():
+            if len(chosen.settings) != 1:
+                continue
+            against = baseline if found.source == "xla" else own_baseline
+            if not self._is_better(found, against):
+                continue
+            ((name, setting),) = chosen.settings
+            change = found.change_from(against)
+            if name not in best or change < best[name][0]:
+                best[name] = change, setting
+        order = sorted(best, key=lambda name: (best[name][0], list(LEVERS).index(name)))
+        return [(name, best[name][1]) for name in order]
+
+    def _together(self) -> None:
+        """Add to the best what helps alone, one after another and all at once."""
+        helpful = self.helpful()
+        if len(helpful) > 1:
+            together = [
+                Combination.of(dict(helpful[:k])) for k in range(2, len(helpful) + 1)
+            ]
+            self._around(reversed(together))
+        while helpful and self.left > 0:
+            best = self.best
+            batch = [best.with_(n, s) for n, s in helpful if best.get(n) != s]
+            self._around(batch)
+            if self.best == best:
+                break
+            # Only what helped here is tried again with the new best.
+            helpful = [
+                (n, s) for n, s in helpful if self.is_better(best.with_(n, s), best)
+            ]
+
+    def _changes(self, around: Combination, name: str) -> Iterator[Combination]:
+        """The other settings of one lever."""
+        for setting in (*self.choices.get(name, ()), ""):
+            if around.get(name) != setting:
+                yield around.with_(name, setting)
+
+    def _neighbors(self, around: Combination) -> list[Combination]:
+        """One lever otherwise; those that interact with what is set come first."""
+        near = {n for set_ in around.levers for n in LEVERS[set_].interacts}
+        names = sorted(self.choices, key=lambda name: name not in near)
+        return [
+            changed
+            for name in names
+            for changed in self._changes(around, name)
+            if _is_sound(changed) and self._is_worth(name)
+        ]
+
+    def _is_worth(self, name: str) -> bool:
+        """Whether a lever did anything so far, or was not tried."""
+        lever = LEVERS[name]
+        if lever.scope == "schedule" and self.baseline in self.own:
+            return False  # `_orders` does it, for every new best
+        alone = [c for c in self.tried if c.levers == (name,)]
+        return not alone or self._may_matter(name)
+
+    def _pairs(self, around: Combination) -> Iterator[Combination]:
+        """Two levers that interact otherwise, both at once."""
+        for one, other in itertools.combinations(self.choices, 2):
+            if not (
+                other in LEVERS[one].interacts or one in LEVERS[other].interacts
+            ) or not (self._is_worth(one) or self._is_worth(other)):
+                continue
+            for first in self._changes(around, one):
+                for both in self._changes(first, other):
+                    if _is_sound(both):
+                        yield both
+
+    def _take_back(self) -> None:
+        """Take back what the best does not need; what each part gives shows on the way.
+
+        Nobody should set a flag for less than `LEAST_GAIN`.
+        """
+        while self.best:
+            best = self.best
+            parts = [c for n in best.levers if _is_sound(c := best.without(n))]
+            self._compile(parts)
+            enough = [
+                c for c in parts if c in self.tried and not self.is_better(best, c)
+            ]
+            if not enough:
+                return
+            self.best = min(enough, key=lambda c: self._rank(c, self.tried[c]))
+
+
+def _is_sound(chosen: Combination) -> bool:
+    """Whether every lever that needs another one has it."""
+    return all(
+        not LEVERS[name].only_with
+        or any(chosen.get(other) for other in LEVERS[name].only_with)
+        for name in chosen.levers
+    )

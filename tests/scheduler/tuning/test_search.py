@@ -1,0 +1,227 @@
+"""The search, on steps that a formula gives."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.search import Search, Tried
+
+CHOICES = {
+    "pipelined all-gather": ("on",),
+    "pipelined reduce-scatter": ("on",),
+    "overlap limit": ("2", "4"),
+    "early starts": ("on",),
+    "loop unrolling": ("double buffering", "full"),
+    "combined all-gather": ("128 MiB", "off"),
+    "windowed einsum": ("all",),
+}
+Formula = Callable[[Combination], float]
+
+
+class Formulas:
+    """Steps by a formula; our scheduler knows orders alone."""
+
+    def __init__(self, formula: Formula, memory=lambda chosen: 0, *, orders=True):
+        self.formula, self.memory, self.orders = formula, memory, orders
+        self.asked: list[Combination] = []
+
+    def outcome(self, chosen: Combination, source="xla") -> Outcome:
+        step = self.formula(chosen)
+        return Outcome(
+            step,
+            memory_bytes=self.memory(chosen),
+            steps_us=(step,),
+            source=source,
+            module=f"{step}",
+        )
+
+    def compiled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
+        for chosen in batch:
+            self.asked.append(chosen)
+            yield chosen, self.outcome(chosen)
+
+    def scheduled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
+        known = {c.part("module") for c in self.asked}
+        for chosen in batch:
+            if self.orders and chosen.part("module") in known:
+                yield chosen, self.outcome(chosen, "own")
+
+
+def searched(formula: Formula, budget=40, **more) -> Search:
+    memory = more.pop("memory", lambda chosen: 0)
+    orders = more.pop("orders", True)
+    found = Search(CHOICES, Formulas(formula, memory, orders=orders), budget, **more)
+    found.run()
+    return found
+
+
+def additive(chosen: Combination) -> float:
+    gains = {
+        "pipelined all-gather": 4,
+        "pipelined reduce-scatter": 2,
+        "windowed einsum": -50,
+    }
+    step = 100.0 - sum(gains.get(name, 0) for name in chosen.levers)
+    return step - {"2": 5, "4": 3}.get(chosen.get("overlap limit"), 0)
+
+
+def test_what_helps_is_put_together() -> None:
+    found = searched(additive)
+    assert found.best == Combination.of(
+        {
+            "pipelined all-gather": "on",
+            "pipelined reduce-scatter": "on",
+            "overlap limit": "2",
+        }
+    )
+    assert found.outcome(found.best).step_us == 89.0
+
+
+def test_each_part_of_the_best_was_taken_back() -> None:
+    found = searched(additive)
+    for name in found.best.levers:
+        assert found.best.without(name) in found.tried
+
+
+def test_a_lever_that_helps_only_with_another() -> None:
+    def formula(chosen: Combination) -> float:
+        both = chosen.get("loop unrolling") == "full" and chosen.get(
+            "pipelined all-gather"
+        )
+        return 80.0 if both else 100.0 + len(chosen.settings)
+
+    found = searched(formula, budget=60)
+    assert found.best == Combination.of(
+        {"loop unrolling": "full", "pipelined all-gather": "on"}
+    )
+
+
+def test_early_starts_come_with_a_limit() -> None:
+    def formula(chosen: Combination) -> float:
+        both = chosen.get("early starts") and chosen.get("overlap limit") == "4"
+        return 90.0 if both else 100.0
+
+    for orders in (True, False):
+        found = searched(formula, budget=60, orders=orders)
+        assert found.best == Combination.of(
+            {"early starts": "on", "overlap limit": "4"}
+        )
+        assert not any(
+            "early starts" in c.levers and "overlap limit" not in c.levers
+            for c in found.tried
+        )
+
+
+def test_flags_that_give_nothing_are_not_recommended() -> None:
+    found = searched(lambda chosen: 100.0 - 0.01 * len(chosen.settings))
+    assert found.best == Combination()
+
+
+def test_the_limit_of_memory() -> None:
+    def memory(chosen: Combination) -> int:
+        return 200 if chosen.get("pipelined all-gather") else 100
+
+    found = searched(additive, memory=memory, memory_bytes=150)
+    assert "pipelined all-gather" not in found.best.levers
+    assert found.outcome(found.best).memory_bytes == 100
+
+
+def test_a_baseline_that_does_not_fit() -> None:
+    def memory(chosen: Combination) -> int:
+        return 100 if chosen.get("combined all-gather") == "off" else 200
+
+    found = searched(
+        lambda c: 100.0 + 9 * len(c.settings), memory=memory, memory_bytes=150
+    )
+    assert found.best == Combination.of({"combined all-gather": "off"})
+
+
+def test_the_budget_is_kept() -> None:
+    for budget in (1, 2, 5, 9):
+        found = searched(additive, budget=budget)
+        assert len(found.tried) <= budget
+    assert searched(additive, budget=1).best == Combination()
+
+
+def test_nothing_is_compiled_twice() -> None:
+    evaluator = Formulas(additive)
+    Search(CHOICES, evaluator, 60).run()
+    assert len(evaluator.asked) == len(set(evaluator.asked))
+
+
+def test_the_order_of_answers_does_not_matter() -> None:
+    class Backwards(Formulas):
+        def compiled(self, batch):
+            return reversed(list(super().compiled(batch)))
+
+    one, other = (
+        Search(CHOICES, Formulas(additive), 30),
+        Search(CHOICES, Backwards(additive), 30),
+    )
+    one.run()
+    other.run()
+    assert list(one.tried) == list(other.tried)
+    assert one.best == other.best
+
+
+def test_an_interrupted_search_keeps_what_it_has() -> None:
+    class Interrupted(Formulas):
+        def compiled(self, batch):
+            for count, tried in enumerate(super().compiled(batch)):
+                if count == 2:
+                    raise KeyboardInterrupt
+                yield tried
+
+    found = Search(CHOICES, Interrupted(additive, orders=False), 30)
+    found.run()
+    assert found.interrupted
+    assert found.best == Combination.of({"pipelined all-gather": "on"})
+
+
+def test_what_fails_is_never_the_best() -> None:
+    class Failing(Formulas):
+        def outcome(self, chosen, source="xla"):
+            if chosen.get("pipelined all-gather"):
+                return Outcome.failed("XLA's process was ended by signal 6")
+            return super().outcome(chosen, source)
+
+    found = Search(CHOICES, Failing(additive), 40)
+    found.run()
+    assert "pipelined all-gather" not in found.best.levers
+    assert found.outcome(found.best).step_us == 93.0
+
+
+def test_outcomes_come_back_from_json() -> None:
+    for outcome in (
+        Outcome(1.5, steps_us=(1.0, 2.0), remarks=("a",)),
+        Outcome.failed("no"),
+    ):
+        assert Outcome.from_json(outcome.to_json()) == outcome
+
+
+def test_the_best_of_all_small_tables_is_found() -> None:
+    """With budget enough, where levers only add up, nothing better is missed."""
+    choices = {
+        name: CHOICES[name]
+        for name in ("pipelined all-gather", "overlap limit", "loop unrolling")
+    }
+    for gains in itertools.product((-3, 0, 7), repeat=3):
+
+        def formula(chosen: Combination, gains=gains) -> float:
+            return 100.0 - sum(
+                g for n, g in zip(choices, gains, strict=True) if n in chosen.levers
+            )
+
+        found = Search(choices, Formulas(formula), 60)
+        found.run()
+        assert found.outcome(found.best).step_us == 100.0 - sum(
+            g for g in gains if g > 0
+        )
+
+
+def test_choices_name_levers() -> None:
+    assert set(CHOICES) <= set(LEVERS)
