@@ -74,6 +74,7 @@ _PIPELINES: Final = (
     "collective-permute-splitter,tuple-simplifier,convert-async-collectives-to-sync",
     "async-collective-creator,convert-async-collectives-to-sync",
     "gpu-all-reduce-combiner{threshold-count=2}",
+    "windowed-einsum-handler{alltoall-windowed-einsum=true}",
 )
 
 

@@ -426,6 +426,86 @@ def _moving_loops(count: int) -> str:
     return _counted(count, 1)
 
 
+def _windowed(count: int) -> str:
+    """Loops that multiply what travels around two devices, as the partitioner makes."""
+    left, right, out = "f32[4,3]{1,0}", "f32[3,5]{1,0}", "f32[8,5]{1,0}"
+    state = f"({left}, {right}, {out}, u32[])"
+    lines = [
+        f"%p = {left} parameter(0)",
+        f"%q = {right} parameter(1)",
+        "%none = f32[] constant(0)",
+        f"%empty = {out} broadcast(%none), dimensions={{}}",
+        "%first = u32[] constant(0)",
+    ]
+    bodies = []
+    for k in range(count):
+        lines += [
+            f"%t.{k} = {state} tuple(%p, %q, %empty, %first)",
+            f"%w.{k} = {state} while(%t.{k}), condition=%cond.{k}, "
+            f"body=%windowed_dot_general_body_ag.{k}",
+            f"%g.{k} = {out} get-tuple-element(%w.{k}), index=2",
+        ]
+        steps = []
+        for n, counter in enumerate((f"%i.{k}", f"%i1.{k}")):
+            part, store = f"{k}.{n}", f"%u.{k}.0" if n else f"%out.{k}"
+            steps += [
+                f"%k.{part} = u32[] add({counter}, %id.{k})",
+                f"%shard.{part} = u32[] remainder(%k.{part}, %two.{k})",
+                f"%slice.{part} = s32[1]{{0}} dynamic-slice(%starts.{k}, "
+                f"%shard.{part}), dynamic_slice_sizes={{1}}",
+                f"%start.{part} = s32[] reshape(%slice.{part})",
+                f"%d.{part} = f32[4,5]{{1,0}} dot(%x{n}.{k}, %y.{k}), "
+                "lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+                f"%u.{part} = {out} dynamic-update-slice({store}, %d.{part}, "
+                f"%start.{part}, %zero.{k})",
+                f"%i{n + 1}.{k} = u32[] add({counter}, %one.{k})",
+                f"%x{n + 1}.{k} = {left} collective-permute(%x{n}.{k}), "
+                f"channel_id={2 * k + n + 1}, source_target_pairs={{{{0,1}},{{1,0}}}}",
+            ]
+        inside = "\n".join(f"  {line}" for line in steps)
+        bodies.append(f"""%windowed_dot_general_body_ag.{k} {{
+  %s.{k} = {state} parameter(0)
+  %x0.{k} = {left} get-tuple-element(%s.{k}), index=0
+  %y.{k} = {right} get-tuple-element(%s.{k}), index=1
+  %out.{k} = {out} get-tuple-element(%s.{k}), index=2
+  %i.{k} = u32[] get-tuple-element(%s.{k}), index=3
+  %two.{k} = u32[] constant(2)
+  %one.{k} = u32[] constant(1)
+  %zero.{k} = s32[] constant(0)
+  %id.{k} = u32[] partition-id()
+  %starts.{k} = s32[2]{{0}} constant({{0, 4}})
+{inside}
+  ROOT %o.{k} = {state} tuple(%x2.{k}, %y.{k}, %u.{k}.1, %i2.{k})
+}}
+
+%cond.{k} {{
+  %c.{k} = {state} parameter(0)
+  %j.{k} = u32[] get-tuple-element(%c.{k}), index=3
+  %bound.{k} = u32[] constant(2)
+  ROOT %less.{k} = pred[] compare(%j.{k}, %bound.{k}), direction=LT
+}}
+""")
+    lines.append(_tuple_of(_names("g", count), out))
+    return _module(lines, *bodies, partitions=2)
+
+
+def _split_sides(count: int) -> str:
+    """Dots of all-to-alls, and all-to-alls of dots."""
+    wide = "f32[8,8]{1,0}"
+    groups = "replica_groups={{0,1}}, dimensions={0}"
+    dims = "lhs_contracting_dims={1}, rhs_contracting_dims={0}"
+    lines = [f"%p = {wide} parameter(0)"]
+    for k in range(count // 2):
+        lines += [
+            f"%a.{k} = {wide} all-to-all(%p), channel_id={2 * k + 1}, {groups}",
+            f"%v.{k} = {wide} dot(%a.{k}, %p), {dims}",
+            f"%b.{k} = {wide} dot(%p, %p), {dims}",
+            f"%w.{k} = {wide} all-to-all(%b.{k}), channel_id={2 * k + 2}, {groups}",
+        ]
+    names = [*_names("v", count // 2), *_names("w", count // 2)]
+    return _module([*lines, _tuple_of(names, wide)], partitions=2)
+
+
 def _ring(count: int) -> str:
     """A ring of permutes over n devices."""
     pairs = ",".join(f"{{{k},{(k + 1) % count}}}" for k in range(count))
@@ -573,6 +653,8 @@ GRAPHS: Final = {
     "loops": Graph(_loops, largest=1 << 11),
     "moving": Graph(_moving, largest=1 << 12),
     "moving loops": Graph(_moving_loops, largest=1 << 11),
+    "windowed loops": Graph(_windowed, largest=1 << 10),
+    "dots and all-to-alls": Graph(_split_sides),
     "ring": Graph(_ring),
     "devices": Graph(_devices),
     "fan": Graph(_fan),

@@ -127,6 +127,10 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         _PIPELINES,
         "multi-streamed-windowed-einsum",
     ),
+    f"{_EXPERIMENTAL}enable_alltoall_windowed_einsum": (
+        ("windowed-einsum-handler",),
+        "alltoall-windowed-einsum",
+    ),
     f"{_EXPERIMENTAL}stream_annotation": (_PIPELINES, "stream-annotation"),
     f"{_EXPERIMENTAL}scheduler_memory_fencing_threshold_bytes": (
         (*_PIPELINES, "scheduler-memory-fencing"),

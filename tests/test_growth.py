@@ -44,6 +44,12 @@ GREW_TOO_FAST = (
     ("moving", "collective-pipeliner-forward", 64),
     ("moving", "collective-pipeliner-forwardsink", 64),
     ("moving", "while-loop-all-reduce-code-motion", 64),
+    ("windowed loops", "windowed-einsum-handler", 8),
+    (
+        "dots and all-to-alls",
+        "windowed-einsum-handler{alltoall-windowed-einsum=true}",
+        32,
+    ),
     ("annotated", "async-stream-attribute-wrapper", 512),
     ("annotated", "explicit-collectives-group-async-wrapper", 512),
     ("annotated", "latency-hiding-scheduler", 256),

@@ -11,7 +11,7 @@ Source: openxla/xla `xla/hlo/ir/hlo_computation.cc`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -58,3 +58,26 @@ def post_order_from(root: Instruction, done: set[Instruction]) -> list[Instructi
                 done.add(current)
                 found.append(current)
     return found
+
+
+def changing_post_order(computation: Computation) -> Iterator[Instruction]:
+    """The post order of a computation that changes while it is walked.
+
+    As XLA's rewriting visitors go: the operands of an instruction are those that it has
+    when it is reached first, so that what replaces one for a later reader is visited.
+    """
+    done: set[Instruction] = set()
+    opened: set[Instruction] = set()
+    for root in computation.instructions:
+        stack = [] if root._users or root.removed else [root]
+        while stack:
+            current = stack[-1]
+            if current not in opened:
+                opened.add(current)
+                stack += [o for o in reversed(current.operands) if o not in done]
+                stack += [p for p in current._control_predecessors if p not in done]
+                continue
+            stack.pop()
+            if current not in done and not current.removed:
+                done.add(current)
+                yield current

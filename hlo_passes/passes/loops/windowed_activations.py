@@ -7,24 +7,29 @@
              %g = get-tuple-element(%while)     dot(%g, %v)
 
 All shards of the loop's first operand pass through each device, so that another
-all-gather of it is not needed. The order of the text is up to the caller.
+all-gather of it is not needed. Shards of 8-bit numbers are kept as such, and scaled
+after the loop. The order of the text is up to the caller.
 
 Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.module import Module
-from hlo_passes.ir.shapes import array_shape
+from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.passes.framework.base import Report
+from hlo_passes.passes.loops.windowed_scales import (
+    Scaled,
+    is_of_eight_bits,
+    scale_again,
+    scaled,
+)
 from hlo_passes.passes.loops.windowed_sums import append_result, append_to_state
 from hlo_passes.passes.rewriting.cloning import element_of
 
@@ -58,49 +63,90 @@ class _Store:
         )
 
 
-def cache_activations(
-    module: Module, loops: Iterable[Instruction], report: Report, *, quirks: bool
-) -> bool:
-    """Let dots read what gathering loops keep; whether anything changed."""
-    version = module.version
-    gathered: dict[Instruction, list[Instruction]] = {}
-    for loop in loops:
-        gathered.setdefault(loop.operands[0].operands[0], []).append(loop)
-    caching: dict[Instruction, int | None] = {}
-    for computation in computations_post_order(module, fusions=False):
-        found = [
-            i
-            for i in post_order(computation)
-            if i.opcode == "dot" and any(o.opcode == "all-gather" for o in i.operands)
+@dataclass(slots=True)
+class ActivationCache:
+    """Lets dots read what gathering loops keep.
+
+    Attributes:
+        loops: the gathering loops, in XLA's order.
+        report: receives counts and remarks.
+        quirks: as XLA does it, also where shards are joined along another dimension.
+    """
+
+    loops: Sequence[Instruction]
+    report: Report
+    quirks: bool
+    _sources: dict[Instruction, list[int]] = field(init=False)
+    _elements: dict[Instruction, int | None] = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Note what each loop gathers."""
+        self._elements = {}
+        self._sources = {}
+        for number, loop in enumerate(self.loops):
+            source = loop.operands[0].operands[0]
+            self._sources.setdefault(source, []).append(number)
+
+    def read_by(self, dot: Instruction) -> None:
+        """Let a dot of all-gathers read what loops keep; each loop serves once."""
+        gathers = [
+            o for o in dot.operands if o.opcode == "all-gather" and len(o.operands) == 1
         ]
-        for dot in found:
+        numbers: set[int] = set()
+        for gather in gathers:
+            (source,) = gather.operands
+            form = scaled(source)
+            for value in (source, form.narrow if form is not None else source):
+                numbers.update(self._sources.get(value, ()))
+        for number in sorted(numbers):
+            loop = self.loops[number]
+            source = loop.operands[0].operands[0]
             for gather in dot.operands:
                 if gather.opcode != "all-gather" or len(gather.operands) != 1:
                     continue
-                for loop in gathered.get(gather.operands[0], ())[:1]:
-                    if loop not in caching:
-                        caching[loop] = _cache(loop, gather, report, quirks=quirks)
-                    _read_cache(dot, gather, loop, caching[loop], report)
-    return module.version != version
+                form = _form_of(gather, source)
+                if form is not None or gather.operands[0] is source:
+                    if form is None or is_of_eight_bits(form):
+                        self._read(dot, gather, loop, form)
+                    break
+
+    def _read(
+        self,
+        dot: Instruction,
+        gather: Instruction,
+        loop: Instruction,
+        form: Scaled | None,
+    ) -> None:
+        if loop not in self._elements:
+            cached = _cache(loop, gather, self.report, quirks=self.quirks)
+            self._elements[loop] = cached
+        index = self._elements[loop]
+        if index is None or loop.shape.elements[index] != _kept_shape(loop, gather):
+            return
+        computation = dot.computation
+        kept = element_of(loop, index)
+        if form is not None:
+            kept = scale_again(form, kept)
+        place = dot.operands.index(gather)
+        operands = (*dot.operands[:place], kept, *dot.operands[place + 1 :])
+        computation.set_operands(dot, operands)
+        if not gather.user_count and not gather.is_root:
+            computation.remove(gather)
+        self.report.count("gathers-replaced")
 
 
-def _read_cache(
-    dot: Instruction,
-    gather: Instruction,
-    loop: Instruction,
-    index: int | None,
-    report: Report,
-) -> None:
-    if index is None or loop.shape.elements[index] != gather.shape:
-        return
-    computation = dot.computation
-    kept = element_of(loop, index)
-    place = dot.operands.index(gather)
-    operands = (*dot.operands[:place], kept, *dot.operands[place + 1 :])
-    computation.set_operands(dot, operands)
-    if not gather.user_count and not gather.is_root:
-        computation.remove(gather)
-    report.count("gathers-replaced")
+def _form_of(gather: Instruction, source: Instruction) -> Scaled | None:
+    """How what is gathered is scaled, if it is `source` scaled."""
+    form = scaled(gather.operands[0])
+    return form if form is not None and form.narrow is source else None
+
+
+def _kept_shape(loop: Instruction, gather: Instruction) -> Shape:
+    """The gathered shape, of the type that travels through the loop."""
+    travels = loop.operands[0].operands[0].shape.element_type
+    if travels == gather.shape.element_type:
+        return gather.shape
+    return gather.shape.with_element_type(travels)
 
 
 def _cache(
@@ -128,8 +174,9 @@ def _cache(
         report.remark(f"nothing kept in %{loop.name}: {reason}")
         return None
     outside = loop.computation
-    zero = outside.new("constant", array_shape(gather.shape.element_type), literal="0")
-    zeros = outside.new("broadcast", gather.shape, (zero,), {"dimensions": "{}"})
+    shape = _kept_shape(loop, gather)
+    zero = outside.new("constant", array_shape(shape.element_type), literal="0")
+    zeros = outside.new("broadcast", shape, (zero,), {"dimensions": "{}"})
     append_to_state(loop, zeros)
     index = len(loop.shape.elements) - 1
     kept = element_of(body.parameters[0], index)

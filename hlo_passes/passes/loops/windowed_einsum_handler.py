@@ -17,7 +17,7 @@ from typing import ClassVar, Final
 from hlo_passes.analysis.call_graph import build_call_graph, computations_post_order
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.counted_loops import counted_loop
-from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.post_order import changing_post_order, post_order
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -26,7 +26,9 @@ from hlo_passes.passes.cleanup.hlo_cse import merge
 from hlo_passes.passes.cleanup.hlo_dce import HloDce
 from hlo_passes.passes.cleanup.tuple_simplifier import TupleSimplifier
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.passes.loops.windowed_activations import cache_activations
+from hlo_passes.passes.loops.split_all_to_alls import AllToAllSplitter
+from hlo_passes.passes.loops.windowed_activations import ActivationCache
+from hlo_passes.passes.loops.windowed_scales import scale_in_loop
 from hlo_passes.passes.loops.windowed_sums import move_sum_out
 from hlo_passes.passes.rewriting.flattening import flatten_call_graph
 from hlo_passes.passes.rewriting.gpu_backend_config import (
@@ -65,13 +67,23 @@ class WindowedEinsumHandler(Pass):
     of what travels through a gathering loop is replaced by an element in which the loop
     keeps all shards.
 
+    Operands of 8-bit floating numbers times a scale go into the loop as such and are
+    scaled there, so that a quarter of the bytes travels; a loop that keeps its shards
+    keeps them unscaled.
+
+    With `alltoall-windowed-einsum`, an all-to-all before or after a dot, with only
+    reshapes, transposes and copies between, is split along the contracted dimension
+    into as many parts as a group has devices, each with a dot on a queue of its own.
+
     XLA simplifies the whole module before; here only the arithmetic that chooses
-    shards is simplified, and copies. FP8 operands are not dequantized in the loop.
+    shards is simplified, and copies.
 
     XLA up to 0.11 counts the iterations of an unrolled loop one by one, although two
     shards are multiplied in each, so that shards of four devices and more are mixed
     up. It looks for the permute of a scattering loop where the gathering one has it and
-    finds none. Without its quirks none of this happens.
+    finds none. It splits an all-to-all before a dot that contracts the dimension which
+    the all-to-all splits, too: devices then receive other columns than before. Without
+    its quirks none of this happens.
 
     Ensures: a second run finds no loop that was unrolled.
     Complexity: linear in instructions, times iterations of windowed loops.
@@ -79,36 +91,71 @@ class WindowedEinsumHandler(Pass):
     `xla/service/while_loop_unroller.cc`.
 
     Attributes:
+        alltoall_windowed_einsum: split all-to-alls beside dots.
         xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "windowed-einsum-handler"
     reorders_sums: ClassVar[bool] = True
 
+    alltoall_windowed_einsum: bool = False
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Find the loops, simplify, then unroll each."""
         version = module.version
-        loops = _windowed_loops(module, report)
-        if not loops:
-            return False
         release = context.release_for(module, self.xla)
-        queue = next_channel_id(module)
-        gathering = [
-            loop
-            for loop in loops
-            if loop.called_computations[0].name.startswith(GATHERS)
-        ]
-        cache_activations(module, gathering, report, quirks=context.xla_quirks)
+        loops = _windowed_loops(module, report)
+        queue = next_channel_id(module) if loops else 0
+        for loop in loops:
+            scale_in_loop(loop, report)
+        self._rewrite_dots(module, loops, release, context, report)
+        if not loops:
+            return self._in_order(module, version)
         simplify_index_arithmetic(module)
         _clean_up(module, context)
         ready = [loop for loop in loops if _can_be_unrolled(loop, report)]
         self._unroll_all(module, ready, queue, release, context)
         report.count("loops-unrolled", len(ready))
+        return self._in_order(module, version)
+
+    @staticmethod
+    def _in_order(module: Module, version: int) -> bool:
+        """Restore the order of the text if anything changed; whether it did."""
+        if module.version == version:
+            return False
         for computation in module.computations:
             restore_text_order(computation)
-        return module.version != version
+        return True
+
+    def _rewrite_dots(
+        self,
+        module: Module,
+        loops: list[Instruction],
+        release: XlaRelease,
+        context: PassContext,
+        report: Report,
+    ) -> None:
+        """Let dots read what loops keep, and split them beside all-to-alls."""
+        split = self.alltoall_windowed_einsum
+        gathering = [
+            loop
+            for loop in loops
+            if loop.called_computations[0].name.startswith(GATHERS)
+        ]
+        if not gathering and not split:
+            return
+        quirks = context.xla_quirks
+        cache = ActivationCache(gathering, report, quirks)
+        splitter = AllToAllSplitter(module, release, quirks, report)
+        for computation in computations_post_order(module, fusions=False):
+            for instruction in changing_post_order(computation):
+                if instruction.opcode == "dot":
+                    cache.read_by(instruction)
+                    if split:
+                        splitter.split_before(instruction)
+                elif split and instruction.opcode == "all-to-all":
+                    splitter.split_after(instruction)
 
     @staticmethod
     def _unroll_all(
