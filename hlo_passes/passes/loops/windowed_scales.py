@@ -264,9 +264,7 @@ def _scale(
             body.set_operands(first, (factor,))
             body.set_operands(second, (first,))
             arrived, _ = _scaled_by(form, first, scale, spread)
-            body.set_operands(
-                parts.dots[1], (arrived, *parts.dots[1].operands[1:])
-            )
+            body.set_operands(parts.dots[1], (arrived, *parts.dots[1].operands[1:]))
             results[0] = second
     body.set_operands(root, results)
     body.set_shape(root, tuple_shape([r.shape for r in results]))
