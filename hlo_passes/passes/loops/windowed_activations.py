@@ -15,7 +15,7 @@ Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -71,11 +71,13 @@ class ActivationCache:
         loops: the gathering loops, in XLA's order.
         report: receives counts and remarks.
         quirks: as XLA does it, also where shards are joined along another dimension.
+        is_same: whether a scale is the same on all devices.
     """
 
     loops: Sequence[Instruction]
     report: Report
     quirks: bool
+    is_same: Callable[[Instruction], bool]
     _sources: dict[Instruction, list[int]] = field(init=False)
     _elements: dict[Instruction, int | None] = field(init=False)
 
@@ -106,7 +108,9 @@ class ActivationCache:
                     continue
                 form = _form_of(gather, source)
                 if form is not None or gather.operands[0] is source:
-                    if form is None or is_of_eight_bits(form):
+                    if form is None or (
+                        is_of_eight_bits(form) and self.is_same(form.scale)
+                    ):
                         self._read(dot, gather, loop, form)
                     break
 

@@ -11,6 +11,7 @@ After:   while (once), body=%unrolled_windowed_dot_general_body_ag:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
@@ -18,6 +19,7 @@ from hlo_passes.analysis.call_graph import build_call_graph, computations_post_o
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.counted_loops import counted_loop
 from hlo_passes.analysis.post_order import changing_post_order, post_order
+from hlo_passes.analysis.replication import Replication
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -82,10 +84,11 @@ class WindowedEinsumHandler(Pass):
     shards are multiplied in each, so that shards of four devices and more are mixed
     up. It looks for the permute of a scattering loop where the gathering one has it and
     finds none. It splits an all-to-all before a dot that contracts the dimension which
-    the all-to-all splits, too: devices then receive other columns than before. Without
-    its quirks none of this happens.
+    the all-to-all splits, too: devices then receive other columns than before. What
+    arrives is scaled by the scale of the device that receives it, also where that of
+    the sender may be another. Without its quirks none of this happens.
 
-    Ensures: a second run finds no loop that was unrolled.
+    Ensures: a second run finds no loop that was unrolled; it splits all-to-alls again.
     Complexity: linear in instructions, times iterations of windowed loops.
     Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`,
     `xla/service/while_loop_unroller.cc`.
@@ -107,9 +110,10 @@ class WindowedEinsumHandler(Pass):
         release = context.release_for(module, self.xla)
         loops = _windowed_loops(module, report)
         queue = next_channel_id(module) if loops else 0
+        is_same = _same_scales(module, loops, quirks=context.xla_quirks)
         for loop in loops:
-            scale_in_loop(loop, report)
-        self._rewrite_dots(module, loops, release, context, report)
+            scale_in_loop(loop, report, is_same)
+        self._rewrite_dots(module, loops, release, context, report, is_same)
         if not loops:
             return self._in_order(module, version)
         simplify_index_arithmetic(module)
@@ -135,6 +139,7 @@ class WindowedEinsumHandler(Pass):
         release: XlaRelease,
         context: PassContext,
         report: Report,
+        is_same: Callable[[Instruction], bool],
     ) -> None:
         """Let dots read what loops keep, and split them beside all-to-alls."""
         split = self.alltoall_windowed_einsum
@@ -146,7 +151,7 @@ class WindowedEinsumHandler(Pass):
         if not gathering and not split:
             return
         quirks = context.xla_quirks
-        cache = ActivationCache(gathering, report, quirks)
+        cache = ActivationCache(gathering, report, quirks, is_same)
         splitter = AllToAllSplitter(module, release, quirks, report)
         for computation in computations_post_order(module, fusions=False):
             for instruction in changing_post_order(computation):
@@ -181,6 +186,15 @@ class WindowedEinsumHandler(Pass):
                 HloDce().run(module, context, Report())
                 flatten_call_graph(module)
             _put_on_streams(unrolled, queue, release, quirks=quirks)
+
+
+def _same_scales(
+    module: Module, loops: list[Instruction], *, quirks: bool
+) -> Callable[[Instruction], bool]:
+    """Whether devices have one scale: XLA never asks."""
+    if quirks or not loops:
+        return lambda _: True
+    return Replication(module, across_partitions=module.num_partitions > 1).is_same
 
 
 def _windowed_loops(module: Module, report: Report) -> list[Instruction]:

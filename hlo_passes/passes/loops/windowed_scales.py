@@ -6,14 +6,15 @@
                                      dot(multiply(convert(%q), broadcast(%scale)), ...)
 
 A quarter of the bytes travels, and the product can be one of 8-bit numbers. The values
-are the same: what is sent and what selects elements does not round. The order of the
-text is up to the caller.
+are the same if all devices have one scale: what is sent and what selects elements does
+not round. The order of the text is up to the caller.
 
 Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -108,8 +109,14 @@ def scale_again(form: Scaled, narrow: Instruction) -> Instruction:
     return _scaled_by(form, narrow, form.scale)[0]
 
 
-def scale_in_loop(loop: Instruction, report: Report) -> bool:
-    """Let a loop scale its 8-bit factors; whether it does now."""
+def scale_in_loop(
+    loop: Instruction, report: Report, is_same: Callable[[Instruction], bool]
+) -> bool:
+    """Let a loop scale its 8-bit factors; whether it does now.
+
+    `is_same`: whether a scale is the same on all devices, so that what arrives may be
+    scaled by the one that is there.
+    """
     (state,) = loop.operands
     if state.opcode != "tuple" or len(state.operands) != _STATE:
         return False
@@ -136,6 +143,8 @@ def scale_in_loop(loop: Instruction, report: Report) -> bool:
         reason = "something reads its factors after it"
     elif parts is None:
         reason = "its body uses them in another way"
+    elif parts.permutes and not is_same(forms[0].scale):
+        reason = "devices may scale what travels differently"
     else:
         _scale(loop, body, forms, chains, parts)
         report.count("loops-scaling")
