@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
 import inspect
 import pathlib
@@ -16,6 +17,7 @@ from hlo_passes.cli.list_passes import type_text
 from hlo_passes.passes.framework.base import Pass
 from hlo_passes.passes.framework.pipeline import FixedPoint
 from hlo_passes.passes.framework.registry import GROUP, PASSES
+from hlo_passes.passes.framework.sequence import PassSequence
 from hlo_passes.xla_flags import FIRST_RELEASE, xla_flag
 
 DOCS = pathlib.Path(__file__).resolve().parent
@@ -31,7 +33,17 @@ A pipeline is text:
 A value ends at the next `,` or `}` and may be quoted with `'`. Spaces separate the
 items of a list. `none` means no value. Where an option stands for a flag of XLA, the
 flag follows in parentheses: `XLA_FLAGS=--FLAG=VALUE` sets it in a real compilation.
+
+"Compared with XLA" names the releases whose own modules before and after the pass are
+in this repository (`corpus/golden`, `tests/passes/xla_pairs`); tests see that our pass
+makes the same of them. "Not compared" means that there are none: the pass follows
+XLA's source.
 """
+
+#: Where XLA's own modules before and after a pass are: RELEASE/CASE/PASS.before.hlo.gz.
+_RECORDED = ("corpus/golden", "tests/passes/xla_pairs")
+#: What the entry `Source:` of a pass begins with that follows XLA.
+_FROM_XLA = "Source: openxla/xla"
 
 _REORDERS_SUMS = (
     "- Rounding: floating numbers are added in another order or type, so results may "
@@ -112,6 +124,27 @@ def example_of(docstring: str) -> list[str]:
     return lines
 
 
+@functools.cache
+def compared_releases() -> dict[str, list[str]]:
+    """Pass -> releases of XLA whose own results are recorded, oldest first."""
+    found: dict[str, set[str]] = {}
+    for folder in _RECORDED:
+        for path in (DOCS.parent / folder).glob("*/*/*.before.hlo.gz"):
+            # A later run of a pass in one compilation is called PASS@2.
+            name = path.name.removesuffix(".before.hlo.gz").partition("@")[0]
+            found.setdefault(name, set()).add(path.parts[-3])
+    return {name: sorted(releases) for name, releases in found.items()}
+
+
+def _comparison(kind: type[Pass]) -> str:
+    """Which releases of XLA a pass was compared with; '' if it does not follow XLA."""
+    releases = compared_releases().get(kind.name)
+    if releases:
+        return f"- Compared with XLA: {', '.join(releases)}."
+    follows = _FROM_XLA in (kind.__doc__ or "") and not issubclass(kind, PassSequence)
+    return "- Not compared with XLA's own results." if follows else ""
+
+
 def section(kind: type[Pass]) -> str:
     """One pass: purpose, HLO before and after, what holds, options."""
     purpose, _, rest = split_docstring(kind)[0].partition("\n")
@@ -126,6 +159,9 @@ def section(kind: type[Pass]) -> str:
     for text in (*inherited, rest.strip()):
         if text:
             lines += [_with_list(text), ""]
+    comparison = _comparison(kind)
+    if comparison:
+        lines += [comparison, ""]
     if kind.reorders_sums:
         lines += [_REORDERS_SUMS, ""]
     return "\n".join([*lines, *option_rows(kind)])
