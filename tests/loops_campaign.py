@@ -48,13 +48,17 @@ PASSES: Final = (
     "while-loop-all-reduce-code-motion",
     "while-loop-all-reduce-code-motion{most-constants=2,xla=0.12}",
     "while-loop-all-reduce-code-motion{reduce-scatter=true}",
+    "while-loop-concat-code-motion",
     "while-loop-constant-sinking",
     "while-loop-constant-sinking{broadcasts=true}",
     "while-loop-expensive-invariant-code-motion{opcodes=multiply}",
+    "while-loop-fusible-sinking",
     "while-loop-invariant-code-motion",
     "while-loop-invariant-code-motion{constants=true,reshapes=true}",
     "while-loop-pipeline-unroller",
     "while-loop-trip-count-annotator",
+    "while-loop-unroller",
+    "while-loop-unroller{wrap=true}",
     "windowed-einsum-handler",
 )
 #: What pipelines also contain: they make a pipelined loop fit for the next pass.

@@ -18,6 +18,7 @@ from hlo_passes.errors import PassError
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
+    from hlo_passes.ir.module import Module
 
 GROUP_ID: Final = "_scheduling_group_id"
 NO_GROUP: Final = "noop"
@@ -81,3 +82,14 @@ def set_annotation(instruction: Instruction, annotation: Annotation | None) -> N
         if annotation is None
         else attributes.with_value(GROUP_ID, annotation.to_text())
     )
+
+
+def next_group(module: Module) -> int:
+    """One more than the largest number of a scheduling group."""
+    largest = 0
+    for computation in module.computations:
+        for instruction in computation.instructions:
+            annotation = annotation_of(instruction)
+            if annotation is not None and annotation.group is not None:
+                largest = max(largest, annotation.group)
+    return largest + 1

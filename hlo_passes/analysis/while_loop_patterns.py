@@ -252,7 +252,7 @@ def loop_range(loop: Instruction, index: int) -> LoopRange | None:
     GE for LE.
     """
     body, condition = loop.called_computations[:2]
-    first = _whole_start(loop, index)
+    first = first_value(loop, index)
     step = _step(body.root.operands[index], body, index)
     compared = _comparison(condition, index)
     if first is None or step is None or compared is None:
@@ -273,16 +273,25 @@ def xla_trip_count(loop: Instruction, index: int, release: XlaRelease) -> int | 
     first = _start_value(loop, index)
     if first is None:
         return None
+    count = xla_divided_trip_count(loop, index, release)
+    if count is not None:
+        return count
     body, condition = loop.called_computations[:2]
-    whole = _whole_start(loop, index)
-    if whole is not None:
-        count = _matched_count(body, condition, index, whole, release)
-        if count is not None:
-            return count
     return _run_by_xla(body, condition, index, first[1])
 
 
-def _whole_start(loop: Instruction, index: int) -> int | None:
+def xla_divided_trip_count(
+    loop: Instruction, index: int, release: XlaRelease
+) -> int | None:
+    """How often XLA says that a loop runs, from start, step and bound alone."""
+    first = first_value(loop, index)
+    if first is None:
+        return None
+    body, condition = loop.called_computations[:2]
+    return _matched_count(body, condition, index, first, release)
+
+
+def first_value(loop: Instruction, index: int) -> int | None:
     """What the variable starts with, if it is an integer of 64 bits with sign."""
     first = _start_value(loop, index)
     if first is None or first[0] not in INTEGRAL or not in_range(_INT64, first[1]):

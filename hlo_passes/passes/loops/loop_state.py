@@ -30,6 +30,49 @@ def invariant_elements(body: Computation) -> list[Instruction]:
     ]
 
 
+def append_elements(
+    loop: Instruction, values: Sequence[Instruction], *, before: Instruction
+) -> list[Instruction]:
+    """Add elements to the state of a loop in place, which hands them on unchanged.
+
+    What the loop starts from and what its body returns must be tuples that nobody else
+    reads, and its computations must be its own. Its users are to read elements.
+
+    Args:
+        loop: the loop.
+        values: what the new elements are.
+        before: where the body first reads them.
+
+    Returns the new elements in the body.
+    """
+    body, condition = loop.called_computations
+    start, state, root = loop.operands[0], body.parameters[0], body.root
+    shapes = [value.shape for value in values]
+    for one in (start, state, root, condition.parameters[0], loop):
+        one.computation.set_shape(one, tuple_shape([*one.shape.elements, *shapes]))
+        # It says for each element where that is from.
+        one.set_attribute("origin", None)
+    loop.computation.set_operands(start, [*start.operands, *values])
+    first = len(root.operands)
+    added = [element_of(state, first + k, before=before) for k in range(len(values))]
+    body.set_operands(root, [*root.operands, *added])
+    return added
+
+
+def return_elements(loop: Instruction) -> None:
+    """Let the users of a loop read a new tuple of its elements, in place of the loop.
+
+    The order of the text is not restored.
+    """
+    computation, users = loop.computation, loop.users
+    elements = [element_of(loop, k) for k in range(len(loop.shape.elements))]
+    result = computation.new("tuple", loop.shape, elements)
+    for user in users:
+        computation.replace_operand(user, loop, result)
+    if computation.root is loop:
+        computation.set_root(result)
+
+
 def hand_in(
     loop: Instruction, values: Sequence[Instruction]
 ) -> tuple[Instruction, Copies, list[Instruction]]:

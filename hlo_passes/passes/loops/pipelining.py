@@ -25,6 +25,7 @@ from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.scheduling_annotations import (
     Annotation,
     annotation_of,
+    next_group,
     set_annotation,
 )
 from hlo_passes.analysis.text_order import restore_text_order
@@ -261,7 +262,7 @@ class CollectivePipeliner(Pass):
             context.release_for(module, self.xla),
             self.unique_channels,
             next_channel_id(module),
-            _next_group(module),
+            next_group(module),
         )
         # Rewrite them one by one.
         changed: dict[Computation, None] = {}
@@ -384,17 +385,6 @@ def _reason_to_keep(loop: PipelinedLoop) -> str:
     if any(user.opcode != "get-tuple-element" for user in readers):
         return "has a state that is read as a whole"
     return ""
-
-
-def _next_group(module: Module) -> int:
-    """One more than the largest number of a scheduling group."""
-    largest = 0
-    for computation in module.computations:
-        for instruction in computation.instructions:
-            annotation = annotation_of(instruction)
-            if annotation is not None and annotation.group is not None:
-                largest = max(largest, annotation.group)
-    return largest + 1
 
 
 # -- small instructions --------------------------------------------------------------

@@ -38,7 +38,7 @@ from hlo_passes.passes.rewriting.gpu_backend_config import (
     set_operation_queue_id,
 )
 from hlo_passes.passes.rewriting.index_arithmetic import simplify_index_arithmetic
-from hlo_passes.passes.rewriting.unrolling import unroll_in_loop
+from hlo_passes.passes.rewriting.unrolling import Numbering, unroll_in_loop
 from hlo_passes.xla_release import XlaRelease
 
 #: How the partitioner names the bodies of its loops: by what they stand for.
@@ -250,12 +250,11 @@ def _unroll(
     names = (f"unrolled_{condition.name}", f"unrolled_{body.name}")
     step = counted.step if by_steps else 1
     values = [counted.start + k * step for k in range(counted.iterations)]
-    unrolled, channel = unroll_in_loop(
-        loop, counted, values, names=names, channel=channel
-    )
+    numbering = Numbering(channel)
+    unrolled = unroll_in_loop(loop, counted.index, values, numbering, names=names)
     attributes = unrolled.frontend_attributes.with_value(_STAYS_LOOP, "true")
     unrolled.frontend_attributes = attributes
-    return unrolled, channel
+    return unrolled, numbering.channel
 
 
 def _put_on_streams(
