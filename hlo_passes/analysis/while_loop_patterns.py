@@ -19,6 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.analysis.integers import constant_integer
 from hlo_passes.analysis.scalar_expressions import (
     Evaluation,
     NotKnownError,
@@ -258,7 +259,7 @@ def loop_range(loop: Instruction, index: int) -> LoopRange | None:
     if first is None or step is None or compared is None:
         return None
     bound, direction = compared
-    limit = whole_number(bound)
+    limit = signed_integer(bound)
     if limit is None or direction not in ("LT", "GT", "LE", "GE"):
         return None
     if direction in ("LT", "GT"):
@@ -333,7 +334,7 @@ def start_constant(start: Instruction, index: int) -> int | None:
     """The integer constant that an element of the state starts with."""
     if start.opcode != "tuple" or index >= len(start.operands):
         return None
-    return whole_number(start.operands[index])
+    return signed_integer(start.operands[index])
 
 
 def unique_element(computation: Computation, index: int) -> Instruction | None:
@@ -364,7 +365,7 @@ def _added(update: Instruction, variable: Instruction) -> int | None:
     if update.opcode != "add":
         return None
     others = [o for o in update.operands if o is not variable]
-    step = whole_number(others[0]) if len(others) == 1 else None
+    step = signed_integer(others[0]) if len(others) == 1 else None
     return step if step is not None and step > 0 else None
 
 
@@ -379,15 +380,28 @@ def _comparison(condition: Computation, index: int) -> tuple[Instruction, str] |
     return bound, root.attributes.get("direction", "").strip()
 
 
-def whole_number(constant: Instruction) -> int | None:
+def signed_integer(constant: Instruction) -> int | None:
     """The value of an integer constant of one element that fits 64 bits with sign."""
-    if constant.opcode != "constant" or scalar_type(constant.shape) not in INTEGRAL:
+    if scalar_type(constant.shape) not in INTEGRAL:
         return None
+    value = constant_integer(constant)
+    return value if value is not None and in_range(_INT64, value) else None
+
+
+def runs_at_most_once(loop: Instruction) -> bool:
+    """Whether the body sets what ends the loop: a constant, the only element read."""
+    body, condition = loop.called_computations[:2]
+    read, root = condition.parameters[0].users, body.root
+    if len(read) != 1 or root.opcode != "tuple":
+        return False
+    index = read[0].tuple_index_or_none
+    end = None if index is None else constant_integer(root.operands[index])
+    if end is None:
+        return False
     try:
-        value = _operation(constant)(0)
+        return not _operation(condition.root)(end)
     except NotKnownError:
-        return None
-    return value if in_range(_INT64, value) else None
+        return False
 
 
 def _matched_count(
@@ -407,7 +421,7 @@ def _matched_count(
     if step is None or compared is None:
         return None
     bound, direction = compared
-    limit = whole_number(bound)
+    limit = signed_integer(bound)
     if limit is None or condition.root.operands[1] is not bound:
         return None
     distance = limit - first

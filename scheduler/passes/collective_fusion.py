@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import (
     COLLECTIVE_KERNEL,
@@ -25,7 +26,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.gpu_backend_config import set_fusion_config
-from hlo_passes.passes.rewriting.reductions import has_control_edges
 from hlo_passes.scheduler.passes.collective_kernel_strategy_annotator import (
     ONE_SHOT,
     TWO_SHOTS,

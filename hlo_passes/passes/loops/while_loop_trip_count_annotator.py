@@ -22,8 +22,8 @@ from hlo_passes.analysis.while_loop_patterns import (
     LoopRange,
     induction_variable,
     loop_range,
+    signed_integer,
     start_constant,
-    whole_number,
     xla_trip_count,
 )
 from hlo_passes.ir.gpu_config import gpu_config, has_gpu_config
@@ -244,7 +244,7 @@ def _sum(root: Instruction, state: Instruction) -> tuple[int | None, int] | None
                 return None
             element = term.tuple_index
         elif term.opcode == "constant":
-            value = whole_number(term)
+            value = signed_integer(term)
             if value is None:
                 return None
             constant += sign * value

@@ -20,6 +20,7 @@ from hlo_passes.ir.calls import call_instead
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.shapes import Shape
 
 #: Original -> copy.
 Copies = dict[Instruction, Instruction]
@@ -36,19 +37,27 @@ def clone_instruction(
     operands: Iterable[Instruction],
     *,
     before: Instruction | None = None,
+    shape: Shape | None = None,
+    changes: Mapping[str, str] | None = None,
 ) -> Instruction:
-    """A copy in `computation` that reads other operands, at its end or before another.
+    """A copy that reads other operands. It has no control edges.
 
-    It has no control edges.
+    Args:
+        instruction: what is copied.
+        computation: where the copy goes, at the end
+        operands: of the copy.
+        before: or before this one.
+        shape: of the copy; the same one when not given.
+        changes: attributes that differ.
     """
-    attributes = dict(instruction.attributes)
+    attributes = {**instruction.attributes, **(changes or {})}
     operands = tuple(operands)
     if facts(instruction.opcode).half in ("update", "done") and "calls" in attributes:
         # It names what its start wraps.
         attributes["calls"] = operands[0].attributes["calls"]
     copy = computation.new(
         instruction.opcode,
-        instruction.shape,
+        shape or instruction.shape,
         operands,
         attributes,
         name=instruction.name,

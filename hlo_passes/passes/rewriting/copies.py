@@ -4,7 +4,7 @@
     derive(%new, %all-reduce)                the metadata, frontend attributes and
                                              sharding of %all-reduce
 
-Control edges are not copied. Called computations are shared.
+Control edges are not copied.
 Source: openxla/xla `xla/hlo/ir/hlo_instruction.cc` (CloneWithNewOperands,
 SetupDerivedInstruction).
 """
@@ -17,6 +17,7 @@ from typing import Final
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.passes.rewriting.cloning import clone_instruction
 
 #: What says which devices a collective joins, and how.
 _OF_COLLECTIVES: Final = frozenset(
@@ -36,18 +37,17 @@ def copy_of(
     """A copy with other operands, at the end of the same computation.
 
     Args:
-        instruction: not a fusion, whose body would have to be copied too.
+        instruction: what is copied.
         operands: of the copy.
         shape: of the copy; the same one when not given.
         attributes: values that differ.
     """
-    return instruction.computation.new(
-        instruction.opcode,
-        shape or instruction.shape,
+    return clone_instruction(
+        instruction,
+        instruction.computation,
         operands,
-        {**instruction.attributes, **(attributes or {})},
-        name=instruction.name,
-        literal=instruction.literal,
+        shape=shape,
+        changes=attributes,
     )
 
 
