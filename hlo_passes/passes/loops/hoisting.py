@@ -8,6 +8,7 @@ from typing import Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.trip_counts import TripCounts
+from hlo_passes.analysis.while_loop_patterns import runs_at_most_once
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -48,6 +49,8 @@ def _reason_to_keep(loop: Instruction, counts: TripCounts) -> str:
     count = counts.of(loop)
     if count is not None and count < 2:
         return f"runs {('never', 'once')[count]}"
+    if runs_at_most_once(loop):
+        return "runs at most once"
     if loop.called_computations[0].root.opcode != "tuple":
         return "has a body that returns no tuple"
     partitioned = any(
