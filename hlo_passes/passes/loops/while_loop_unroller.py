@@ -50,8 +50,9 @@ class WhileLoopUnroller(Pass):
     it on GPUs.
 
     XLA takes every step of a counter for 1, so that it computes something else where
-    that is 2, and an operation joins the scheduling group that was begun last. Without
-    its quirks neither happens, and loops that count down are unrolled as well.
+    that is 2; an operation joins the scheduling group that was begun last; and the loop
+    around the iterations keeps the old one's trip count. Without its quirks none of
+    this happens, and loops that count down are unrolled as well.
 
     Ensures: a second run changes nothing, unless loops are put around the iterations.
     Complexity: linear in the instructions that are made.
@@ -113,6 +114,7 @@ class WhileLoopUnroller(Pass):
                     numbering,
                     names=names,
                     direction="LE" if values.step > 0 else "GE",
+                    counts_once=not context.xla_quirks,
                 )
                 restore_text_order(new.called_computations[0])
             else:

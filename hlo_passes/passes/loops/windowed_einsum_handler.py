@@ -181,7 +181,9 @@ class WindowedEinsumHandler(Pass):
             is_last = loop is loops[-1]
             if is_last and len(loops) > 1:
                 _clean_up(module, context)
-            unrolled, channel = _unroll(loop, channel, by_steps=by_steps)
+            unrolled, channel = _unroll(
+                loop, channel, by_steps=by_steps, counts_once=not quirks
+            )
             if is_last:
                 HloDce().run(module, context, Report())
                 flatten_call_graph(module)
@@ -240,7 +242,7 @@ def _can_be_unrolled(loop: Instruction, report: Report) -> bool:
 
 
 def _unroll(
-    loop: Instruction, channel: int, *, by_steps: bool
+    loop: Instruction, channel: int, *, by_steps: bool, counts_once: bool
 ) -> tuple[Instruction, int]:
     """The unrolled loop and the next free channel id."""
     counted = counted_loop(loop)
@@ -251,7 +253,14 @@ def _unroll(
     step = counted.step if by_steps else 1
     values = [counted.start + k * step for k in range(counted.iterations)]
     numbering = Numbering(channel)
-    unrolled = unroll_in_loop(loop, counted.index, values, numbering, names=names)
+    unrolled = unroll_in_loop(
+        loop,
+        counted.index,
+        values,
+        numbering,
+        names=names,
+        counts_once=counts_once,
+    )
     attributes = unrolled.frontend_attributes.with_value(_STAYS_LOOP, "true")
     unrolled.frontend_attributes = attributes
     return unrolled, numbering.channel

@@ -25,7 +25,9 @@ from hlo_passes.analysis.scheduling_annotations import (
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.async_form import is_collective
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import known_trip_count
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.metadata import BackendConfig
 from hlo_passes.ir.shapes import array_shape
 from hlo_passes.passes.rewriting.cloning import (
     Copies,
@@ -98,6 +100,7 @@ def unroll_in_loop(
     *,
     names: tuple[str, str],
     direction: str = "LE",
+    counts_once: bool = False,
 ) -> Instruction:
     """Replace a loop by one that does all iterations at once; the new loop.
 
@@ -110,6 +113,8 @@ def unroll_in_loop(
         numbering: of the copies.
         names: of the new condition and body.
         direction: of the comparison of the counter with its first value.
+        counts_once: where the loop's config says how often it runs, that of the new one
+            says once. In XLA it keeps what it says.
     """
     module, outside = loop.computation.module, loop.computation
     condition_name, body_name = map(module.fresh_computation_name, names)
@@ -141,6 +146,8 @@ def unroll_in_loop(
         before=loop,
     )
     derive(new, loop)
+    if counts_once and known_trip_count(loop) is not None:
+        new.backend_config = BackendConfig.of_json({"known_trip_count": {"n": "1"}})
     outside.replace(loop, new)
     return new
 
