@@ -20,6 +20,7 @@ from hlo_passes.analysis.structure import Structure
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Shape, array_shape
+from hlo_passes.ir.windows import parse_slice
 
 #: Elementwise operations without a form on joined operands.
 _NOT_JOINED: Final = frozenset({"map", "rng"})
@@ -224,24 +225,12 @@ class Groups:
             wanted = [(0, size, 1) for size in whole.shape.dimensions]
             size = element.shape.dimensions[at]
             wanted[at] = offset, offset + size, 1
-            if slice_bounds(element) != wanted:
+            if parse_slice(element.attributes["slice"]).dimensions != tuple(wanted):
                 return f"%{element.name} is not the next part of %{whole.name}"
             offset += size
         if offset != whole.shape.dimensions[at]:
             return f"%{first.name} and others are not all of %{whole.name}"
         return []
-
-
-def slice_bounds(instruction: Instruction) -> list[tuple[int, int, int]]:
-    """(first, limit, stride) of a slice in each dimension."""
-    text = instruction.attributes["slice"].strip().strip("{}")
-    bounds = []
-    for part in text.split("]"):
-        numbers = [int(n) for n in part.strip(", [").split(":") if n.strip()]
-        if numbers:
-            first, limit, *stride = numbers
-            bounds.append((first, limit, stride[0] if stride else 1))
-    return bounds
 
 
 def is_shared_scalar(instruction: Instruction, place: int) -> bool:
