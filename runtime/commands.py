@@ -53,6 +53,12 @@ def _configure_run(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
     parser.add_argument(
+        "--sync",
+        choices=("each", "collectives"),
+        help="run step by step, look at the values of each instruction, or of "
+        "collectives alone, and name the first that differs",
+    )
+    parser.add_argument(
         "--timeout-seconds",
         type=positive,
         default=_TIMEOUT_SECONDS,
@@ -85,6 +91,8 @@ def run_module(arguments: argparse.Namespace) -> int:
             code="U024",
             hint="--against=OTHER",
         )
+    if arguments.sync is not None and arguments.repeat > 1:
+        raise UsageError("--sync runs a module once, without --repeat", code="U024")
     check_outputs(None, arguments.outputs or "")
     if arguments.inputs:
         require_file(arguments.inputs)
@@ -134,7 +142,8 @@ def run_module(arguments: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps({**answer, **state.to_json()}) + "\n")
     else:
         say(_report(arguments, state, answer))
-    return ExitCode.DIFFERENT if answer["matches"] is False else ExitCode.DONE
+    parted = answer["steps"] is not None and answer["steps"]["different"]
+    return ExitCode.DIFFERENT if answer["matches"] is False or parted else ExitCode.DONE
 
 
 def _require_same_devices(one: tuple[int, int], other: tuple[int, int]) -> None:
@@ -175,6 +184,7 @@ def _request(
         repeat=arguments.repeat,
         rtol=arguments.rtol,
         atol=arguments.atol,
+        sync=arguments.sync,
         answer=str(folder / "answer.json"),
     )
 
@@ -182,6 +192,8 @@ def _request(
 def _report(
     arguments: argparse.Namespace, state: ModuleState, answer: Mapping[str, Any]
 ) -> str:
+    from hlo_passes.runtime.stepping.report import text_lines
+
     lines = [
         f"{arguments.input} ({state.summary}): ran on {answer['devices']} emulated "
         f"devices, "
@@ -196,6 +208,8 @@ def _report(
         lines.append(line)
     if answer["matches"] is not None:
         lines += _comparison_lines(arguments, answer)
+    if answer["steps"] is not None:
+        lines += text_lines(answer["steps"], arguments.input, arguments.against)
     if not_finite:
         count = len(answer["outputs"])
         lines.append(

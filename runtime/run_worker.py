@@ -16,12 +16,15 @@ import pathlib
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.exit_codes import ExitCode, exit_code_of
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape
 from hlo_passes.runtime.arrays_file import (
     checksum,
     dtype_name,
@@ -40,6 +43,7 @@ from hlo_passes.runtime.inputs import seeded_inputs
 from hlo_passes.runtime.memory import require
 from hlo_passes.runtime.plain.builder import PlainModule
 from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.stepping.run import run_in_steps
 from hlo_passes.text.reader import parse
 
 
@@ -60,6 +64,7 @@ class Request:
         repeat: how often to run.
         rtol: relative tolerance of a comparison; None with `atol` None: bit for bit.
         atol: absolute tolerance.
+        sync: 'each' or 'collectives' to run step by step; None at once.
         answer: file for the answer.
     """
 
@@ -75,6 +80,7 @@ class Request:
     repeat: int
     rtol: float | None
     atol: float | None
+    sync: str | None
     answer: str
 
 
@@ -92,7 +98,7 @@ def answer_to(request: Request) -> dict[str, Any]:
     replicas, partitions = request.topology
     emulate(replicas * partitions)
     stage("being compiled")
-    source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
+    source = _source(request)
     plain = plain_module(source)
     executable = load_plain(plain, source, replicas, partitions)
     other = _other(request, executable)
@@ -102,40 +108,79 @@ def answer_to(request: Request) -> dict[str, Any]:
         placed = executable.put(inputs)
     except ValueError as problem:
         raise UsageError(str(problem), code="U023") from problem
+    # Run at once, or step by step with the other module beside it.
     seconds = []
     outputs: list[np.ndarray] = []
-    for number in range(request.repeat):
-        stage(f"in run {number + 1} of {request.repeat}")
+    other_outputs: list[np.ndarray] | None = None
+    steps: dict[str, Any] | None = None
+    if request.sync is None:
+        for number in range(request.repeat):
+            stage(f"in run {number + 1} of {request.repeat}")
+            start = time.perf_counter()
+            outputs = executable.run_on(placed)
+            seconds.append(time.perf_counter() - start)
+    else:
         start = time.perf_counter()
-        outputs = executable.run_on(placed)
+        stepped = run_in_steps(
+            source,
+            _other_module(request),
+            inputs,
+            request.topology,
+            each=request.sync == "each",
+            tolerance=_tolerance(request),
+            say=stage,
+        )
         seconds.append(time.perf_counter() - start)
+        outputs, other_outputs = stepped.outputs, stepped.other_outputs
+        steps = stepped.report
     if request.outputs is not None:
         write_arrays(request.outputs, outputs)
-    stage(f"in the run of {request.against_name}")
+    # Compare the results.
     comparison = None
     if other is not None:
-        comparison = compare_outputs(outputs, other(*inputs), _tolerance(request))
+        if other_outputs is None:
+            stage(f"in the run of {request.against_name}")
+            other_outputs = other(*inputs)
+        comparison = compare_outputs(outputs, other_outputs, _tolerance(request))
     return {
         "devices": executable.device_count,
-        "outputs": [
-            {
-                "shape": list(shape.dimensions),
-                "dtype": dtype_name(shape.element_type),
-                "sha256": checksum(array),
-                **_non_finite(array),
-            }
-            for shape, array in zip(executable.results, outputs, strict=True)
-        ],
+        "outputs": _described(executable.results, outputs),
         **_compared(comparison),
         "seconds": seconds,
+        "steps": steps,
     }
 
 
-def _other(request: Request, executable: Executable) -> Executable | None:
+def _described(
+    shapes: Sequence[Shape], outputs: Sequence[np.ndarray]
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "shape": list(shape.dimensions),
+            "dtype": dtype_name(shape.element_type),
+            "sha256": checksum(array),
+            **_non_finite(array),
+        }
+        for shape, array in zip(shapes, outputs, strict=True)
+    ]
+
+
+def _source(request: Request) -> Module:
+    text = pathlib.Path(request.module).read_text()
+    return parse(text, filename=request.name)
+
+
+def _other_module(request: Request) -> Module | None:
     if request.against is None:
         return None
     text = pathlib.Path(request.against).read_text()
-    module = parse(text, filename=request.against_name or request.against)
+    return parse(text, filename=request.against_name or request.against)
+
+
+def _other(request: Request, executable: Executable) -> Executable | None:
+    module = _other_module(request)
+    if module is None:
+        return None
     other = load_plain(plain_module(module), module, *request.topology)
     require_same_signature(executable, other)
     return other
@@ -153,7 +198,7 @@ def _inputs(
 ) -> list[np.ndarray]:
     if request.inputs is not None:
         return read_arrays(request.inputs, name=request.inputs_name)
-    source = parse(pathlib.Path(request.module).read_text(), filename=request.name)
+    source = _source(request)
     return seeded_inputs(
         plain, source, device_count=executable.device_count, seed=request.seed
     )

@@ -1,0 +1,156 @@
+"""Where two modules part: the first value that differs, step by step.
+
+    INPUT                                    OTHER
+    %a = f32[8] cosine(%p)         equal     %a = f32[8] cosine(%p)
+    %b = f32[8] multiply(%a, %a)   parts     %b = f32[8] multiply(%a, %c)
+    %d = f32[8] negate(%b)         (after)   %d = f32[8] negate(%b)
+
+Values are matched by name, shape, and the iterations around them. Both modules run side
+by side, so that few values are kept at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.runtime.compare import Comparison, Tolerance, compare_outputs
+from hlo_passes.runtime.stepping.stepper import Path, Value
+
+_Key: TypeAlias = "tuple[Path, str, tuple[tuple[str, tuple[int, ...]], ...]]"
+
+
+@dataclass(frozen=True, slots=True)
+class Parting:
+    """A value that the two modules do not agree on.
+
+    Attributes:
+        value: of the first module.
+        other: the instruction of the second module.
+        comparison: of the two values.
+        here: the first differing element, on both sides.
+        operands: of `value`, by name: 'same', 'differs', '' if that is not known.
+    """
+
+    value: Value
+    other: Instruction
+    comparison: Comparison
+    here: tuple[str, str]
+    operands: dict[str, str]
+
+
+@dataclass(slots=True)
+class Partings:
+    """What a comparison of all values found.
+
+    Attributes:
+        tolerance: None: every bit.
+        values: of the first module.
+        compared: how many of them the other module has too.
+        different: how many of those differ beyond the tolerance.
+        first: in the first module's order.
+    """
+
+    tolerance: Tolerance | None
+    values: int = 0
+    compared: int = 0
+    different: int = 0
+    first: Parting | None = None
+    _first_place: int = -1
+
+    def follow(self, one: Iterator[Value], other: Iterator[Value]) -> Iterator[Value]:
+        """Run both side by side; yields the values of the first.
+
+        The value of an instruction that both have is dropped as soon as both ran.
+        """
+        waiting: dict[_Key, tuple[int, Value]] = {}
+        early: dict[_Key, Value] = {}
+        for place, value in enumerate(one):
+            self.values += 1
+            key = _key(value)
+            if key in early:
+                self._compare(place, value, early.pop(key))
+            else:
+                waiting[key] = (place, value)
+            yield value
+            self._advance(other, waiting, early)
+        for theirs in other:
+            if (found := waiting.pop(_key(theirs), None)) is not None:
+                self._compare(*found, theirs)
+
+    def _advance(
+        self,
+        other: Iterator[Value],
+        waiting: dict[_Key, tuple[int, Value]],
+        early: dict[_Key, Value],
+    ) -> None:
+        """Let the other module compute one more value."""
+        theirs = next(other, None)
+        if theirs is None:
+            return
+        key = _key(theirs)
+        if (found := waiting.pop(key, None)) is not None:
+            self._compare(*found, theirs)
+        else:
+            early[key] = theirs
+
+    def _compare(self, place: int, value: Value, theirs: Value) -> None:
+        self.compared += 1
+        found = compare_outputs(value.arrays, theirs.arrays, self.tolerance)
+        if found.matches:
+            return
+        self.different += 1
+        if self.first is not None and self._first_place < place:
+            return
+        self._first_place = place
+        self.first = Parting(
+            value=value,
+            other=theirs.instruction,
+            comparison=found,
+            here=_elements(value, theirs, found),
+            operands=self._operands(value, theirs),
+        )
+
+    def _operands(self, value: Value, theirs: Value) -> dict[str, str]:
+        """Whether the operands are the same, place by place."""
+        verdicts: dict[str, str] = {}
+        mine = value.instruction.operands
+        for k, operand in enumerate(mine):
+            verdicts[operand.name] = ""
+            if len(theirs.instruction.operands) != len(mine):
+                continue
+            here = value.around.get(operand)
+            there = theirs.around.get(theirs.instruction.operands[k])
+            if here is None or there is None or _kinds(here) != _kinds(there):
+                continue
+            found = compare_outputs(here, there, self.tolerance)
+            verdicts[operand.name] = "same" if found.matches else "differs"
+        return verdicts
+
+
+def _key(value: Value) -> _Key:
+    leaves = tuple(
+        (leaf.element_type, leaf.dimensions)
+        for _, leaf in value.instruction.shape.leaves()
+    )
+    return value.path, value.instruction.name, leaves
+
+
+def _elements(value: Value, theirs: Value, found: Comparison) -> tuple[str, str]:
+    """The first differing element on both sides, as text."""
+    if found.first_difference is None:
+        return "", ""
+    leaf, index = found.first_difference
+    return _text(value.arrays[leaf][index]), _text(theirs.arrays[leaf][index])
+
+
+def _text(element: np.generic) -> str:
+    return f"{element!s}"
+
+
+def _kinds(arrays: Sequence[np.ndarray]) -> list[tuple[tuple[int, ...], np.dtype]]:
+    return [(array.shape, array.dtype) for array in arrays]
