@@ -6,6 +6,7 @@ its own, so nothing is ever overwritten: what is wrong with XLA's buffers shows.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -144,6 +145,8 @@ class Evaluator:
             return x[0][tuple(slice(int(a), int(b), int(c or 1)) for a, b, c in found)]
         if op == "concatenate":
             return np.concatenate(x, ints(attributes["dimensions"])[0])
+        if op == "pad":
+            return _padded(x[0], x[1], attributes["padding"])
         if op == "dynamic-slice":
             return x[0][_window(x[0].shape, dims, x[1:])]
         if op == "dynamic-update-slice":
@@ -210,7 +213,7 @@ class Evaluator:
         every_partition = range(self.partitions)
         if i.attributes.get("use_global_device_ids") == "true":
             return listed
-        if has_channel and i.opcode.startswith("all-to-all"):
+        if has_channel and "all-to-all" in i.opcode:
             listed = listed or [list(every_partition)]
             return [
                 [r * self.partitions + p for p in g]
@@ -300,6 +303,26 @@ class Evaluator:
             return moved[0]
         return list(zip(*moved, strict=True))
 
+    def _ragged_all_to_all(self, i: Any, operands: list[Any]) -> list[Any]:
+        """Sender and receiver each say how many rows; what only one says is lost."""
+        source, output, first, sent, place, received = operands
+        results = [np.array(o) for o in output]
+        for group in self._groups(i):
+            updates = len(sent[group[0]]) // len(group)
+            for (j, to), (k, by) in itertools.product(enumerate(group), repeat=2):
+                for u in range(updates):
+                    here, there = j * updates + u, k * updates + u
+                    rows = min(sent[by][here], received[to][there])
+                    start, at = first[by][here], place[by][here]
+                    results[to][at : at + rows] = source[by][start : start + rows]
+        return results
+
+    def _custom_call(self, i: Any, operands: list[Any]) -> list[Any]:
+        """Memory as it is found."""
+        assert i.attributes["custom_call_target"] == '"AllocateBuffer"'
+        dims, dtype = i.shape.dimensions, DTYPES[i.shape.element_type]
+        return [np.full(dims, 77, dtype) for _ in range(self.count)]
+
     # -- asynchronous forms: all at the start, the done takes the result -----
 
     def _all_reduce_start(self, i: Any, operands: list[Any]) -> list[Any]:
@@ -335,6 +358,12 @@ def _leaves(value: Any):
 
 def _wide(array: np.ndarray) -> np.ndarray:
     return array.astype(np.float32) if array.dtype == ml_dtypes.bfloat16 else array
+
+
+def _padded(whole: np.ndarray, value: Any, padding: str) -> np.ndarray:
+    """Longer by low and high in each dimension; nothing inside, nothing cut off."""
+    ranges = [ints(each.replace("_", " ")) for each in padding.split("x")]
+    return np.pad(whole, ranges, constant_values=value)
 
 
 def _window(whole: Any, part: Any, starts: list[Any]) -> tuple[slice, ...]:
