@@ -1,4 +1,4 @@
-"""What other distributions offer by entry point: passes, rules, estimators.
+"""What other distributions offer by entry point: passes, rules, estimators, executors.
 
     [project.entry-points."hlo_passes.passes"]
     double-negation = "double_negation:DoubleNegation"
@@ -24,7 +24,14 @@ PASSES: Final = "hlo_passes.passes"
 RULES: Final = "hlo_passes.rules"
 #: Estimators: functions from a `Pricing` to a `scheduler.estimators.base.Estimator`.
 ESTIMATORS: Final = "hlo_passes.estimators"
-_KINDS: Final = {PASSES: "pass", RULES: "rule", ESTIMATORS: "estimator"}
+#: Executors: functions from an address to a `concurrent.futures.Executor`.
+EXECUTORS: Final = "hlo_passes.executors"
+_KINDS: Final = {
+    PASSES: "pass",
+    RULES: "rule",
+    ESTIMATORS: "estimator",
+    EXECUTORS: "executor",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ process = subprocess.Popen([sys.executable, "-m", ...], env=environment())
 with ended(process):
     ...                      killed if it still runs, its streams closed
 how_it_ended(-9)             was ended by signal 9
+end_with_parent()            in a process of a pool, whose parent may be killed
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import contextlib
 import os
 import pathlib
 import subprocess
+import threading
 from collections.abc import Iterator
+from multiprocessing import parent_process
 from typing import Any, Final
 
 
@@ -60,3 +63,18 @@ def ended(process: subprocess.Popen[Any]) -> Iterator[None]:
 def how_it_ended(code: int) -> str:
     """The exit status of a process in words, as the end of a sentence."""
     return f"was ended by signal {-code}" if code < 0 else f"ended with {code}"
+
+
+def end_with_parent() -> None:
+    """Exit as soon as the process that began this one has ended.
+
+    For processes of `multiprocessing`: a parent that was killed closes no pool.
+    """
+    threading.Thread(target=_exit_after_parent, daemon=True).start()
+
+
+def _exit_after_parent() -> None:
+    parent = parent_process()
+    assert parent is not None, "this process was not begun by a pool"
+    parent.join()
+    os._exit(1)

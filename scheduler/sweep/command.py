@@ -15,6 +15,7 @@ from hlo_passes.analysis.module_state import module_state, require_priceable
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.cli.command import positive
 from hlo_passes.errors import UsageError
+from hlo_passes.executors.named import add_executor_argument, check_executor
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import write_bytes
 from hlo_passes.ir.module import Module
@@ -52,6 +53,7 @@ def add_sweep_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of processes; default: one for each core",
     )
+    add_executor_argument(group)
 
 
 def check_sweep_arguments(arguments: argparse.Namespace) -> None:
@@ -71,8 +73,9 @@ def check_sweep_arguments(arguments: argparse.Namespace) -> None:
                 code="U222",
                 hint="run the pipeline that the sweep names as best with opt",
             )
+        check_executor(arguments.executor)
         return
-    for name in ("passes", "memory_limit_bytes", "plot", "processes"):
+    for name in ("passes", "memory_limit_bytes", "plot", "processes", "executor"):
         if getattr(arguments, name):
             option = name.replace("_", "-")
             raise UsageError(
@@ -95,7 +98,7 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
         given = simulate_on(module, on, rules, with_range=True)
     counts = TripCounts(module, rules.trip_counts)
     executions(counts)
-    rows = run_sweep(sweep, processes=arguments.processes)
+    rows = run_sweep(sweep, processes=arguments.processes, executor=arguments.executor)
     found = reported(module, on)
     report = SweepReport(
         module_state(module),

@@ -1,4 +1,4 @@
-"""Runs every combination of a sweep on all cores.
+"""Runs every combination of a sweep on all cores, or on a cluster.
 
 Each process reads the module once from its text; each combination starts from that text
 again, so that a result does not depend on what ran before in the process.
@@ -7,14 +7,12 @@ again, so that a result does not depend on what ran before in the process.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
-from multiprocessing import get_context, parent_process
 from typing import Any, Final
 
 from hlo_passes.errors import HloError, UsageError
+from hlo_passes.executors.evaluator import Evaluator, Lost
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
@@ -116,48 +114,24 @@ class Sweep:
         return int(streams)
 
 
-_sweep: Sweep | None = None
-
-
-def _begin(sweep: Sweep) -> None:
-    global _sweep
-    _sweep = sweep
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Wait for the end of the process that began this one, and exit.
-
-    A parent that was killed closes no pool.
-    """
-    parent = parent_process()
-    assert parent is not None, "this process was not begun by a pool"
-    parent.join()
-    os._exit(1)
-
-
-def _run_one(choice: Choice) -> SweepRow:
-    assert _sweep is not None, "the pool has not begun"
-    return _sweep.run(choice)
-
-
-def run_sweep(sweep: Sweep, *, processes: int | None = None) -> Iterator[SweepRow]:
+def run_sweep(
+    sweep: Sweep, *, processes: int | None = None, executor: str = ""
+) -> Iterator[SweepRow]:
     """Yield rows in the order of the combinations, each when it is ready.
 
     Args:
         sweep: what to run.
         processes: how many run at once; by default one per core.
+        executor: where they run, as `executors.named` spells it; '' for this machine.
     """
     choices = list(combinations(sweep.swept))
-    wanted = min(processes or os.cpu_count() or 1, len(choices))
-    if wanted < 2:
-        yield from map(sweep.run, choices)
-        return
-    # Start new processes instead of forking: threads and locks stay in the caller.
-    with ProcessPoolExecutor(
-        wanted, get_context("spawn"), initializer=_begin, initargs=(sweep,)
-    ) as pool:
-        yield from pool.map(_run_one, choices)
+    processes = min(processes or os.cpu_count() or 1, len(choices))
+    with Evaluator(sweep.run, executor, processes) as evaluator:
+        for choice, row in zip(choices, evaluator.map(choices), strict=True):
+            if isinstance(row, Lost):
+                pipeline = pipeline_of(sweep.pipeline, sweep.swept, choice)
+                row = SweepRow(choice, pipeline, None, f"its worker died: {row.reason}")
+            yield row
 
 
 def best_of(

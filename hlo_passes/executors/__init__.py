@@ -1,0 +1,1 @@
+"""Where evaluations run: here, in processes of this machine, on a cluster."""
