@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from hlo_passes.scheduler.page.encoding import sentence, time_text
+from hlo_passes.scheduler.simulation.advice import IN_THE_PROGRAM
 from hlo_passes.scheduler.simulation.collective_groups import (
     CollectiveGroup,
     groups_of,
@@ -27,18 +28,6 @@ _LABELS: Final[dict[CauseKind, str]] = {
     "window-short": "Some work overlaps it, but not enough",
 }
 
-
-#: What changes a cause.
-_LEVERS: Final[dict[CauseKind, str]] = {
-    "hidden": "Nothing to do: these are what is left at their ends.",
-    "synchronous": "Make it asynchronous, with work beside it that does not need it.",
-    "queued": "Give it another stream, or start it when that one has run.",
-    "nothing-left": "Transfer less, or give each device more to compute beside it.",
-    "start-waits": "Compute its operand earlier.",
-    "done-needed": "Start it earlier, or need its result later.",
-    "start-and-done": "Compute its operand earlier, or need its result later.",
-    "window-short": "Move more work between its start and its done.",
-}
 #: Groups of collectives that are listed for each cause.
 _MOST_GROUPS: Final = 3
 
@@ -58,7 +47,7 @@ def _cause(kind: CauseKind, rows: list[CollectiveRow]) -> dict[str, Any]:
     return {
         "kind": kind,
         "label": _LABELS[kind],
-        "lever": _LEVERS[kind],
+        "lever": sentence(IN_THE_PROGRAM[kind]),
         "exposed_us": round(sequential_sum(r.total_exposed_us for r in rows), 3),
         "count": len(rows),
         "groups": [_group(group) for group in groups[:_MOST_GROUPS]],

@@ -13,6 +13,7 @@ import pathlib
 from collections.abc import Sequence
 from typing import Any, Final
 
+from hlo_passes.scheduler.page.advice import advice_of
 from hlo_passes.scheduler.page.causes import causes_of, verdict, verdict_of_two
 from hlo_passes.scheduler.page.encoding import (
     KINDS,
@@ -36,7 +37,7 @@ _DATA: Final = pathlib.Path(__file__).parent / "data"
 _SCRIPTS: Final = (
     "elements", "numbers", "model", "spans", "viewport", "paint", "view", "memory",
     "inside", "overview", "pointer", "keyboard", "footprint",
-    "headline", "details", "tables", "change", "app",
+    "headline", "details", "tables", "change", "advice", "app",
 )  # fmt: skip
 
 
@@ -72,6 +73,7 @@ def _page_data(sides: Sequence[Side], moves: Sequence[Move]) -> dict[str, Any]:
     encoded = [encode_side(each, opcodes) for each in sides]
     for side, view in zip(sides, encoded, strict=True):
         view["causes"] = causes_of(side.timeline)
+        view["advice"] = advice_of(side.timeline)
     last = sides[-1].timeline
     used = {k for v in encoded for c in v["computations"] for k in c["kinds"]}
     title = last.module if len(sides) == 1 else f"{last.module}: before and after"

@@ -226,6 +226,7 @@ def _collective(row: CollectiveRow, timeline: TimelineData) -> dict[str, Any]:
         "parameter": row.place.parameter,
         "source": row.place.source,
         "members": [[each.label, each.source] for each in row.place.members],
+        "advice": [readable(text) for text in timeline.advice_lines(row)],
     }
 
 

@@ -32,6 +32,8 @@ _NEGLIGIBLE: Final = 0.05
 #: From this share of an exposure on, a possible gain counts as its cause.
 _MAIN_SHARE: Final = 0.5
 _BITS_PER_BYTE: Final = 8
+#: How a cause says that nothing could run beside a collective, whatever the order.
+NOTHING_BESIDE: Final = "all compute here feeds it or needs it"
 #: Instructions whose bits are unpacked together: thousands of works need a byte each.
 _ROWS_AT_ONCE: Final = 1024
 
@@ -110,7 +112,7 @@ class Causes:
         if independent is None:
             return text
         if independent <= _NEGLIGIBLE * wait:
-            return f"{text}; all compute here feeds it or needs it"
+            return f"{text}; {NOTHING_BESIDE}"
         return f"{text}; {_us(independent)} of compute do not depend on it"
 
     def _window(
@@ -267,7 +269,7 @@ def _needed_by(instruction: Instruction) -> tuple[Instruction, ...]:
 def _why_nothing_left(beside: float, latency_us: float) -> str:
     if beside <= _NEGLIGIBLE * latency_us:
         nearly = "" if beside <= 0.0 else "nearly "
-        return f"nothing to overlap: {nearly}all compute here feeds it or needs it"
+        return f"nothing to overlap: {nearly}{NOTHING_BESIDE}"
     return (
         f"nothing left to overlap: the {_us(beside)} of compute that does not depend "
         f"on it already overlaps its {_us(latency_us)}"

@@ -21,9 +21,11 @@ from hlo_passes.cli.command import count, own_command
 from hlo_passes.files import check_outputs, read_module, require_file, write_text
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.progress import say
+from hlo_passes.scheduler.advice.advise import advised
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
+    checked_pricing,
 )
 from hlo_passes.scheduler.fail_if import (
     add_fail_if_argument,
@@ -35,6 +37,7 @@ from hlo_passes.scheduler.page.comparison import compare_command
 from hlo_passes.scheduler.schedule_moves import Simulated
 from hlo_passes.scheduler.simulation.arguments import (
     add_rules_arguments,
+    rules_of,
     simulate_arguments,
 )
 from hlo_passes.scheduler.simulation.report import DEFAULT_ROWS, report_text
@@ -70,6 +73,10 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--html", metavar="FILE", help="a self-contained page; .gz compresses it"
     )
     parser.add_argument(
+        "--no-advice", dest="advice", action="store_false",
+        help="do not try what to change",
+    )  # fmt: skip
+    parser.add_argument(
         "--against", metavar="AFTER",
         help="a later state of the module: show what moved and what it saved; with "
         "--html both side by side; with --fail-if the base, an earlier state",
@@ -100,6 +107,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.against:
         return compare_command(arguments, Simulated(module, timeline), conditions)
     judgments = judge(conditions, Simulated(module, timeline))
+    if arguments.advice and _shows_advice(arguments):
+        on, rules = checked_pricing(arguments), rules_of(arguments, module)
+        timeline = advised(timeline, module, on, rules)
     if arguments.trace:
         write_text(arguments.trace, json.dumps(timeline.to_perfetto()) + "\n")
     if arguments.html:
@@ -114,6 +124,13 @@ def _run(arguments: argparse.Namespace) -> int:
         width = max(_NARROWEST, min(columns, _WIDEST))
         say(report_text(timeline, arguments.rows, width))
     return report_judgments(judgments, as_json=arguments.json)
+
+
+def _shows_advice(arguments: argparse.Namespace) -> bool:
+    """Whether anybody reads it; what judges a step runs often, and needs none."""
+    return not arguments.fail_if and (
+        arguments.json or bool(arguments.html) or arguments.rows > 0
+    )
 
 
 SIMULATE = own_command("simulate", _configure, _run)

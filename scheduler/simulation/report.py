@@ -35,6 +35,8 @@ from hlo_passes.scheduler.simulation.units import (
 DEFAULT_ROWS: Final = 10
 #: Computations whose lanes are drawn besides those of the entry.
 _MOST_LANES: Final = 2
+#: Changes that are listed with what sets them.
+_MOST_CHANGES: Final = 3
 _CLASSES: Final = ("exposed", "partial", "hidden")
 
 
@@ -51,11 +53,17 @@ def report_text(
     notes = [n for n in timeline.notes if n != ESTIMATES and not concerns_headline(n)]
     if timeline.sensitivity is not None:
         notes.append(settings_note(timeline.sensitivity))
+    if timeline.not_tried:
+        changes = _counted(timeline.not_tried, "change")
+        notes.append(
+            f"the module is large: {changes} not tried; `hlo-passes tune` tries them"
+        )
     parts = [
         *_headline(timeline),
         "",
         *_collectives(timeline, rows),
         "",
+        *_changes(timeline),
         *_lanes(timeline, width),
         *(timeline.overlay.to_lines() if timeline.overlay else []),
         *([""] if timeline.overlay else []),
@@ -152,6 +160,18 @@ def _collectives(timeline: TimelineData, rows: int) -> list[str]:
     for place, group in enumerate(groups[:rows], 1):
         lines += group_lines(timeline, place, group)
     return lines
+
+
+def _changes(timeline: TimelineData) -> list[str]:
+    """What to set, and what the whole step takes with each alone."""
+    verified = [each for each in timeline.advice if each.saved_us > 0.0]
+    if not verified:
+        return []
+    lines = ["What to change, each alone, simulated again:"]
+    for each in verified[:_MOST_CHANGES]:
+        first, second = each.to_lines(timeline.step_time_us)
+        lines += [f"  {first}", f"    {second}"]
+    return [*lines, ""]
 
 
 def _lanes(timeline: TimelineData, width: int) -> list[str]:

@@ -18,6 +18,7 @@ from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.measured.overlay import Overlay
 from hlo_passes.scheduler.memory.footprint import Footprint
+from hlo_passes.scheduler.simulation.advice import Advice
 from hlo_passes.scheduler.simulation.ranges import Sensitivity
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
@@ -33,6 +34,8 @@ CauseKind = Literal[
 #: xprof's classes by the share of a collective that compute overlaps.
 OverlapClass = Literal["hidden", "partial", "exposed"]
 
+#: Pieces of advice on one collective, in words.
+_MOST_ADVICE: Final = 3
 #: The lane that runs instructions in their scheduled order.
 COMPUTE_LANE: Final = "compute"
 #: From this share of overlap on, xprof calls a collective hidden; up to the other
@@ -231,6 +234,8 @@ class TimelineData:
             flops is faster than this.
         sensitivity: the same in other settings; None where nobody asked for it.
         overlay: what was measured beside what was predicted; None without a trace.
+        advice: what to change, most saving first; () where nobody asked for it.
+        not_tried: changes left out because the module is large.
     """
 
     module: str
@@ -253,6 +258,8 @@ class TimelineData:
     any_structure: AnyStructureBound = AnyStructureBound(0.0, "")
     sensitivity: Sensitivity | None = field(default=None, repr=False)
     overlay: Overlay | None = field(default=None, repr=False)
+    advice: tuple[Advice, ...] = field(default=(), repr=False)
+    not_tried: int = 0
     #: What belongs to each computation, by the name of the list; made when needed.
     _grouped: dict[str, dict[str, list[Any]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
@@ -344,6 +351,17 @@ class TimelineData:
                 groups.setdefault(each.computation, []).append(each)
         return list(groups.get(computation, ()))
 
+    def advice_on(self, row: CollectiveRow) -> tuple[Advice, ...]:
+        """What to change about a collective, most saving first."""
+        name = (row.computation, row.name)
+        return tuple(each for each in self.advice if name in each.concerns)
+
+    def advice_lines(self, row: CollectiveRow) -> list[str]:
+        """What to change about an exposed collective, in words."""
+        if row.total_exposed_us <= 0.0:
+            return []
+        return [each.to_text() for each in self.advice_on(row)[:_MOST_ADVICE]]
+
     def lanes(self, computation: str) -> list[str]:
         """Lanes that a computation uses: compute first, then by name and number."""
         found = {span.lane for span in self.spans_of(computation)}
@@ -367,7 +385,13 @@ class TimelineData:
             "streams": self.streams,
             "entry": self.entry,
             "computations": {n: t.to_json() for n, t in self.computations.items()},
-            "collectives": [row.to_json() for row in self.collectives],
+            "collectives": [
+                {
+                    **row.to_json(),
+                    "advice": [each.to_json() for each in self.advice_on(row)],
+                }
+                for row in self.collectives
+            ],
             "notes": list(self.notes),
             "counted_once": list(self.counted_once),
             "memory": self.footprint.to_json(),

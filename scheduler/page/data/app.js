@@ -25,6 +25,7 @@ class App {
     followKeys(this);
     showMoves(this);
     showCauses(this);
+    showAdvice();
     showCollectives(this);
     showBuffers();
     this.open(DATA.entry);

@@ -58,6 +58,7 @@ function collectiveDetails(app, schedule, found) {
       make("i", { style: `width: ${100 * share}%; background: var(--hidden)` }),
       make("i", { style: `width: ${100 - 100 * share}%; background: var(--exposed)` })),
     make("p", { class: "why" }, make("strong", {}, found.exposed_us > 0 ? "Why exposed: " : "Cause: "), found.cause),
+    ...adviceLines(found),
     make("dl", {},
       ...row("Exposed", `${exactTime(found.exposed_us)} (${shownShare(found.exposed_us, found.latency_us)})`),
       ...row("Latency", `${exactTime(found.latency_us)}, by ${found.model}`),

@@ -1,0 +1,1 @@
+"""Finds what to change about exposed collectives, and simulates each change again."""
