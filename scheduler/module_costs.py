@@ -32,6 +32,7 @@ from hlo_passes.scheduler.estimators.choice import estimator_for
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.simulation.prices import fusion_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,17 +158,40 @@ def estimate(
         xla=found.release.name,
         estimator=model.name,
         rows=rows,
-        remarks=(*found.remarks, *_unpriced(rows)),
+        remarks=(*found.remarks, *_unpriced(rows, _fusions(module, model))),
         counted_once=counts.unknown,
     )
 
 
-def _unpriced(rows: tuple[EstimateRow, ...]) -> Iterator[str]:
-    """A remark on the instructions that have no price but an abstract constant."""
+def _unpriced(
+    rows: tuple[EstimateRow, ...], fusions: frozenset[tuple[str, str]]
+) -> Iterator[str]:
+    """A remark on the instructions that have no price but an abstract constant.
+
+    Args:
+        rows: of all instructions.
+        fusions: asynchronous ones that have a price as fusions, which `simulate` takes.
+    """
     costly = [row for row in rows if max(row.node_cost_us, row.latency_us or 0.0) > 0.0]
-    count = sum(row.model in COARSE for row in costly)
+    count = sum(
+        row.model in COARSE and (row.computation, row.name) not in fusions
+        for row in costly
+    )
     if count:
         yield f"no price for {count} of {len(costly)} instructions that cost something"
+
+
+def _fusions(module: Module, estimator: Estimator) -> frozenset[tuple[str, str]]:
+    """Starts of fusions that have a price of their own."""
+    return frozenset(
+        (computation.name, start.name)
+        for computation in scheduled_computations(module)
+        for start in computation.instructions
+        if is_start(start)
+        and (fusion := fusion_of(start)) is not None
+        and (price := estimator.node_cost(fusion)) is not None
+        and price.model not in COARSE
+    )
 
 
 _UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")

@@ -56,8 +56,8 @@ _MORE: Final = 1.05
 _OVERLAP: Final = "overlap limit"
 _OVERLAP_OPTION: Final = "parallel-collective-overlap-limit"
 _SEVERAL: Final = 2
-#: Forms of the module that have its pairs.
-_ORDERED_FORMS: Final[tuple[Form, ...]] = ("given", "unordered")
+#: Forms of the module that have its pairs; XLA starts from the first one.
+_ORDERED_FORMS: Final[tuple[Form, ...]] = ("unordered", "given")
 #: The search is short: what it finds is a hint.
 _SHORT_SEARCH: Final = ScheduleImprover(effort=0.1, rounds=2, min_gain=_WORTH)
 

@@ -63,7 +63,7 @@ class Prices:
         self.absent += table is not None and start.name not in table.latencies
         found = self._latency(start, done)
         if not self.as_xla and found.model in COARSE:
-            fusion = _fusion_of(start)
+            fusion = fusion_of(start)
             itself = _UNKNOWN if fusion is None else self.compute(fusion)
             if itself.model not in COARSE:
                 self.fusions += 1
@@ -111,7 +111,7 @@ class Prices:
         return found
 
 
-def _fusion_of(start: Instruction) -> Instruction | None:
+def fusion_of(start: Instruction) -> Instruction | None:
     """The fusion that a start wraps; None for anything else, and fused collectives."""
     if work_of(start) != "fusion" or wrapped_collective(start) is not None:
         return None

@@ -28,6 +28,7 @@ from hlo_passes.scheduler.hardware.target import (
 from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
     LatencyHidingScheduler,
 )
+from tests.modules import REPOSITORY
 
 #: Devices -> the smallest machine, of hosts of eight and of NVL72 racks.
 HGX = {1: "1x1x1", 2: "1x1x2", 4: "1x1x4", 8: "1x1x8", 16: "2x1x8", 64: "8x1x8",
@@ -219,6 +220,14 @@ def test_the_first_line_says_where_a_model_has_no_answer(file, capsys) -> None:
         assert "beware: XLA has no model for gb200" in line
         line = first_line(*asked, "--estimator=gpu-approximate", capsys=capsys)
         assert "beware: no price for" in line
+
+
+def test_estimate_and_simulate_agree_on_what_has_no_price(capsys) -> None:
+    """XLA 0.12 makes asynchronous fusions of slices, for which it has a constant."""
+    scan = str(REPOSITORY / "docs" / "pipelining" / "fsdp.xla_off.hlo.gz")
+    for command in (("estimate",), ("simulate", "--no-advice")):
+        line = first_line(*command, scan, "--hosts=2", capsys=capsys)
+        assert "no price" not in line
 
 
 def test_a_module_without_prices_says_why(capsys, tmp_path) -> None:

@@ -58,8 +58,10 @@ memory   72 bytes at the peak with parameters (40 bytes without), 65 bytes as XL
   1. 2.00 ms  %gather  all-reduce of 32 bytes, partial
      %x.main
      nothing left to overlap: the 1.00 ms of compute that does not depend on it already overlaps its 3.00 ms
+     advice: nothing that was tried shortens the step; in the program: transfer less, or give each device more to compute beside it
   2. 500.0 us  %last  all-reduce of 32 bytes, exposed
      synchronous: it has no start and done, so the compute stream runs it for 500.0 us; 1.00 ms of compute do not depend on it
+     advice: nothing that was tried shortens the step; in the program: make it asynchronous, with work beside it that does not need it
 
 %main: 3.80 ms
 compute         |##############                           LLLLl      |
