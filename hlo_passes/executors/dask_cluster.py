@@ -9,6 +9,7 @@ Its workers need this package, and the extra `distributed` is needed here.
 
 from __future__ import annotations
 
+import importlib
 import sys
 from concurrent.futures import Executor, Future
 from importlib.metadata import PackageNotFoundError, version
@@ -52,7 +53,7 @@ def executor(address: str) -> Executor:
     """
     text = f"dask://{address}"
     try:
-        from distributed import Client
+        distributed: Any = importlib.import_module("distributed")
     except ImportError as problem:
         hint = "pip install 'hlo-passes[distributed]'"
         raise unreachable(text, "distributed is not installed", hint) from problem
@@ -60,7 +61,9 @@ def executor(address: str) -> Executor:
     if ":" not in host:
         host = f"{host}:{_DEFAULT_PORT}"
     try:
-        client = Client(f"tcp://{host}", timeout=_SECONDS, set_as_default=False)
+        client = distributed.Client(
+            f"tcp://{host}", timeout=_SECONDS, set_as_default=False
+        )
     except (OSError, TimeoutError, ValueError) as problem:
         hint = f"is `dask scheduler` running at {host}?"
         raise unreachable(text, "no scheduler answers", hint) from problem

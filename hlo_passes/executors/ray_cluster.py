@@ -6,6 +6,7 @@ names. Its workers need this package.
 
 from __future__ import annotations
 
+import importlib
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -41,7 +42,7 @@ class RayExecutor(Executor):
 def executor(address: str) -> Executor:
     """The executor of a cluster; raises UsageError U241 without `ray`."""
     try:
-        import ray
+        ray: Any = importlib.import_module("ray")
     except ImportError as problem:
         raise unreachable(
             f"ray://{address}", "ray is not installed", "pip install ray"

@@ -13,7 +13,7 @@ tried is said to be not verified, and where nothing helps, that is said, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -387,7 +387,7 @@ class _Adviser:
             concerns=concerned,
         )
 
-    def _relieved(self, after: dict[Key, float]) -> list[CollectiveRow]:
+    def _relieved(self, after: Mapping[Key, float]) -> list[CollectiveRow]:
         """The collectives that are less exposed than before."""
         return [
             row

@@ -2,11 +2,7 @@
 
 chosen = Combination.of({"overlap limit": "2", "pipelined all-gather": "on"})
 xla_flags(chosen, release)          '--xla_gpu_pipeline_all_gather=on --xla_...=2'
-<<<<<<< HEAD
 compiler_options(chosen, release)   {"xla_gpu_pipeline_all_gather": "..."}
-=======
-compiler_options(chosen, release)   {"xla_gpu_pipeline_all_gather": "COLLECTIVE_..."}
->>>>>>> fae3e6e (Say what to change about exposed collectives, after simulating it again)
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
 """What a program has, so that levers without effect on it are not tried.
 
 facts = facts_of(module, topology)
-<<<<<<< HEAD
 facts.lacks(("looped", "all-gather"))     'no all-gather is in a loop'
-=======
-facts.lacks(("looped", "all-gather"))     'no loop has an all-gather'
->>>>>>> fae3e6e (Say what to change about exposed collectives, after simulating it again)
 """
 
 from __future__ import annotations
