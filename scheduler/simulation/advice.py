@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hlo_passes.scheduler.simulation.ranges import Change
 from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
 
-if TYPE_CHECKING:
-    from hlo_passes.scheduler.simulation.timeline_data import CauseKind
-
 #: From this share of the step on, a change of the peak is worth a word.
 _TOLD_BYTES: Final = 0.01
 #: By cause of exposure, what would change it in the program itself.
-IN_THE_PROGRAM: Final[Mapping[CauseKind, str]] = {
+IN_THE_PROGRAM: Final[Mapping[str, str]] = {
     "hidden": "nothing to do: these are what is left at their ends",
     "synchronous": "make it asynchronous, with work beside it that does not need it",
     "queued": "give it another stream, or start it when that one has run",
