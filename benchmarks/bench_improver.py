@@ -1,36 +1,42 @@
 """The schedule improver: what it gains on modules that XLA scheduled, and how fast.
 
-    python -m benchmarks.bench_improver [--effort=1.0] [--seed=0] [FOLDER ...]
+    python -m benchmarks.bench_improver [--effort=1.0] [--seed=0] [--only=REGEX]
+        [--markdown] [PLACE ...]
 
-A folder holds XLA's `latency-hiding-scheduler.after.hlo[.gz]`, `costs.json[.gz]` and
-`oracle.json`; by default those of the public modules beside the checkout. Seconds are
-of the processor: of the whole pass, with two simulations and the checker.
+A PLACE is a folder or an archive of recordings, as for `tests.scheduler.conformance`;
+by default the public modules beside the checkout. Of several settings `sol` is
+measured, with XLA's own costs. Seconds are of the processor: of the whole pass, with
+two simulations and the checker.
 
-The bound is the improver's own: no order of a computation is below it. The second mean
+The bound is proven: no orders of the computations give a shorter step, whatever memory
+they take. `gap` is a step as a share of it, XLA's and ours. Means are geometric; one
 leaves out modules above XLA's memory limit, for which XLA stops overlapping.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import pathlib
+import re
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import hlo_passes
-from benchmarks.modules import SHARED, read_text
+from benchmarks.modules import SHARED
 from hlo_passes.passes.framework.base import PassContext, Report
-from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.improver.schedule_improver import ScheduleImprover
+from hlo_passes.scheduler.improver.whole_module import module_bound_us
 from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
+from hlo_passes.scheduler.simulation.simulate import simulate
+from tests.scheduler.conformance.recordings import Recording, find_recordings
+from tests.scheduler.conformance.setting import pricing_of
 
-_AFTER = "latency-hiding-scheduler.after.hlo"
-_TARGET = "h100_sxm"
+#: Modules nearer to the bound than this have nothing to gain.
+_NEAR = 1.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +44,9 @@ class Row:
     """One module.
 
     Attributes:
-        name: of its folder.
+        name: of its recording.
         before_us, after_us: the step.
-        bound_us: of the entry, its callees as they are.
+        bound_us: of the whole module.
         peak: after, as a share of the one before.
         seconds: of the processor.
         moves: tried.
@@ -61,27 +67,58 @@ class Row:
         """Step after, as a share of the one before."""
         return self.after_us / self.before_us
 
+    @property
+    def gap(self) -> float:
+        """Step after, as a multiple of the bound."""
+        return self.after_us / self.bound_us
 
-def measure(folder: pathlib.Path, effort: float, seed: int) -> Row:
-    """Improve XLA's schedule of one recording."""
-    file = next(iter(sorted(folder.glob(f"{_AFTER}*"))))
-    module = hlo_passes.parse(read_text(file), filename=str(file))
-    oracle = json.loads((folder / "oracle.json").read_text("utf-8"))
-    costs = next(iter(sorted(folder.glob("costs.json*"))))
-    pricing = Pricing(costs=str(costs), topology=str(oracle["topology"]))
-    report = Report()
-    began = time.process_time()
+    @property
+    def gap_before(self) -> float:
+        """Step before, as a multiple of the bound."""
+        return self.before_us / self.bound_us
+
+    def cells(self) -> list[str]:
+        """A line of the table."""
+        return [
+            self.name,
+            f"{self.before_us:,.1f}",
+            f"{self.after_us:,.1f}",
+            f"{self.ratio:.4f}",
+            f"{self.bound_us:,.1f}",
+            f"{self.gap_before:.3f}",
+            f"{self.gap:.3f}",
+            f"{self.peak:.3f}",
+            f"{self.seconds:.1f}",
+            f"{self.moves / self.seconds:,.0f}" if self.moves else "-",
+        ]
+
+
+_HEAD = ["module", "XLA us", "ours us", "ratio", "bound us", "gap XLA", "gap ours"]
+_HEAD += ["peak", "CPU s", "moves/s"]
+
+
+def measure(recording: Recording, effort: float, seed: int) -> Row | None:
+    """Improve XLA's schedule of one recording; None if its step takes no time."""
+    module = hlo_passes.parse(recording.after, filename=recording.name)
     improver = ScheduleImprover(effort=effort, seed=seed)
-    improver.run(module, PassContext(pricing), report)
-    seconds = time.process_time() - began
+    with pricing_of(recording) as pricing:
+        context = PassContext(pricing)
+        memory_bytes = target(pricing.target).memory_bytes
+        limit = scheduler_memory_limit_bytes(module, memory_bytes)
+        report = Report()
+        began = time.process_time()
+        improver.run(module, context, report)
+        seconds = time.process_time() - began
+        bound = module_bound_us(module, improver.conditions(module, context))
+        bound = max(bound, simulate(module, pricing).lower_bound_us)
     found = report.details["improvement"]
-    limit = scheduler_memory_limit_bytes(module, target(_TARGET).memory_bytes)
-    entry = found["computations"].get(module.entry.name, {})
+    if not found["step_before_us"]:
+        return None
     return Row(
-        name=folder.parent.name if folder.name == "sol" else folder.name,
+        name=recording.name,
         before_us=found["step_before_us"],
         after_us=found["step_us"],
-        bound_us=entry.get("bound_us", found["step_us"]),
+        bound_us=bound,
         peak=found["peak_bytes"] / max(1, found["peak_before_bytes"]),
         seconds=seconds,
         moves=found["moves_tried"],
@@ -89,39 +126,71 @@ def measure(folder: pathlib.Path, effort: float, seed: int) -> Row:
     )
 
 
-def _mean(ratios: Sequence[float]) -> float:
+def recordings(places: Sequence[pathlib.Path], only: str) -> Iterator[Recording]:
+    """Those with XLA's own costs, of several settings `sol`."""
+    for recording in find_recordings(*places):
+        setting = recording.name.rsplit("/", 1)[-1].rsplit(".", 1)[-1]
+        others = ("approx", "start_delay", "tight", "multi", "async_compute")
+        is_asked = re.search(only, recording.name) is not None
+        if recording.is_priced and is_asked and not setting.startswith(others):
+            yield recording
+
+
+def mean(ratios: Iterable[float]) -> float:
     """The geometric mean; 1 for none."""
     logs = [math.log(ratio) for ratio in ratios]
     return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
 
 
+def means(rows: Sequence[Row]) -> str:
+    """The geometric means, of all and of some."""
+    some = [row for row in rows if row.gap_before > _NEAR]
+    chosen = {
+        "all": rows,
+        f"XLA's gap above {_NEAR}": some,
+        "of them, within XLA's memory limit": [r for r in some if not r.above_limit],
+    }
+    return "".join(
+        f"{name}: {len(of)} modules, ratio {mean(r.ratio for r in of):.4f}, "
+        f"greatest {max((r.ratio for r in of), default=1.0):.4f}, "
+        f"gap {mean(r.gap for r in of):.4f}, "
+        f"bound as a share of XLA's step {mean(1 / r.gap_before for r in of):.4f}\n"
+        for name, of in chosen.items()
+    )
+
+
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("folders", nargs="*", metavar="FOLDER", type=pathlib.Path)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("places", nargs="*", metavar="PLACE", type=pathlib.Path)
     parser.add_argument("--effort", type=float, default=1.0)
     parser.add_argument("--seed", type=int, default=0)
-    arguments = parser.parse_args()
-    folders = arguments.folders or sorted((SHARED / "golden").glob("*/sol"))
-    out = sys.stdout.write
-    out(
-        f"{'module':26} {'XLA us':>12} {'ours us':>12} {'ratio':>7} {'bound us':>12} "
-        f"{'gap':>6} {'peak':>6} {'CPU s':>6} {'moves/s':>8}\n"
-    )
+    parser.add_argument("--only", default="", metavar="REGEX", help="of names")
+    parser.add_argument("--markdown", action="store_true")
+    options = parser.parse_args()
+    places = options.places or [SHARED / "golden"]
+    width = 44
+
+    def line(cells: Sequence[str]) -> None:
+        if options.markdown:
+            text = f"| {' | '.join(cells)} |"
+        else:
+            rest = "".join(f"{cell:>13}" for cell in cells[1:])
+            text = f"{cells[0]:{width}}{rest}"
+        print(text, flush=True)
+
+    line(_HEAD)
+    if options.markdown:
+        line(["---"] * len(_HEAD))
     rows = []
-    for folder in folders:
-        row = measure(folder, arguments.effort, arguments.seed)
-        rows.append(row)
-        out(
-            f"{row.name:26} {row.before_us:12,.1f} {row.after_us:12,.1f} "
-            f"{row.ratio:7.4f} {row.bound_us:12,.1f} "
-            f"{row.after_us / row.bound_us:6.3f} {row.peak:6.3f} {row.seconds:6.1f} "
-            f"{row.moves / row.seconds:8,.0f}\n"
-        )
-        sys.stdout.flush()
-    kept = [row.ratio for row in rows if not row.above_limit]
-    out(f"geometric mean {_mean([row.ratio for row in rows]):.4f}; ")
-    out(f"without those above XLA's memory limit {_mean(kept):.4f}\n")
+    for recording in recordings(places, options.only):
+        row = measure(recording, options.effort, options.seed)
+        if row is not None:
+            rows.append(row)
+            line(row.cells())
+    sys.stdout.write("\n" + means(rows))
 
 
 if __name__ == "__main__":

@@ -123,28 +123,12 @@ class ScheduleImprover(Pass):
             WrongStateError: S017, S018 for one that no GPU can run.
             TooDeepError: S016 for calls that are nested deeper than it follows.
         """
-        scheduler = self._scheduler()
-        on = scheduler.pricing(context)
+        on = self._scheduler().pricing(context)
         require_priceable(module, has_costs=bool(on.costs))
         if not module.is_scheduled:
             report.remark("kept: all orders: the module has no schedule")
             return False
-        # Price as `simulate` does: its step is what must become shorter.
-        found = reported(module, on)
-        prices, machine = estimator_for(module, found.on)
-        settings = scheduler.settings(module, context)
-        conditions = Conditions(
-            topology=machine,
-            prices=prices,
-            xla_prices=scheduler.make_estimator(module, context),
-            settings=settings,
-            rules=Rules(release=found.release),
-            cap_bytes=self._cap(module, on.target),
-            effort=Effort(self.effort, self.rounds, self.seed, self.refuse_regressions),
-            min_gain=self.min_gain,
-            seconds=self.seconds,
-            keep=frozenset(self.keep),
-        )
+        conditions = self.conditions(module, context)
         orders = [c.instructions for c in module.computations]
         with garbage_collection_paused():
             try:
@@ -153,6 +137,26 @@ class ScheduleImprover(Pass):
                 raise TooDeepError("the simulation") from problem
             fill_report(report, result, context.explain)
         return orders != [c.instructions for c in module.computations]
+
+    def conditions(self, module: Module, context: PassContext) -> Conditions:
+        """Under which a scheduled module is improved."""
+        scheduler = self._scheduler()
+        on = scheduler.pricing(context)
+        # Price as `simulate` does: its step is what must become shorter.
+        found = reported(module, on)
+        prices, machine = estimator_for(module, found.on)
+        return Conditions(
+            topology=machine,
+            prices=prices,
+            xla_prices=scheduler.make_estimator(module, context),
+            settings=scheduler.settings(module, context),
+            rules=Rules(release=found.release),
+            cap_bytes=self._cap(module, on.target),
+            effort=Effort(self.effort, self.rounds, self.seed, self.refuse_regressions),
+            min_gain=self.min_gain,
+            seconds=self.seconds,
+            keep=frozenset(self.keep),
+        )
 
     def _scheduler(self) -> LatencyHidingScheduler:
         """The scheduler whose prices, limits and release are used."""

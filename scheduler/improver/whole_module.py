@@ -25,6 +25,8 @@ from hlo_passes.scheduler.checker.schedule_checker import ScheduleChecker
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.improver.annealing import Budget
+from hlo_passes.scheduler.improver.atoms import make_atoms
+from hlo_passes.scheduler.improver.bounds import lower_bound_us
 from hlo_passes.scheduler.improver.problem import Environment, make_problem, run_us
 from hlo_passes.scheduler.improver.search import Effort, Improvement, improve
 from hlo_passes.scheduler.latency_hiding.driver import computations_to_schedule
@@ -105,8 +107,31 @@ def improve_module(
         module: scheduled.
         conditions: of the search.
         progress: receives a status line for each computation.
+
+    Interrupted (Ctrl-C) or failing, it leaves the module as it was. `seconds` is what
+    ends a search early and keeps what was found.
     """
     return _Run(module, conditions, progress).run()
+
+
+def module_bound_us(module: Module, conditions: Conditions) -> float:
+    """What the step cannot be below, whatever orders its computations have, us.
+
+    Memory is left out. Callers count with the bounds of what they call.
+    """
+    run = _Run(module, conditions, None)
+    steps: dict[Computation, float] = {}
+    environment = Environment(conditions.xla_prices, run.tracker, run.memory, steps)
+    for computation in computations_post_order(module, fusions=False):
+        program = run.step.programs.get(computation)
+        if program is None:
+            continue
+        if computation in run.given:
+            problem = make_problem(program, environment)
+            steps[computation] = lower_bound_us(make_atoms(problem))
+        else:
+            steps[computation] = run_us(program, steps)
+    return steps[module.entry]
 
 
 class _Run:
@@ -152,8 +177,14 @@ class _Run:
                 f"{result.cap_bytes:,}"
             )
         else:
-            self._search()
-            self._judge()
+            try:
+                self._search()
+                self._judge()
+            except BaseException:
+                # An order that nobody has judged must not leave this run.
+                for computation, order in self.given.items():
+                    computation.set_order(order)
+                raise
         result.seconds = time.monotonic() - self.began
         if self.progress is not None:
             self.progress("")

@@ -112,6 +112,23 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
 
 
 @contextlib.contextmanager
+def pricing_of(recording: Recording) -> Iterator[Pricing]:
+    """The machine and the costs of a recording, as a user names them.
+
+    Its profile, else XLA's own costs where the analytical estimator answered, else ours.
+    """
+    with _files(recording) as (target, costs, profile):
+        has_profile = PROFILE_FILE in recording.texts
+        yield Pricing(
+            target=target,
+            topology=recording.topology,
+            costs=costs if recording.is_priced and not has_profile else "",
+            profile=profile if has_profile else "",
+            xla=xla_release(recording.release).name,
+        )
+
+
+@contextlib.contextmanager
 def _files(recording: Recording) -> Iterator[tuple[str, str, str]]:
     """(target, costs, profile): files where the recording has its own."""
     with tempfile.TemporaryDirectory(prefix="hlo-passes-") as folder:

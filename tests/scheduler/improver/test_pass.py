@@ -14,7 +14,10 @@ from hlo_passes.errors import PipelineSpecError
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.passes.framework.sequence import expanded
+from hlo_passes.scheduler.improver import whole_module
+from hlo_passes.scheduler.improver.search import Effort
 from tests.modules import REPOSITORY
+from tests.scheduler.improver.modules import conditions, order_text, random_module
 from tests.scheduler.schedules import LATE, module, write_costs
 
 _SOURCE = """\
@@ -108,3 +111,46 @@ def test_the_same_bytes_under_every_hash_seed() -> None:
         )
         found.add(done.stdout)
     assert len(found) == 1
+
+
+def test_an_interrupted_search_leaves_the_orders_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    made, costs = random_module(5)
+    given = order_text(made)
+    reached = []
+
+    def interrupted(run: whole_module._Run) -> None:
+        reached.append(order_text(run.module))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(whole_module._Run, "_judge", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        whole_module.improve_module(made, conditions(costs, effort=Effort(0.1, 2)))
+    assert reached != [given]
+    assert order_text(made) == given
+
+
+def test_ctrl_c_ends_the_command_and_writes_nothing(tmp_path: pathlib.Path) -> None:
+    given, wanted = tmp_path / "given.hlo", tmp_path / "made.hlo"
+    given.write_text(module(LATE).to_text())
+    program = (
+        "import os, signal, sys\n"
+        "from hlo_passes.scheduler.improver import window\n"
+        # A suite that runs in the background ignores this signal.
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "def interrupted(*_): os.kill(os.getpid(), signal.SIGINT)\n"
+        "window.Window.try_window = interrupted\n"
+        "from hlo_passes.cli.main import main; sys.exit(main(sys.argv[1:]))\n"
+    )
+    spec = f"--passes=schedule-improver{{costs={write_costs(tmp_path)}}}"
+    done = subprocess.run(
+        [sys.executable, "-c", program, "opt", str(given), spec, "-o", str(wanted)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert not wanted.exists()
