@@ -1,7 +1,7 @@
 """Hand schedules of ours to XLA's GPU back end: how many it takes (jax 0.12).
 
     python corpus/hand_over.py                  # all programs, held-out ones too
-    python corpus/hand_over.py moe --topology=1x2x8
+    python corpus/hand_over.py moe --topology=1x2x8 --pipeline=improved
 
 Every program is compiled for GPUs that are not there with each of `PIPELINES` at
 `post-scheduler`. Counted are schedules accepted, and among them those that are
@@ -27,6 +27,9 @@ PIPELINES = {
     "collective-start-as-early-as-possible=true}",
     "coarse": f"{SCHEDULER}{{estimator=gpu-approximate}}",
     "two rules": f"{SCHEDULER}{{rules='kScheduleDone kOriginalOrder'}}",
+    "improved": "schedule-improver",
+    "improved, overlap 4": f"{SCHEDULER}{{parallel-collective-overlap-limit=4}},"
+    "schedule-improver{parallel-collective-overlap-limit=4}",
 }
 
 
@@ -36,6 +39,7 @@ def main() -> int:
     )
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
     parser.add_argument("--topology", action="append", choices=TOPOLOGIES)
+    parser.add_argument("--pipeline", action="append", choices=PIPELINES)
     parser.add_argument("--target", default="h100_sxm")
     options = parser.parse_args()
     accepted = different = stopped = refused = 0
@@ -50,10 +54,10 @@ def main() -> int:
             except HloError as problem:
                 print(f"{name} {topology}: XLA alone refuses: {problem}", flush=True)
                 continue
-            for label, pipeline in PIPELINES.items():
+            for label in options.pipeline or PIPELINES:
                 told = f"{name} {topology} {label}"
                 try:
-                    both = hand_over(alone, passes=pipeline)
+                    both = hand_over(alone, passes=PIPELINES[label])
                 except HloError as problem:
                     refused += 1
                     print(f"{told}: {problem}", flush=True)

@@ -26,7 +26,7 @@ from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.improver.annealing import Budget
 from hlo_passes.scheduler.improver.atoms import make_atoms
-from hlo_passes.scheduler.improver.bounds import lower_bound_us
+from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.problem import Environment, make_problem, run_us
 from hlo_passes.scheduler.improver.search import Effort, Improvement, improve
 from hlo_passes.scheduler.latency_hiding.driver import computations_to_schedule
@@ -128,7 +128,7 @@ def module_bound_us(module: Module, conditions: Conditions) -> float:
             continue
         if computation in run.given:
             problem = make_problem(program, environment)
-            steps[computation] = lower_bound_us(make_atoms(problem))
+            steps[computation] = lower_bound(make_atoms(problem)).us
         else:
             steps[computation] = run_us(program, steps)
     return steps[module.entry]

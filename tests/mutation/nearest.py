@@ -53,6 +53,9 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
         *_files("tests/scheduler/simulation", "laws", "causes", "devices"),
         *_files("tests/scheduler/page", "encoding"),
     ),
+    "scheduler/improver": _files(
+        "tests/scheduler/improver", "window", "search", "pass", "recordings"
+    ),
     "hlo_passes/verify": _files("tests/verify", "rules", "verify"),
     "hlo_passes/analysis": (
         *_files("tests/analysis"),
@@ -88,6 +91,7 @@ CRITICAL: Final = (
     "hlo_passes/ir/async_form.py",
     "hlo_passes/verify",
     "scheduler/simulation",
+    "scheduler/improver",
 )
 #: What a mutant meets that its nearest tests let through.
 WIDER: Final = (

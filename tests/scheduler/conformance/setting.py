@@ -115,14 +115,17 @@ def setting_of(recording: Recording, *, estimator_name: str = "") -> Setting:
 def pricing_of(recording: Recording) -> Iterator[Pricing]:
     """The machine and the costs of a recording, as a user names them.
 
-    Its profile, else XLA's own costs where the analytical estimator answered, else ours.
+    Its profile, else XLA's own costs where the analytical estimator answered, else the
+    estimator that XLA falls back to.
     """
     with _files(recording) as (target, costs, profile):
         has_profile = PROFILE_FILE in recording.texts
+        has_costs = recording.is_priced and not has_profile
         yield Pricing(
             target=target,
             topology=recording.topology,
-            costs=costs if recording.is_priced and not has_profile else "",
+            estimator="" if has_profile or has_costs else "gpu-approximate",
+            costs=costs if has_costs else "",
             profile=profile if has_profile else "",
             xla=xla_release(recording.release).name,
         )
