@@ -54,6 +54,8 @@ class XlaRelease:
             slices written to any memory.
         fills_are_early: a large fusion without operands is placed right before its
             user.
+        counts_handover_once: the memory scheduler counts a buffer once at the moment
+            when one of its values ends and the next begins; else twice.
         partition_from_topology: the analytical model takes the partition's size from
             the topology; else from the number of GPUs of a node.
         prices_kernel_strategies: collectives annotated with a kernel are priced as
@@ -122,6 +124,7 @@ class XlaRelease:
     repeats_hazard_edges: bool
     slices_to_anywhere_are_early: bool
     fills_are_early: bool
+    counts_handover_once: bool
     partition_from_topology: bool
     prices_kernel_strategies: bool
     prices_collective_fusions: bool
@@ -188,6 +191,7 @@ _0_10_2: Final = XlaRelease(
     repeats_hazard_edges=True,
     slices_to_anywhere_are_early=True,
     fills_are_early=False,
+    counts_handover_once=False,
     partition_from_topology=False,
     prices_kernel_strategies=False,
     prices_collective_fusions=True,
@@ -232,6 +236,7 @@ _0_11: Final = XlaRelease(
     repeats_hazard_edges=False,
     slices_to_anywhere_are_early=False,
     fills_are_early=False,
+    counts_handover_once=False,
     partition_from_topology=True,
     prices_kernel_strategies=True,
     prices_collective_fusions=False,
@@ -271,6 +276,7 @@ _0_12: Final = replace(
     _0_11,
     name="0.12",
     fills_are_early=True,
+    counts_handover_once=True,
     removals_hand_on_attributes=False,
     divides_trip_counts_rightly=True,
     negative_factors_turn_ranges=True,

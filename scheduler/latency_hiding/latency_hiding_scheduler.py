@@ -122,7 +122,10 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         was_scheduled = module.is_scheduled
         orders = [c.instructions for c in module.computations]
         if not was_scheduled:
-            for computation, order in base_order(module).orders.items():
+            release = settings.release
+            for computation, order in base_order(
+                module, release=release
+            ).orders.items():
                 computation.set_order(order)
             module.set_attribute("is_scheduled", "true")
         result = schedule_module(

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.scheduler.memory.buffer_table import ordered_blocks
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
     from hlo_passes.ir.module import Module
+    from hlo_passes.xla_release import XlaRelease
 
 Order = list["Instruction"]
 
@@ -71,6 +73,7 @@ def base_order(
     scheduler: str = "",
     buffers: Buffers | None = None,
     progress: Callable[[str], None] | None = None,
+    release: XlaRelease | None = None,
 ) -> BaseOrder:
     """The order that XLA's GPU back end gives a module before latency hiding.
 
@@ -79,7 +82,9 @@ def base_order(
         scheduler: a name of `SCHEDULERS`, '' for the best one.
         buffers: those of the module, if they are known already.
         progress: called with one line per scheduler for a large module.
+        release: the release of XLA to follow; None for what the module says.
     """
+    release = release or followed_release(module)
     buffers = buffers if buffers is not None else build_buffers(module)
     sizes = ValueSizes(buffers.flow)
     names = [scheduler] if scheduler else list(SCHEDULERS)
@@ -92,7 +97,12 @@ def base_order(
         orders = _orders(buffers, sizes, name)
         blocks = ordered_blocks(buffers.flow.reached, orders)
         found[name] = orders
-        needed[name] = HeapSimulation(buffers, blocks, sizes.bytes_of).minimum_bytes
+        needed[name] = HeapSimulation(
+            buffers,
+            blocks,
+            sizes.bytes_of,
+            counts_once=release.counts_handover_once,
+        ).minimum_bytes
     if progress is not None and is_large:
         progress("")
     best = min(names, key=needed.__getitem__)

@@ -39,6 +39,7 @@ class HeapSimulation:
         bytes_of: Callable[[int], int],
         *,
         packs: bool = False,
+        counts_once: bool = False,
     ) -> None:
         """Simulate a program.
 
@@ -47,6 +48,8 @@ class HeapSimulation:
             blocks: computation -> numbers of its instructions, in order.
             bytes_of: size of a value.
             packs: also run the best-fit heap.
+            counts_once: a buffer counts once while one of its values ends and the next
+                begins; else twice.
         """
         self._buffers = buffers
         self._flow = buffers.flow
@@ -56,6 +59,8 @@ class HeapSimulation:
             b: max(bytes_of(v) for v in values) for b, values in self._values.items()
         }
         self._leader: dict[int, int] = {}
+        #: Buffer -> how many of its values live; of no use if both count.
+        self._living: dict[int, int] | None = {} if counts_once else None
         self._heap = Packing() if packs else None
         self._current_bytes = 0
         self.minimum_bytes = 0
@@ -113,13 +118,27 @@ class HeapSimulation:
 
     def _allocate(self, v: int, place: int | None) -> None:
         size = self._size(v)
-        self._current_bytes += size
+        if self._living is None or self._begin(v) == 1:
+            self._current_bytes += size
         self.minimum_bytes = max(self.minimum_bytes, self._current_bytes)
         if self._heap is not None:
             self._heap.allocate(v, size, place)
 
+    def _begin(self, v: int) -> int:
+        """How many values of the buffer live with this one."""
+        assert self._living is not None
+        b = self._buffers.of_value[v]
+        self._living[b] = self._living.get(b, 0) + 1
+        return self._living[b]
+
     def _free(self, v: int) -> None:
-        self._current_bytes -= self._size(v)
+        if self._living is None:
+            self._current_bytes -= self._size(v)
+        else:
+            b = self._buffers.of_value[v]
+            self._living[b] -= 1
+            if not self._living[b]:
+                self._current_bytes -= self._size(v)
         if self._heap is not None:
             self._heap.free(v)
 

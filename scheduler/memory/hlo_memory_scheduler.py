@@ -40,12 +40,14 @@ class HloMemoryScheduler(Pass):
     Attributes:
         scheduler: `best` of all, or one of them.
         keep_schedule: leave a module alone if it has a schedule.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "hlo-memory-scheduler"
 
     scheduler: Literal["best", "list", "dfs", "post-order"] = "best"
     keep_schedule: bool = False
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Order everything that the entry reaches, except fusion bodies.
@@ -57,7 +59,12 @@ class HloMemoryScheduler(Pass):
             report.remark("not ordered: the module is scheduled already")
             return False
         chosen = "" if self.scheduler == "best" else self.scheduler
-        found = base_order(module, scheduler=chosen, progress=context.progress)
+        found = base_order(
+            module,
+            scheduler=chosen,
+            progress=context.progress,
+            release=context.release_for(module, self.xla),
+        )
         changed = not module.is_scheduled
         for computation, order in found.orders.items():
             if list(computation.instructions) != order:
