@@ -14,6 +14,8 @@ from typing import Final
 from hlo_passes.xla_release import RELEASES
 
 SCHEDULER: Final = "latency-hiding-scheduler"
+#: Schedules for a trial, with the scheduler's options.
+_TRIAL: Final = "collective-combiner-annotator"
 #: The pipelines around it; the second one combines, too.
 _PIPELINES: Final = ("gpu-schedule", "xla-gpu")
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
@@ -88,17 +90,20 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "distance-threshold",
     ),
     "xla_gpu_disable_async_collectives": (
-        ("async-collective-annotator",),
+        ("async-collective-annotator", _TRIAL),
         "disable-async-collectives",
     ),
-    "xla_gpu_memory_limit_slop_factor": ((SCHEDULER,), "memory-limit-slop-factor"),
-    "xla_gpu_enable_pipelined_p2p": ((SCHEDULER,), "enable-pipelined-p2p"),
+    "xla_gpu_memory_limit_slop_factor": (
+        (SCHEDULER, _TRIAL),
+        "memory-limit-slop-factor",
+    ),
+    "xla_gpu_enable_pipelined_p2p": ((SCHEDULER, _TRIAL), "enable-pipelined-p2p"),
     "xla_gpu_enable_approx_costly_collectives": (
-        (SCHEDULER,),
+        (SCHEDULER, _TRIAL),
         "enable-approx-costly-collectives",
     ),
     f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
-        (SCHEDULER, "collective-permute-decomposer"),
+        (SCHEDULER, _TRIAL, "collective-permute-decomposer"),
         "pipeline-parallelism-opt-level",
     ),
     "xla_gpu_autotune_level": (
@@ -106,7 +111,7 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "autotune-level",
     ),
     **{
-        f"{_EXPERIMENTAL}{option.replace('-', '_')}": ((SCHEDULER,), option)
+        f"{_EXPERIMENTAL}{option.replace('-', '_')}": ((SCHEDULER, _TRIAL), option)
         for option in (
             "parallel-collective-overlap-limit",
             "parallel-async-compute-limit",
@@ -119,7 +124,7 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
 #: The same for flags that no recording sets: other passes, files, XLA's streams.
 _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     "xla_gpu_enable_latency_hiding_scheduler": (
-        _PIPELINES,
+        (*_PIPELINES, _TRIAL),
         "enable-latency-hiding-scheduler",
     ),
     "xla_gpu_enable_pipelined_p2p": (_PIPELINES, "enable-pipelined-p2p"),
@@ -133,11 +138,11 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     ),
     f"{_EXPERIMENTAL}stream_annotation": (_PIPELINES, "stream-annotation"),
     f"{_EXPERIMENTAL}scheduler_memory_fencing_threshold_bytes": (
-        (*_PIPELINES, "scheduler-memory-fencing"),
+        (*_PIPELINES, "scheduler-memory-fencing", _TRIAL),
         "scheduler-memory-fencing-threshold-bytes",
     ),
     f"{_EXPERIMENTAL}scheduler_memory_fencing_slack_windows": (
-        ("scheduler-memory-fencing",),
+        ("scheduler-memory-fencing", _TRIAL),
         "scheduler-memory-fencing-slack-windows",
     ),
     "xla_gpu_memory_limit_slop_factor": (
@@ -195,8 +200,15 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("xla-gpu",),
         "collective-cse-distance-threshold",
     ),
-    "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER,), "profile"),
-    "xla_gpu_analytical_latency_estimator_options": ((SCHEDULER,), "latency-options"),
+    f"{_EXPERIMENTAL}enable_heuristic_collective_combining": (
+        ("xla-gpu",),
+        "enable-heuristic-collective-combining",
+    ),
+    "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER, _TRIAL), "profile"),
+    "xla_gpu_analytical_latency_estimator_options": (
+        (SCHEDULER, _TRIAL),
+        "latency-options",
+    ),
 }
 
 

@@ -87,6 +87,8 @@ class XlaGpu(GpuSchedule):
         enable_while_loop_unrolling: how loops are unrolled; AUTO_UNROLL and
             MANUAL_UNROLL ask the level.
         enable_while_loop_double_buffering: the older form of DOUBLE_BUFFER.
+        enable_heuristic_collective_combining: run `collective-combiner-annotator`, so
+            that collectives that hide nothing are combined as far as memory allows.
         unsupported_enable_all_reduce_decomposer: run `all-reduce-decomposer`.
         unsupported_enable_ragged_all_to_all_decomposer: run
             `ragged-all-to-all-decomposer`.
@@ -117,6 +119,7 @@ class XlaGpu(GpuSchedule):
     all_reduce_blueconnect_num_devices_per_host: int = 0
     enable_while_loop_unrolling: Unrolling = "AUTO_UNROLL"
     enable_while_loop_double_buffering: bool = False
+    enable_heuristic_collective_combining: bool = False
     unsupported_enable_all_reduce_decomposer: bool = False
     unsupported_enable_ragged_all_to_all_decomposer: bool = False
     unsupported_enable_ragged_all_to_all_multi_host_decomposer: bool = True
@@ -174,6 +177,9 @@ class XlaGpu(GpuSchedule):
             "unrolls-loops": bool(self._strategy()),
             "enable-dus-accumulator-zero-init-elimination": (
                 self.enable_dus_accumulator_zero_init_elimination
+            ),
+            "enable-heuristic-collective-combining": (
+                self.enable_heuristic_collective_combining
             ),
             "unsupported-enable-all-reduce-decomposer": (
                 self.unsupported_enable_all_reduce_decomposer

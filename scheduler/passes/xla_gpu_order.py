@@ -94,6 +94,7 @@ STAGES: Final[Mapping[str, tuple[Step, ...]]] = {
         ),
         Step("hlo-dce"),
         Step("tuple-simplifier"),
+        Step("collective-combiner-annotator", "enable-heuristic-collective-combining"),
         Step("gpu-all-gather-combiner"),
         Step("gpu-all-reduce-combiner"),
         Step("gpu-reduce-scatter-combiner"),
@@ -135,6 +136,9 @@ SWITCHES: Final[Mapping[str, str]] = {
     ),
     "enable-dus-accumulator-zero-init-elimination": (
         "`enable-dus-accumulator-zero-init-elimination=true`"
+    ),
+    "enable-heuristic-collective-combining": (
+        "`enable-heuristic-collective-combining=true`"
     ),
     "shares-collectives": "`collective-cse-distance-threshold` above 0",
     "connects-hosts": "`all-reduce-blueconnect-num-devices-per-host` above 0",

@@ -46,8 +46,8 @@ from hlo_passes.xla_release import xla_release
 
 #: Frontend attributes of the module and of collectives that control the heuristic.
 #: Source: openxla/xla `collective_combiner_annotator.cc`, `xla/side_effect_util.h`.
-_SUGGESTED_THRESHOLD: Final = "suggested_combiner_threshold"
-_SYNC: Final = "sync_collective"
+SUGGESTED_THRESHOLD: Final = "suggested_combiner_threshold"
+SYNC_COLLECTIVE: Final = "sync_collective"
 #: What a combined collective takes from its first member.
 _FROM_FIRST: Final = (
     "channel_id", "replica_groups", "use_global_device_ids", "to_apply",
@@ -292,7 +292,7 @@ def _suggested_threshold(module: Module) -> int | None:
     text = module.attributes.get("frontend_attributes")
     if text is None:
         return None
-    suggested = parse_frontend_attributes(text).get(_SUGGESTED_THRESHOLD, "")
+    suggested = parse_frontend_attributes(text).get(SUGGESTED_THRESHOLD, "")
     return int(suggested) if suggested.lstrip("-").isdecimal() else None
 
 
@@ -316,7 +316,7 @@ def _with_gpu_fields(
         else {}
     )
     pipelined = bool(collective_config(collective).get("is_pipelined"))
-    sync = special and not pipelined and frontend.get(_SYNC) == "true"
+    sync = special and not pipelined and frontend.get(SYNC_COLLECTIVE) == "true"
     if special and not pipelined and not sync:
         return None
     return key._replace(
