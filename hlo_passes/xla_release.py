@@ -54,6 +54,8 @@ class XlaRelease:
             slices written to any memory.
         fills_are_early: a large fusion without operands is placed right before its
             user.
+        lists_by_dataflow: the list scheduler takes what lives from the dataflow
+            analysis; else from an older one that looks at no callee.
         counts_handover_once: the memory scheduler counts a buffer once at the moment
             when one of its values ends and the next begins; else twice.
         partition_from_topology: the analytical model takes the partition's size from
@@ -124,6 +126,7 @@ class XlaRelease:
     repeats_hazard_edges: bool
     slices_to_anywhere_are_early: bool
     fills_are_early: bool
+    lists_by_dataflow: bool
     counts_handover_once: bool
     partition_from_topology: bool
     prices_kernel_strategies: bool
@@ -191,6 +194,7 @@ _0_10_2: Final = XlaRelease(
     repeats_hazard_edges=True,
     slices_to_anywhere_are_early=True,
     fills_are_early=False,
+    lists_by_dataflow=False,
     counts_handover_once=False,
     partition_from_topology=False,
     prices_kernel_strategies=False,
@@ -236,6 +240,7 @@ _0_11: Final = XlaRelease(
     repeats_hazard_edges=False,
     slices_to_anywhere_are_early=False,
     fills_are_early=False,
+    lists_by_dataflow=False,
     counts_handover_once=False,
     partition_from_topology=True,
     prices_kernel_strategies=True,
@@ -276,6 +281,7 @@ _0_12: Final = replace(
     _0_11,
     name="0.12",
     fills_are_early=True,
+    lists_by_dataflow=True,
     counts_handover_once=True,
     removals_hand_on_attributes=False,
     divides_trip_counts_rightly=True,

@@ -18,6 +18,7 @@ from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.scheduler.memory.buffer_table import ordered_blocks
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
+from hlo_passes.scheduler.memory.dataflow import build_points_to
 from hlo_passes.scheduler.memory.depth_first_order import depth_first_order
 from hlo_passes.scheduler.memory.heap_simulation import HeapSimulation
 from hlo_passes.scheduler.memory.list_order import list_order
@@ -94,7 +95,8 @@ def base_order(
     for name in names:
         if progress is not None and is_large:
             progress(f"memory scheduler: {name} ({len(found) + 1} of {len(names)})")
-        orders = _orders(buffers, sizes, name)
+        points_to = name == "list" and not release.lists_by_dataflow
+        orders = _orders(buffers, _pointing(buffers) if points_to else sizes, name)
         blocks = ordered_blocks(buffers.flow.reached, orders)
         found[name] = orders
         needed[name] = HeapSimulation(
@@ -107,6 +109,11 @@ def base_order(
         progress("")
     best = min(names, key=needed.__getitem__)
     return BaseOrder(best, found[best], needed[best], needed)
+
+
+def _pointing(buffers: Buffers) -> ValueSizes:
+    """Sizes of what the older analysis takes for values."""
+    return ValueSizes(build_points_to(buffers.flow.reached))
 
 
 def _orders(buffers: Buffers, sizes: ValueSizes, name: str) -> dict[Computation, Order]:

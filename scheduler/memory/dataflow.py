@@ -13,7 +13,7 @@ Source: openxla/xla `xla/hlo/analysis/hlo_dataflow_analysis.cc` (Aug 2026).
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -134,22 +134,42 @@ def build_dataflow(reached: Reached) -> Dataflow:
 
     Raises UnsupportedHloError S301 if a shape does not fit the values around it.
     """
+    return _filled(reached, FORWARDING, _RULES, _SUGAR)
+
+
+def build_points_to(reached: Reached) -> Dataflow:
+    """What each position points to by the older analysis, which looks at no callee.
+
+    Loops, branches and calls make all that they return, and so do the starts and dones
+    of collectives; of the generic ones the start makes the results.
+
+    Source: openxla/xla `xla/hlo/analysis/tuple_points_to_analysis.cc` (Aug 2026).
+    """
+    return _filled(reached, _POINTING, _POINTS_TO_RULES, _POINTS_TO_SUGAR)
+
+
+def _filled(
+    reached: Reached,
+    forwarding: frozenset[str],
+    rules: Mapping[str, Rule],
+    sugar: Mapping[str, Rule],
+) -> Dataflow:
     table = ValueTable(reached)
     number, start, value = reached.number, table.start, table.value
     for instruction in reached.instructions:
         base = len(value)
         start.append(base)
         opcode = instruction.opcode
-        if opcode in FORWARDING:
+        if opcode in forwarding:
             source = number[instruction.operands[0]]
             value += value[start[source] : start[source + 1]]
-        elif opcode in _RULES:
-            value += _RULES[opcode](table, instruction, base)
+        elif opcode in rules:
+            value += rules[opcode](table, instruction, base)
         elif instruction.shape.element_type == "tuple":
-            rule = _sugar_rule(opcode) or _define_all
+            rule = _sugar_rule(opcode, sugar) or _define_all
             value += rule(table, instruction, base)
         else:
-            rule = _sugar_rule(opcode)
+            rule = _sugar_rule(opcode, sugar)
             value += rule(table, instruction, base) if rule else (base,)
         shape = instruction.shape
         expected = 1 if not shape.elements else parts_of(shape).count
@@ -294,7 +314,59 @@ _SUGAR: Final[dict[str, Rule]] = {
 }
 
 
-def _sugar_rule(opcode: str) -> Rule | None:
+def _sugar_rule(opcode: str, sugar: Mapping[str, Rule]) -> Rule | None:
     """The rule of `reduce-scatter-start` and similar sugar; None for anything else."""
     row = facts(opcode)
-    return _SUGAR.get(row.half) if row.is_sugar else None
+    return sugar.get(row.half) if row.is_sugar else None
+
+
+# -- the older analysis -----------------------------------------------------
+
+
+def _pointing_start(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """((operands), results, contexts...): all but the operands are its own."""
+    found = _define_all(table, instruction, base)
+    parts = parts_of(instruction.shape)
+    for k, operand in enumerate(instruction.operands):
+        if (0, k) in parts.offsets:
+            low, high = parts.span((0, k))
+            found[low:high] = table.of(operand)
+    return found
+
+
+def _pointing_update(
+    table: ValueTable, instruction: Instruction, base: int
+) -> list[int]:
+    """What the step before it points to, where the shapes agree."""
+    before = instruction.operands[0]
+    if before.shape == instruction.shape:
+        return table.of(before)
+    return _define_all(table, instruction, base)
+
+
+def _pointing_done(table: ValueTable, instruction: Instruction, base: int) -> list[int]:
+    found = table.below(instruction.operands[0], (1,))
+    if len(found) == parts_of(instruction.shape).count:
+        return found
+    return _define_all(table, instruction, base)
+
+
+_POINTING: Final = FORWARDING - {"all-reduce-done"}
+_POINTS_TO_RULES: Final[dict[str, Rule]] = {
+    **{
+        opcode: _RULES[opcode]
+        for opcode in (
+            "get-tuple-element tuple copy copy-start copy-done send recv-done".split()
+        )
+    },
+    "async-start": _pointing_start,
+    "async-update": _pointing_update,
+    "async-done": _pointing_done,
+}
+_POINTS_TO_SUGAR: Final[dict[str, Rule]] = {
+    "start": _pointing_start,
+    "update": _pointing_update,
+    "done": _pointing_done,
+}
