@@ -22,6 +22,7 @@ COMMANDS: dict[str, str] = {
     "diff": "hlo_passes.cli.diff:COMMAND",
     "conformance": "hlo_passes.cli.conformance:COMMAND",
     "capture": "hlo_passes.runtime.recording.command:CAPTURE",
+    "tune": "hlo_passes.runtime.tuning.command:TUNE",
 }
 #: Name -> line of the overview, of all subcommands of this distribution: the overview
 #: prints them without importing any, so without JAX.
@@ -35,6 +36,7 @@ SUMMARIES: dict[str, str] = {
     "calibrate": "fit the latency model to measurements",
     "simulate": "how long a step takes, and what is exposed",
     "compile": "run passes inside XLA's compilation for a GPU",
+    "tune": "find the flags of XLA that make a step fastest",
     "bisect": "find the pass that harms a module, its rewrite, and the smallest module",
     "run": "run on emulated devices and compare",
     "lower": "turn a jitted function or StableHLO into an HLO module",

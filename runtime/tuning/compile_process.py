@@ -14,6 +14,7 @@ import json
 import os
 import pathlib
 import select
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,10 +40,18 @@ _LAST_WORDS: Final = 300
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What a compilation gave: a module, or why there is none."""
+    """What a compilation gave: a module, or why there is none.
+
+    Attributes:
+        module: what XLA made.
+        problem: why there is none.
+        is_certain: whether the next attempt would end the same way; a process may have
+            been killed, or too slow.
+    """
 
     module: ScheduledModule | None
     problem: str = ""
+    is_certain: bool = True
 
 
 class CompileProcess:
@@ -122,8 +131,10 @@ class CompileProcess:
             try:
                 fields = self._ask(request)
             except WorkerError as problem:
+                code = self._process.poll() if self._process is not None else None
                 self.close()
-                return Compiled(None, problem.message)
+                is_certain = code not in (None, -signal.SIGKILL, -signal.SIGTERM)
+                return Compiled(None, problem.message, is_certain)
             if "error" in fields:
                 return Compiled(None, fields["error"].splitlines()[0])
             before, after = (

@@ -26,11 +26,17 @@ from hlo_passes.files import read_file
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.installation.fingerprint import own_sources
+from hlo_passes.runtime.tuning import compile_process
 from hlo_passes.runtime.tuning.compile_process import CompileProcess
 from hlo_passes.runtime.tuning.program import Program, Traced
 from hlo_passes.scheduler.hardware.target import target_text
 from hlo_passes.scheduler.simulation.rules import Rules
-from hlo_passes.scheduler.tuning.combination import Combination, compiler_options
+from hlo_passes.scheduler.tuning.combination import (
+    Combination,
+    compiler_options,
+    variables,
+    xla_flags,
+)
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.own_schedule import (
     BeforeScheduling,
@@ -57,12 +63,14 @@ class Compiled:
         after: text of the scheduled module, '' where there is none.
         problem: why there is none.
         seconds: that XLA took.
+        is_certain: whether the next attempt would give the same.
     """
 
     before: str
     after: str
     problem: str = ""
     seconds: float = 0.0
+    is_certain: bool = True
 
     def to_bytes(self) -> bytes:
         """As the store keeps it."""
@@ -106,13 +114,16 @@ def evaluate(task: Task) -> tuple[Compiled, Outcome]:
     """Compile, unless the task has the result already, and price."""
     compiled = task.compiled
     if compiled is None:
-        found = process_for(task.program).compile(dict(task.options))
-        if found.module is None:
-            compiled = Compiled("", "", found.problem)
-        else:
-            module = found.module
-            compiled = Compiled(module.before, module.after, seconds=module.seconds)
+        process = process_for(task.program)
+        compiled = _compiled_of(process.compile(dict(task.options)))
     return compiled, price(task, compiled)
+
+
+def _compiled_of(found: compile_process.Compiled) -> Compiled:
+    if found.module is None:
+        return Compiled("", "", found.problem, is_certain=found.is_certain)
+    module = found.module
+    return Compiled(module.before, module.after, seconds=module.seconds)
 
 
 def price(task: Task, compiled: Compiled) -> Outcome:
@@ -176,6 +187,38 @@ class XlaEvaluator:
         """End the compiling process of this one."""
         end_process()
 
+    def baseline(self) -> Compiled:
+        """The program as XLA compiles it without levers."""
+        for _ in self.compiled([Combination()]):
+            pass
+        return self._compiled[Combination()]
+
+    def alone(self, chosen: Combination, given_flags: str) -> Outcome:
+        """Compile anew from the flags of XLA_FLAGS alone, in a process of its own.
+
+        Args:
+            chosen: what the flags say.
+            given_flags: what XLA_FLAGS has without them.
+        """
+        flags = f"{given_flags} {xla_flags(chosen, self.release)}".strip()
+        others = variables(chosen, self.release)
+        key = key_of("alone", flags, repr(others), self._compile_key(Combination()))
+        data = self.store.read(key)
+        if data is None:
+            environment = {"XLA_FLAGS": flags, **others}
+            with CompileProcess(self.program, environment=environment) as process:
+                compiled = _compiled_of(process.compile({}))
+            self.compilations += 1
+            if compiled.is_certain:
+                self.store.write(key, compiled.to_bytes())
+        else:
+            compiled = Compiled(**json.loads(data))
+        outcome = self._priced(chosen, compiled)
+        if outcome is None:
+            outcome = price(self._task(chosen, compiled), compiled)
+            self._keep_price(chosen, compiled, outcome)
+        return outcome
+
     # -- the search's two questions --------------------------------------------
 
     def compiled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
@@ -229,7 +272,7 @@ class XlaEvaluator:
                     modules = parse(compiled.before), parse(compiled.after)
                     self._elided[each] = elided_copies(*modules)
                 return BeforeScheduling(
-                    compiled.before, self._elided[each], self._settled, self.rules
+                    compiled.before, self._elided[each], self.settled, self.rules
                 )
         return None
 
@@ -247,12 +290,13 @@ class XlaEvaluator:
         return sum(times) / len(times) if times else 0.0
 
     @property
-    def _settled(self) -> Pricing:
+    def settled(self) -> Pricing:
+        """The pricing, with the release that compiles."""
         return dataclasses.replace(self.on, xla=self.on.xla or self.traced.release)
 
     def _task(self, chosen: Combination, known: Compiled | None) -> Task:
         options = tuple(compiler_options(chosen, self.release).items())
-        return Task(self.program, self._settled, self.rules, chosen, options, known)
+        return Task(self.program, self.settled, self.rules, chosen, options, known)
 
     def _run(
         self, tasks: Sequence[Task]
@@ -282,11 +326,14 @@ class XlaEvaluator:
     # -- the store -------------------------------------------------------------
 
     def _known(self, chosen: Combination) -> Compiled | None:
+        if chosen in self._compiled:
+            return self._compiled[chosen]
         data = self.store.read(self._compile_key(chosen))
         return None if data is None else Compiled(**json.loads(data))
 
     def _keep(self, chosen: Combination, compiled: Compiled) -> None:
-        self.store.write(self._compile_key(chosen), compiled.to_bytes())
+        if compiled.is_certain:
+            self.store.write(self._compile_key(chosen), compiled.to_bytes())
 
     def _priced(self, chosen: Combination, compiled: Compiled) -> Outcome | None:
         data = self.store.read(self._price_key(chosen, compiled))
@@ -319,7 +366,7 @@ class XlaEvaluator:
 
     def _prices(self, chosen: Combination) -> tuple[str, ...]:
         """All that decides a price, besides the module."""
-        on = self._settled
+        on = self.settled
         return (
             repr(chosen.part("schedule").settings),
             repr(on),

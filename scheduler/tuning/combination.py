@@ -50,8 +50,17 @@ class Combination:
         return Combination.of({n: s for n, s in settings.items() if s})
 
     def without(self, lever: str) -> Combination:
-        """The same with a lever as XLA has it."""
-        return self.with_(lever, "")
+        """The same with a lever as XLA has it, and those that need it, too."""
+        less = self.with_(lever, "")
+        for name in less.levers:
+            if not less.is_sound(name):
+                less = less.without(name)
+        return less
+
+    def is_sound(self, lever: str) -> bool:
+        """Whether a lever that needs another one has it."""
+        needed = LEVERS[lever].only_with
+        return not needed or any(self.get(other) for other in needed)
 
     def part(self, scope: Scope) -> Combination:
         """The levers of one scope."""

@@ -26,10 +26,10 @@ _EXPERIMENTAL: Final = "xla_gpu_experimental_"
 _MIB: Final = 1 << 20
 #: Bytes of a combined collective: none is combined, and up to all of a layer or model.
 _THRESHOLDS: Final = (
-    ("128 MiB", 128 * _MIB),
+    ("off", 0),
     ("1 GiB", 1024 * _MIB),
     ("8 MiB", 8 * _MIB),
-    ("off", 0),
+    ("128 MiB", 128 * _MIB),
 )
 #: The kinds that XLA combines.
 _COMBINED: Final = ("all-gather", "reduce-scatter", "all-reduce", "collective-permute")

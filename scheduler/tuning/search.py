@@ -23,7 +23,9 @@ from hlo_passes.scheduler.tuning.outcome import Outcome
 
 #: A change by less than this share of the step is none: nobody should set a flag for
 #: it.
-LEAST_GAIN: Final = 5e-4
+LEAST_GAIN: Final = 2e-3
+#: Settings of a lever that are tried whatever comes out: two ends of a scale.
+_ENDS: Final = 2
 #: The share of the budget that levers alone may take.
 _ALONE_SHARE: Final = 0.6
 #: Rounds over all levers around the best.
@@ -220,7 +222,7 @@ class Search:
                 for name, settings in self.choices.items()
                 if k < len(settings)
                 and not LEVERS[name].only_with
-                and (k == 0 or self._may_matter(name))
+                and (k < _ENDS or self._may_matter(name))
             ]
             # Orders are priced by our scheduler where it can, without a compilation.
             priced = self._price([c for c in batch if not c.part("module")])
@@ -318,7 +320,7 @@ class Search:
         """
         while self.best:
             best = self.best
-            parts = [c for n in best.levers if _is_sound(c := best.without(n))]
+            parts = [best.without(name) for name in best.levers]
             self._compile(parts)
             enough = [
                 c for c in parts if c in self.tried and not self.is_better(best, c)
@@ -330,8 +332,4 @@ class Search:
 
 def _is_sound(chosen: Combination) -> bool:
     """Whether every lever that needs another one has it."""
-    return all(
-        not LEVERS[name].only_with
-        or any(chosen.get(other) for other in LEVERS[name].only_with)
-        for name in chosen.levers
-    )
+    return all(map(chosen.is_sound, chosen.levers))

@@ -1,0 +1,235 @@
+"""`hlo-passes tune`: which of XLA's flags to set for a program, and what they give.
+
+hlo-passes tune train.py:step --target=h100_sxm --hosts=2
+hlo-passes tune step.mlir --budget=80 --memory=72GiB --output=flags.env
+hlo-passes tune dump/ --json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import sys
+import time
+from typing import Any, Final
+
+from hlo_passes import files
+from hlo_passes.cli.command import own_command, positive
+from hlo_passes.exit_codes import INTERRUPTED, ExitCode
+from hlo_passes.ir.module import Module
+from hlo_passes.module_form import STABLEHLO, form_of
+from hlo_passes.pricing import Pricing
+from hlo_passes.progress import say, show_progress
+from hlo_passes.runtime.program_option import add_program_arguments
+from hlo_passes.scheduler.command_arguments import (
+    add_pricing_arguments,
+    check_pricing_arguments,
+    checked_pricing,
+)
+from hlo_passes.scheduler.estimators.choice import estimator_names
+from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.memory.footprint import available_bytes
+from hlo_passes.scheduler.simulation.arguments import add_rules_arguments, rules_of
+from hlo_passes.scheduler.tuning.byte_text import bytes_from_text
+from hlo_passes.scheduler.tuning.choices import choices_for
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.env_file import env_file
+from hlo_passes.scheduler.tuning.facts import facts_of
+from hlo_passes.scheduler.tuning.own_order import improved
+from hlo_passes.scheduler.tuning.own_passes import OwnPassesEvaluator
+from hlo_passes.scheduler.tuning.report import report_text
+from hlo_passes.scheduler.tuning.result import TuneResult
+from hlo_passes.scheduler.tuning.search import Search
+from hlo_passes.scheduler.tuning.store import Store
+from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
+from hlo_passes.verify.verifier import verify
+
+_BUDGET: Final = 40
+_FLAGS: Final = "XLA_FLAGS"
+
+
+def _configure(parser: argparse.ArgumentParser) -> None:
+    add_program_arguments(parser)
+    add_pricing_arguments(parser)
+    add_rules_arguments(parser)
+    parser.add_argument(
+        "--budget", type=positive, default=_BUDGET, metavar="N",
+        help="combinations of flags that are compiled at most, the one without flags "
+        f"included; default: {_BUDGET}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--memory", type=bytes_from_text, metavar="BYTES",
+        help="the most memory that the step may need, as in 72GiB; default: what XLA "
+        "takes of the target's",
+    )  # fmt: skip
+    parser.add_argument(
+        "--cache", metavar="DIR", default=None,
+        help="folder of what was compiled before, '' for none; default: "
+        "hlo-passes/tune in the user's folder for caches",
+    )  # fmt: skip
+    parser.add_argument(
+        "-o", "--output", metavar="FLAGS.env",
+        help="write the best as a file of variables for a shell",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    # Refuse bad arguments before XLA compiles.
+    check_pricing_arguments(arguments)
+    files.check_outputs(None, arguments.output or "")
+    began = time.monotonic()
+    result = (
+        _tune_program(arguments, began)
+        if _is_program(arguments.function)
+        else _tune_module(arguments, began)
+    )
+    # Write the flags, and tell.
+    if arguments.output:
+        files.write_text(arguments.output, env_file(result))
+    if arguments.json:
+        sys.stdout.write(json.dumps(result.to_json(), indent=1) + "\n")
+    else:
+        say(report_text(result))
+    return INTERRUPTED if result.search.interrupted else ExitCode.DONE
+
+
+def _is_program(name: str) -> bool:
+    """Whether it is what `lower` takes: a function or StableHLO, not a module."""
+    if form_of(name) == STABLEHLO:
+        return True
+    return ":" in name and not pathlib.Path(name).exists()
+
+
+def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
+    """XLA compiles every combination."""
+    from hlo_passes.runtime.executable import CompilationError
+    from hlo_passes.runtime.gpu_aot import require_plug_in
+    from hlo_passes.runtime.tuning.evaluation import XlaEvaluator
+    from hlo_passes.runtime.tuning.program import Program
+    from hlo_passes.scheduler.hardware.topology import Topology
+    from hlo_passes.scheduler.simulation.rules import Rules
+
+    on = checked_pricing(arguments)
+    require_plug_in(on.target)
+    program = Program(
+        arguments.function,
+        arguments.args,
+        on.target,
+        arguments.topology,
+        arguments.hosts,
+        arguments.gpus_per_host,
+    )
+    store = Store.default() if arguments.cache is None else Store(arguments.cache)
+    show_progress("tune: tracing the program" if sys.stderr.isatty() else "")
+    evaluator = XlaEvaluator(program, on, Rules(), store)
+    try:
+        # The program as it is says which levers may matter.
+        first = evaluator.baseline()
+        if first.problem:
+            raise CompilationError(first.problem)
+        module = evaluator.module(Combination())
+        evaluator.rules = rules_of(arguments, module)
+        facts = facts_of(module, Topology.parse(evaluator.traced.machine))
+        choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
+        search = _search(arguments, choices.settings, evaluator)
+        # The best again, from its flags alone; and what our order would give.
+        best = search.best
+        ended = search.interrupted
+        result: dict[str, Any] = {}
+        if not ended:
+            if best:
+                result["alone"] = evaluator.alone(best, os.environ.get(_FLAGS, ""))
+            result["improved"] = improved(
+                evaluator.module(best), best, evaluator.settled, evaluator.rules
+            )
+        return TuneResult(
+            **_told(arguments, module, evaluator.settled),
+            release=evaluator.release,
+            search=search,
+            dropped=choices.dropped,
+            given_flags=os.environ.get(_FLAGS, "").strip(),
+            is_compiled=True,
+            pipelines={},
+            compilations=evaluator.compilations,
+            seconds=time.monotonic() - began,
+            installs=evaluator.release.calls_back_without_gpus,
+            remarks=search.tried[Combination()].remarks,
+            **result,
+        )
+    finally:
+        evaluator.close()
+        show_progress("")
+
+
+def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
+    """Our own passes make every combination of a dumped module."""
+    module = files.read_module(arguments.function)
+    verify(module, allow_unknown=True)
+    on = checked_pricing(arguments)
+    evaluator = OwnPassesEvaluator.of(module, on, rules_of(arguments, module))
+    found = reported(module, on)
+    facts = facts_of(module, found.machine)
+    choices = choices_for(facts, evaluator.release, is_ordered=True, has=evaluator.has)
+    search = _search(arguments, choices.settings, evaluator)
+    show_progress("")
+    best = search.best
+    pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}
+    return TuneResult(
+        **_told(arguments, module, evaluator.on),
+        release=evaluator.release,
+        search=search,
+        dropped=choices.dropped,
+        given_flags="",
+        is_compiled=False,
+        pipelines=pipelines,
+        compilations=0,
+        seconds=time.monotonic() - began,
+        improved=None
+        if search.interrupted
+        else improved(evaluator.module(best), best, evaluator.on, evaluator.rules),
+        remarks=search.tried[Combination()].remarks,
+    )
+
+
+def _search(
+    arguments: argparse.Namespace, settings: dict[str, tuple[str, ...]], evaluator: Any
+) -> Search:
+    """Run the search; a KeyboardInterrupt before there is a step goes on."""
+    limit = arguments.memory
+    if limit is None:
+        memory = target(arguments.target).memory_bytes
+        limit = available_bytes(memory) if memory else None
+    search = Search(
+        settings,
+        evaluator,
+        arguments.budget,
+        memory_bytes=limit,
+        progress=TuneProgress(arguments.budget).show,
+    )
+    search.run()
+    if search.baseline not in search.tried:
+        raise KeyboardInterrupt
+    found = search.tried[search.baseline]
+    if found.problem:
+        from hlo_passes.runtime.executable import CompilationError
+
+        raise CompilationError(f"the program cannot be priced: {found.problem}")
+    return search
+
+
+def _told(arguments: argparse.Namespace, module: Module, on: Pricing) -> dict[str, str]:
+    """What was tuned, priced on what."""
+    found = reported(module, on)
+    names = estimator_names(found.on)
+    return {
+        "name": arguments.function,
+        "machine": found.machine_line,
+        "model": f"costs: {'+'.join(names)}",
+    }
+
+
+TUNE = own_command("tune", _configure, _run)

@@ -1,0 +1,221 @@
+"""The text of `hlo-passes tune`.
+
+baseline    step 5.26 ms, exposed 1.05 ms (20.0%), memory 31.2 GiB
+best        step 4.93 ms (-6.3%, range -8.4% to -1.9%, faster in 24 of 27 settings), ...
+set         XLA_FLAGS="--xla_gpu_pipeline_all_gather=on"
+each part   pipelined all-gather -4.1% alone, +4.3% without it
+leave       combined all-gather off: 4.0 times the step
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from hlo_passes.scheduler.headline import beware
+from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.result import Row, TuneResult, Verdict
+from hlo_passes.scheduler.tuning.search import LEAST_GAIN
+
+_WIDTH: Final = 12
+#: From this factor on a change is told as a factor.
+_TIMES: Final = 2.0
+#: A bound that leaves less than this share of the step is reached.
+_REACHED: Final = 0.05
+#: Relative difference up to which two compilations gave the same step: rounding.
+_SAME: Final = 1e-6
+
+
+def report_text(result: TuneResult) -> str:
+    """The whole text."""
+    lines = [f"{result.name} on {result.machine}{beware(result.remarks)}"]
+    lines += _steps(result)
+    lines += _what_to_set(result)
+    lines += _levers(result)
+    lines += _further(result)
+    lines += [f"note: {note}" for note in _notes(result)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _line(label: str, text: str) -> str:
+    return f"{label:{_WIDTH}}{text}".rstrip()
+
+
+def _steps(result: TuneResult) -> Iterator[str]:
+    yield _line("baseline", f"step {_figures(result, result.baseline)}")
+    if not result.search.best:
+        yield _line("best", f"the baseline: {_nothing_helps(result)}")
+        return
+    best = result.best
+    changes = result.changes
+    held = ""
+    if changes:
+        low, high = min(changes), max(changes)
+        held = (
+            f", range {_percent(low)} to {_percent(high)}, "
+            f"faster in {result.holds} of {len(changes)} settings"
+        )
+    sure = "" if result.is_sure else "not sure: "
+    step = f"step {_figures(result, best, f' ({_change(result.change)}{held})')}"
+    yield _line("best", sure + step)
+
+
+def _figures(result: TuneResult, found: Outcome, change: str = "") -> str:
+    exposed = share_text(found.exposed_us, found.step_us)
+    memory = bytes_text(found.memory_bytes)
+    limit = result.search.memory_bytes
+    if limit is not None and not result.search.fits(found):
+        memory += f", more than {bytes_text(limit)}"
+    return (
+        f"{time_text(found.step_us)}{change}, "
+        f"exposed {time_text(found.exposed_us)} ({exposed}), memory {memory}"
+    )
+
+
+def _nothing_helps(result: TuneResult) -> str:
+    tried = len(result.search.tried) + len(
+        [c for c in result.search.own if c not in result.search.tried]
+    )
+    return f"none of {tried} combinations is faster by {LEAST_GAIN:.2%}"
+
+
+def _what_to_set(result: TuneResult) -> Iterator[str]:
+    best = result.search.best
+    if not best:
+        return
+    if result.is_compiled:
+        others = "".join(f"{n}={v} " for n, v in result.variables.items())
+        flags = f'XLA_FLAGS="{result.flags}"' if result.flags else ""
+        yield _line("set", f"{others}{flags}")
+        yield _line("", f"or jax.jit(..., compiler_options={_python(result)})")
+        if result.alone is not None:
+            yield _line("", _recompiled(result))
+    else:
+        yield _line("set", f'--passes="{result.pipelines.get(best, "")}"')
+        if result.flags:
+            yield _line("", f'in XLA: XLA_FLAGS="{result.flags}"')
+    if best.get("several streams"):
+        yield _line("", "its prices are those of `simulate --streams=2`")
+
+
+def _python(result: TuneResult) -> str:
+    pairs = (f"{json.dumps(n)}: {v!r}" for n, v in result.options.items())
+    return f"{{{', '.join(pairs)}}}".replace("'", '"')
+
+
+def _recompiled(result: TuneResult) -> str:
+    alone = result.alone
+    assert alone is not None, "somebody asked"
+    if not alone.is_done:
+        return f"beware: with these flags alone, {alone.problem}"
+    if abs(alone.change_from(result.best)) <= _SAME:
+        return "compiled again with these flags alone, in a new process: the same step"
+    return (
+        "beware: compiled again with these flags alone, in a new process, the step is "
+        f"{time_text(alone.step_us)}"
+    )
+
+
+def _levers(result: TuneResult) -> Iterator[str]:
+    rows = result.rows
+    yield from _listed("each part", _parts(result, rows))
+    yield from _listed("no gain", map(_changed, _of(rows, "helps alone")))
+    yield from _listed("leave", map(_changed, _worst(_of(rows, "leave"))))
+    yield from _listed("memory", map(_changed, _of(rows, "too much memory")))
+    yield from _listed("no effect", (row.text for row in _of(rows, "no effect")))
+    yield from _listed("failed", (f"{r.text}: {r.why}" for r in _of(rows, "failed")))
+    yield from _listed("not tried", _pointless(_of(rows, "pointless")))
+
+
+def _listed(label: str, texts: Iterable[str]) -> Iterator[str]:
+    texts = list(texts)
+    if texts:
+        yield _line(label, "; ".join(texts))
+
+
+def _of(rows: Iterable[Row], verdict: Verdict) -> list[Row]:
+    return [row for row in rows if row.verdict == verdict]
+
+
+def _worst(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: -row.change)
+
+
+def _parts(result: TuneResult, rows: list[Row]) -> Iterator[str]:
+    for row in _of(rows, "set"):
+        alone = "" if row.outcome is None else f" {_change(row.change)} alone"
+        without = result.without(row.lever)
+        told = "" if without is None else f", {_change(without)} without it"
+        yield f"{row.text}{alone}{told}"
+
+
+def _pointless(rows: list[Row]) -> Iterator[str]:
+    """Levers by what makes them pointless."""
+    reasons: dict[str, list[str]] = {}
+    for row in rows:
+        reasons.setdefault(row.why, []).append(row.lever)
+    for why, levers in reasons.items():
+        yield f"{', '.join(levers)} ({why})"
+
+
+def _changed(row: Row) -> str:
+    return f"{row.text} {_change(row.change)}"
+
+
+def _further(result: TuneResult) -> Iterator[str]:
+    if result.improved is not None:
+        change = _change(result.improved.change_from(result.best))
+        where = (
+            'runtime.install("schedule-improver", stage="post-scheduler", '
+            'platforms="cuda")'
+            if result.installs
+            else "schedule-improver; jax 0.12 takes it into its compilation"
+        )
+        yield _line("and then", f"our order in place of XLA's: {change} ({where})")
+    bound = result.baseline
+    left = 1.0 - bound.bound_us / result.best.step_us if result.best.step_us else 0.0
+    told = f"{time_text(bound.bound_us)} ({bound.bound_by})"
+    if left < _REACHED:
+        yield _line("bound", f"{told}: the best is within {_REACHED:.0%} of it")
+    else:
+        yield _line(
+            "bound",
+            f"{told}: no flag goes below it with these bytes and flops; "
+            f"{share_text(left, 1.0)} of the best step is above it",
+        )
+
+
+def _notes(result: TuneResult) -> Iterator[str]:
+    search = result.search
+    if search.interrupted:
+        yield "interrupted: this is the best so far"
+    yield (
+        f"all times are predicted ({result.model}); nothing ran on a GPU; the range "
+        "is that of simulate: latencies and kernels each times 0.7 to 1.3, compute up "
+        "to 20% slower beside a collective"
+    )
+    source = (
+        "compiled by XLA as far as the schedule"
+        if result.is_compiled
+        else "made by our own passes, which leave out XLA's fusion and memory passes"
+    )
+    others = len([c for c in search.own if c not in search.tried])
+    more = f", and {others} orders by our scheduler" if others else ""
+    yield (
+        f"{len(search.tried)} of {search.budget} combinations {source}"
+        f"{more}, in {result.seconds:.0f} s"
+        + (f" ({result.compilations} compilations)" if result.is_compiled else "")
+    )
+
+
+def _change(change: float) -> str:
+    """'-6.3%', or '4.0 times the step' where it is far longer."""
+    if 1.0 + change >= _TIMES:
+        return f"{1.0 + change:.1f} times the step"
+    return _percent(change)
+
+
+def _percent(change: float) -> str:
+    return f"{100.0 * change:+.1f}%"

@@ -1,0 +1,109 @@
+"""Tuning with XLA's GPU compiler; all of it needs JAX's CUDA plug-in."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from hlo_passes.runtime.tuning import evaluation
+from hlo_passes.runtime.tuning.compile_process import CompileProcess
+from hlo_passes.runtime.tuning.evaluation import XlaEvaluator
+from hlo_passes.runtime.tuning.program import Program
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.store import Store
+from tests.modules import REPOSITORY
+from tests.runtime.tuning_agreement import SAME, disagreements, settings
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("jax_cuda12_plugin") is None, reason="no jax-cuda12-plugin"
+)
+FSDP = f"{REPOSITORY}/docs/tutorial/fsdp.py:step"
+LIMIT = Combination.of({"overlap limit": "2"})
+
+
+def test_a_compilation_that_ends_at_the_schedule_gives_the_same_module() -> None:
+    with CompileProcess(Program(FSDP, hosts=1)) as process:
+        part = process.compile({}).module
+        whole = process.compile({}, makes_kernels=True).module
+        assert part is not None
+        assert whole is not None
+        assert part.after == whole.after
+        assert part.before == whole.before
+        assert part.is_last
+        # A flag that XLA does not know is the problem of one evaluation.
+        refused = process.compile({"xla_gpu_no_such_flag": True})
+        assert refused.module is None
+        assert "xla_gpu_no_such_flag" in refused.problem
+
+
+def test_both_ways_agree() -> None:
+    tried = [LIMIT, *settings()[:2]]
+    for chosen, xla, own in disagreements(Program(FSDP, hosts=1), tried):
+        assert own == pytest.approx(xla, rel=SAME), chosen
+
+
+def test_a_process_that_dies_costs_one_evaluation(monkeypatch) -> None:
+    program = Program(FSDP, hosts=1)
+    with CompileProcess(program) as process:
+        assert process.traced.machine == "1x1x8"
+        assert process._process is not None
+        process._process.kill()
+        ended = process.compile({})
+        assert "was ended by signal 9" in ended.problem
+        assert not ended.is_certain
+        assert process.compile({}).module is not None
+
+
+def test_what_is_known_is_not_compiled_again(tmp_path: pathlib.Path) -> None:
+    store = Store(str(tmp_path))
+    program = Program(FSDP, hosts=1)
+    found = []
+    for _ in range(2):
+        evaluator = XlaEvaluator(program, program.on, Rules(), store)
+        outcomes = dict(evaluator.compiled([Combination(), LIMIT]))
+        outcomes[Combination.of({"overlap limit": "4"})] = evaluator.alone(LIMIT, "")
+        found.append(outcomes)
+        counted = evaluator.compilations
+        evaluator.close()
+        assert counted == (3 if len(found) == 1 else 0)
+    assert found[0] == found[1]
+    # From its flags alone, in a process of its own, the step is the same.
+    alone = found[0][Combination.of({"overlap limit": "4"})]
+    assert alone.step_us == found[0][LIMIT].step_us
+    assert evaluation._process is None
+
+
+def test_the_command(tmp_path: pathlib.Path) -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "tune", FSDP, "--hosts=1", "--budget=3",
+         f"--cache={tmp_path}", "--json"],
+        capture_output=True, text=True, check=False, cwd=REPOSITORY,
+        env=os.environ | {"XLA_FLAGS": "--xla_gpu_all_gather_combine_threshold_bytes=0"},
+    )  # fmt: skip
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    assert found["best"] == {"overlap limit": "2"}
+    # The flags of the environment stay.
+    assert found["xla_flags"] == (
+        "--xla_gpu_all_gather_combine_threshold_bytes=0 "
+        "--xla_gpu_experimental_parallel_collective_overlap_limit=2"
+    )
+    assert found["recompiled_step_us"] == found["best_step_us"]
+    assert found["best_step_us"] < found["baseline_step_us"]
+    assert found["evaluations"] <= 3
+
+
+def test_a_program_that_is_not_there() -> None:
+    run = subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "tune", "no/such.py:step"],
+        capture_output=True, text=True, check=False, cwd=REPOSITORY,
+    )  # fmt: skip
+    assert run.returncode == 2
+    assert "Traceback" not in run.stderr

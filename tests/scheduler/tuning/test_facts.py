@@ -1,0 +1,215 @@
+"""What makes a lever pointless, and what our own passes make of a dumped module."""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import subprocess
+import sys
+
+import hlo_passes
+from hlo_passes import Pricing
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.tuning.choices import choices_for
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.facts import facts_of
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.own_passes import OwnPassesEvaluator
+from hlo_passes.scheduler.tuning.own_schedule import (
+    elided_copies,
+    schedule_pipeline,
+)
+from hlo_passes.xla_release import xla_release
+from tests.modules import REPOSITORY
+
+FLAT = """HloModule m, num_partitions=8
+ENTRY %main (x: f32[8,128], y: f32[1024,64]) -> f32[64,64] {
+  %x = f32[8,128]{1,0} parameter(0)
+  %y = f32[1024,64]{1,0} parameter(1)
+  %g = f32[64,128]{1,0} all-gather(%x), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}, use_global_device_ids=true
+  %c = f32[] constant(1)
+  %b = f32[8,1024]{1,0} broadcast(%c), dimensions={}
+  %h = f32[64,1024]{1,0} all-gather(%b), channel_id=2, replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}, use_global_device_ids=true
+  ROOT %d = f32[64,64]{1,0} dot(%h, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+TUTORIAL = REPOSITORY / "docs" / "tutorial"
+
+
+def facts(text: str = FLAT, machine: str = "1x1x8"):
+    return facts_of(hlo_passes.parse(text), Topology.parse(machine))
+
+
+def test_facts_of_a_module_without_loops() -> None:
+    found = facts()
+    assert found.kinds == {"all-gather"}
+    assert dict(found.together)["all-gather"] == 2
+    assert found.has_products
+    assert not found.loops
+    dropped = found.dropped()
+    assert dropped["pipelined all-gather"] == "no all-gather is in a loop"
+    assert dropped["optimization level"] == "it has no loop"
+    assert dropped["all-reduce in steps"] == "it has no all-reduce"
+    assert "combined all-gather" not in dropped
+    assert "windowed einsum" not in dropped
+
+
+def test_loops_of_a_training_step() -> None:
+    text = (TUTORIAL / "training.h100_sxm.hlo").read_text()
+    found = facts(text, "2x1x8")
+    assert found.looped == {"all-gather", "reduce-scatter"}
+    # What pipelines all-reduces runs before reduce-scatters are made of them.
+    assert "pipelined all-reduce" not in found.dropped()
+    assert "all-reduce in steps" in found.dropped()
+
+
+COMBINED = """HloModule m, num_partitions=2
+ENTRY %main (x: f32[8], y: f32[8]) -> (f32[16], f32[16]) {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} parameter(1)
+  ROOT %g = (f32[16]{0}, f32[16]{0}) all-gather(%x, %y), channel_id=1, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true
+}
+"""
+
+
+def test_a_combined_collective_counts_for_each_operand() -> None:
+    assert dict(facts(COMBINED).together) == {"": 2, "all-gather": 2}
+
+
+def test_every_lever_is_tried_or_has_a_reason() -> None:
+    for release in ("0.10.2", "0.12"):
+        found = choices_for(facts(), xla_release(release), is_ordered=True)
+        assert set(LEVERS) <= set(found.settings) | set(found.dropped)
+        assert not set(found.settings) & set(found.dropped)
+        assert found.settings["scheduler"] == ("off",)
+        assert "JAX_ENABLE_PGLE" in found.dropped["profile-guided scheduling"]
+
+
+def test_our_passes_take_a_partitioned_module_on() -> None:
+    module = hlo_passes.parse(FLAT)
+    found = OwnPassesEvaluator.of(module, Pricing(xla="0.12"), Rules())
+    assert found.passes == "xla-gpu"
+    chosen = Combination.of({"overlap limit": "2", "combined all-gather": "off"})
+    assert found.pipeline(chosen) == (
+        "xla-gpu{parallel-collective-overlap-limit=2,all-gather-combine-threshold-bytes=0}"
+    )
+    outcomes = dict(found.compiled([Combination(), chosen]))
+    assert all(
+        outcome.is_done and outcome.source == "own" for outcome in outcomes.values()
+    )
+    assert not found.has(LEVERS["windowed einsum"].settings[0])
+
+
+def test_a_scheduled_module_is_its_own_baseline() -> None:
+    text = (TUTORIAL / "step.h100_sxm.hlo").read_text()
+    module = hlo_passes.parse(text)
+    found = OwnPassesEvaluator.of(module, Pricing(xla="0.10.2"), Rules())
+    assert found.passes == "gpu-schedule"
+    assert found.pipeline(Combination()) == ""
+    (baseline,) = dict(found.compiled([Combination()])).values()
+    assert (
+        baseline.step_us
+        == hlo_passes.scheduler.simulate(module, xla="0.10.2").step_time_us
+    )
+
+
+def test_the_pipeline_of_an_order() -> None:
+    chosen = Combination.of(
+        {"overlap limit": "4", "early starts": "on", "loop unrolling": "full"}
+    )
+    assert schedule_pipeline(chosen) == (
+        "latency-hiding-scheduler{parallel-collective-overlap-limit=4,"
+        "collective-start-as-early-as-possible=true},gpu-convert-async-collectives-to-sync"
+    )
+
+
+def test_copies_that_came_back_were_not_left_out() -> None:
+    def module(*copies: str):
+        lines = "".join(
+            f"  %{name} = f32[{n}]{{0}} copy(%p{n})\n"
+            for name, n in (c.split(":") for c in copies)
+        )
+        return hlo_passes.parse(
+            "HloModule m, is_scheduled=true\nENTRY %main (p4: f32[4], p8: f32[8]) -> f32[4] {\n"
+            "  %p4 = f32[4]{0} parameter(0)\n  %p8 = f32[8]{0} parameter(1)\n"
+            f"{lines}  ROOT %n = f32[4]{{0}} negate(%p4)\n}}\n"
+        )
+
+    assert elided_copies(module("a:4", "b:8", "c:8"), module("c:8", "d:8")) == {"a"}
+
+
+def tune(*arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hlo_passes", "tune", *arguments],
+        capture_output=True, text=True, check=False, cwd=REPOSITORY,
+    )  # fmt: skip
+
+
+def test_the_command_on_a_dumped_module(tmp_path: pathlib.Path) -> None:
+    """A second collective in flight is what the tutorial finds by hand."""
+    flags = tmp_path / "flags.env"
+    run = tune(
+        "docs/tutorial/step.h100_sxm.hlo",
+        "--xla=0.10.2",
+        "--budget=5",
+        f"--output={flags}",
+        "--json",
+    )
+    assert run.returncode == 0, run.stderr
+    found = json.loads(run.stdout)
+    keys = "baseline_step_us best_step_us range_us peak_memory_bytes xla_flags compiler_options levers evaluations seconds"
+    assert set(keys.split()) <= set(found)
+    assert found["best"] == {"overlap limit": "2"}
+    assert found["best_step_us"] < 0.9 * found["baseline_step_us"]
+    assert found["range_us"][0] <= found["best_step_us"] <= found["range_us"][1]
+    assert found["evaluations"] <= 5
+    flag = "--xla_gpu_experimental_parallel_collective_overlap_limit=2"
+    assert found["xla_flags"] == flag
+    assert flags.read_text().endswith(f'\nXLA_FLAGS="{flag}"\n')
+    verdicts = {
+        (row["name"], row["setting"]): row["verdict"] for row in found["levers"]
+    }
+    assert verdicts["overlap limit", "2"] == "set"
+    assert verdicts["loop unrolling", ""] == "pointless"
+
+
+def test_the_text_says_who_made_the_modules_and_is_the_same_again() -> None:
+    arguments = (
+        "docs/tutorial/step.h100_sxm.hlo",
+        "--xla=0.10.2",
+        "--budget=3",
+        "--memory=1MiB",
+    )
+    runs = [tune(*arguments) for _ in range(2)]
+    texts = []
+    for run in runs:
+        assert run.returncode == 0, run.stderr
+        texts.append(
+            [
+                line
+                for line in run.stdout.splitlines()
+                if " combinations made by" not in line
+            ]
+        )
+    assert texts[0] == texts[1]
+    told = runs[0].stdout
+    assert "made by our own passes" in told
+    assert "nothing ran on a GPU" in told
+    assert "more than 1.0 MiB" in told
+
+
+def test_what_cannot_be_tuned() -> None:
+    for arguments, code, words in (
+        (("no/such.hlo",), 2, "no such file"),
+        (
+            ("docs/tutorial/step.h100_sxm.hlo", "--memory=much"),
+            2,
+            "is not a number of bytes",
+        ),
+        (("docs/tutorial/step.h100_sxm.hlo", "--target=h100_sxn"), 2, "h100_sxm"),
+    ):
+        run = tune(*arguments)
+        assert run.returncode == code, run.stderr
+        assert words in run.stderr
+        assert "Traceback" not in run.stderr
