@@ -137,7 +137,7 @@ class Search:
 
     def _run(self) -> None:
         self._reserve = min(_MOST_RESERVED, self.budget // _RESERVED_PART)
-        self._compile([self.baseline])
+        self.compile_all([self.baseline])
         if not self.tried or not self.tried[self.baseline].is_done:
             return
         self._orders(self.baseline)
@@ -153,7 +153,7 @@ class Search:
         self._reserve = 0
         self._take_back()
 
-    def _compile(self, batch: Iterable[Combination]) -> None:
+    def compile_all(self, batch: Iterable[Combination]) -> None:
         """Compile what was not compiled yet, as far as the budget goes."""
         new = [c for c in dict.fromkeys(batch) if c not in self.tried]
         new = new[: max(0, self.left)]
@@ -172,7 +172,7 @@ class Search:
     def _around(self, batch: Iterable[Combination]) -> None:
         """Compile combinations around the best, and the best orders of a new best."""
         before = self.best
-        self._compile(batch)
+        self.compile_all(batch)
         if self.best != before:
             self._orders(self.best)
 
@@ -199,7 +199,7 @@ class Search:
             best = min(better, key=lambda c: self._rank(c, found[c]))
             outcome = found[best]
         if best != around:
-            self._compile([best])
+            self.compile_all([best])
 
     def _price(self, batch: Sequence[Combination]) -> dict[Combination, Outcome]:
         """Our scheduler's outcomes, those that are known already included."""
@@ -227,7 +227,7 @@ class Search:
             # Orders are priced by our scheduler where it can, without a compilation.
             priced = self._price([c for c in batch if not c.part("module")])
             others = [c for c in batch if c not in priced]
-            self._compile(others[: max(0, share - len(self.tried))])
+            self.compile_all(others[: max(0, share - len(self.tried))])
 
     def _may_matter(self, name: str) -> bool:
         """Whether a setting of a lever that was tried changed anything."""
@@ -321,7 +321,7 @@ class Search:
         while self.best:
             best = self.best
             parts = [best.without(name) for name in best.levers]
-            self._compile(parts)
+            self.compile_all(parts)
             enough = [
                 c for c in parts if c in self.tried and not self.is_better(best, c)
             ]

@@ -27,7 +27,7 @@ SAME = 1e-6
 _PROGRAMS = (
     f"{REPOSITORY}/docs/tutorial/training.py:step",
     f"{REPOSITORY}/docs/tutorial/fsdp.py:step",
-    f"{CORPUS}/held_out/transformer_block.py:transformer_block",
+    f"{CORPUS}/held_out/transformer_block.py:transformer_scan",
     f"{CORPUS}/held_out/experts_training.py:experts_training",
     f"{CORPUS}/held_out/accumulation_loop.py:accumulation_loop",
 )
