@@ -117,6 +117,7 @@ const SIDES = DATA.sides.map((side, number) => ({
   memory: side.memory,
   anyStructure: side.any_structure,
   causes: side.causes,
+  advice: side.advice,
   number,
 }));
 

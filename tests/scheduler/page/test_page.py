@@ -8,10 +8,14 @@ import statistics
 
 import pytest
 
+from hlo_passes.files import read_module
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.advice.advise import advised
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
-from hlo_passes.scheduler.simulation.simulate import simulate
-from tests.modules import SHARED, read_text
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate, simulate_on
+from tests.modules import REPOSITORY, SHARED, read_text
 from tests.scheduler.page.browser import browser, visit
 from tests.scheduler.page.long_timelines import long_timeline
 from tests.scheduler.schedules import COSTS, EARLY, LATE, module, write_costs
@@ -173,6 +177,23 @@ def test_one_run_of_a_loop_is_drawn_inside_its_bar(running, pages) -> None:
         seen.page.mouse.dblclick(*point_at(seen, 8 / 110, stream))
         assert seen.page.input_value("#computation") == "body"
         assert "ar-start" in seen.text("#details")
+        assert seen.is_silent()
+
+
+def test_advice_is_on_the_page(running, tmp_path) -> None:
+    module = read_module(str(REPOSITORY / "docs" / "tutorial" / "step.h100_sxm.hlo"))
+    on, rules = Pricing(), Rules()
+    timeline = simulate_on(module, on, rules, with_range=True)
+    page = tmp_path / "advice.html"
+    page.write_text(advised(timeline, module, on, rules).to_html(module))
+    with visit(running, page) as seen:
+        told = seen.text("#advice")
+        assert "A second collective in flight." in told
+        assert "Faster in 27 of 27 settings." in told
+        assert "parallel_collective_overlap_limit=2" in told
+        seen.page.fill("#search", "all-gather-start.1")
+        seen.page.press("#search", "Enter")
+        assert "Advice: a second collective in flight" in seen.text("#details")
         assert seen.is_silent()
 
 
