@@ -38,7 +38,8 @@ class XlaRelease:
             else its start moves to its done.
         combiners_say_spmd: a combined collective says whether SPMD partitioning made
             it.
-        keys_by_group: permutes of different `collective_group_key` are kept apart.
+        keys_by_group: collectives of one `collective_group_key` become one pair, and
+            permutes of different keys are kept apart.
         wraps_annotated_instructions: what carries a stream annotation and is not a call
             is put into one.
         annotated_on_parallel_thread: annotated calls run on the thread `parallel`.
@@ -106,6 +107,8 @@ class XlaRelease:
         gathers_by_kernel: which all-gathers may have a kernel: 'no', 'aligned' ones, or
             those whose parts are 'tiled' equally.
         fused_kernels: collectives that become a fusion where they have a kernel.
+        splits_ragged_between_hosts: ragged all-to-alls over two hosts are split by
+            default; else only if a flag says so.
         new_flags: flags of our options that no release before it knows.
     """
 
@@ -152,6 +155,7 @@ class XlaRelease:
     kernel_bytes_by_devices: bool
     gathers_by_kernel: str
     fused_kernels: tuple[str, ...]
+    splits_ragged_between_hosts: bool
     new_flags: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -220,6 +224,7 @@ _0_10_2: Final = XlaRelease(
     kernel_bytes_by_devices=False,
     gathers_by_kernel="no",
     fused_kernels=(),
+    splits_ragged_between_hosts=False,
     new_flags=(),
 )
 _0_11: Final = XlaRelease(
@@ -266,6 +271,7 @@ _0_11: Final = XlaRelease(
     kernel_bytes_by_devices=False,
     gathers_by_kernel="aligned",
     fused_kernels=("all-reduce", "all-gather"),
+    splits_ragged_between_hosts=True,
     new_flags=(
         "xla_gpu_experimental_enable_selective_memcpy_overlap",
         "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes",

@@ -93,7 +93,7 @@ class XlaGpu(GpuSchedule):
         unsupported_enable_ragged_all_to_all_decomposer: run
             `ragged-all-to-all-decomposer`.
         unsupported_enable_ragged_all_to_all_multi_host_decomposer: run
-            `ragged-all-to-all-multi-host-decomposer`.
+            `ragged-all-to-all-multi-host-decomposer`; none: as the release does.
     """
 
     name: ClassVar[str] = "xla-gpu"
@@ -122,7 +122,7 @@ class XlaGpu(GpuSchedule):
     enable_heuristic_collective_combining: bool = False
     unsupported_enable_all_reduce_decomposer: bool = False
     unsupported_enable_ragged_all_to_all_decomposer: bool = False
-    unsupported_enable_ragged_all_to_all_multi_host_decomposer: bool = True
+    unsupported_enable_ragged_all_to_all_multi_host_decomposer: bool | None = None
 
     def passes(self) -> tuple[Pass, ...]:
         """The passes that are on, in XLA's order."""
@@ -189,6 +189,7 @@ class XlaGpu(GpuSchedule):
             ),
             "unsupported-enable-ragged-all-to-all-multi-host-decomposer": (
                 self.unsupported_enable_ragged_all_to_all_multi_host_decomposer
+                is not False
             ),
         }
 
@@ -221,4 +222,7 @@ class XlaGpu(GpuSchedule):
         if step.name == "all-reduce-blueconnect":
             per_host = self.all_reduce_blueconnect_num_devices_per_host
             return {"devices_per_host": per_host}
+        if step.name == "ragged-all-to-all-multi-host-decomposer":
+            asked = self.unsupported_enable_ragged_all_to_all_multi_host_decomposer
+            return {"only_by_default": asked is None}
         return {}

@@ -120,7 +120,9 @@ SWITCHES: Final[Mapping[str, str]] = {
         "`unsupported-enable-ragged-all-to-all-decomposer=true`"
     ),
     "unsupported-enable-ragged-all-to-all-multi-host-decomposer": (
-        "unless `unsupported-enable-ragged-all-to-all-multi-host-decomposer=false`"
+        "from XLA 0.11 on, unless "
+        "`unsupported-enable-ragged-all-to-all-multi-host-decomposer=false`; before "
+        "that, with `=true`"
     ),
     "unsupported-enable-all-reduce-decomposer": (
         "`unsupported-enable-all-reduce-decomposer=true`"

@@ -79,7 +79,7 @@ _GROUPS = "replica_groups={{0,1}}, use_global_device_ids=true"
 def test_groups_that_wait_for_themselves(lines: tuple[str, ...], message: str) -> None:
     module = hlo_passes.parse(_keyed(*lines))
     with pytest.raises(PassError, match=message) as caught:
-        Pipeline.parse("group-collectives-by-key").run(module)
+        Pipeline.parse("group-collectives-by-key{xla=0.12}").run(module)
     assert caught.value.code == "E026"
 
 

@@ -44,16 +44,21 @@ class GroupCollectivesByKey(Pass):
     All-gathers, all-reduces and reduce-scatters of a computation, at least two of one
     key; groups are made in order of keys. The pair has the attributes of all members,
     and metadata and backend config of the first; it waits for what any member waited
-    for. It is an error if members need one another, or groups would. XLA does so from
-    0.11 on.
+    for. It is an error if members need one another, or groups would. XLA 0.10.2 knows
+    no such keys, so nothing changes where that is followed.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and edges.
     Source: openxla/xla `xla/backends/gpu/transforms/group_collectives_by_key.cc`.
+
+    Attributes:
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "group-collectives-by-key"
     needs_collectives: ClassVar[bool] = True
+
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit every computation except bodies of fusions and asynchronous pairs.
@@ -61,6 +66,10 @@ class GroupCollectivesByKey(Pass):
         Raises PassError E026 if a group would wait for itself.
         """
         version = module.version
+        release = context.release_for(module, self.xla)
+        if not release.keys_by_group:
+            report.remark(f"nothing grouped: XLA {release} knows no keys")
+            return False
         graph = build_call_graph(module)
         for computation in module.computations:
             if graph.is_fusion_body(computation) or graph.is_async_body(computation):

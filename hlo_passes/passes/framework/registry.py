@@ -49,7 +49,6 @@ _FOLDERS: Final = {
         "all-to-all-decomposer",
         "ragged-all-to-all-canonicalizer",
         "ragged-all-to-all-decomposer",
-        "ragged-all-to-all-multi-host-decomposer",
         "reduce-scatter-decomposer",
     ),
     "folding": (

@@ -19,6 +19,7 @@ from hlo_passes.passes.combining.gpu_all_reduce_combiner import GpuAllReduceComb
 from hlo_passes.passes.combining.gpu_reduce_scatter_combiner import (
     GpuReduceScatterCombiner,
 )
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import pipeline_text
 from hlo_passes.passes.framework.registry import pass_targets
 from tests.modules import REPOSITORY
@@ -200,6 +201,67 @@ def test_a_pass_that_is_on() -> None:
     off = f"xla-gpu{{unsupported-enable-{name}=false}}"
     assert name in {p.name for p in hlo_passes.Pipeline.parse("xla-gpu").passes}
     assert name not in {p.name for p in hlo_passes.Pipeline.parse(off).passes}
+
+
+#: Three rows for each device, or none; two hosts of two GPUs exchange them.
+RAGGED = """HloModule m, num_partitions=4
+
+ENTRY %main (x: f32[8], y: f32[8], o: s64[4], s: s64[4], p: s64[4], q: s64[4]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8]{0} parameter(1)
+  %o = s64[4]{0} parameter(2)
+  %s = s64[4]{0} parameter(3)
+  %p = s64[4]{0} parameter(4)
+  %q = s64[4]{0} parameter(5)
+  ROOT %r = f32[8]{0} ragged-all-to-all(%x, %y, %o, %s, %p, %q), channel_id=1, replica_groups={{0,1,2,3}}
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("options", "machine", "splits"),
+    [
+        ("xla=0.12", "2x1x2", True),
+        ("xla=0.11", "2x1x2", True),
+        ("xla=0.10", "2x1x2", False),
+        ("xla=0.10,unsupported-enable-ragged-all-to-all-multi-host-decomposer=true",
+         "2x1x2", True),
+        ("xla=0.12,unsupported-enable-ragged-all-to-all-multi-host-decomposer=false",
+         "2x1x2", False),
+        ("xla=0.12", "1x2x2", False),
+        ("xla=0.12,slice-size=2", "1x1x4", True),
+    ],
+)  # fmt: skip
+def test_rows_between_hosts(options: str, machine: str, splits: bool) -> None:
+    """As XLA's releases do by default, for what NVLink joins in the machine."""
+    module = hlo_passes.parse(RAGGED)
+    context = PassContext(topology=machine)
+    hlo_passes.Pipeline.parse(f"xla-gpu{{{options}}}", context).run(module)
+    assert ("all-gather" in combined(module)) == splits
+
+
+@pytest.mark.parametrize(("release", "pairs"), [("0.10", 2), ("0.12", 1)])
+def test_groups_by_key(release: str, pairs: int) -> None:
+    """XLA 0.10.2 does not know them."""
+    text = """HloModule m, num_partitions=2
+
+ENTRY %main (x: f32[8], y: f32[8,1]) -> (f32[16], f32[8,2]) {
+  %x = f32[8]{0} parameter(0)
+  %y = f32[8,1]{1,0} parameter(1)
+  %a = f32[16]{0} all-gather(%x), channel_id=1, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true, frontend_attributes={collective_group_key="k"}
+  %b = f32[8,2]{1,0} all-gather(%y), channel_id=2, replica_groups={{0,1}}, dimensions={1}, use_global_device_ids=true, frontend_attributes={collective_group_key="k"}
+  ROOT %t = (f32[16]{0}, f32[8,2]{1,0}) tuple(%a, %b)
+}
+"""
+    module = hlo_passes.parse(text)
+    context = PassContext(xla=release)
+    steps = "xla-gpu{all-gather-combine-threshold-bytes=0,enable-latency-hiding-scheduler=false}"
+    passes = hlo_passes.Pipeline.parse(steps, context).passes
+    (step,) = (p for p in passes if p.name == "group-collectives-by-key")
+    hlo_passes.Pipeline((step,), context).run(module)
+    gathers = [i for i in module.entry.instructions if "gather" in i.opcode]
+    starts = [i for i in module.entry.instructions if i.opcode == "async-start"]
+    assert len(gathers or starts) == pairs
 
 
 def test_a_level_that_xla_does_not_have() -> None:

@@ -9,6 +9,7 @@ After, with two devices to a host:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
@@ -27,6 +28,7 @@ from hlo_passes.passes.decomposing.ragged_all_to_all_decomposer import (
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.constants import scalar, spread, zeros
 from hlo_passes.passes.rewriting.each_collective import rewrite_each
+from hlo_passes.scheduler.hardware.machine import machine_of
 
 #: Two hosts, as in XLA.
 _HOSTS = 2
@@ -45,29 +47,45 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
     between hosts from the wrong host: right are only sizes that are the same in both
     directions, or a back end that does not read them; without quirks all are right.
 
+    Hosts are what NVLink joins in the machine that the module is priced for, so that a
+    rack is one. XLA 0.10.2 runs the pass only if
+    `xla_gpu_unsupported_enable_ragged_all_to_all_multi_host_decomposer` is true.
+
     Ensures: nothing that spans hosts is ragged.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla
     `xla/backends/gpu/transforms/ragged_all_to_all_multi_host_decomposer.cc`.
 
     Attributes:
-        slice_size: devices of a host, or of what else is connected fast; 0 for no
-            change. XLA takes those of its topology, or of the switch
-            `xla_gpu_unsupported_override_fast_interconnect_slice_size`.
+        slice_size: devices of a host; 0 for those of the machine.
+        only_by_default: change nothing where the release does not run the pass unless
+            it is told to.
+        xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "ragged-all-to-all-multi-host-decomposer"
     needs_collectives: ClassVar[bool] = True
 
     slice_size: int = 0
+    only_by_default: bool = False
+    xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit ragged all-to-alls in post order."""
+        release = context.release_for(module, self.xla)
+        if self.only_by_default and not release.splits_ragged_between_hosts:
+            report.remark(f"nothing split: XLA {release} does so only if told to")
+            return False
         channels = count(next_channel_id(module))
+        size = functools.cache(
+            lambda: (
+                self.slice_size or machine_of(module, context.pricing).partition_size
+            )
+        )
 
         def split(ragged: Instruction) -> str:
             require_wide_offsets(ragged)
-            plan = _plan(groups_of(ragged), self.slice_size)
+            plan = _plan(groups_of(ragged), size())
             if isinstance(plan, str):
                 return plan
             rows, room = (o.shape.dimensions[0] for o in ragged.operands[:2])
@@ -99,8 +117,8 @@ class _Plan:
 
 def _plan(groups: Groups, slice_size: int) -> _Plan | str:
     """How to split groups, or why that is not done."""
-    if not groups or slice_size < 1:
-        return "does not list its groups, or hosts have no size"
+    if not groups:
+        return "does not list its groups"
     devices = sum(map(len, groups))
     if -(-devices // slice_size) != _HOSTS:
         return f"is not over {_HOSTS} hosts"
