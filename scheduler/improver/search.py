@@ -41,6 +41,8 @@ _START_HEAT_OF_LARGE: Final = 0.3
 _HEAT: Final = (0.3, 1.0, 3.0, 0.1)
 _HEAT_OF_LARGE: Final = (0.1, 0.3, 0.1, 1.0)
 _LEAST_HEAT_US: Final = 1e-3
+#: Below that number of atoms, so many times as many rounds, as long as they help.
+_ROUNDS_OF_SMALL: Final = 3
 #: Rounds end after so many that each bring less than this share of the step.
 _IDLE_ROUNDS: Final = 4
 _LITTLE: Final = 1e-5
@@ -62,7 +64,7 @@ class Effort:
 
     Attributes:
         factor: on the moves of a round; 0 for none.
-        rounds: after the starts.
+        rounds: after the starts, at most; three times as many of a small computation.
         seed: of this computation.
         refuse_regressions: no done may wait longer than in the order given.
     """
@@ -228,7 +230,7 @@ class _Search:
         # From the best, in rounds of changing temperature.
         idle = 0
         heats = _HEAT_OF_LARGE if is_large else _HEAT
-        for number in range(effort.rounds):
+        for number in range(effort.rounds * (1 if is_large else _ROUNDS_OF_SMALL)):
             if best.us <= enough or idle >= _IDLE_ROUNDS or self.budget.is_over:
                 break
             self.window.set_order(best.order)

@@ -12,13 +12,15 @@ import hlo_passes
 from hlo_passes.scheduler.checker.memory import peak_memory
 from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.scheduler.estimators.table import TableEstimator
-from hlo_passes.scheduler.improver.annealing import Budget
+from hlo_passes.scheduler.improver import search
+from hlo_passes.scheduler.improver.annealing import Best, Budget
 from hlo_passes.scheduler.improver.atoms import Atoms, make_atoms
 from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import opinion_against
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
 from hlo_passes.scheduler.improver.search import Effort, improve
 from hlo_passes.scheduler.improver.whole_module import improve_module
+from hlo_passes.scheduler.improver.window import Window
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.statistics import lhs_statistics
@@ -314,3 +316,27 @@ ENTRY %main (p0: f32[8], z: s32[]) -> f32[8] {
     assert not found.problem.is_exact
     assert found.atoms > 0
     assert after < before or found.kept or result.kept or result.put_back
+
+
+def test_rounds_go_on_as_long_as_they_help(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, costs = random_module(5)
+    calls = 0
+
+    def better(window: Window, best: Best, **_: object) -> None:
+        nonlocal calls
+        calls += 1
+        best.us *= 0.999 if calls < 6 else 1.0
+
+    monkeypatch.setattr(search, "anneal", better)
+    rounds = []
+    for problem in problems(module, costs):
+        calls = 0
+        found = improve(problem, _NO_CAP, Effort(rounds=2), Budget())
+        if calls:
+            rounds.append((calls, found.rounds))
+    assert rounds
+    # Six rounds at most, three times as many as asked for, after one or two starts.
+    for tried, counted in rounds:
+        assert counted <= 6
+        assert tried - counted in (1, 2)
+    assert max(counted for _, counted in rounds) == 6
