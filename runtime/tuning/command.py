@@ -32,6 +32,7 @@ from hlo_passes.scheduler.estimators.choice import estimator_names
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.memory.footprint import available_bytes
+from hlo_passes.scheduler.page.tuning import tune_page
 from hlo_passes.scheduler.simulation.arguments import add_rules_arguments, rules_of
 from hlo_passes.scheduler.tuning.byte_text import bytes_from_text
 from hlo_passes.scheduler.tuning.choices import choices_for
@@ -74,13 +75,17 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "-o", "--output", metavar="FLAGS.env",
         help="write the best as a file of variables for a shell",
     )  # fmt: skip
+    parser.add_argument(
+        "--html", metavar="FILE",
+        help="a self-contained page: every combination, every lever, before and after",
+    )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
 
 def _run(arguments: argparse.Namespace) -> int:
     # Refuse bad arguments before XLA compiles.
     check_pricing_arguments(arguments)
-    files.check_outputs(None, arguments.output or "")
+    files.check_outputs(None, arguments.output or "", arguments.html or "")
     began = time.monotonic()
     result = (
         _tune_program(arguments, began)
@@ -146,7 +151,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             result["improved"] = improved(
                 evaluator.module(best), best, evaluator.settled, evaluator.rules
             )
-        return TuneResult(
+        found = TuneResult(
             **_told(arguments, module, evaluator.settled),
             release=evaluator.release,
             search=search,
@@ -160,6 +165,11 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             remarks=search.tried[Combination()].remarks,
             **result,
         )
+        if arguments.html:
+            on, rules = evaluator.settled, evaluator.rules
+            page = tune_page(found, evaluator.module, on, rules)
+            files.write_text(arguments.html, page)
+        return found
     finally:
         evaluator.close()
         show_progress("")
@@ -178,7 +188,7 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     show_progress("")
     best = search.best
     pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}
-    return TuneResult(
+    result = TuneResult(
         **_told(arguments, module, evaluator.on),
         release=evaluator.release,
         search=search,
@@ -193,6 +203,10 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
         else improved(evaluator.module(best), best, evaluator.on, evaluator.rules),
         remarks=search.tried[Combination()].remarks,
     )
+    if arguments.html:
+        page = tune_page(result, evaluator.module, evaluator.on, evaluator.rules)
+        files.write_text(arguments.html, page)
+    return result
 
 
 def _search(

@@ -37,12 +37,16 @@ _DATA: Final = pathlib.Path(__file__).parent / "data"
 _SCRIPTS: Final = (
     "elements", "numbers", "model", "spans", "viewport", "paint", "view", "memory",
     "inside", "overview", "pointer", "keyboard", "footprint",
-    "headline", "details", "tables", "change", "advice", "app",
+    "headline", "details", "tables", "change", "advice", "tune",
+    "app",
 )  # fmt: skip
 
 
 def render_page(
-    side: Side, before: Side | None = None, moves: Sequence[Move] | None = None
+    side: Side,
+    before: Side | None = None,
+    moves: Sequence[Move] | None = None,
+    tune: dict[str, Any] | None = None,
 ) -> str:
     """A page of one timeline, or of two side by side.
 
@@ -50,9 +54,11 @@ def render_page(
         side: what is drawn; with `before`, the later state.
         before: an earlier state of the same module.
         moves: what moved, if it is known already.
+        tune: what a search over flags found (`page.tuning`).
     """
     sides = [side] if before is None else [before, side]
     data = _page_data(sides, _moves(sides) if moves is None else moves)
+    data["tune"] = tune
     # A '<' in a name would close the element that holds the data.
     text = json.dumps(data, separators=(",", ":"), ensure_ascii=False)
     text = text.replace("<", "\\u003c").replace("\N{LINE SEPARATOR}", "\\u2028")

@@ -113,6 +113,15 @@ def schedule_pipeline(chosen: Combination) -> str:
     )
 
 
+def rules_for(chosen: Combination, rules: Rules) -> Rules:
+    """The rules of a simulation, with the streams that a combination asks for."""
+    streams = [LEVERS[name].streams for name in chosen.levers]
+    given = next(filter(None, streams), None)
+    if rules.streams is None and given is not None:
+        return replace(rules, streams=given)
+    return rules
+
+
 def simulated(
     module: Module,
     chosen: Combination,
@@ -123,9 +132,5 @@ def simulated(
     digest: str = "",
 ) -> Outcome:
     """The step of a scheduled module, with the streams that a combination asks for."""
-    streams = [LEVERS[name].streams for name in chosen.levers]
-    given = next(filter(None, streams), None)
-    if rules.streams is None and given is not None:
-        rules = replace(rules, streams=given)
-    timeline = simulate_on(module, on, rules, with_range=True)
+    timeline = simulate_on(module, on, rules_for(chosen, rules), with_range=True)
     return Outcome.of(timeline, source=source, module=digest)

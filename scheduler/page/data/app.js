@@ -17,6 +17,7 @@ class App {
     fill(byId("subtitle"), DATA.subtitle);
     this.startTheme();
     showHeadline();
+    showTune();
     showLegend();
     showNotes();
     fill(byId("views"), ...this.views.map((view) => view.element));
