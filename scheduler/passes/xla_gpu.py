@@ -97,6 +97,7 @@ class XlaGpu(GpuSchedule):
     """
 
     name: ClassVar[str] = "xla-gpu"
+    reorders_sums: ClassVar[bool] = True
     members: ClassVar[tuple[str, ...]] = (
         *(step.name for step in steps()),
         *GpuSchedule.members,

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import lcm
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.integers import constant_integer
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import gpu_config
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.metadata import BackendConfig
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_dce import HloDce
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -23,6 +25,9 @@ from hlo_passes.passes.loops.loop_state import invariant_elements
 from hlo_passes.passes.loops.pipelining import constant
 from hlo_passes.passes.rewriting.cloning import clone_computation
 from hlo_passes.passes.rewriting.flattening import flatten_call_graph
+
+#: What a loop's config says of its count.
+_COUNTS: Final = frozenset({"known_trip_count", "known_init_step", "dynamic_variables"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +41,8 @@ class WhileLoopPipelineUnroller(Pass):
     the pass on GPUs.
 
     XLA is content with any addition of 1 to the counter; without its quirks the sum
-    must be the counter's next value.
+    must be the counter's next value. In XLA the config of the old loop still says how
+    often it ran before; without its quirks it says nothing of that.
 
     Complexity: linear in instructions times iterations that become one.
     Source: openxla/xla `xla/service/while_loop_pipeline_unroller.cc`.
@@ -73,12 +79,22 @@ class WhileLoopPipelineUnroller(Pass):
                 report.remark(f"not unrolled: %{loop.name} {reason}")
                 continue
             _unroll(loop, depth)
+            if not context.xla_quirks:
+                _forget_count(loop)
             report.count("loops-unrolled")
         if module.version == version:
             return False
         flatten_call_graph(module)
         HloDce().run(module, context, Report())
         return True
+
+
+def _forget_count(loop: Instruction) -> None:
+    """Take out of a loop's config where it starts and how often it runs."""
+    config = gpu_config(loop)
+    kept = {name: value for name, value in config.items() if name not in _COUNTS}
+    if len(kept) < len(config):
+        loop.backend_config = BackendConfig.of_json(kept) if kept else None
 
 
 def _depth(loop: Instruction) -> int:

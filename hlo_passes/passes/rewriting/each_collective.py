@@ -28,8 +28,8 @@ def rewrite_each(
 ) -> bool:
     """Rewrite all instructions of an opcode; whether anything changed.
 
-    Asynchronous ones stay, and so do those with control edges and with attributes that
-    XLA does not know.
+    Asynchronous ones stay, and so do those in fusions, with control edges and with
+    attributes that XLA does not know.
 
     Args:
         module: its computations are visited in their order, each in post order.
@@ -41,13 +41,16 @@ def rewrite_each(
     version = module.version
     graph = build_call_graph(module)
     for computation in module.computations:
-        changed, wrapped = False, graph.is_async_body(computation)
+        changed, place = False, ""
+        if graph.is_async_body(computation):
+            place = "is asynchronous"
+        elif graph.is_fusion_body(computation):
+            place = "is in a fusion"
         for collective in post_order(computation):
             if collective.opcode != opcode or collective.removed:
                 continue
             name = collective.name
-            reason = "is asynchronous" if wrapped else _obstacle(collective)
-            reason = reason or rewrite(collective)
+            reason = place or _obstacle(collective) or rewrite(collective)
             if reason:
                 report.remark(f"not {done}: %{name} {reason}")
                 continue
