@@ -8,10 +8,11 @@ ROOT %r = add(%d, %f)              ROOT %r = add(%d, %f)
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.errors import TooDeepError
@@ -21,9 +22,16 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.estimators.choice import estimator_for
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.improver.offers import offers
+from hlo_passes.scheduler.improver.prove import prove_module
 from hlo_passes.scheduler.improver.report import fill_report
 from hlo_passes.scheduler.improver.search import Effort
-from hlo_passes.scheduler.improver.whole_module import Conditions, improve_module
+from hlo_passes.scheduler.improver.solvers import Limits, require
+from hlo_passes.scheduler.improver.whole_module import (
+    Conditions,
+    ModuleImprovement,
+    improve_module,
+)
 from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
     LatencyHidingScheduler,
 )
@@ -75,6 +83,14 @@ class ScheduleImprover(Pass):
         min_gain: least share of the step; below it the order given stays.
         refuse_regressions: no operation may be exposed longer than it was.
         keep: names of computations to leave alone.
+        prove: seconds for proofs that no order is faster, shared by all computations;
+            a solver is asked where the bound is below the step. No order changes.
+        prove_nodes: instead of seconds, or with them: nodes for each computation, so
+            that another run says the same.
+        prove_with: `highs` (scipy), for pairs with an overlap limit of 1, or `cp-sat`
+            (OR-Tools), for all limits and streams.
+        offer_limits: say what these overlap limits would bring, as in `2 4`; nothing of
+            it is applied.
     """
 
     name: ClassVar[str] = "schedule-improver"
@@ -100,6 +116,10 @@ class ScheduleImprover(Pass):
     min_gain: float = 0.001
     refuse_regressions: bool = False
     keep: tuple[str, ...] = ()
+    prove: float | None = None
+    prove_nodes: int | None = None
+    prove_with: Literal["highs", "cp-sat"] = "highs"
+    offer_limits: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values out of range (U013), and files that nothing reads (U219)."""
@@ -111,11 +131,15 @@ class ScheduleImprover(Pass):
             ("rounds", self.rounds),
             ("seed", self.seed),
             ("seconds", self.seconds or 0.0),
+            ("prove", self.prove or 0.0),
+            ("prove-nodes", self.prove_nodes or 0),
         ):
             if not 0 <= number < math.inf:
                 raise ValueError(f"{name} must be 0 or more")
         if not 0.0 <= self.min_gain < 1.0:
             raise ValueError("min-gain must be a share of the step, as in 0.001")
+        if not all(limit.isdecimal() and int(limit) for limit in self.offer_limits):
+            raise ValueError("offer-limits must be numbers from 1 on, as in '2 4'")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Improve the module.
@@ -123,7 +147,10 @@ class ScheduleImprover(Pass):
         Raises:
             WrongStateError: S017, S018 for one that no GPU can run.
             TooDeepError: S016 for calls that are nested deeper than it follows.
+            UsageError: U229 for a proof without the package of its solver.
         """
+        if self._limits is not None:
+            require(self.prove_with)  # before the search, not after it
         on = self._scheduler().pricing(context)
         require_priceable(module, has_costs=bool(on.costs))
         if not module.is_scheduled:
@@ -134,9 +161,10 @@ class ScheduleImprover(Pass):
         with garbage_collection_paused():
             try:
                 result = improve_module(module, conditions, progress=context.progress)
+                fill_report(report, result, context.explain)
+                self._say_more(module, conditions, result, context, report)
             except RecursionError as problem:
                 raise TooDeepError("the simulation") from problem
-            fill_report(report, result, context.explain)
         return orders != [c.instructions for c in module.computations]
 
     def conditions(self, module: Module, context: PassContext) -> Conditions:
@@ -158,6 +186,40 @@ class ScheduleImprover(Pass):
             seconds=self.seconds,
             keep=frozenset(self.keep),
         )
+
+    @property
+    def _limits(self) -> Limits | None:
+        """Of the proofs; None for none."""
+        if self.prove is None and self.prove_nodes is None:
+            return None
+        return Limits(self.prove, self.prove_nodes, self.prove_with)
+
+    def _say_more(
+        self,
+        module: Module,
+        conditions: Conditions,
+        result: ModuleImprovement,
+        context: PassContext,
+        report: Report,
+    ) -> None:
+        """Report what is proven about the orders, and what other limits would bring."""
+        found = report.details["improvement"]
+        if self._limits is not None:
+            proofs = prove_module(
+                module, conditions, self._limits, progress=context.progress
+            )
+            found["proofs"] = {p.computation: p.to_json() for p in proofs}
+            for proof in proofs:
+                report.remark(proof.text(self._limits))
+        if self.offer_limits:
+            limits = [int(limit) for limit in self.offer_limits]
+            present = conditions.settings.parallel_collective_overlap_limit
+            found["offers"] = []
+            for offer in offers(
+                module, conditions, result, limits, progress=context.progress
+            ):
+                found["offers"].append(dataclasses.asdict(offer))
+                report.remark(offer.text(result, present))
 
     def _scheduler(self) -> LatencyHidingScheduler:
         """The scheduler whose prices, limits and release are used."""

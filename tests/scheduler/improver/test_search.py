@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
-from collections.abc import Iterator
 
 import pytest
 
@@ -14,7 +12,7 @@ from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.improver import search
 from hlo_passes.scheduler.improver.annealing import Best, Budget
-from hlo_passes.scheduler.improver.atoms import Atoms, make_atoms
+from hlo_passes.scheduler.improver.atoms import make_atoms
 from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import opinion_against
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
@@ -34,49 +32,14 @@ from tests.scheduler.improver.modules import (
     random_module,
 )
 from tests.scheduler.improver.naive import walk
+from tests.scheduler.improver.orders import MOST_ORDERS, optimum
 
 _NO_CAP = 1 << 60
-#: Orders that are tried in the suite.
-_MOST_ORDERS = 3_000
 _LIGHT = Effort(factor=0.1, rounds=2)
 
 
-def _orders(atoms: Atoms) -> Iterator[list[int]]:
-    """Every order of the atoms that holds all edges."""
-    left = [len(near) for near in atoms.preds]
-    order: list[int] = []
-
-    def extend() -> Iterator[list[int]]:
-        if len(order) == len(atoms):
-            yield list(order)
-        for v in range(len(atoms)):
-            if left[v] == 0:
-                left[v] = -1
-                for s in atoms.succs[v]:
-                    left[s] -= 1
-                order.append(v)
-                yield from extend()
-                order.pop()
-                for s in atoms.succs[v]:
-                    left[s] += 1
-                left[v] = 0
-
-    return extend()
-
-
-def _optimum(atoms: Atoms, most_orders: int) -> float | None:
-    """The least step of all orders within the limits that no opinion is against."""
-    given = list(range(len(atoms)))
-    accepts = opinion_against(atoms, given)
-    orders = list(itertools.islice(_orders(atoms), most_orders + 1))
-    if len(orders) > most_orders:
-        return None
-    found = [(walk(atoms, o), o) for o in orders]
-    return min(w.step_us for w, o in found if not w.breaks and accepts(o))
-
-
 def check_best_of_all(
-    seed: int, *, limit: int = 1, length: int = 4, most_orders: int = _MOST_ORDERS
+    seed: int, *, limit: int = 1, length: int = 4, most_orders: int = MOST_ORDERS
 ) -> tuple[int, int]:
     """Compare with all orders of a module; (computations compared, gains found)."""
     compared = gained = 0
@@ -85,15 +48,16 @@ def check_best_of_all(
         atoms = make_atoms(problem)
         if walk(atoms, range(len(atoms))).breaks:
             continue
-        optimum = _optimum(atoms, most_orders)
-        if optimum is None:
+        given = list(range(len(atoms)))
+        best_us = optimum(atoms, opinion_against(atoms, given), most_orders)
+        if best_us is None:
             continue
         found = improve(problem, _NO_CAP, Effort(), Budget())
-        assert lower_bound(atoms).us <= optimum * (1 + 1e-12)
+        assert lower_bound(atoms).us <= best_us * (1 + 1e-12)
         compared += 1
         if "wrong" in found.kept:
             continue
-        assert optimum * (1 - 1e-9) <= found.after_us <= optimum * 1.001
+        assert best_us * (1 - 1e-9) <= found.after_us <= best_us * 1.001
         gained += found.is_better
     return compared, gained
 
