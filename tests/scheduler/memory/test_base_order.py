@@ -197,6 +197,30 @@ def test_adjustments_of_an_order(sync: str, expected: str) -> None:
     assert " ".join(i.name for i in order) == expected
 
 
+TRANSFER = """HloModule m
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  %p = f32[4]{0} parameter(0)
+  %t = token[] after-all()
+  %s = (f32[4]{0}, u32[], token[]) send(%p, %t), channel_id=1SYNC
+  %a = f32[4]{0} negate(%p)
+  %d = token[] send-done(%s), channel_id=1
+  ROOT %r = f32[4]{0} negate(%a)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("sync", "expected"), [("", "p t s a d r"), (_SYNC, "p t a s d r")]
+)
+def test_a_transfer_stays_where_it_is_unless_it_is_synchronous(
+    sync: str, expected: str
+) -> None:
+    module = hlo_passes.parse(TRANSFER.replace("SYNC", sync))
+    order = adjusted(module.entry.instructions)
+    assert " ".join(i.name for i in order) == expected
+
+
 def test_custom_calls_go_where_they_ask_to() -> None:
     module = hlo_passes.parse("""HloModule m
 

@@ -101,3 +101,14 @@ def test_many_equal_buffers_at_once_are_one_interval() -> None:
     taken = [node for node in filled._whole + filled._within if node is not None]
     assert max(len(node.lows) for node in taken) == 1
     assert filled._too_many == 0
+
+
+def test_a_buffer_ends_once() -> None:
+    packing = Packing()
+    packing.allocate(0, 8)
+    packing.free(0)
+    packing.allocate(1, 8)
+    packing.free(0)
+    packing.free(1)
+    packing.free(2)
+    assert packing.packed_bytes() == 8
