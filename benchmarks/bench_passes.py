@@ -5,9 +5,10 @@
 
 In the module (benchmarks/family_modules.py) most passes over collectives and loops find
 work in every block. What needs a schedule, or pairs of start and done, is run after the
-passes that make them, which are not counted. Each pass runs in a process of its own;
-reading, verifying and printing are not counted. The last figure is the time per
-instruction of the largest size by that of the size before: 1 is linear.
+passes that make them, which are not counted. A module is read once; each pass runs on
+it in a process of its own, of which the user's seconds count. Reading, verifying and
+printing are not counted. The last figure is the time per instruction of the largest
+size by that of the size before: 1 is linear.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import argparse
 import json
 import multiprocessing
 import pathlib
+import resource
 import sys
-import time
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -45,15 +47,8 @@ _BEFORE: Final = {
 }
 
 
-def seconds_of(name: str, instructions: int) -> tuple[float, bool]:
-    """Processor seconds of one run, and whether it changed the module."""
-    with garbage_collection_paused():
-        module = hlo_passes.parse(family_text(instructions))
-        for text in filter(None, (_BEFORE.get(name),)):
-            _run(text, module)
-        started = time.process_time()
-        changed = _run(name, module)
-        return time.process_time() - started, changed
+#: Pass -> size -> microseconds per instruction, as a text; `changed` under size 0.
+Table = dict[str, dict[int, str]]
 
 
 def _run(text: str, module: hlo_passes.Module) -> bool:
@@ -64,44 +59,81 @@ def _run(text: str, module: hlo_passes.Module) -> bool:
     return any(ran)
 
 
-def _measure(name: str, sizes: tuple[int, ...], answer: Connection) -> None:
-    for size in sizes:
-        try:
-            answer.send((size, *seconds_of(name, size)))
-        except HloError as problem:
-            answer.send((size, -1.0, problem.code))
-            break
-    answer.close()
+def _seconds(name: str, module: hlo_passes.Module, answer: Connection) -> None:
+    """Send the user's seconds of one run, and whether it changed the module.
+
+    Seconds of the system are those of copying the parent's pages.
+    """
+    started = resource.getrusage(resource.RUSAGE_SELF).ru_utime
+    try:
+        changed = _run(name, module)
+    except HloError as problem:
+        answer.send((-1.0, problem.code))
+        return
+    seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - started
+    answer.send((seconds, "yes" if changed else "no"))
 
 
-def measured(name: str, sizes: tuple[int, ...], limit_seconds: float) -> dict[int, str]:
-    """Size -> microseconds per instruction, as a text; `changed` under size 0."""
+def measured(
+    name: str, size: int, module: hlo_passes.Module, limit_seconds: float
+) -> tuple[str, str]:
+    """Microseconds per instruction, and `yes` if the pass changed the module.
+
+    The pass runs in a fork of this process, which has read the module.
+    """
     context = multiprocessing.get_context("fork")
-    found: dict[int, str] = {}
     receive, send = context.Pipe(duplex=False)
-    child = context.Process(target=_measure, args=(name, sizes, send))
+    child = context.Process(target=_seconds, args=(name, module, send))
     child.start()
     send.close()
+    if not receive.poll(limit_seconds):
+        child.kill()
+        child.join()
+        return f"> {limit_seconds:.0f} s", ""
+    try:
+        seconds, changed = receive.recv()
+    except EOFError:
+        return "died", ""
+    finally:
+        child.join()
+    if seconds < 0:
+        return f"error {changed}", ""
+    return f"{seconds / size * 1e6:.2f}", changed
+
+
+def measure_all(
+    names: Sequence[str],
+    sizes: Sequence[int],
+    limit_seconds: float,
+    known: Table,
+    keep: Callable[[str, int, str, str], None],
+) -> None:
+    """Measure what is not known; a pass that failed is not tried on larger modules."""
+    prepared = sorted({_BEFORE.get(name, "") for name in names})
     for size in sizes:
-        if not receive.poll(limit_seconds):
-            child.kill()
-            found[size] = f"> {limit_seconds:.0f} s"
-            break
-        try:
-            _, seconds, changed = receive.recv()
-        except EOFError:
-            found[size] = "died"
-            break
-        if seconds < 0:
-            found[size] = f"error {changed}"
-            break
-        found[0] = "yes" if changed else "no"
-        found[size] = f"{seconds / size * 1e6:.2f}"
-    child.join()
-    return found
+        for before in prepared:
+            mine = [
+                name
+                for name in names
+                if _BEFORE.get(name, "") == before
+                and size not in known.get(name, {})
+                and all(_is_number(known[name].get(s, "0")) for s in sizes if s < size)
+            ]
+            if not mine:
+                continue
+            with garbage_collection_paused():
+                module = hlo_passes.parse(family_text(size))
+                if before:
+                    _run(before, module)
+                for name in mine:
+                    keep(name, size, *measured(name, size, module, limit_seconds))
 
 
-def _growth(found: dict[int, str], sizes: tuple[int, ...]) -> str:
+def _is_number(cell: str) -> bool:
+    return cell.replace(".", "", 1).isdigit()
+
+
+def _growth(found: dict[int, str], sizes: Sequence[int]) -> str:
     """Time per instruction: the largest size by the one before."""
     try:
         last, before = (float(found[size]) for size in (sizes[-1], sizes[-2]))
@@ -110,9 +142,9 @@ def _growth(found: dict[int, str], sizes: tuple[int, ...]) -> str:
     return f"{last / before:.2f}" if before else ""
 
 
-def _row(name: str, found: dict[int, str], sizes: tuple[int, ...], bar: str) -> str:
+def _row(name: str, found: dict[int, str], sizes: Sequence[int]) -> list[str]:
     cells = [name, found.get(0, ""), *(found.get(size, "") for size in sizes)]
-    return bar.join([*cells, _growth(found, sizes)])
+    return [*cells, _growth(found, sizes)]
 
 
 def main() -> None:
@@ -126,23 +158,27 @@ def main() -> None:
     given = parser.parse_args()
     sizes = tuple(int(size) for size in given.sizes.split(","))
     names = given.passes.split(",") if given.passes else list(pass_targets())
-    known: dict[str, dict[int, str]] = {}
+    known: Table = {name: {} for name in names}
     if given.results is not None and given.results.exists():
         for line in given.results.read_text("utf-8").splitlines():
-            name, found = json.loads(line)
-            known[name] = {int(size): text for size, text in found.items()}
+            name, size, cell, changed = json.loads(line)
+            known.setdefault(name, {}).update({size: cell, 0: changed})
+
+    def keep(name: str, size: int, cell: str, changed: str) -> None:
+        known[name] |= {size: cell} | ({0: changed} if changed else {})
+        sys.stderr.write(f"{name} {size:,}: {cell}\n")
+        if given.results is not None:
+            with given.results.open("a", encoding="utf-8") as file:
+                file.write(json.dumps([name, size, cell, changed]) + "\n")
+
+    measure_all(names, sizes, given.limit_seconds, known, keep)
     head = ["pass", "changes it", *(f"{size:,}" for size in sizes), "growth"]
-    if given.markdown:
-        print("| " + " | ".join(head) + " |\n" + "|---" * len(head) + "|")
-    for name in names:
-        if name not in known:
-            known[name] = measured(name, sizes, given.limit_seconds)
-            if given.results is not None:
-                with given.results.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps([name, known[name]]) + "\n")
-        row = _row(name, known[name], sizes, " | " if given.markdown else "  ")
-        print(f"| {row} |" if given.markdown else row)
-        sys.stdout.flush()
+    rows = [_row(name, known[name], sizes) for name in names]
+    if not given.markdown:
+        print("\n".join("  ".join(row) for row in (head, *rows)))
+        return
+    for row in (head, ["---"] * len(head), *rows):
+        print(f"| {' | '.join(row)} |")
 
 
 if __name__ == "__main__":

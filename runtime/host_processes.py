@@ -15,6 +15,7 @@ import os
 import pathlib
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -149,6 +150,33 @@ def this_host() -> Host | None:
     host = Host(**json.loads(text))
     threading.Thread(target=_end_with, args=(host.parent,), daemon=True).start()
     return host
+
+
+def join(host: Host) -> None:
+    """Make this process one of the hosts of a job, with collectives over gloo."""
+    import jax
+
+    if jax.distributed.is_initialized():
+        return
+    jax.config.update("jax_cpu_collectives_implementation", "gloo")
+    jax.distributed.initialize(
+        coordinator_address=host.address,
+        num_processes=host.count,
+        process_id=host.index,
+    )
+
+
+def environment_of_hosts(devices_per_host: int) -> dict[str, str]:
+    """This process's environment, for processes with so many emulated devices each."""
+    from hlo_passes.runtime.devices import device_count_flag, without_device_count
+
+    flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
+    return {
+        **os.environ,
+        "XLA_FLAGS": f"{flags} {device_count_flag(devices_per_host)}".strip(),
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+    }
 
 
 def _end_with(parent: int) -> None:

@@ -14,7 +14,6 @@ fails if it fails in one, with the output of that one.
 
 from __future__ import annotations
 
-import os
 import sys
 import unittest
 from collections.abc import Callable, Generator, Sequence
@@ -131,7 +130,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
         return None
     host = pyfuncitem.config.stash.get(_HOST, None)
     if host is not None:
-        _join(host)
+        host_processes.join(host)
         return None
     count, per_host = _asked(pyfuncitem, marker)
     verdict = _on_hosts(pyfuncitem, count, per_host)
@@ -144,23 +143,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return True
 
 
-def _join(host: Host) -> None:
-    import jax
-
-    if jax.distributed.is_initialized():
-        return
-    jax.config.update("jax_cpu_collectives_implementation", "gloo")
-    jax.distributed.initialize(
-        coordinator_address=host.address,
-        num_processes=host.count,
-        process_id=host.index,
-    )
-
-
 def _on_hosts(item: pytest.Function, count: int, per_host: int) -> Verdict:
-    from hlo_passes.runtime.devices import device_count_flag, without_device_count
-
-    flags = without_device_count(os.environ.get("XLA_FLAGS", ""))
     root = str(item.config.rootpath)
     command = [sys.executable, "-m", "pytest", "-q", "--no-header", "--tb=short"]
     command += ["-p", "no:cacheprovider", f"--rootdir={root}"]
@@ -168,10 +151,9 @@ def _on_hosts(item: pytest.Function, count: int, per_host: int) -> Verdict:
         [*command, *_options(item.config), item.nodeid],
         count=count,
         environment={
-            **{k: v for k, v in os.environ.items() if not k.startswith("PYTEST_")},
-            "XLA_FLAGS": f"{flags} {device_count_flag(per_host)}".strip(),
-            "JAX_PLATFORMS": "cpu",
-            "PYTHONPATH": os.pathsep.join(p for p in sys.path if p),
+            name: value
+            for name, value in host_processes.environment_of_hosts(per_host).items()
+            if not name.startswith("PYTEST_")
         },
         folder=root,
     )

@@ -1,12 +1,13 @@
-"""Passes over loops, alone and in random pipelines: do the loops compute the same?
+"""All passes, alone and in random pipelines: do programs with loops compute the same?
 
-    python -m tests.loops_campaign --programs=1000 --seed=1 [--devices=50]
+    python -m tests.loops_campaign --programs=1000 --seed=1 [--devices=50 [--hosts=2]]
 
-Each program (tests/loop_modules.py) is run before and after each pass, and before and
-after two random pipelines of them, on eight devices of two hosts. Results must have
-the same bits, without XLA's quirks. NumPy runs all of them; of every N-th program
-(`--devices`), XLA's emulated devices run the random pipelines too. With `--quirks` the
-passes do what XLA does, and programs that XLA breaks are counted, not failed.
+Each program (tests/loop_modules.py) is run before and after each pass, those over loops
+also with options, and before and after three random pipelines: two of passes over
+loops, one of all passes. Results must have the same bits, without XLA's quirks; only a
+zero may have another sign after passes that may reorder sums. NumPy runs what it can; of every N-th program (`--devices`), XLA's eight emulated devices run
+the random pipelines too, on `--hosts` of them together. With `--quirks` the passes do
+what XLA does, and programs that XLA breaks are counted, not failed.
 
 A program that fails is written to the folder of `--failures`; the exit code is 1.
 """
@@ -26,13 +27,18 @@ from typing import Any, Final
 import numpy as np
 
 import hlo_passes
+from hlo_passes.errors import PassError, UnsupportedHloError
+from hlo_passes.ir.gpu_config import has_gpu_config, known_trip_count
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
-from tests.loop_modules import DEVICES, ROWS, LoopModule, loop_module
+from hlo_passes.passes.framework.registry import _FOLDERS
+from tests.fuzz.documented import DEFECTS
+from tests.loop_modules import DEVICES, MOST_ITERATIONS, ROWS, LoopModule, loop_module
+from tests.own_passes import TARGET, own_passes, pipeline_of
 from tests.runtime.evaluator import Evaluator
 
-#: Each pass alone, as it is written at the command line.
-PASSES: Final = (
+#: Passes over loops, each alone, as it is written at the command line.
+LOOPS: Final = (
     "collective-pipeliner-forward",
     "collective-pipeliner-forward{op=reduce-scatter}",
     "collective-pipeliner-forward{reuse-buffer=true}",
@@ -61,10 +67,15 @@ PASSES: Final = (
     "while-loop-unroller{wrap=true}",
     "windowed-einsum-handler",
 )
+#: All others, each alone.
+OTHERS: Final = tuple(
+    pipeline_of([name]) for name in own_passes() if name not in _FOLDERS["loops"]
+)
+PASSES: Final = (*LOOPS, *OTHERS)
 #: What pipelines also contain: they make a pipelined loop fit for the next pass.
 _CLEANING: Final = ("hlo-cse", "hlo-dce", "tuple-simplifier")
 _MOST_PASSES: Final = 4
-_PIPELINES: Final = 2
+_MOST_OF_ALL: Final = 12
 #: What the content of a buffer is that nobody has written.
 _NOISE: Final = 3.0
 #: Computations that one run of a program may call.
@@ -72,22 +83,37 @@ _MOST_CALLS: Final = 2000
 
 
 class LoopEvaluator(Evaluator):
-    """Knows the custom calls of these passes, and gives endless loops up."""
+    """Knows the custom calls of these passes, and gives endless loops up.
 
-    calls = 0
+    A loop must run as often as its config says.
+    """
+
+    def __init__(self, module: Module, replicas: int, partitions: int) -> None:
+        super().__init__(module, replicas, partitions)
+        self.runs: collections.Counter[Any] = collections.Counter()
 
     def computation(self, computation: Any, arguments: list[Any]) -> list[Any]:
-        self.calls += 1
-        if self.calls > _MOST_CALLS:
+        self.runs[computation] += 1
+        if self.runs.total() > _MOST_CALLS:
             raise AssertionError("a loop does not end")
         return super().computation(computation, arguments)
+
+    def _while(self, i: Any, operands: list[Any]) -> list[Any]:
+        body, before = i.called_computations[0], self.runs.copy()
+        result = super()._while(i, operands)
+        known = known_trip_count(i) if has_gpu_config(i) else None
+        ran = self.runs[body] - before[body]
+        if known not in (None, ran) and ran <= MOST_ITERATIONS:
+            raise AssertionError(f"%{i.name} says {known} iterations, and runs {ran}")
+        return result
 
     def _custom_call(self, i: Any, operands: list[Any]) -> list[Any]:
         target = i.attributes["custom_call_target"]
         if target == '"AllocateBuffer"':
             return [np.full(i.shape.dimensions, _NOISE, np.float32)] * self.count
-        assert target.endswith('ByPreviousStep"')
-        return operands[0]
+        if target.endswith('ByPreviousStep"'):
+            return operands[0]
+        raise NotImplementedError(target)
 
 
 @dataclass(slots=True)
@@ -97,17 +123,29 @@ class Tally:
     changed: collections.Counter[str] = field(default_factory=collections.Counter)
     same: collections.Counter[str] = field(default_factory=collections.Counter)
     failed: collections.Counter[str] = field(default_factory=collections.Counter)
+    on_devices: collections.Counter[str] = field(default_factory=collections.Counter)
+    not_run: collections.Counter[str] = field(default_factory=collections.Counter)
+    not_there: collections.Counter[str] = field(default_factory=collections.Counter)
+    refused: collections.Counter[str] = field(default_factory=collections.Counter)
 
     def to_text(self) -> str:
-        """A table, one line for each pass."""
-        names = list(dict.fromkeys((*self.changed, *self.same, *self.failed)))
-        width = max(map(len, names), default=0)
-        lines = [f"{'pass':{width}}  changed  same  failed"]
-        lines += [
-            f"{n:{width}}  {self.changed[n]:7}  {self.same[n]:4}  {self.failed[n]:6}"
-            for n in names
-        ]
-        return "\n".join(lines)
+        """A table, one line for each pass, and their sum."""
+        seen = (*self.changed, *self.same, *self.refused, *self.failed)
+        names = list(dict.fromkeys(seen))
+        width = max(map(len, (*names, "total")))
+        columns = {
+            "changed": self.changed, "same": self.same, "refused": self.refused,
+            "failed": self.failed, "not by NumPy": self.not_run,
+            "on devices": self.on_devices, "not there": self.not_there,
+        }  # fmt: skip
+        counts = columns.values()
+        rows = [(name, *(str(count[name]) for count in counts)) for name in names]
+        rows.append(("total", *(str(count.total()) for count in counts)))
+        return "\n".join(
+            f"{name:{width}}  "
+            + "  ".join(f"{n:>{len(h)}}" for h, n in zip(columns, numbers, strict=True))
+            for name, *numbers in (("pass", *columns), *rows)
+        )
 
 
 def inputs() -> list[np.ndarray[Any, Any]]:
@@ -135,49 +173,89 @@ def problem(
 ) -> str:
     """What is wrong after some passes; '' if the program computes the same."""
     name = passes if passes in PASSES else "random pipelines"
+    context = PassContext(xla_quirks=quirks, target=TARGET)
     try:
         module = hlo_passes.parse(made.text)
-        pipeline = hlo_passes.Pipeline.parse(passes, PassContext(xla_quirks=quirks))
+        pipeline = hlo_passes.Pipeline.parse(passes, context)
+        signed = not any(each.reorders_sums for each in pipeline.passes)
         changed = pipeline.run(module, verify_each=True).changed
         (tally.changed if changed else tally.same)[name] += 1
         if not changed:
             return ""
         after = hlo_passes.parse(module.to_text())
-        for k, (mine, theirs) in enumerate(zip(results(after), expected, strict=True)):
-            if mine.tobytes() != theirs.tobytes():
-                tally.failed[name] += 1
-                return f"result {k} differs"
-        if on_devices and "AllocateBuffer" not in module.to_text():
-            from hlo_passes import runtime
-
-            before = runtime.load(hlo_passes.parse(made.text))(*inputs())
-            for mine, theirs in zip(
-                runtime.load(after)(*inputs()), before, strict=True
-            ):
-                if np.asarray(mine).tobytes() != np.asarray(theirs).tobytes():
-                    tally.failed[name] += 1
-                    return "results on devices differ"
+        try:
+            wrong = _differs(results(after), expected, signed=signed)
+        except NotImplementedError:
+            tally.not_run[name] += 1
+            wrong = ""
+        if not wrong and on_devices:
+            try:
+                wrong = _differs_on_devices(made, after, signed=signed)
+                tally.on_devices[name] += 1
+            except UnsupportedHloError:
+                tally.not_there[name] += 1
+    except PassError as refused:
+        # A pass may refuse a module, such as one whose sends do not fit.
+        wrong = refused.render() if refused.code in DEFECTS else ""
+        tally.refused[name] += not wrong
     except Exception:  # whatever it is, it is a finding
-        tally.failed[name] += 1
-        return traceback.format_exc()
+        wrong = traceback.format_exc()
+    tally.failed[name] += bool(wrong)
+    return wrong
+
+
+def _differs(
+    mine: Sequence[np.ndarray[Any, Any]],
+    expected: Sequence[np.ndarray[Any, Any]],
+    *,
+    signed: bool,
+) -> str:
+    """The first result with other bits; '' if there is none.
+
+    If zeros are not `signed`, both are equal: a sum that begins with zero loses a sign.
+    """
+    for k, (one, other) in enumerate(zip(mine, expected, strict=True)):
+        equal = one.tobytes() == other.tobytes()
+        if not equal and (signed or not np.array_equal(one, other)):
+            return f"result {k} differs"
     return ""
+
+
+def _differs_on_devices(made: LoopModule, after: Module, *, signed: bool) -> str:
+    """The same by XLA, on the devices of this process."""
+    from hlo_passes import runtime
+
+    before = runtime.load(hlo_passes.parse(made.text))(*inputs())
+    wrong = _differs(runtime.load(after)(*inputs()), before, signed=signed)
+    return wrong and f"{wrong} on devices"
 
 
 def random_pipeline(draw: random.Random) -> str:
     """Some passes over loops, in any order, with cleaning in between."""
-    names = draw.choices((*PASSES, *_CLEANING), k=draw.randint(2, _MOST_PASSES))
+    names = draw.choices((*LOOPS, *_CLEANING), k=draw.randint(2, _MOST_PASSES))
     return ",".join(names)
 
 
+def random_pipeline_of_all(draw: random.Random) -> str:
+    """Some of all passes, in any order."""
+    return pipeline_of(draw.sample(PASSES, k=draw.randint(2, _MOST_OF_ALL)))
+
+
 def findings(
-    seed: int, tally: Tally, *, quirks: bool = False, on_devices: bool = False
+    seed: int,
+    tally: Tally,
+    *,
+    alone: Sequence[str] = PASSES,
+    quirks: bool = False,
+    on_devices: bool = False,
 ) -> Iterator[tuple[str, str, LoopModule]]:
     """(passes, what is wrong, program) for all that one seed breaks."""
     draw = random.Random(seed)
     made = loop_module(draw)
     expected = results(hlo_passes.parse(made.text))
-    pipelines = [random_pipeline(draw) for _ in range(_PIPELINES)]
-    for passes in (*PASSES, *pipelines):
+    pipelines = [random_pipeline(draw), random_pipeline(draw)]
+    pipelines.append(random_pipeline_of_all(draw))
+    for passes in (*alone, *pipelines):
         on = on_devices and passes in pipelines
         wrong = problem(made, passes, expected, tally, quirks=quirks, on_devices=on)
         if wrong:
@@ -192,18 +270,33 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--devices", type=int, default=0, metavar="N")
+    parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--only-pipelines", action="store_true")
     parser.add_argument("--quirks", action="store_true")
     parser.add_argument("--failures", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
-    if arguments.devices:
-        from hlo_passes import runtime
+    if not arguments.devices:
+        return campaign(arguments)
+    from tests import several_hosts
 
-        runtime.emulate(DEVICES)
+    return several_hosts.run(
+        "tests.loops_campaign",
+        lambda: campaign(arguments),
+        hosts=arguments.hosts,
+        devices=DEVICES,
+    )
+
+
+def campaign(arguments: argparse.Namespace) -> int:
+    """All programs, one after the other; the exit code."""
     tally, count = Tally(), 0
+    alone = () if arguments.only_pipelines else PASSES
     for k in range(arguments.programs):
         seed = arguments.seed + k
         on = bool(arguments.devices) and k % arguments.devices == 0
-        found = findings(seed, tally, quirks=arguments.quirks, on_devices=on)
+        found = findings(
+            seed, tally, alone=alone, quirks=arguments.quirks, on_devices=on
+        )
         for passes, wrong, made in found:
             count += 1
             print(

@@ -11,17 +11,22 @@ import hlo_passes
 from hlo_passes.passes.framework.registry import _FOLDERS
 from tests import loops_campaign
 from tests.loop_modules import loop_module
+from tests.own_passes import own_passes
 
 
 @pytest.mark.parametrize("seed", range(10))
 def test_loops_compute_the_same(seed: int) -> None:
     tally = loops_campaign.Tally()
-    assert [found[:2] for found in loops_campaign.findings(seed, tally)] == []
+    alone = loops_campaign.PASSES if seed < 2 else loops_campaign.LOOPS
+    found = loops_campaign.findings(seed, tally, alone=alone)
+    assert [each[:2] for each in found] == []
 
 
-def test_every_pass_over_loops_is_judged() -> None:
-    named = {passes.partition("{")[0] for passes in loops_campaign.PASSES}
+def test_every_pass_is_judged() -> None:
+    named = {passes.partition("{")[0] for passes in loops_campaign.LOOPS}
     assert named == set(_FOLDERS["loops"])
+    others = {passes.rpartition(",")[2] for passes in loops_campaign.OTHERS}
+    assert named | others == set(own_passes())
 
 
 def test_an_error_is_noticed() -> None:

@@ -2,24 +2,38 @@
 
 Reading gives a module or an HloError. A module is the same whichever reader made it,
 prints back to its own bytes, has attributes or an HloError for each, and is verified or
-refused; a pipeline leaves a module that the verifier accepts.
+refused. A module that the verifier accepts goes through all passes, in an order that
+the case decides, each with XLA's quirks or without: every pass leaves a module that the
+verifier accepts, or refuses it with an error that is documented.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import random
+from typing import Any, Final
 
 import hlo_passes
 from hlo_passes.errors import HloError
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.passes.framework.registry import find_pass
+from hlo_passes.passes.framework.sequence import PassSequence
 from hlo_passes.text.reader import parse_completely
+from tests.fuzz.documented import require_documented
+from tests.own_passes import TARGET, own_passes
 
-#: Passes that run on every mutant which the verifier accepts.
-PIPELINE = (
-    "tuple-simplifier,collective-permute-combiner,hlo-cse,"
-    "collective-permute-splitter,async-collective-creator,"
-    "convert-async-collectives-to-sync,hlo-dce"
+#: Every pass runs on every mutant that the verifier accepts, except these: sequences
+#: run passes of the list, and a search for better orders takes longest; of each,
+#: a mutant has one in so many cases.
+_SEQUENCES: Final = tuple(
+    name
+    for name in own_passes()
+    if issubclass(find_pass(name), PassSequence) or name == "schedule-improver"
 )
+_SINGLE: Final = tuple(name for name in own_passes() if name not in _SEQUENCES)
+_ONE_IN: Final = 10
+#: A module that passes have made this many times as large has shown enough.
+_MOST_GROWTH: Final = 20
 
 
 def structure(module: Module) -> tuple[Any, ...]:
@@ -63,8 +77,8 @@ def _attributes(instruction: Any) -> list[tuple[str, str]] | str:
         return refused.code
 
 
-def check(text: str) -> str:
-    """Check one text; returns what became of it ('refused: P004', 'verified' ...)."""
+def check(text: str, rng: random.Random) -> str:
+    """Check one text; returns what became of it ('refused P004', 'verified' ...)."""
     try:
         module = hlo_passes.parse(text, filename="fuzz.hlo")
     except HloError as refused:
@@ -86,10 +100,31 @@ def check(text: str) -> str:
     except HloError as refused:
         _check_place(refused)
         return f"unverified {refused.code}"
-    hlo_passes.Pipeline.parse(PIPELINE).run(module)
+    return _through_all_passes(module, rng)
+
+
+def _through_all_passes(module: Module, rng: random.Random) -> str:
+    """Run all passes in a random order; 'verified', and which codes passes refused."""
+    names = rng.sample(_SINGLE, len(_SINGLE))
+    if not rng.randrange(_ONE_IN):
+        names.append(rng.choice(_SEQUENCES))
+    context = PassContext(xla_quirks=rng.random() < 0.5, target=TARGET)
+    most = _MOST_GROWTH * module.instruction_count
+    refusals: set[str] = set()
+    for name in names:
+        before = module.clone()
+        try:
+            hlo_passes.Pipeline.parse(name, context).run(module)
+        except HloError as refused:
+            require_documented(refused, "")
+            refusals.add(refused.code)
+            module = before
+        if module.instruction_count > most:
+            refusals.add("large")
+            break
     again = hlo_passes.parse(module.to_text())
     assert again.instruction_count == module.instruction_count
-    return "verified"
+    return " ".join(("verified", *sorted(refusals)))
 
 
 def _refused_later(module: Module, refused: HloError) -> str:

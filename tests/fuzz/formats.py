@@ -26,37 +26,19 @@ from typing import Final
 
 from hlo_passes.cli.main import main as command_line
 from hlo_passes.errors import HloError
-from hlo_passes.exit_codes import exit_code_of
 from tests.fuzz import campaign
 from tests.fuzz.damage import damage
+from tests.fuzz.documented import (
+    DEFECTS,
+    DOCUMENTED,
+    EXIT_CODES,
+    FORM,
+    require_documented,
+)
 from tests.fuzz.readers import FORMATS, MODULE, Format
-from tests.modules import REPOSITORY
 
 #: Of the cases of a format that has commands, this share runs as one.
 COMMAND_SHARE: Final = 0.1
-
-_FORM: Final = re.compile(r"(?:[^\n]*:\d+:\d+: )?(?:\[\w+\] )?error\[([A-Z]\d+)\]: .")
-_ROW: Final = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
-DOCUMENTED: Final = frozenset(
-    _ROW.findall((REPOSITORY / "docs" / "errors.md").read_text("utf-8"))
-)
-#: Codes that mean a defect of ours, whatever the input was.
-DEFECTS: Final = frozenset(("E001", "E002", "E003", "C002", "C003", "R003", "S012"))
-_EXIT_CODES: Final = {"P": 1, "V": 1, "U": 2, "C": 3, "E": 3, "S": 5, "R": 5}
-#: A module in the wrong state is bad input, not one that cannot be run or simulated.
-_BAD_INPUT: Final = ("S017", "S018")
-
-
-def require_documented(problem: HloError, name: str) -> None:
-    """Check an error against docs/errors.md: code, exit code, form, file name."""
-    text = problem.render()
-    assert _FORM.match(text), f"not the form of an error: {text[:200]}"
-    assert problem.code in DOCUMENTED, f"{problem.code} is not documented"
-    assert problem.code not in DEFECTS, text[:300]
-    expected = 1 if problem.code in _BAD_INPUT else _EXIT_CODES[problem.code[0]]
-    assert exit_code_of(problem) == expected, problem.code
-    if problem.code[0] in "PU":
-        assert not name or name in text, f"does not name the file: {text[:200]}"
 
 
 class Fuzzer:
@@ -109,11 +91,11 @@ class Fuzzer:
             return "command 0"
         said.flush()
         assert not said.buffer.tell(), "it failed, and wrote on stdout"  # type: ignore[attr-defined]
-        errors = [m[1] for m in map(_FORM.match, told.getvalue().split("\n")) if m]
+        errors = [m[1] for m in map(FORM.match, told.getvalue().split("\n")) if m]
         assert errors, f"exit code {code} without an error: {told.getvalue()[:200]}"
         assert set(errors) <= DOCUMENTED, errors
         assert not DEFECTS & set(errors), told.getvalue()[:300]
-        assert code == _EXIT_CODES[errors[0][0]], (code, errors)
+        assert code == EXIT_CODES[errors[0][0]], (code, errors)
         return f"command {code} {errors[0]}"
 
 

@@ -1,13 +1,18 @@
-"""Random pipelines of all passes on the corpus: do the programs compute the same?
+"""Random pipelines of all passes: do programs compute the same?
 
     python -m tests.runtime.pipelines_campaign --rounds=10 --seed=1 [--of=PASS ...]
+    python -m tests.runtime.pipelines_campaign --programs=1000 --seed=1 [--hosts=2]
 
 Each partitioned module of `corpus/modules` for at most eight devices goes through a
 random pipeline in every round, without XLA's quirks, and is run before and after on
-eight emulated devices. Every bit must be the same; where a pass that may reorder sums
-was in the pipeline, results may differ by what rounding does (`TOLERANCES`).
+eight emulated devices. With `--programs`, random modules do so: those with a counted
+loop (tests/loop_modules.py) and others (tests/spmd_modules.py) in turn. Every bit must
+be the same; where a pass that may reorder sums was in the pipeline, results of the
+corpus and of the others may differ by what rounding does (`TOLERANCES`); numbers of the
+loops are such that no order changes their sums. `--hosts=2` runs two processes with
+four devices each.
 
-A module that fails is named with its pipeline; the exit code is 1.
+What fails is named with its pipeline; the exit code is 1.
 """
 
 from __future__ import annotations
@@ -18,16 +23,26 @@ import pathlib
 import random
 import sys
 import traceback
+from collections.abc import Callable, Iterator
 
 import hlo_passes
 from hlo_passes import runtime
-from hlo_passes.errors import UnsupportedHloError
+from hlo_passes.errors import PassError, UnsupportedHloError
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
-from hlo_passes.passes.framework.registry import PASSES
-from hlo_passes.runtime.compare import Tolerance
+from hlo_passes.runtime.compare import (
+    Comparison,
+    Tolerance,
+    compare_outputs,
+    require_same_signature,
+)
+from tests import loops_campaign, several_hosts
+from tests.fuzz.documented import DEFECTS
+from tests.loop_modules import loop_module
 from tests.modules import REPOSITORY
+from tests.own_passes import TARGET, own_passes, pipeline_of
+from tests.spmd_modules import spmd_module
 
 DEVICES = 8
 MOST_PASSES = 24
@@ -46,8 +61,8 @@ def modules() -> list[pathlib.Path]:
 
 
 def random_pipeline(draw: random.Random) -> str:
-    """Different passes of the table, in any order."""
-    return ",".join(draw.sample(sorted(PASSES), draw.randint(1, MOST_PASSES)))
+    """Different passes of the project, in any order."""
+    return pipeline_of(draw.sample(own_passes(), draw.randint(1, MOST_PASSES)))
 
 
 def tolerance(module: Module, pipeline: str) -> Tolerance | None:
@@ -61,21 +76,46 @@ def tolerance(module: Module, pipeline: str) -> Tolerance | None:
     return Tolerance(relative=largest, absolute=largest)
 
 
-def outcome(path: pathlib.Path, pipeline: str) -> str:
-    """'unchanged', 'same bits', 'rounded otherwise', 'not run: ...' or what failed."""
-    before = read_module(str(path))
+#: Runs two modules on the same inputs, with a tolerance.
+Compare = Callable[[Module, Module, Tolerance | None], Comparison]
+
+
+def compare_seeded(
+    before: Module, after: Module, allowed: Tolerance | None
+) -> Comparison:
+    """On inputs that fit the module; results may be as far apart as is allowed."""
+    return runtime.compare(before, after, tolerance=allowed)
+
+
+def compare_exactly(
+    before: Module, after: Module, allowed: Tolerance | None
+) -> Comparison:
+    """On inputs whose sums no order changes, but for the sign of zeros."""
+    first, second = runtime.load(before), runtime.load(after)
+    require_same_signature(first, second)
+    inputs = loops_campaign.inputs()
+    exact = None if allowed is None else Tolerance()
+    return compare_outputs(first(*inputs), second(*inputs), exact)
+
+
+def outcome(before: Module, pipeline: str, compare: Compare = compare_seeded) -> str:
+    """'unchanged', 'same bits', 'rounded otherwise', 'not run: ...' or what failed.
+
+    A pass may refuse a module, such as one whose sends do not fit; that is 'not run'.
+    """
     if before.replica_count * before.num_partitions > DEVICES:
         return "not run: more devices"
     after = before.clone()
-    context = PassContext(xla_quirks=False, target="h100_sxm")
+    context = PassContext(xla_quirks=False, target=TARGET)
     try:
         parsed = hlo_passes.Pipeline.parse(pipeline, context)
         if not parsed.run(after, verify_each=True).changed:
             return "unchanged"
         after = hlo_passes.parse(after.to_text())
-        allowed = tolerance(before, pipeline)
-        compared = runtime.compare(before, after, tolerance=allowed)
-    except UnsupportedHloError as problem:
+        compared = compare(before, after, tolerance(before, pipeline))
+    except (UnsupportedHloError, PassError) as problem:
+        if problem.code in DEFECTS:
+            return f"failed: {problem.render()}"
         return f"not run: {problem.code}"
     except Exception:  # whatever it is, it is a finding
         return f"failed: {traceback.format_exc().strip().splitlines()[-1]}"
@@ -86,28 +126,65 @@ def outcome(path: pathlib.Path, pipeline: str) -> str:
     return f"failed: results differ by {compared.max_abs_error:g}"
 
 
+#: Where a module comes from, its pipeline, and how it ended.
+Ended = tuple[str, str, str]
+
+
+def on_the_corpus(seeds: range, only: list[str]) -> Iterator[Ended]:
+    """Every module in every round."""
+    for seed in seeds:
+        draw = random.Random(seed)
+        for path in modules():
+            for pipeline in only or [random_pipeline(draw)]:
+                where = f"{path.parent.name}/{path.name}"
+                yield where, pipeline, outcome(read_module(str(path)), pipeline)
+
+
+def on_random_programs(seeds: range, only: list[str]) -> Iterator[Ended]:
+    """One program for each seed."""
+    for seed in seeds:
+        draw = random.Random(seed)
+        has_loop = seed % 2 == 0
+        text = loop_module(draw).text if has_loop else spmd_module(draw, DEVICES)
+        compare = compare_exactly if has_loop else compare_seeded
+        for pipeline in only or [random_pipeline(draw)]:
+            ended = outcome(hlo_passes.parse(text), pipeline, compare)
+            yield f"seed {seed}", pipeline, ended
+
+
+def campaign(arguments: argparse.Namespace) -> int:
+    """All modules, one after the other; the exit code."""
+    first, count = arguments.seed, arguments.programs or arguments.rounds
+    source = on_random_programs if arguments.programs else on_the_corpus
+    counts: collections.Counter[str] = collections.Counter()
+    for where, pipeline, ended in source(
+        range(first, first + count), arguments.of or []
+    ):
+        kind, _, why = ended.partition(": ")
+        counts[kind if kind == "failed" else ended] += 1
+        if kind == "failed":
+            print(f"{where}: failed: {why}\n  {pipeline}", flush=True)
+    print(dict(counts), counts.total())
+    return 1 if counts["failed"] else 0
+
+
 def main() -> int:
     """Run the campaign; prints how many ended how."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
+    parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--of", nargs="*", metavar="PASS", help="only these pipelines")
     arguments = parser.parse_args()
-    runtime.emulate(DEVICES)
-    counts: collections.Counter[str] = collections.Counter()
-    for seed in range(arguments.seed, arguments.seed + arguments.rounds):
-        draw = random.Random(seed)
-        for path in modules():
-            for pipeline in arguments.of or [random_pipeline(draw)]:
-                ended = outcome(path, pipeline)
-                counts[ended.partition(":")[0]] += 1
-                if ended.startswith("failed"):
-                    where = f"{path.parent.name}/{path.name}"
-                    print(f"{where}: {ended}\n  {pipeline}", flush=True)
-    print(dict(counts))
-    return 1 if counts["failed"] else 0
+    return several_hosts.run(
+        "tests.runtime.pipelines_campaign",
+        lambda: campaign(arguments),
+        hosts=arguments.hosts,
+        devices=DEVICES,
+    )
 
 
 if __name__ == "__main__":

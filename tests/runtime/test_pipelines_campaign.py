@@ -6,11 +6,14 @@ import random
 
 import pytest
 
-from hlo_passes.passes.framework.registry import PASSES, find_pass
+from hlo_passes.files import read_module
+from hlo_passes.passes.framework.registry import find_pass
 from tests.modules import REPOSITORY
+from tests.own_passes import own_passes
 from tests.runtime.pipelines_campaign import (
     LAYOUTS,
     modules,
+    on_random_programs,
     outcome,
     random_pipeline,
     tolerance,
@@ -26,14 +29,18 @@ def _eight_devices(host_devices) -> None:
 def test_random_pipelines_keep_what_a_program_computes(seed: int) -> None:
     draw = random.Random(seed)
     path, pipeline = draw.choice(modules()), random_pipeline(draw)
-    assert not outcome(path, pipeline).startswith("failed"), pipeline
+    ended = outcome(read_module(str(path)), pipeline)
+    assert not ended.startswith("failed"), (ended, pipeline)
+
+
+def test_so_do_random_programs() -> None:
+    for where, pipeline, ended in on_random_programs(range(4), []):
+        assert not ended.startswith("failed"), (where, ended, pipeline)
 
 
 def test_only_declared_passes_may_round_otherwise() -> None:
-    from hlo_passes.files import read_module
-
     module = read_module(str(modules()[0]))
-    for name in PASSES:
+    for name in own_passes():
         rounds = find_pass(name).reorders_sums or name in LAYOUTS
         assert (tolerance(module, name) is not None) == rounds
 
@@ -45,4 +52,4 @@ def test_the_page_says_which() -> None:
         for part in page.split("\n## ")
         if "\n- Rounding: " in part
     }
-    assert said == {name for name in PASSES if find_pass(name).reorders_sums}
+    assert said == {n for n in own_passes() if find_pass(n).reorders_sums}
