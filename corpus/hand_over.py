@@ -11,6 +11,7 @@ another than XLA's own.
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 
 from record_schedules import TOPOLOGIES, inputs
@@ -38,37 +39,41 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("programs", nargs="*", metavar="PROGRAM")
-    parser.add_argument("--topology", action="append", choices=TOPOLOGIES)
+    parser.add_argument("--topology", choices=TOPOLOGIES)
     parser.add_argument("--pipeline", action="append", choices=PIPELINES)
     parser.add_argument("--target", default="h100_sxm")
     options = parser.parse_args()
+    if options.topology is None:
+        # Each has another number of devices, which a process can emulate only once.
+        commands = ([*sys.orig_argv, f"--topology={each}"] for each in TOPOLOGIES)
+        return max(subprocess.run(each, check=False).returncode for each in commands)
+    topology = options.topology
     accepted = different = stopped = refused = 0
     for name, source in inputs(*options.programs).items():
         if ".py:" not in source:
             continue
-        for topology in options.topology or TOPOLOGIES:
+        try:
+            alone = compile_alone(
+                source, Pricing(target=options.target, topology=topology)
+            )
+        except HloError as problem:
+            print(f"{name} {topology}: XLA alone refuses: {problem}", flush=True)
+            continue
+        for label in options.pipeline or PIPELINES:
+            told = f"{name} {topology} {label}"
             try:
-                alone = compile_alone(
-                    source, Pricing(target=options.target, topology=topology)
-                )
+                both = hand_over(alone, passes=PIPELINES[label])
             except HloError as problem:
-                print(f"{name} {topology}: XLA alone refuses: {problem}", flush=True)
+                refused += 1
+                print(f"{told}: {problem}", flush=True)
                 continue
-            for label in options.pipeline or PIPELINES:
-                told = f"{name} {topology} {label}"
-                try:
-                    both = hand_over(alone, passes=PIPELINES[label])
-                except HloError as problem:
-                    refused += 1
-                    print(f"{told}: {problem}", flush=True)
-                    continue
-                if both.stops:
-                    stopped += 1
-                    print(f"{told}: not judged: {both.stops}", flush=True)
-                    continue
-                accepted += 1
-                different += both.moved > 0
-                print(f"{told}: {both.moved} of {both.common} moved", flush=True)
+            if both.stops:
+                stopped += 1
+                print(f"{told}: not judged: {both.stops}", flush=True)
+                continue
+            accepted += 1
+            different += both.moved > 0
+            print(f"{told}: {both.moved} of {both.common} moved", flush=True)
     print(
         f"{accepted} accepted, {different} of them another order than XLA's; "
         f"{refused} refused, {stopped} not judged"

@@ -1,6 +1,6 @@
 """Make the pictures of README.md and docs/page.md with a headless chromium.
 
-    python docs/make_screenshots.py                 all but side_by_side.png
+    python docs/make_screenshots.py                 all but side_by_side, improved
     python docs/make_screenshots.py DUMPS           all; a folder of XLA's own dumps
 
 Needs the extra `test` and chromium.
@@ -21,6 +21,7 @@ from hlo_passes import scheduler
 from hlo_passes.files import read_module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.lower_file import lower_file
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
@@ -97,6 +98,19 @@ def pipelining_sides() -> list[Side]:
     return sides
 
 
+def improved_sides(folder: pathlib.Path) -> list[Side]:
+    """XLA's schedule of a public module on four GPUs, and the improved one."""
+    name = SCHEDULED.format("after")
+    on = {"costs": str(folder / "costs.json.gz"), "topology": "1x1x4"}
+    sides: list[Side] = []
+    for label, passes in (("XLA's", ""), ("improved", "schedule-improver")):
+        module = read_module(str(folder / name))
+        if passes:
+            Pipeline.parse(passes, PassContext(Pricing(**on))).run(module)
+        sides.append(Side(scheduler.simulate(module, **on), label, label, module))
+    return sides
+
+
 def recorded_side() -> Side:
     """XLA's own schedule of docs/tutorial/training.py on two hosts of H100s."""
     file = IMAGES.parent / "tutorial" / "training.h100_sxm.hlo"
@@ -122,6 +136,9 @@ def main(dumps: pathlib.Path | None) -> None:
                 side(loops, "after", hosts=16), side(loops, "before", hosts=16)
             )
             shoot(browser, both, "side_by_side.png", "dark", moved, 1240)
+            given, improved = improved_sides(dumps / "llama3_8b_cp_bf16_1x4" / "sol")
+            page = render_page(improved, given)
+            shoot(browser, page, "improved.png", "light", moved, 1240)
         plain, pipelined = pipelining_sides()
         shoot(
             browser,
