@@ -127,6 +127,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
         arguments.topology,
         arguments.hosts,
         arguments.gpus_per_host,
+        arguments.devices,
     )
     store = Store.default() if arguments.cache is None else Store(arguments.cache)
     show_progress("tune: tracing the program" if sys.stderr.isatty() else "")
@@ -143,14 +144,16 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
         search = _search(arguments, choices.settings, evaluator)
         # The best again, from its flags alone; and what our order would give.
         best = search.best
-        ended = search.interrupted
         result: dict[str, Any] = {}
-        if not ended:
-            if best:
+        try:
+            if best and not search.interrupted:
                 result["alone"] = evaluator.alone(best, os.environ.get(_FLAGS, ""))
-            result["improved"] = improved(
-                evaluator.module(best), best, evaluator.settled, evaluator.rules
-            )
+            if not search.interrupted:
+                result["improved"] = improved(
+                    evaluator.module(best), best, evaluator.settled, evaluator.rules
+                )
+        except KeyboardInterrupt:
+            search.interrupted = True
         found = TuneResult(
             **_told(arguments, module, evaluator.settled),
             release=evaluator.release,

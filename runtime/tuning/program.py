@@ -19,6 +19,7 @@ class Program:
         topology: 'PxHxG', '' for what the next two say.
         hosts: their number.
         gpus_per_host: of one.
+        devices: their number, where hosts do not say it.
     """
 
     function: str
@@ -27,6 +28,7 @@ class Program:
     topology: str = ""
     hosts: int | None = None
     gpus_per_host: int | None = None
+    devices: int | None = None
 
     @property
     def on(self) -> Pricing:
@@ -36,6 +38,7 @@ class Program:
             topology=self.topology,
             hosts=self.hosts,
             gpus_per_host=self.gpus_per_host,
+            devices=self.devices,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -57,7 +57,10 @@ def _steps(result: TuneResult) -> Iterator[str]:
             f", range {_percent(low)} to {_percent(high)}, "
             f"faster in {result.holds} of {len(changes)} settings"
         )
+    search = result.search
     sure = "" if result.is_sure else "not sure: "
+    if search.fits(best) and not search.fits(result.baseline):
+        sure = "fits, where the baseline does not: "
     step = f"step {_figures(result, best, f' ({_change(result.change)}{held})')}"
     yield _line("best", sure + step)
 

@@ -1,0 +1,149 @@
+"""What `tune` tells, of searches that formulas decide."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.env_file import env_file
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.report import report_text
+from hlo_passes.scheduler.tuning.result import TuneResult
+from hlo_passes.scheduler.tuning.search import Search
+from hlo_passes.xla_release import xla_release
+from tests.scheduler.tuning.test_search import CHOICES, Formulas, additive
+
+
+def result(
+    formula=additive, *, steps=None, memory=lambda chosen: 1 << 30, **more: Any
+) -> TuneResult:
+    class Ranged(Formulas):
+        def outcome(self, chosen, source="xla"):
+            step = 1000.0 * self.formula(chosen)
+            ranged = steps(chosen, step) if steps else (step, 1.1 * step)
+            return Outcome(
+                step,
+                0.2 * step,
+                self.memory(chosen),
+                60_000.0,
+                "compute",
+                ranged,
+                source,
+                module=f"{step}",
+            )
+
+    search = Search(
+        CHOICES, Ranged(formula, memory), 60, memory_bytes=more.pop("limit", None)
+    )
+    search.run()
+    told: dict[str, Any] = {
+        "name": "train.py:step",
+        "machine": "h100_sxm 2x1x8 (2 hosts of 8 GPUs), XLA 0.12",
+        "model": "costs: sol",
+        "release": xla_release("0.12"),
+        "search": search,
+        "dropped": {"all-reduce in steps": "it has no all-reduce"},
+        "given_flags": "",
+        "is_compiled": True,
+        "pipelines": {},
+        "compilations": 12,
+        "seconds": 34.0,
+    }
+    return TuneResult(**{**told, **more})
+
+
+def test_the_whole_text() -> None:
+    found = result()
+    text = report_text(found)
+    lines = text.splitlines()
+    assert lines[0] == "train.py:step on h100_sxm 2x1x8 (2 hosts of 8 GPUs), XLA 0.12"
+    assert (
+        lines[1]
+        == "baseline    step 100.00 ms, exposed 20.00 ms (20.0%), memory 1.0 GiB"
+    )
+    assert lines[2] == (
+        "best        step 89.00 ms (-11.0%, range -11.0% to -11.0%, faster in 2 of 2 settings), "
+        "exposed 17.80 ms (20.0%), memory 1.0 GiB"
+    )
+    assert lines[3].startswith(
+        'set         XLA_FLAGS="--xla_gpu_pipeline_all_gather=on '
+    )
+    assert "pipelined all-gather -4.0% alone, +4.5% without it" in text
+    assert "leave       windowed einsum all +50.0%" in text
+    assert "not tried   all-reduce in steps (it has no all-reduce)" in text
+    assert (
+        "no flag goes below it with these bytes and flops; 32.6% of the best step"
+        in text
+    )
+    assert "nothing ran on a GPU" in text
+
+
+def test_what_holds_in_some_settings_only_is_not_sure() -> None:
+    def steps(chosen: Combination, step: float) -> tuple[float, ...]:
+        return step, 100_000.0 + 1000 * len(chosen.settings)
+
+    text = report_text(result(steps=steps))
+    assert "best        not sure: step " in text
+    assert "faster in 1 of 2 settings" in text
+
+
+def test_nothing_helps() -> None:
+    found = result(lambda chosen: 100.0 + len(chosen.settings))
+    text = report_text(found)
+    assert "best        the baseline: none of " in text
+    assert "XLA_FLAGS=" not in text
+    assert found.to_json()["xla_flags"] == ""
+    assert env_file(found) == (
+        "# train.py:step on h100_sxm 2x1x8 (2 hosts of 8 GPUs), XLA 0.12: "
+        "+0.0% of the step, predicted\n"
+    )
+
+
+def test_only_a_slower_step_fits() -> None:
+    def memory(chosen: Combination) -> int:
+        return (1 if chosen.get("combined all-gather") == "off" else 2) << 30
+
+    found = result(lambda c: 100.0 + 5 * len(c.settings), memory=memory, limit=1 << 30)
+    text = report_text(found)
+    assert "memory 2.0 GiB, more than 1.0 GiB" in text
+    assert (
+        "best        fits, where the baseline does not: step 105.00 ms (+5.0%" in text
+    )
+
+
+def test_flags_of_the_environment_stay() -> None:
+    found = result(given_flags="--xla_gpu_autotune_level=0")
+    assert found.flags.startswith(
+        "--xla_gpu_autotune_level=0 --xla_gpu_pipeline_all_gather=on"
+    )
+    assert f'\nXLA_FLAGS="{found.flags}"\n' in env_file(found)
+
+
+def test_another_step_from_the_flags_alone_is_told() -> None:
+    for alone, words in (
+        (89_000.0, "with these flags alone, in a new process: the same step"),
+        (
+            90_000.0,
+            "beware: compiled again with these flags alone, in a new process, the step is 90.00 ms",
+        ),
+    ):
+        assert words in report_text(result(alone=Outcome(alone)))
+
+
+def test_an_interrupted_search_says_so() -> None:
+    found = result()
+    found.search.interrupted = True
+    assert "note: interrupted: this is the best so far" in report_text(found)
+    assert found.to_json()["interrupted"] is True
+
+
+def test_verdicts() -> None:
+    found = result()
+    verdicts = {(row.lever, row.setting): row.verdict for row in found.rows}
+    assert verdicts["overlap limit", "2"] == "set"
+    assert verdicts["overlap limit", "4"] == "helps alone"
+    assert verdicts["windowed einsum", "all"] == "leave"
+    assert verdicts["all-reduce in steps", ""] == "pointless"
+    assert {row["verdict"] for row in found.to_json()["levers"]} <= {
+        "set", "helps alone", "leave", "no effect", "pointless"
+    }  # fmt: skip
