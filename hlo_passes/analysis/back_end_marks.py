@@ -4,6 +4,8 @@
     fusion(...), backend_config={"operation_queue_id":"0",...}                    GPU
     fusion(...), backend_config={"outer_dimension_partitions":[],...}             CPU
     f32[8,128]{1,0:T(8,128)}                                                      TPU
+    custom-call(...), custom_call_target="AsyncCollectiveStart"                   TPU
+    %c (p: f32[8]) -> f32[8] {...}, execution_thread="sparsecore"                 TPU
 
 No mark is no answer: XLA's CPU compiler leaves none in small programs. What JAX itself
 writes for one kind of machine (a kernel in Triton, say) counts too.
@@ -44,6 +46,7 @@ _FIELDS: Final[dict[str, BackEnd]] = {
     "flag_configs": "tpu",
     "scoped_memory_configs": "tpu",
     "used_scoped_memory_configs": "tpu",
+    "estimated_cycles": "tpu",
 }
 #: The same by the first letters of a custom call's target.
 _TARGETS: Final[dict[str, BackEnd]] = {
@@ -56,8 +59,13 @@ _TARGETS: Final[dict[str, BackEnd]] = {
     "__onednn$": "cpu",
     "__cpu$": "cpu",
     "tpu_custom_call": "tpu",
+    "AsyncCollectiveStart": "tpu",
+    "AsyncCollectiveDone": "tpu",
+    "ConcatBitcast": "tpu",
 }
 _TARGET_PREFIXES: Final = tuple(_TARGETS)
+#: Threads that only one back end has.
+_THREADS: Final[dict[str, BackEnd]] = {"sparsecore": "tpu"}
 _WORD: Final = re.compile(r"\w+")
 
 
@@ -90,6 +98,9 @@ def back_end_mark(module: Module) -> BackEndMark | None:
     if _TILES in module.attributes.get("entry_computation_layout", ""):
         return BackEndMark("tpu", "the entry's layout has tiles")
     for computation in module.computations:
+        if back_end := _THREADS.get(computation.execution_thread):
+            thread = f"%{computation.name} runs on the thread "
+            return BackEndMark(back_end, thread + computation.execution_thread)
         for instruction in computation.instructions:
             if found := _mark_of(instruction):
                 return found

@@ -161,7 +161,8 @@ def require_priceable(module: Module, *, has_costs: bool = False) -> None:
             f"{state.evidence[0]}: the module is for a TPU, and the prices here are "
             "those of GPUs",
             code="S018",
-            hint="give its costs with --costs=FILE",
+            hint="hlo-passes lower FILE.py:FUNCTION --target=v5e --topology=2x4 "
+            "--write-costs=FILE writes those of its compiler, for --costs=FILE",
         )
 
 

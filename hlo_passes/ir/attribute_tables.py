@@ -45,7 +45,7 @@ _ROWS: Final[dict[str, str]] = {
     "all-to-all": f"{_COLLECTIVE} dimensions",
     "async-done": "async_execution_thread calls",
     "async-start": "async_execution_thread output_to_operand_aliasing calls!",
-    "async-update": "async_execution_thread calls",
+    "async-update": "async_execution_thread output_to_operand_aliasing calls",
     "batch-norm-grad": "epsilon! feature_index!",
     "batch-norm-inference": "epsilon! feature_index!",
     "batch-norm-training": "epsilon! feature_index!",
@@ -302,6 +302,8 @@ def opcode_attributes(opcode: str) -> Mapping[str, bool]:
         names["async_execution_thread"] = False
         if about.half == "start":
             names.update(_row(kind))
+        if about.half in ("start", "update"):
+            # Only XLA:TPU writes it at an update, of a call that it begins earlier.
             names["output_to_operand_aliasing"] = False
     for name in COMMON_ATTRIBUTES:
         if name != "result_accuracy" or kind in ACCURACY_OPCODES:
