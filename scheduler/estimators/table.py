@@ -38,16 +38,18 @@ class TableEstimator:
         node_costs: by instruction.
         latencies: by start.
         transfers_as_xla: missing sends and recvs have XLA's coarse latency, not 0.
+        absent: the cost of a name that is missing.
     """
 
     node_costs: Mapping[str, float] = field(default_factory=dict)
     latencies: Mapping[str, float] = field(default_factory=dict)
     name: str = "table"
     transfers_as_xla: bool = False
+    absent: float = 0.0
 
     def node_cost(self, instruction: Instruction) -> Estimate:
-        """The cost of that name, 0 if there is none."""
-        return Estimate(self.node_costs.get(instruction.name, 0.0), self.name)
+        """The cost of that name, `absent` if there is none."""
+        return Estimate(self.node_costs.get(instruction.name, self.absent), self.name)
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate:
         """The latency of a start, 0 if it is missing; 1 for any other edge."""
@@ -64,18 +66,23 @@ def read_costs(path: str) -> TableEstimator:
 
     Raises UsageError U001 (no such file), U206 (not a costs file).
     """
-    data = read_file(path)
-    try:
-        view: Any = json.loads(opened(data).decode())
-    except TooLargeError as problem:
-        raise UsageError(f"{path}: {problem}", code="U206", hint=LARGER) from problem
-    except (OSError, ValueError, RecursionError) as problem:
-        raise _refuse(path, f"not JSON: {problem}") from problem
+    view = costs_view(path)
     if not isinstance(view, dict) or not any(key in view for key in _KEYS):
         raise _refuse(path, f"it has none of the keys {', '.join(_KEYS)}")
     tables = {key: _numbers(path, key, view.get(key) or {}) for key in _KEYS}
     latencies = {n: us for key in _LATENCIES for n, us in tables[key].items()}
     return TableEstimator(tables["node_cost_us"], latencies)
+
+
+def costs_view(path: str) -> Any:
+    """The JSON of a costs file, possibly `.gz`; UsageError U001, U206."""
+    data = read_file(path)
+    try:
+        return json.loads(opened(data).decode())
+    except TooLargeError as problem:
+        raise UsageError(f"{path}: {problem}", code="U206", hint=LARGER) from problem
+    except (OSError, ValueError, RecursionError) as problem:
+        raise _refuse(path, f"not JSON: {problem}") from problem
 
 
 def _numbers(path: str, key: str, table: Any) -> dict[str, float]:

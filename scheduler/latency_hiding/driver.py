@@ -48,6 +48,7 @@ from hlo_passes.scheduler.latency_hiding.statistics import (
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from hlo_passes.scheduler.memory.fragmentation import fragmentation_bytes
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.memory.tpu_sizes import tpu_sizes
 
 #: The share of the limit that remains in each further round.
 _RERUN_SHARE: Final = 0.9
@@ -196,7 +197,12 @@ class _Run:
     # -- memory ---------------------------------------------------------------
 
     def _memory(self) -> ModuleMemory:
-        return ModuleMemory(self.module, top_down=self.settings.top_down_scheduling)
+        settings = self.settings
+        return ModuleMemory(
+            self.module,
+            top_down=settings.top_down_scheduling,
+            sizes=tpu_sizes(settings.chip) if settings.flavour == "tpu" else None,
+        )
 
     def _rerun_bytes(self, memory: ModuleMemory) -> int:
         """The figure that decides a rerun: the peak, perhaps with fragmentation."""

@@ -32,6 +32,7 @@ from hlo_passes.scheduler.latency_hiding import attributes as attr
 from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.slice_copies import is_slice_copy
+from hlo_passes.scheduler.latency_hiding.tpu_tracker import TpuAsyncTracker
 from hlo_passes.scheduler.latency_hiding.tracker import (
     AsyncTracker,
     runs_on_another_thread,
@@ -44,6 +45,8 @@ def make_tracker(settings: SchedulerSettings) -> AsyncTracker:
     """The tracker of the settings' flavour."""
     if settings.flavour == "gpu":
         return GpuAsyncTracker(settings)
+    if settings.flavour == "tpu":
+        return TpuAsyncTracker(settings)
     return AsyncTracker(settings)
 
 

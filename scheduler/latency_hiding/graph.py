@@ -25,6 +25,7 @@ from hlo_passes.scheduler.fusions.fused_graph import transpose_is_bitcast
 from hlo_passes.scheduler.latency_hiding import hints
 from hlo_passes.scheduler.latency_hiding.edge_latency import PLAIN_LATENCY_US
 from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
+from hlo_passes.scheduler.latency_hiding.sent_after import SentAfter
 from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker, may_run_async
 
@@ -115,7 +116,7 @@ class ScheduleGraph:
 
     def _fill_nodes(self) -> None:
         tracker = self.tracker
-        tracks_sync = tracker.settings.track_sync_op_resource_usage
+        tracks_sync = tracker.tracks_synchronous()
         for n, instruction in enumerate(self.instructions):
             opcode = instruction.opcode
             if opcode in _NO_OPS or _is_other_noop(instruction, opcode):
@@ -202,6 +203,22 @@ class ScheduleGraph:
     def has_nonextendable(self) -> bool:
         """Whether any node releases what must be released when due."""
         return any(self.releases_nonextendable)
+
+    @cached_property
+    def sent_after(self) -> SentAfter:
+        """Which starts send what is computed from what others send."""
+        return SentAfter(self.preds, self._senders(), self._given())
+
+    def _senders(self) -> dict[int, int]:
+        """Starts by done."""
+        found = (
+            (n, self.start_of(n)) for n, is_done in enumerate(self.is_done) if is_done
+        )
+        return {done: start for done, start in found if start is not None}
+
+    def _given(self) -> bytearray:
+        """Whether a node is a parameter."""
+        return bytearray(i.opcode == "parameter" for i in self.instructions)
 
     @cached_property
     def done_kind(self) -> list[int]:

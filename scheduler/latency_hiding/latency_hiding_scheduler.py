@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
@@ -37,7 +38,12 @@ from hlo_passes.scheduler.memory.memory_limit import (
     DEFAULT_SLOP_PERCENT,
     scheduler_memory_limit_bytes,
 )
+from hlo_passes.scheduler.memory.tpu_sizes import tpu_memory_limit_bytes
+from hlo_passes.scheduler.tpu.chips import chip
+from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs, tpu_costs
+from hlo_passes.scheduler.tpu.settings import tpu_settings
 
+_OF_GPU: Final = SchedulerSettings()
 _SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
 
 
@@ -47,6 +53,10 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
 
     A module that is not scheduled first receives XLA's memory-minimizing order, and
     says is_scheduled=true afterwards. Nothing but the order changes.
+
+    With costs of a TPU's compilation (docs/tpu.md) it is XLA:TPU's scheduler: the
+    chip's settings, changed by the compiler's flags and by options that are not the
+    GPU's defaults, in cycles.
 
     Ensures: dependences, control edges, overlap limits, one order of collectives.
     Source: openxla/xla `xla/service/latency_hiding_scheduler.cc` (Aug 2026).
@@ -75,6 +85,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             memory-limit-bytes does not name one.
         device_memory_bytes: memory of the GPU; none: the target's.
         rules: the rules to use, or changes to XLA's list (docs/scheduler.md).
+        tpu_flags: flags of XLA:TPU, name=value,..., that change a chip's settings.
     """
 
     name: ClassVar[str] = "latency-hiding-scheduler"
@@ -92,6 +103,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     memory_limit_slop_factor: int = DEFAULT_SLOP_PERCENT
     device_memory_bytes: int | None = None
     rules: str | tuple[Rule, ...] = ""
+    tpu_flags: str = ""
 
     def __post_init__(self) -> None:
         """Refuse values out of range (U013), and files that nothing reads (U219)."""
@@ -113,12 +125,16 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
 
         Raises WrongStateError S017, S018 for one that no GPU can run.
         """
-        require_priceable(module, has_costs=bool(self.pricing(context).costs))
+        costs = self._tpu_costs(context)
+        require_priceable(module, has_costs=costs is not None)
         rules = self.rules or ""
         if isinstance(rules, str):
             rules = parse_rules(rules)
-        estimator = self.make_estimator(module, context)
         settings = self.settings(module, context)
+        if costs is None:
+            estimator = self.make_estimator(module, context)
+        else:
+            estimator = EstimatorStack((costs.in_cycles(),))
         was_scheduled = module.is_scheduled
         orders = [c.instructions for c in module.computations]
         if not was_scheduled:
@@ -136,7 +152,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             explain=context.explain,
             progress=context.progress,
         )
-        fill_report(report, result)
+        fill_report(report, result, unit="us" if costs is None else "cycles")
         if context.explain and not result.explanation:
             scheduled = {each.computation for each in result.computations}
             if why := why_left_alone(module, context.explain, scheduled):
@@ -148,6 +164,9 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
 
     def settings(self, module: Module, context: PassContext) -> SchedulerSettings:
         """The scheduler's settings for a module, with its memory limit."""
+        costs = self._tpu_costs(context)
+        if costs is not None:
+            return self._settings_of_tpu(module, costs)
         values: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
         values["xla"] = context.release_for(module, self.xla).name
         if self.memory_limit_bytes is None:
@@ -160,6 +179,42 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 slop_percent=self.memory_limit_slop_factor,
             )
         return SchedulerSettings(**values)
+
+    def _tpu_costs(self, context: PassContext) -> TpuCosts | None:
+        """The costs, if they are of a TPU; UsageError U206 where they have to be."""
+        on = self.pricing(context)
+        path = on.costs if isinstance(on.estimator, str) else ""
+        if self.flavour == "tpu":
+            if not path:
+                raise UsageError(
+                    "flavour=tpu needs the costs of the compiler's scheduler",
+                    code="U208",
+                    hint="hlo-passes lower FILE.py:FUNCTION --target=v5e "
+                    "--topology=2x4 --write-costs=costs.json, then costs=costs.json",
+                )
+            return require_tpu_costs(path)
+        return tpu_costs(path) if path else None
+
+    def _settings_of_tpu(self, module: Module, costs: TpuCosts) -> SchedulerSettings:
+        """The chip's settings, with the compiler's flags and the options given."""
+        name = self.chip or costs.chip
+        changed = {
+            option: getattr(self, option)
+            for option in _SETTINGS
+            if getattr(self, option) != getattr(_OF_GPU, option)
+        }
+        for option in ("flavour", "chip"):
+            changed.pop(option, None)
+        if self.memory_limit_bytes is None:
+            part = chip(name)
+            memory_bytes = self.device_memory_bytes
+            known = costs.memory_limit_bytes
+            if memory_bytes is not None or known is None:
+                memory_bytes = memory_bytes or part.hbm_bytes // part.devices_per_chip
+                known = tpu_memory_limit_bytes(module, name, memory_bytes)
+            changed["memory_limit_bytes"] = known
+        flags = ",".join(filter(None, (costs.flags, self.tpu_flags)))
+        return tpu_settings(name, flags, **changed)
 
     def pricing(self, context: PassContext) -> Pricing:
         """What the pass prices on: its own options, else what the pipeline was given.

@@ -13,8 +13,8 @@ from hlo_passes.scheduler.latency_hiding.result import (
 from hlo_passes.scheduler.latency_hiding.statistics import Exposure
 
 
-def fill_report(report: Report, result: ScheduleResult) -> None:
-    """Put a result into a pass's report."""
+def fill_report(report: Report, result: ScheduleResult, unit: str = "us") -> None:
+    """Put a result into a pass's report; `unit`: of its costs."""
     report.count("computations-scheduled", len(result.computations))
     if result.reruns:
         report.count("reruns", result.reruns)
@@ -45,9 +45,9 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
     for schedule in result.computations:
         before, after = schedule.before, schedule.after
         report.remark(
-            f"%{schedule.computation.name}: exposed {before.total_wasted_us:.6g} us "
-            f"before, {after.total_wasted_us:.6g} us after; in total "
-            f"{before.total_us:.6g} and {after.total_us:.6g} us"
+            f"%{schedule.computation.name}: exposed {before.total_wasted_us:.6g} "
+            f"{unit} before, {after.total_wasted_us:.6g} {unit} after; in total "
+            f"{before.total_us:.6g} and {after.total_us:.6g} {unit}"
         )
         for user, start in schedule.dropped_hazards:
             report.remark(
@@ -55,17 +55,17 @@ def fill_report(report: Report, result: ScheduleResult) -> None:
                 "depend on each other in a cycle: this module lacks copies"
             )
         for exposure in after.exposures:
-            report.remark(_exposure_text(schedule, exposure))
+            report.remark(_exposure_text(schedule, exposure, unit))
     if result.explanation:
         report.explain(result.explanation)
     if result.kept_input_order:
         report.remark(result.kept_input_order)
 
 
-def _exposure_text(schedule: ComputationSchedule, exposure: Exposure) -> str:
+def _exposure_text(schedule: ComputationSchedule, exposure: Exposure, unit: str) -> str:
     reason = schedule.start_reasons.get(exposure.start, "")
     why = f"its start was placed by {reason}" if reason else "nothing else was ready"
     return (
         f"exposed: %{exposure.start.name} {exposure.wasted_us:.6g} of "
-        f"{exposure.latency_us:.6g} us in %{schedule.computation.name}: {why}"
+        f"{exposure.latency_us:.6g} {unit} in %{schedule.computation.name}: {why}"
     )

@@ -15,7 +15,10 @@ from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
 
 class Resource(IntEnum):
-    """Resources by XLA's numbers; from 13 on those of the GPU."""
+    """Resources by XLA's numbers; from 13 on those of the GPU, from 21 on of TPUs.
+
+    The TPU's have XLA:TPU's names; their numbers are ours.
+    """
 
     NONE = 0
     ALL_TO_ALL = 1
@@ -38,6 +41,14 @@ class Resource(IntEnum):
     GPU_COLLECTIVES = 18
     GPU_COMPUTES = 19
     GPU_MEMCPY = 20
+    ICI_X_PLUS = 21
+    ICI_X_MINUS = 22
+    ICI_Y_PLUS = 23
+    ICI_Y_MINUS = 24
+    ICI_Z_PLUS = 25
+    ICI_Z_MINUS = 26
+    SPARSE_CORE_GATHER = 27
+    SPARSE_CORE_0 = 28
 
 
 class Usage(IntEnum):
@@ -74,6 +85,14 @@ RESOURCE_NAMES: Final[dict[Resource, str]] = {
     Resource.GPU_COLLECTIVES: "kGpuAsyncStreamCollectives",
     Resource.GPU_COMPUTES: "kGpuAsyncStreamComputes",
     Resource.GPU_MEMCPY: "kGpuAsyncStreamMemcpy",
+    Resource.ICI_X_PLUS: "kIciXPlus",
+    Resource.ICI_X_MINUS: "kIciXMinus",
+    Resource.ICI_Y_PLUS: "kIciYPlus",
+    Resource.ICI_Y_MINUS: "kIciYMinus",
+    Resource.ICI_Z_PLUS: "kIciZPlus",
+    Resource.ICI_Z_MINUS: "kIciZMinus",
+    Resource.SPARSE_CORE_GATHER: "kSparseCoreGather",
+    Resource.SPARSE_CORE_0: "kSparseCore0",
 }
 
 #: Resource of a collective or copy, in the generic flavour.

@@ -10,7 +10,9 @@ Rules of memory have an opinion once usage is above half the limit. Above the li
 candidate that adds least comes first; below it, candidates that would raise the peak
 above the limit are delayed.
 
-The GPU has three groups of rules of its own:
+TPUs have one rule of their own, kAsyncDoneDataDependency. It is not in the open
+sources: it was found in decisions that nothing else explains (docs/tpu.md). The GPU has
+three groups of rules:
 
     E1  while a copy inside the GPU is open, work that can hide it
     E2  start delay: starts yield to compute, so that their windows grow
@@ -73,6 +75,10 @@ def _selective(settings: SchedulerSettings) -> bool:
 
 def _aggressive_gpu(settings: SchedulerSettings) -> bool:
     return _on_gpu(settings) and _aggressive(settings)
+
+
+def _bottom_up_tpu(settings: SchedulerSettings) -> bool:
+    return settings.flavour == "tpu" and bottom_up(settings)
 
 
 def _bottom_up_gpu(settings: SchedulerSettings) -> bool:
@@ -331,6 +337,14 @@ RULES: Final[tuple[Rule, ...]] = (
         kind=lambda s, n: s.graph.releases[n] == 0, winner_only=True,
         awake=_somebody_waits, applies=_aggressive,
         condition="aggressive-scheduling-policies",
+    ),
+    Rule(
+        "done-data-dependency", "kAsyncDoneDataDependency",
+        "of two dones, that whose start sends what is computed from what the other's "
+        "start sends",
+        lambda s, a, b: s.graph.sent_after.compare(a, b), lambda s, n: None,
+        applies=_bottom_up_tpu, condition="tpu",
+        concerns=lambda s: s.graph.sent_after.speaks,
     ),
     _row(
         "unlock-done", "kUnlockDone", "what reads a done",

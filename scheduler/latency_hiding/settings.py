@@ -2,6 +2,7 @@
 
     SchedulerSettings()                  as XLA's GPU back end sets them
     SchedulerSettings.generic()          XLA's bare defaults, as its unit tests use them
+    tpu.settings.tpu_settings("v5e")     as XLA:TPU's scheduler runs for that chip
 
 Source: openxla/xla `latency_hiding_scheduler.h` (SchedulerConfig) and
 `gpu_hlo_schedule.cc` (Aug 2026).
@@ -16,7 +17,7 @@ from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.xla_release import XlaRelease, xla_release
 
 #: Whose resources, hints and target rules are used.
-Flavour = Literal["gpu", "generic"]
+Flavour = Literal["gpu", "generic", "tpu"]
 #: Rule E2: `flag` as released (flag and overlap limit above 1); `auto` its first form
 #: (limit above 1, no profile); else as said.
 StartDelay = Literal["flag", "auto", "on", "off"]
@@ -31,7 +32,8 @@ class SchedulerSettings:
     """Settings of one run; the defaults are those of XLA's GPU back end.
 
     Attributes:
-        flavour: `gpu` or `generic` resources and target rules.
+        flavour: `gpu`, `generic` or `tpu` resources and target rules.
+        chip: the TPU, for the flavour `tpu`: its account of memory.
         xla: the release of XLA to follow; none: that of the run. In 0.10.2 a wrapped
             dynamic-slice copy counts as an asynchronous computation, and a slice
             written to any memory counts as one to the host. Before 0.12 a large fill
@@ -74,6 +76,7 @@ class SchedulerSettings:
     """
 
     flavour: Flavour = "gpu"
+    chip: str = ""
     xla: str = ""
     parallel_collective_overlap_limit: int = 1
     parallel_async_compute_limit: int = 2

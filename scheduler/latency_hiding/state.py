@@ -368,14 +368,15 @@ class SchedulingState:
         return estimated - self.now > graph.latency_us(start, n)
 
     def serial_conflicts(self, n: int) -> int:
-        """How many hold the serial resources that it occupies."""
+        """How many hold the serial resources that it uses."""
         in_flight, tracker = self.in_flight, self.graph.tracker
         if in_flight is None:
             return 0
+        usages = tracker.serial_usages()
         return sum(
             in_flight.count(r)
             for r, usage in self.graph.resources.get(n, ())
-            if usage is Usage.OCCUPY and tracker.is_serial(r)
+            if usage in usages and tracker.is_serial(r)
         )
 
     def hides_near_copy(self, n: int) -> bool:

@@ -230,6 +230,14 @@ class AsyncTracker:
         del resource
         return False
 
+    def serial_usages(self) -> tuple[Usage, ...]:
+        """Usages of a serial resource that conflict with what holds it."""
+        return (Usage.OCCUPY,)
+
+    def tracks_synchronous(self) -> bool:
+        """Whether synchronous collectives have resources, too."""
+        return self.settings.track_sync_op_resource_usage
+
     def is_nonextendable(self, resource: Resource) -> bool:
         """Whether a resource must be released as soon as it is due; none here."""
         del resource

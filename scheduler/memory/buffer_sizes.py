@@ -13,6 +13,7 @@ Source: openxla/xla `xla/shape_util.cc`, `xla/service/gpu/gpu_compiler.cc` (Aug 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -25,6 +26,8 @@ POINTER_BYTES: Final = 8
 DYNAMIC_SIZE_BYTES: Final = 4
 
 _KNOWN_SHAPES = 1 << 16
+#: Bytes of one part as another back end counts them.
+PartSizes = Callable[[Shape], int]
 
 
 @dataclass(frozen=True, slots=True)

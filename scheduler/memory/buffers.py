@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.scheduler.memory.buffer_sizes import parts_of
+from hlo_passes.scheduler.memory.buffer_sizes import PartSizes, parts_of
 from hlo_passes.scheduler.memory.dataflow import Dataflow, ValueRanks, build_dataflow
 from hlo_passes.scheduler.memory.in_place import IN_PLACE_OPCODES, in_place_pairs
 from hlo_passes.scheduler.memory.reached import reach
@@ -53,12 +53,12 @@ class Buffers:
         return () if b == NO_BUFFER else self.several[-2 - b]
 
 
-def build_buffers(module: Module) -> Buffers:
-    """Find the buffers of `module`."""
-    return buffers_of_values(build_dataflow(reach(module)))
+def build_buffers(module: Module, sizes: PartSizes | None = None) -> Buffers:
+    """Find the buffers of `module`; `sizes` of parts: None for the GPU's."""
+    return buffers_of_values(build_dataflow(reach(module)), sizes)
 
 
-def buffers_of_values(flow: Dataflow) -> Buffers:
+def buffers_of_values(flow: Dataflow, sizes: PartSizes | None = None) -> Buffers:
     """Merge values into buffers, and number these in the order of their positions."""
     union = _Union(flow.joined)
     for one, other in flow.merged:
@@ -89,7 +89,7 @@ def buffers_of_values(flow: Dataflow) -> Buffers:
 
     several: list[tuple[int, ...]] = []
     of_position = _buffers_of_positions(flow, of_value, joined, several)
-    sizes_bytes, is_counted = _sizes(flow, first_values, members)
+    sizes_bytes, is_counted = _sizes(flow, first_values, members, sizes)
     return Buffers(flow, of_position, several, of_value, sizes_bytes, is_counted)
 
 
@@ -188,14 +188,17 @@ def _donated_values(flow: Dataflow) -> Iterator[tuple[int, int]]:
 
 
 def _sizes(
-    flow: Dataflow, first_values: list[int], members: dict[int, list[int]]
+    flow: Dataflow,
+    first_values: list[int],
+    members: dict[int, list[int]],
+    sizes: PartSizes | None,
 ) -> tuple[list[int], list[bool]]:
     """Size and space of each buffer: those of its lowest-numbered value."""
     sizes_of: list[int] = []
     in_default: list[bool] = []
     for instruction in flow.reached.instructions:
         parts = parts_of(instruction.shape)
-        sizes_of += parts.sizes_bytes
+        sizes_of += parts.sizes_bytes if sizes is None else map(sizes, parts.shapes)
         in_default += parts.is_default_space
     ranks = ValueRanks(flow)
     lowest = list(first_values)

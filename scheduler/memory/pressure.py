@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING
 
 from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.scheduler.memory.alias_hazards import HazardTable
+from hlo_passes.scheduler.memory.buffer_sizes import PartSizes
 from hlo_passes.scheduler.memory.buffer_table import (
     Orders,
     build_buffer_table,
@@ -154,7 +155,7 @@ class ModuleMemory:
         buffers: its buffers; unchanged by any order.
         table: where buffers begin and end in the given orders.
         blocks: computation -> numbers of its instructions (`reached`), in order.
-        sizes_bytes: bytes by buffer id (GPU sizes: a tuple counts its pointers).
+        sizes_bytes: bytes by buffer id (a tuple counts its pointers).
     """
 
     def __init__(
@@ -164,6 +165,7 @@ class ModuleMemory:
         *,
         top_down: bool = False,
         buffers: Buffers | None = None,
+        sizes: PartSizes | None = None,
     ) -> None:
         """Build the tables and replay the entry.
 
@@ -172,11 +174,14 @@ class ModuleMemory:
             orders: replaces the text order of some computations.
             top_down: swap the roles: outputs allocate, last uses free.
             buffers: those of the module, if they are known already.
+            sizes: of parts, if not the GPU's.
         """
         self.module = module
         self._top_down = top_down
         with garbage_collection_paused():
-            self.buffers = buffers if buffers is not None else build_buffers(module)
+            self.buffers = (
+                buffers if buffers is not None else build_buffers(module, sizes)
+            )
             self.blocks = ordered_blocks(self.buffers.flow.reached, orders or {})
             self.table = build_buffer_table(
                 self.buffers, self.blocks, top_down=top_down
