@@ -17,11 +17,12 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.choice import ESTIMATOR_NAMES, estimator_names
 from hlo_passes.scheduler.hardware.target import target, target_names
 from hlo_passes.scheduler.latency.options import OPTION_NAMES, latency_options
+from hlo_passes.scheduler.tpu.chips import chip_names, is_chip
 
 
 def add_pricing_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of `estimate` and of every command that prices a module."""
-    add_machine_arguments(parser, ", ".join(target_names()))
+    add_machine_arguments(parser, ", ".join((*target_names(), *chip_names())))
     parser.add_argument(
         "--estimator", default="",
         help=f"{', '.join(ESTIMATOR_NAMES)}, or one of another distribution; join "
@@ -75,5 +76,7 @@ def checked_pricing(arguments: argparse.Namespace) -> Pricing:
     no estimator of the list reads them.
     """
     on = pricing_of(arguments)
+    if is_chip(on.target):
+        return on
     target(on.target)
     return replace(on, options=latency_options(on))

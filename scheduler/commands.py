@@ -59,6 +59,7 @@ from hlo_passes.scheduler.simulation.arguments import (
     add_trip_count_argument,
     trip_counts_of,
 )
+from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.scheduler.written_profile import profile_of
 from hlo_passes.verify.verifier import verify
 
@@ -101,7 +102,8 @@ def _run_estimate(arguments: argparse.Namespace) -> int:
         )
     names = names or [arguments.target]
     for name in names:
-        target(name)
+        if not is_chip(name):
+            target(name)
     on = checked_pricing(arguments)
     module = read_module(arguments.input)
     verify(module, allow_unknown=True)

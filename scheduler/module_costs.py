@@ -28,7 +28,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import COARSE, Estimator
-from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.estimate import Estimate
@@ -146,7 +146,7 @@ def estimate(
         WrongStateError: S017, S018: its times would mean nothing.
     """
     found = reported(module, replace(on or Pricing(), **priced_on))
-    require_priceable(module, has_costs=bool(found.on.costs))
+    require_priceable(module, has_costs=prices_tpus(found.on))
     model, machine = estimator_for(module, found.on)
     counts = TripCounts(module, trip_counts or {})
     rows = tuple(_rows(module, model, executions(counts)))

@@ -31,6 +31,7 @@ from hlo_passes.scheduler.estimators.ring import RingEstimator
 from hlo_passes.scheduler.estimators.sol import SolEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import read_costs
+from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL, TpuFinalEstimator
 from hlo_passes.scheduler.hardware.machine import machine_named, machine_of
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
@@ -42,6 +43,8 @@ from hlo_passes.scheduler.latency.perf_tables import (
     read_collective_table,
     read_matmul_table,
 )
+from hlo_passes.scheduler.tpu.chips import chip
+from hlo_passes.scheduler.tpu.costs import require_tpu_costs, tpu_costs
 
 DEFAULT_ESTIMATOR: Final = "sol"
 
@@ -82,7 +85,19 @@ def _table(on: Pricing) -> Estimator:
         raise UsageError(
             "the estimator table needs costs", code="U208", hint="--costs=costs.json"
         )
-    return read_costs(on.costs)
+    costs = tpu_costs(on.costs)
+    return read_costs(on.costs) if costs is None else costs.in_us()
+
+
+def _tpu_log(on: Pricing) -> Estimator:
+    if not on.costs:
+        raise UsageError(
+            "the estimator tpu-log needs the costs of a compilation",
+            code="U208",
+            hint="--costs=FILE, which hlo-passes lower --target=v5e --write-costs=FILE "
+            "writes",
+        )
+    return require_tpu_costs(on.costs).in_us()
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +115,8 @@ _ESTIMATORS: Final[dict[str, _Row]] = {
     "sol": _Row(_sol),
     "profile": _Row(_profile, reads="profile"),
     "table": _Row(_table, reads="costs"),
+    "tpu-log": _Row(_tpu_log, reads="costs"),
+    "tpu-final": _Row(lambda on: TpuFinalEstimator(chip(on.target))),
 }
 ESTIMATOR_NAMES: Final = tuple(_ESTIMATORS)
 #: Field that names a file -> the estimator that reads it. Where files are given and no
@@ -133,11 +150,22 @@ def estimator_names(on: Pricing) -> tuple[str, ...]:
                 hint=f"{near} " * bool(near) + f"there are: {', '.join(known)}",
             )
     for field, file in given.items():
-        if _READERS[field] not in wanted:
+        if not any(_reads(name, field) for name in wanted):
             raise _unread(field, file, names)
     if wanted[-1] == "profile":
         wanted.append(DEFAULT_ESTIMATOR)
     return tuple(wanted)
+
+
+def _reads(name: str, field: str) -> bool:
+    row = _ESTIMATORS.get(name)
+    return row is not None and row.reads == field
+
+
+def prices_tpus(on: Pricing) -> bool:
+    """Whether the prices are a TPU's, or costs that the user vouches for."""
+    names = on.estimator if isinstance(on.estimator, str) else on.estimator.name
+    return bool(on.costs) or TPU_FINAL in names.split("+")
 
 
 def _unread(option: str, file: str, names: str) -> UsageError:
@@ -210,7 +238,8 @@ def priced_by(on: Pricing, own: Pricing) -> Pricing:
         return on
     wanted = estimator_names(own)
     files = {
-        field: getattr(own, field) or (getattr(on, field) if reader in wanted else "")
-        for field, reader in _READERS.items()
+        field: getattr(own, field)
+        or (getattr(on, field) if any(_reads(n, field) for n in wanted) else "")
+        for field in _READERS
     }
     return replace(on, estimator=own.estimator, **files)

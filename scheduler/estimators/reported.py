@@ -34,7 +34,12 @@ from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
+from hlo_passes.scheduler.tpu.chips import is_chip
+from hlo_passes.scheduler.tpu.costs import tpu_costs
 from hlo_passes.xla_release import RELEASES, XlaRelease
+
+#: For the first line of every report on a TPU.
+_ESTIMATED = "times are the TPU compiler's estimates, which nobody has measured"
 
 _log = logging.getLogger("hlo_passes")
 
@@ -71,8 +76,11 @@ def reported(module: Module, on: Pricing) -> Reported:
 
     Raises UsageError as `machine_of` and `estimator_names` do.
     """
+    on = on_its_chip(on)
     machine = machine_of(module, on)
     release = release_asked_for(module, on.xla)
+    if is_chip(on.target):
+        return Reported(on, machine, release, (_ESTIMATED,))
     used = on.devices or device_count_of(module)
     remarks = [domain_remark(machine, target(on.target))]
     if machine.is_regular and used < machine.device_count:
@@ -96,6 +104,21 @@ def reported(module: Module, on: Pricing) -> Reported:
             if machine_named(on) is not None:
                 _tell_if_without_effect(model, machine)
     return Reported(on, machine, release, tuple(filter(None, remarks)))
+
+
+def on_its_chip(on: Pricing) -> Pricing:
+    """A pricing whose target is the TPU that its costs are of; any other as it is."""
+    is_read = on.costs and isinstance(on.estimator, str)
+    costs = tpu_costs(on.costs) if is_read else None
+    if costs is None:
+        return on
+    return replace(
+        on,
+        target=costs.chip,
+        topology="" if on.target != costs.chip else on.topology,
+        hosts=None,
+        gpus_per_host=None,
+    )
 
 
 def _tell_if_without_effect(model: CollectiveModel, machine: Topology) -> None:

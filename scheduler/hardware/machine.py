@@ -10,6 +10,7 @@ in `data/gpu_hosts.csv`.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,8 +18,13 @@ from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.target import Target, target
-from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
+from hlo_passes.scheduler.hardware.topology import (
+    Topology,
+    TpuGrid,
+    device_count_of,
+)
 from hlo_passes.scheduler.latency.data_tables import rows
+from hlo_passes.scheduler.tpu.chips import chip, is_chip
 
 _UNKNOWN: Final = "<unknown>"
 #: More hosts than any machine has.
@@ -91,6 +97,8 @@ def machine_for(on: Pricing, devices: int) -> Topology:
     Raises UsageError U202 for a text that is not a topology, and U225 for hosts that do
     not exist or disagree with the topology.
     """
+    if is_chip(on.target):
+        return _chips_for(on, devices)
     named = machine_named(on)
     if named is not None:
         return named
@@ -103,6 +111,24 @@ def machine_for(on: Pricing, devices: int) -> Topology:
     most = figures.hosts_of_a_domain
     hosts = _that_fill_equally(-(-devices // each), most, 1)
     return topology_of_hosts(part, hosts, on.gpus_per_host)
+
+
+def _chips_for(on: Pricing, devices: int) -> Topology:
+    """The TPUs that a user named, else as many as there are devices."""
+    part, grid = chip(on.target), on.topology_text
+    if grid and not isinstance(on.topology, TpuGrid):
+        sizes = grid.split("x")
+        if len(sizes) != part.dimensions or not all(s.isdecimal() for s in sizes):
+            raise UsageError(
+                f"--topology={grid} is no grid of {part.name}, a {part.torus}",
+                code="U242",
+                hint="chips in each dimension, as in "
+                + ("2x4" if part.dimensions == 2 else "2x2x1"),
+            )
+        devices = math.prod(map(int, sizes)) * part.devices_per_chip
+    if isinstance(on.topology, TpuGrid):
+        return on.topology
+    return TpuGrid(1, 1, devices, grid or f"{devices} devices")
 
 
 def machine_of(module: Module, on: Pricing) -> Topology:

@@ -73,6 +73,26 @@ class Topology:
         return f"{domains} of {self.hosts_per_partition} hosts of {gpus}"
 
 
+@dataclass(frozen=True, slots=True)
+class TpuGrid(Topology):
+    """TPUs that links join to a grid: for accounts by device, one domain of one host.
+
+    Attributes:
+        grid: chips in each dimension, as '2x4', or the number of devices.
+    """
+
+    grid: str = ""
+
+    def to_text(self) -> str:
+        """`2x4`."""
+        return self.grid
+
+    @property
+    def described(self) -> str:
+        """In words: '8 TPU devices'."""
+        return _counted(self.devices_per_host, "TPU device")
+
+
 def _counted(count: int, name: str) -> str:
     return f"{count} {name}" + "s" * (count != 1)
 

@@ -22,7 +22,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
 from hlo_passes.scheduler.estimators.profile import MEASURED, ProfileEstimator
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
@@ -53,6 +53,7 @@ from hlo_passes.scheduler.simulation.timeline_data import (
     MemoryPoint,
     Span,
 )
+from hlo_passes.scheduler.tpu.chips import is_chip
 
 
 def simulate(
@@ -122,7 +123,7 @@ def simulate_on(
         WrongStateError: S017, S018, a module whose times would mean nothing.
         UsageError: U228, a trace of other modules.
     """
-    require_priceable(module, has_costs=bool(on.costs))
+    require_priceable(module, has_costs=prices_tpus(on))
     found = reported(module, on)
     estimator, machine = estimator_for(module, found.on)
     rules = replace(rules, release=found.release)
@@ -134,9 +135,11 @@ def simulate_on(
         measured = ProfileEstimator(times.profile, MEASURED)
         estimator = EstimatorStack((measured, estimator))
     timeline = simulate_with(
-        module, on.target, machine, estimator, rules, with_range=with_range
+        module, found.on.target, machine, estimator, rules, with_range=with_range
     )
-    memory = timeline.footprint.on(target(on.target))
+    memory = timeline.footprint
+    if not is_chip(found.on.target):
+        memory = memory.on(target(on.target))
     # What is not scheduled yet needs less once it is.
     fits = () if timeline.state.cure else memory_remark(memory, on.target)
     remarks = (*fits, *found.remarks, *timeline.remarks)

@@ -1,0 +1,86 @@
+"""`tpu-final`: the estimates that XLA:TPU leaves in the final module.
+
+    fusion(...), backend_config={...,"estimated_cycles":"137052",...}
+
+They are made after tiling and memory-space assignment and are nearer to the chip's peak
+rates than what the compiler's scheduler works with: the two differ by 0.65 to 5.9 times
+on matrix products. A collective's latency is its bytes over the links that it uses:
+
+    permute               largest operand / one link one way
+    all-gather            result / two directions of one ring
+    others                largest array / two directions of one ring
+
+No fixed latency is added, as the compiler adds none.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+from hlo_passes.ir.async_form import is_collective, is_done, is_start, work_of
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.scheduler.estimators.base import LOW
+from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.tpu.chips import Chip
+
+TPU_FINAL: Final = "tpu-final"
+_LINKS: Final = "tpu-final/ici"
+_FIELD: Final = "estimated_cycles"
+_US_PER_S: Final = 1e6
+_REMEMBERED: Final = 1 << 14
+
+
+@dataclass(frozen=True, slots=True)
+class TpuFinalEstimator:
+    """Cycles of the final module, and bytes over links.
+
+    Attributes:
+        part: the chip.
+    """
+
+    part: Chip
+    name: str = TPU_FINAL
+
+    def node_cost(self, instruction: Instruction) -> Estimate | None:
+        """The estimate that the module holds; None without one."""
+        if is_collective(instruction) and not is_start(instruction):
+            return None if is_done(instruction) else self._over_links(instruction)
+        cycles = estimated_cycles(instruction)
+        if cycles is None:
+            return None
+        return Estimate(self.part.us(cycles), self.name)
+
+    def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
+        """Bytes of a collective over its links; 1 cycle for any other edge."""
+        del user
+        if is_collective(start):
+            return self._over_links(start)
+        return None if is_start(start) else Estimate(self.part.us(LOW), self.name)
+
+    def _over_links(self, collective: Instruction) -> Estimate:
+        is_permute = work_of(collective) == "collective-permute"
+        sizes = [shape.byte_size for _, shape in collective.shape.leaves()]
+        if is_permute:
+            sizes = [operand.shape.byte_size for operand in collective.operands]
+        directions = 1 if is_permute else 2
+        speed = self.part.ici_bytes_per_s * directions
+        return Estimate(max(sizes, default=0) / speed * _US_PER_S, _LINKS)
+
+
+def estimated_cycles(instruction: Instruction) -> float | None:
+    """What the compiler wrote into an instruction of its final module."""
+    if not instruction.mentions(_FIELD):
+        return None
+    return _read(instruction.attributes.get("backend_config", ""))
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _read(text: str) -> float | None:
+    try:
+        cycles = float(json.loads(text)[_FIELD])
+    except (ValueError, TypeError, KeyError, RecursionError):
+        return None
+    return cycles if 0.0 <= cycles < float("inf") else None
