@@ -25,6 +25,12 @@ from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.progress import say
 from hlo_passes.runtime.program_option import add_program_arguments
+from hlo_passes.runtime.tpu_option import (
+    add_tpu_arguments,
+    lower_for_chips,
+    refuse_tpu_arguments,
+)
+from hlo_passes.scheduler.tpu.chips import is_chip
 
 #: How long a device waits for the others in a collective before the run counts as
 #: hung, and how long a run may take. The limits are generous: devices share few cores.
@@ -274,13 +280,23 @@ def _configure_lower(parser: argparse.ArgumentParser) -> None:
     add_program_arguments(parser)
     parser.add_argument(
         "--stage",
-        choices=("before-optimizations", "partitioned", "scheduled", "gpu-scheduled"),
-        help="default: partitioned, or gpu-scheduled with --target",
+        choices=(
+            "before-optimizations",
+            "partitioned",
+            "scheduled",
+            "gpu-scheduled",
+            "tpu-before-scheduler",
+            "tpu-scheduled",
+            "tpu-final",
+        ),
+        help="default: partitioned, or gpu-scheduled with --target, tpu-final for TPUs",
     )
     parser.add_argument(
-        "--target", help="a GPU that this machine does not have, such as h100_sxm"
+        "--target",
+        help="a GPU or TPU that this machine does not have, such as h100_sxm or v5e",
     )
     add_host_arguments(parser)
+    add_tpu_arguments(parser)
     parser.add_argument(
         "--passes", metavar="PIPELINE",
         help="with --target, from jax 0.12 on: run passes inside XLA's compilation",
@@ -304,6 +320,9 @@ def lower_function(arguments: argparse.Namespace) -> int:
             hint="--stage selects the module",
         )
     check_form(arguments.output)
+    if is_chip(arguments.target or ""):
+        return lower_for_chips(arguments)
+    refuse_tpu_arguments(arguments)
     if arguments.passes:
         module = _lower_with_passes(arguments)
     else:

@@ -22,6 +22,11 @@ from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.progress import say
 from hlo_passes.runtime.program_option import add_program_arguments
+from hlo_passes.runtime.tpu_option import (
+    add_tpu_arguments,
+    compile_for_chips,
+    refuse_tpu_arguments,
+)
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -38,6 +43,7 @@ from hlo_passes.scheduler.simulation.arguments import (
 from hlo_passes.scheduler.simulation.notes import once_remark
 from hlo_passes.scheduler.simulation.ranges import change_json
 from hlo_passes.scheduler.simulation.timeline_data import TimelineData
+from hlo_passes.scheduler.tpu.chips import is_chip
 
 _DEFAULT_ROWS: Final = 10
 _PASSES: Final = "latency-hiding-scheduler"
@@ -66,6 +72,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
             "run",
     )  # fmt: skip
     add_pricing_arguments(parser)
+    add_tpu_arguments(parser)
     add_rules_arguments(parser)
     parser.add_argument("-o", "--output", metavar="OUT", help="write the module here")
     parser.add_argument("--html", metavar="FILE", help="write both schedules here")
@@ -78,6 +85,9 @@ def _configure(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from hlo_passes.runtime.handed_over import compile_alone, hand_over
 
+    if is_chip(arguments.target):
+        return compile_for_chips(arguments)
+    refuse_tpu_arguments(arguments)
     # Refuse bad arguments before XLA compiles, which takes seconds.
     check_pricing_arguments(arguments)
     files.check_outputs(None, arguments.output or "", arguments.html or "")

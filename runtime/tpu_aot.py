@@ -1,0 +1,212 @@
+"""TPUs that this machine does not have: their devices, and XLA's TPU compiler for them.
+
+    devices = tpu_devices("v5e", "2x4")        # eight; nothing runs on them
+    with scheduler_log() as log:               # what the compiler's scheduler says
+        compile_for(lowered, devices, {})
+    log.text
+
+The package `libtpu` compiles ahead of time for TPUs that are not there. It is Google's,
+not open source, and its terms are its own: the user installs it (extra `tpu-aot`), and
+nothing of it is a part of this project.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import jax
+
+from hlo_passes.errors import UsageError
+from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
+from hlo_passes.scheduler.tpu.chips import Chip, chip
+
+PLATFORM: Final = "tpu"
+_PACKAGE: Final = "libtpu"
+_INSTALL: Final = (
+    "pip install 'hlo-passes[tpu-aot]', in an environment of its own with Python 3.12; "
+    "no TPU is needed"
+)
+#: The first release of jax in which XLA:TPU calls registered passes.
+_OLDEST_WITH_PASSES: Final = (0, 11)
+_GRID: Final = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){0,2}")
+#: What the library reads when it is loaded, unless the user has set it: no question to
+#: a cloud's metadata, several processes at once, and the log on stderr.
+_ENVIRONMENT: Final = {
+    "TPU_SKIP_MDS_QUERY": "1",
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+_LOGGING: Final = {
+    "TPU_STDERR_LOG_LEVEL": "0",
+    "TPU_MIN_LOG_LEVEL": "0",
+    "TPU_VMODULE": "latency_hiding_scheduler=10,cost_model=1",
+}
+#: The first lines of an answer of the library that people have to read.
+_SHOWN_LETTERS: Final = 400
+
+
+class NoTpuCompilerError(NoGpuCompilerError):
+    """The deviceless TPU compiler is not installed, or does not know the topology."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """Chips to compile for.
+
+    Attributes:
+        part: the chip.
+        text: chips in each dimension, as '2x4'.
+        slices: so many grids, joined by the data center's network.
+    """
+
+    part: Chip
+    text: str
+    slices: int = 1
+
+    @property
+    def name(self) -> str:
+        """As the library names it: 'v5e:2x4'."""
+        return f"{self.part.name}:{self.text}"
+
+
+#: The grid for eight devices, or the smallest larger one.
+_DEFAULT_GRIDS: Final = {2: "2x4", 3: "2x2x2"}
+
+
+def grid_to_compile_for(target: str, topology: str = "", slices: int = 1) -> Grid:
+    """The chips that a user named; eight where nobody says how many.
+
+    Raises UsageError U240 for an unknown chip, U242 for a text that is no grid of it.
+    """
+    part = chip(target)
+    text = topology or _DEFAULT_GRIDS[part.dimensions]
+    if not _GRID.fullmatch(text) or text.count("x") + 1 != part.dimensions:
+        example = "2x4" if part.dimensions == 2 else "2x2x1"
+        raise UsageError(
+            f"--topology={text} is no grid of {target}, a {part.torus}",
+            code="U242",
+            hint=f"chips in each dimension, as in {example}",
+        )
+    if slices < 1:
+        raise UsageError(f"--slices={slices} is not a number of slices", code="U242")
+    return Grid(part, text, slices)
+
+
+def require_library(target: str) -> None:
+    """Check that the library is installed, and keep JAX from looking for a TPU.
+
+    Call it before anything is traced. Raises NoTpuCompilerError R007.
+    """
+    jax.config.update("jax_platforms", "cpu")
+    try:
+        importlib.metadata.version(_PACKAGE)
+    except importlib.metadata.PackageNotFoundError as problem:
+        raise NoTpuCompilerError(
+            f"the compiler for --target={target} is missing: {_PACKAGE} is not "
+            "installed",
+            hint=_INSTALL,
+        ) from problem
+    for name, value in _ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
+
+
+def require_passes_in_tpu_compilations() -> None:
+    """NoTpuCompilerError R007 if this jax calls no passes in a TPU's compilation."""
+    if jax.__version_info__[:2] < _OLDEST_WITH_PASSES:
+        raise NoTpuCompilerError(
+            f"jax {jax.__version__} cannot run passes inside a compilation for a TPU: "
+            "it takes them and never calls them",
+            hint="jax 0.11 does; without passes: hlo-passes lower --target",
+        )
+
+
+def tpu_devices(grid: Grid) -> tuple[Any, ...]:
+    """Devices of absent TPUs, to compile for.
+
+    Raises NoTpuCompilerError R007: no library, or one that refuses the topology.
+    """
+    from jax.experimental import topologies
+
+    require_library(grid.part.name)
+    more = {"num_slices": grid.slices} if grid.slices > 1 else {}
+    try:
+        # The library greets at length when it is loaded.
+        with scheduler_log():
+            described = topologies.get_topology_desc(
+                platform=PLATFORM, topology_name=grid.name, **more
+            )
+    except (RuntimeError, ValueError, NotImplementedError) as problem:
+        raise NoTpuCompilerError(
+            f"libtpu does not compile for {grid.name}: {_said(problem)}",
+            hint="another --topology: v5e and v6e have grids as 1x1, 2x2, 2x4, 4x8, "
+            "16x16; v4, v5p and tpu7x as 2x2x1, 2x2x2, 4x4x4",
+        ) from problem
+    return tuple(described.devices)
+
+
+def _said(problem: Exception) -> str:
+    """What the library says, in one line."""
+    text = " ".join(str(problem).split()) or type(problem).__name__
+    return text[:_SHOWN_LETTERS]
+
+
+def compile_for(
+    lowered: Any, devices: Sequence[Any], options: Mapping[str, Any]
+) -> None:
+    """Compile a lowered function for absent TPUs.
+
+    Args:
+        lowered: from `jitted.trace(...).lower(lowering_platforms=("tpu",))`.
+        devices: from `tpu_devices`.
+        options: XLA's flags by name.
+
+    Raises:
+        UsageError: U026, the function is for another number of devices.
+        RuntimeError: XLA refuses it.
+    """
+    count = jax_private.lowered_device_count(lowered)
+    if count not in (1, len(devices)):
+        raise UsageError(
+            f"the function is for {count} devices, but the topology has {len(devices)}",
+            code="U026",
+            hint="use a --topology with as many devices",
+        )
+    jax_private.compile_ahead(lowered, devices[:count], options)
+
+
+@dataclass(slots=True)
+class Log:
+    """What the library wrote to stderr; complete after `scheduler_log`."""
+
+    text: str = ""
+
+
+def ask_for_log() -> None:
+    """Let the library log its scheduler; call it before the library is loaded."""
+    os.environ.update(_LOGGING)
+
+
+@contextlib.contextmanager
+def scheduler_log() -> Iterator[Log]:
+    """Catch what the library logs; nothing of it reaches the terminal."""
+    log = Log()
+    sys.stderr.flush()
+    with tempfile.TemporaryFile() as file:
+        kept = os.dup(2)
+        os.dup2(file.fileno(), 2)
+        try:
+            yield log
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+            file.seek(0)
+            log.text = file.read().decode(errors="replace")
