@@ -1,0 +1,37 @@
+"""The process of one compilation: `python -m tests.tpu.child PROGRAM CHIP GRID OUT`.
+
+It writes what the compiler said, and its modules, to the folder OUT of the caller, who
+throws it away: nothing of it may be kept.
+"""
+
+from __future__ import annotations
+
+import json
+import pathlib
+import sys
+
+from hlo_passes.errors import HloError
+from hlo_passes.runtime.tpu_aot import grid_to_compile_for
+from hlo_passes.runtime.tpu_program import compile_for_tpu
+
+
+def main() -> int:
+    program, target, topology, out, *flags = sys.argv[1:]
+    folder = pathlib.Path(out)
+    grid = grid_to_compile_for(target, topology)
+    try:
+        found = compile_for_tpu(program, grid, flags=flags, with_log=True)
+    except HloError as problem:
+        (folder / "error.txt").write_text(str(problem))
+        return 1
+    for stage, text in found.texts.items():
+        (folder / f"{stage}.hlo").write_text(text)
+    (folder / "log.txt").write_text(found.said)
+    costs = found.costs().to_json() if found.log.rounds else {}
+    (folder / "costs.json").write_text(json.dumps(costs))
+    (folder / "seconds.txt").write_text(f"{found.seconds:.3f}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,100 @@
+"""Compare with XLA:TPU: `python -m tests.tpu.conformance [--chips v5e:2x4,...]`.
+
+Every program is compiled now, in a process of its own, by the library `libtpu` that the
+user installed, and scheduled by us with the compiler's costs. Nothing is kept but counts.
+Without the library it says so and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import re
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from tests.modules import CORPUS, REPOSITORY
+from tests.tpu.judge import Verdict, judged
+from tests.tpu.programs import PROGRAMS
+
+GRIDS = "v4:2x2x1,v5e:2x4,v5p:2x2x2,v6e:2x4"
+#: A function of a program file that returns a jitted function and its arguments.
+_FUNCTION = re.compile(r"^def ([a-z]\w*)\(devices\):", re.MULTILINE)
+
+
+def programs() -> Iterator[str]:
+    """FILE.py:FUNCTION of the ones written for TPUs, then of the corpus."""
+    own = REPOSITORY / "tests" / "tpu" / "programs.py"
+    yield from (f"{own}:{function.__name__}" for function in PROGRAMS)
+    for folder in ("programs", "held_out"):
+        for file in sorted((CORPUS / folder).glob("*.py")):
+            for name in _FUNCTION.findall(file.read_text()):
+                yield f"{file}:{name}"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.tpu.conformance", description=__doc__
+    )
+    parser.add_argument("--chips", default=GRIDS, metavar="CHIP:GRID,...")
+    parser.add_argument("--only", default="", metavar="REGEX", help="of programs")
+    parser.add_argument("--flag", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--most", type=int, default=3, help="differences shown of each")
+    options = parser.parse_args()
+    if importlib.util.find_spec("libtpu") is None:
+        print("left out: libtpu is not installed (pip install 'hlo-passes[tpu-aot]')")
+        return 0
+    jobs = [
+        (program, *grid.split(":"), *options.flag)
+        for grid in options.chips.split(",")
+        for program in programs()
+        if re.search(options.only, program)
+    ]
+    verdicts = []
+    with ThreadPoolExecutor(options.processes) as pool:
+        for verdict in pool.map(lambda job: judged(*job), jobs):
+            verdicts.append(verdict)
+            print(_line(verdict), flush=True)
+            for difference in verdict.differences[: options.most]:
+                print(f"  {difference}", flush=True)
+    print(summary(verdicts))
+    return 1 if any(v.differences for v in verdicts) else 0
+
+
+def _line(one: Verdict) -> str:
+    trips = f"{one.round_trips} of {one.modules} modules as they were"
+    if one.outcome:
+        return f"{one.name}: {one.outcome}; {trips}"
+    return (
+        f"{one.name}: {one.orders} of {one.rounds} orders, {one.equal_decisions} of "
+        f"{one.decisions} decisions, {one.equal_steps} of {one.steps} memory steps, "
+        f"{one.equal_figures} of {one.figures} figures, {trips}, compiled in "
+        f"{one.seconds:.1f} s, scheduled in {one.own_seconds:.2f} s"
+    )
+
+
+def summary(verdicts: list[Verdict]) -> str:
+    """Counts over all verdicts."""
+    compared = [v for v in verdicts if not v.outcome]
+
+    def total(name: str, among: list[Verdict]) -> int:
+        return sum(getattr(v, name) for v in among)
+
+    return (
+        f"{len(verdicts)} compilations, {len(compared)} with a schedule\n"
+        f"{total('orders', compared)} of {total('rounds', compared)} orders equal\n"
+        f"{total('equal_decisions', compared)} of {total('decisions', compared)} "
+        "decisions equal\n"
+        f"{total('equal_steps', compared)} of {total('steps', compared)} placements "
+        "with equal memory\n"
+        f"{total('equal_figures', compared)} of {total('figures', compared)} figures "
+        "of the statistics equal\n"
+        f"{total('round_trips', verdicts)} of {total('modules', verdicts)} modules "
+        "read, verified and written back byte for byte"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,260 @@
+"""Our scheduler beside XLA:TPU's, decision by decision, on a compilation made now.
+
+    verdict = judged("corpus/programs/pipeline.py:pipeline", "v5e", "2x4")
+
+Compared are the order, every comparison and the memory of every placement, of each round
+of each computation, and the statistics. Nothing is kept but counts.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import hlo_passes
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.latency_hiding import driver
+from hlo_passes.scheduler.latency_hiding.attempt import Environment
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.result import ScheduleResult
+from hlo_passes.scheduler.latency_hiding.rules import active_rules
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.tpu.costs import require_tpu_costs
+from hlo_passes.scheduler.tpu.log import Round, SchedulerLog, read_log
+from hlo_passes.scheduler.tpu.settings import tpu_settings
+from tests.modules import REPOSITORY
+
+#: XLA prints six digits of each cost; sums of them are as exact as this.
+_RELATIVE = 1e-5
+_PEAK = "memory pressure peak (bytes)"
+_TIME_LIMIT_SECONDS = 900
+
+
+@dataclass
+class Verdict:
+    """How our scheduler did on one compilation.
+
+    Attributes:
+        name: program, chip and grid.
+        outcome: '' for a comparison, else why there is none.
+        instructions: of the module that the scheduler got.
+        rounds: that XLA made.
+        orders: equal ones of them.
+        decisions: comparisons that XLA made.
+        equal_decisions: of them, those equal in place, winner, loser and reason.
+        steps: placements whose memory XLA logged.
+        equal_steps: of them, those with the same pressure and peak.
+        figures: of XLA's statistics.
+        equal_figures: of them, those equal to six digits.
+        round_trips: modules that were read, verified and written back byte for byte.
+        modules: of all stages.
+        differences: in words, the first of each round.
+        seconds: of the compiler; `own_seconds` of our scheduler.
+    """
+
+    name: str
+    outcome: str = ""
+    instructions: int = 0
+    rounds: int = 0
+    orders: int = 0
+    decisions: int = 0
+    equal_decisions: int = 0
+    steps: int = 0
+    equal_steps: int = 0
+    figures: int = 0
+    equal_figures: int = 0
+    round_trips: int = 0
+    modules: int = 0
+    differences: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    own_seconds: float = 0.0
+
+
+def judged(program: str, target: str, topology: str, *flags: str) -> Verdict:
+    """Compile a program in a process of its own, and compare the schedulers."""
+    verdict = Verdict(" ".join((program.rsplit("/", 1)[-1], target, topology, *flags)))
+    with tempfile.TemporaryDirectory(prefix="hlo-passes-tpu-") as place:
+        folder = pathlib.Path(place)
+        command = [sys.executable, "-m", "tests.tpu.child", program, target, topology]
+        try:
+            run = subprocess.run(
+                [*command, place, *flags],
+                cwd=REPOSITORY,
+                env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_TIME_LIMIT_SECONDS,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            verdict.outcome = f"no answer within {_TIME_LIMIT_SECONDS} s"
+            return verdict
+        error = folder / "error.txt"
+        if error.exists():
+            verdict.outcome = error.read_text().splitlines()[0]
+            return verdict
+        if run.returncode:
+            last = (run.stderr.strip().splitlines() or ["no word"])[-1]
+            verdict.outcome = f"exit status {run.returncode}: {last[:200]}"
+            return verdict
+        verdict.seconds = float((folder / "seconds.txt").read_text())
+        _read_modules(folder, verdict)
+        log = read_log((folder / "log.txt").read_text().splitlines())
+        if not log.rounds:
+            verdict.outcome = "nothing asynchronous"
+            return verdict
+        _compare(folder, log, verdict)
+    return verdict
+
+
+def _read_modules(folder: pathlib.Path, verdict: Verdict) -> None:
+    """Every module is read, verified and written back."""
+    for file in sorted(folder.glob("*.hlo")):
+        text = file.read_text()
+        verdict.modules += 1
+        try:
+            module = hlo_passes.parse(text, filename=file.name)
+            hlo_passes.verify(module)
+        except hlo_passes.HloError as problem:
+            verdict.differences.append(str(problem).splitlines()[0][:200])
+            continue
+        if module.to_text() == text:
+            verdict.round_trips += 1
+        else:
+            verdict.differences.append(f"{file.name}: not written back as it was")
+
+
+class _Rounds(driver._Run):
+    """A run that notes each round: order, decisions, memory."""
+
+    noted: list[tuple[str, list[str], list[tuple[str, str, str]], list[int]]]
+
+    def _schedule(
+        self, computation: Computation, memory: ModuleMemory
+    ) -> list[Instruction]:
+        order = super()._schedule(computation, memory)
+        table = memory.of(computation)
+        self.noted.append(
+            (
+                computation.name,
+                [i.name for i in order],
+                [tuple(row) for row in self.decisions.get(computation, ())],
+                list(_memory_steps(table, order)),
+            )
+        )
+        return order
+
+
+def _memory_steps(table: object, order: list[Instruction]) -> Iterator[int]:
+    """Pressure before, after, and the peak, of each placement, one after the other."""
+    from hlo_passes.scheduler.memory.pressure import PressureState
+
+    state = PressureState(table)  # type: ignore[arg-type]
+    for instruction in reversed(order):
+        yield state.usage_bytes
+        state.place(state.memory.index[instruction])
+        yield state.usage_bytes
+        yield state.peak_delta_bytes
+
+
+def _compare(folder: pathlib.Path, log: SchedulerLog, verdict: Verdict) -> None:
+    module = hlo_passes.parse((folder / "tpu-before-scheduler.hlo").read_text())
+    verdict.instructions = sum(len(c.instructions) for c in module.computations)
+    costs = require_tpu_costs(str(folder / "costs.json"))
+    settings = tpu_settings(
+        costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
+    )
+    environment = Environment(
+        EstimatorStack((costs.in_cycles(),)),
+        settings,
+        make_tracker(settings),
+        active_rules(settings),
+    )
+    begun = time.perf_counter()
+    run = _Rounds(module, environment, True, "", None)
+    run.noted = []
+    result = run.run()
+    verdict.own_seconds = time.perf_counter() - begun
+    _compare_without_log(folder, environment, result.module, verdict)
+    if [each[0] for each in run.noted] != [each.computation for each in log.rounds]:
+        verdict.differences.append("the rounds are of other computations")
+    for (name, order, decisions, memory), other in zip(
+        run.noted, log.rounds, strict=False
+    ):
+        _compare_round(name, order, decisions, memory, other, verdict)
+    verdict.rounds = len(log.rounds)
+    _compare_statistics(result, log, verdict)
+
+
+def _compare_without_log(
+    folder: pathlib.Path, environment: Environment, logged: Module, verdict: Verdict
+) -> None:
+    """The order without a log of decisions, which is chosen in another way."""
+    module = hlo_passes.parse((folder / "tpu-before-scheduler.hlo").read_text())
+    driver._Run(module, environment, False, "", None).run()
+    for one, other in zip(module.computations, logged.computations, strict=True):
+        if [i.name for i in one.instructions] != [i.name for i in other.instructions]:
+            verdict.differences.append(f"{one.name}: another order without a log")
+
+
+def _compare_round(
+    name: str,
+    order: list[str],
+    decisions: list[tuple[str, str, str]],
+    memory: list[int],
+    other: Round,
+    verdict: Verdict,
+) -> None:
+    verdict.orders += order == other.order
+    verdict.decisions += len(other.decisions)
+    pairs = list(zip(decisions, other.decisions, strict=False))
+    verdict.equal_decisions += sum(one == two for one, two in pairs)
+    at = next((k for k, (one, two) in enumerate(pairs) if one != two), None)
+    if at is not None:
+        verdict.differences.append(
+            f"{name}: decision {at} of {len(other.decisions)}: ours {decisions[at]}, "
+            f"XLA's {other.decisions[at]}"
+        )
+    elif order != other.order:
+        verdict.differences.append(f"{name}: another order")
+    steps = list(zip(memory[::3], memory[1::3], memory[2::3], strict=True))
+    verdict.steps += len(other.memory_bytes)
+    equal = [a == b for a, b in zip(steps, other.memory_bytes, strict=False)]
+    verdict.equal_steps += sum(equal)
+    if at is None and not all(equal):
+        k = equal.index(False)
+        verdict.differences.append(
+            f"{name}: memory at {k} ({other.placed[k]}): ours {steps[k]}, XLA's "
+            f"{other.memory_bytes[k]}"
+        )
+
+
+def _compare_statistics(
+    result: ScheduleResult, log: SchedulerLog, verdict: Verdict
+) -> None:
+    for own in result.computations:
+        name = own.computation.name
+        for phase, statistics in (("before", own.before), ("after", own.after)):
+            theirs = log.statistics[phase].get(name, {})
+            for key, value in statistics.to_json().items():
+                wanted = theirs.get(key)
+                verdict.figures += 1
+                if wanted is None:
+                    continue
+                slack = 0.5 if key == _PEAK else _RELATIVE * max(1.0, abs(wanted))
+                if abs(value - wanted) <= slack:
+                    verdict.equal_figures += 1
+                else:
+                    verdict.differences.append(
+                        f"{name} {phase} {key}: ours {value}, XLA's {wanted}"
+                    )

@@ -1,0 +1,114 @@
+"""Compiling for TPUs that are not there; most of it needs `libtpu`, which users install."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from hlo_passes import UsageError
+from hlo_passes.runtime.tpu_aot import grid_to_compile_for
+from hlo_passes.runtime.tpu_program import flags_of
+from tests.modules import REPOSITORY
+from tests.tpu.judge import judged
+
+HAS_LIBRARY = importlib.util.find_spec("libtpu") is not None
+needs_library = pytest.mark.skipif(not HAS_LIBRARY, reason="libtpu is not installed")
+PROGRAMS = REPOSITORY / "tests" / "tpu" / "programs.py"
+PROGRAM = f"{PROGRAMS}:permutes_and_products"
+
+
+def command(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "hlo_passes", *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+
+
+def test_grids() -> None:
+    assert grid_to_compile_for("v5e").name == "v5e:2x4"
+    assert grid_to_compile_for("v5p").name == "v5p:2x2x2"
+    assert grid_to_compile_for("v6e", "16x16", 2).slices == 2
+    for target, topology in (
+        ("v5e", "2x2x2"),
+        ("v4", "2x4"),
+        ("v5e", "two"),
+        ("v5e", "0x4"),
+        ("v5e", "2x4x"),
+    ):
+        with pytest.raises(UsageError, match="U242"):
+            grid_to_compile_for(target, topology)
+
+
+def test_flags() -> None:
+    flags = ["xla_tpu_a=true", "--xla_tpu_b=-3", "xla_tpu_c=AUTO"]
+    assert flags_of(flags) == {"xla_tpu_a": True, "xla_tpu_b": -3, "xla_tpu_c": "AUTO"}
+    for flag in ("xla_tpu_a", "a=1"):
+        with pytest.raises(UsageError, match="U241"):
+            flags_of([flag])
+
+
+@pytest.mark.skipif(HAS_LIBRARY, reason="the library is here")
+def test_error_without_the_library() -> None:
+    run = command("lower", PROGRAM, "--target=v5e", "--topology=2x4")
+    assert run.returncode == 5
+    assert run.stderr.startswith(
+        "error[R007]: the compiler for --target=v5e is missing: libtpu is not installed"
+    )
+    assert "tpu-aot" in run.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--target=h100_sxm", "--flag=xla_tpu_x=1"), "U026"),
+        (("--target=v5e", "--hosts=2"), "U026"),
+        (("--target=v5e", "--topology=1x1x8"), "U242"),
+        (("--target=v5e", "--passes=hlo-dce"), "U026"),
+    ],
+)
+def test_arguments_that_do_not_fit(words: tuple[str, ...], code: str) -> None:
+    run = command("lower", PROGRAM, *words)
+    assert run.returncode == 2
+    assert f"error[{code}]" in run.stderr
+
+
+@needs_library
+@pytest.mark.parametrize(
+    ("target", "topology"), [("v5e", "2x4"), ("v5p", "2x2x2"), ("v6e", "2x4")]
+)
+def test_orders_and_decisions_are_the_compilers(target: str, topology: str) -> None:
+    verdict = judged(PROGRAM, target, topology)
+    assert verdict.outcome == ""
+    assert verdict.differences == []
+    assert verdict.orders == verdict.rounds > 0
+    assert verdict.equal_decisions == verdict.decisions > 0
+    assert verdict.round_trips == verdict.modules == 3
+
+
+@needs_library
+def test_costs_are_written_and_read(tmp_path: pathlib.Path) -> None:
+    costs, module = tmp_path / "costs.json", tmp_path / "m.hlo"
+    words = ("--target=v5e", "--topology=2x4", "--stage=tpu-scheduled")
+    run = command("lower", PROGRAM, *words, f"--write-costs={costs}", "-o", str(module))
+    assert run.returncode == 0, run.stderr
+    assert json.loads(costs.read_text())["chip"] == "v5e"
+    run = command("simulate", str(module), f"--costs={costs}")
+    assert run.returncode == 0, run.stderr
+    assert "v5e" in run.stdout
+
+
+@needs_library
+def test_a_topology_that_does_not_exist() -> None:
+    run = command("lower", PROGRAM, "--target=v6e", "--topology=3x5")
+    assert run.returncode == 5
+    assert "error[R007]: libtpu does not compile for v6e:3x5" in run.stderr

@@ -1,0 +1,196 @@
+"""The scheduler as XLA:TPU has it: settings by chip, sizes, its own rule."""
+
+from __future__ import annotations
+
+import pathlib
+import random
+
+import pytest
+
+import hlo_passes
+from hlo_passes import PassContext, Pipeline, Pricing, UsageError
+from hlo_passes.ir.shapes import Shape
+from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
+from hlo_passes.scheduler.latency_hiding.sent_after import SentAfter
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.memory.tpu_sizes import tpu_memory_limit_bytes, tpu_sizes
+from hlo_passes.scheduler.tpu.chips import chip, chip_names
+from hlo_passes.scheduler.tpu.costs import require_tpu_costs, tpu_costs
+from hlo_passes.scheduler.tpu.settings import tpu_settings
+from hlo_passes.text.reader import parse
+from tests.tpu.test_modules import COSTS, TILED, costs_file
+
+
+def shape(text: str) -> Shape:
+    module = parse(f"HloModule m\n\nENTRY %e {{\n  ROOT %p = {text} parameter(0)\n}}\n")
+    return module.entry.root.shape
+
+
+def test_the_chips() -> None:
+    assert chip_names() == ("v4", "v5e", "v5p", "v6e", "tpu7x")
+    assert chip("v5e").us(3000) == 2.0
+    for name in chip_names():
+        part = chip(name)
+        # Matrix units of 128 x 128, or 256 x 256, that multiply and add at the clock.
+        at_once = part.bf16_flops / (part.tensorcore_mhz * 1e6) / 2
+        assert at_once / 128**2 == pytest.approx(round(at_once / 128**2), rel=0.06)
+    with pytest.raises(UsageError, match="U240"):
+        chip("v5x")
+
+
+def test_settings_are_a_row_of_the_chip_and_the_flags() -> None:
+    v5e, v5p = tpu_settings("v5e"), tpu_settings("v5p")
+    assert v5e.aggressive_scheduling_policies
+    assert not v5p.aggressive_scheduling_policies
+    assert (v5e.collective_permute_overlap_limit, v5e.copy_overlap_limit) == (5, 5)
+    assert (v5e.all_gather_overlap_limit, v5e.rerun) == (1, 1)
+    flags = (
+        "xla_max_concurrent_async_all_gathers=3,xla_tpu_use_aggressive_scheduling=AUTO,"
+        "xla_latency_hiding_scheduler_rerun=2,xla_tpu_some_other=7"
+    )
+    changed = tpu_settings("v5e", flags)
+    assert (changed.all_gather_overlap_limit, changed.rerun) == (3, 2)
+    assert changed.aggressive_scheduling_policies
+    off = tpu_settings("v5e", "xla_tpu_enable_async_collective_fusion=false")
+    assert not off.aggressive_scheduling_policies
+    on = tpu_settings("v5p", "xla_tpu_use_aggressive_scheduling=true")
+    assert on.aggressive_scheduling_policies
+
+
+@pytest.mark.parametrize("flags", ["fast", "xla_latency_hiding_scheduler_rerun=yes"])
+def test_flags_that_are_none(flags: str) -> None:
+    with pytest.raises(UsageError, match="U241"):
+        tpu_settings("v5e", flags)
+
+
+def test_other_flavours_do_not_have_its_rule() -> None:
+    (row,) = (r for r in RULES if r.reason == "kAsyncDoneDataDependency")
+    assert row not in active_rules(SchedulerSettings())
+    assert row not in active_rules(SchedulerSettings.generic())
+    assert row in active_rules(tpu_settings("v6e"))
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("f32[8,128]{1,0:T(8,128)}", 4096),
+        ("bf16[100,200]{1,0:T(8,128)(2,1)}", 104 * 256 * 2),
+        ("bf16[3,100,200]{2,1,0:T(8,128)(2,1)}", 3 * 104 * 256 * 2),
+        ("f32[100,200]{0,1:T(8,128)}", 200 * 128 * 4),
+        ("s32[]{:T(128)}", 512),
+        ("f32[200]{0:T(1024)}", 4096),
+        ("u32[]", 4096),
+        ("f32[1025]{0}", 8192),
+        ("(f32[8]{0}, f32[8]{0})", 512),
+        ("token[]", 0),
+    ],
+)
+def test_sizes_are_whole_tiles(text: str, size: int) -> None:
+    assert tpu_sizes("v5e")(shape(text)) == size
+
+
+def test_tables_of_pointers_depend_on_the_chip() -> None:
+    eight = shape(f"({', '.join(['f32[8]{0}'] * 8)})")
+    nine = shape(f"({', '.join(['f32[8]{0}'] * 9)})")
+    assert [tpu_sizes("v5p")(each) for each in (eight, nine)] == [32, 64]
+    assert [tpu_sizes("v4")(each) for each in (eight, nine)] == [512, 512]
+
+
+def test_the_memory_limit() -> None:
+    module = parse(TILED)
+    limit = tpu_memory_limit_bytes(module, "v5e", 10_000_000, percent=50)
+    assert limit == 5_000_000 - 64 * 256 * 4 - 5 * 10_240
+    assert tpu_memory_limit_bytes(module, "v5e", 100) == 0
+
+
+def naive_is_after(preds: list[list[int]], given: bytearray, start: int, other: int):
+    above, work = set[int](), list(preds[start])
+    while work:
+        p = work.pop()
+        if p not in above:
+            above.add(p)
+            work += preds[p]
+    own = set(preds[start])
+    return any(p in above and p not in own and not given[p] for p in preds[other])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_sent_after_what(seed: int) -> None:
+    draw = random.Random(seed)
+    count = 24
+    preds = [draw.sample(range(n), min(n, draw.randint(0, 2))) for n in range(count)]
+    given = bytearray(not near and draw.random() < 0.5 for near in preds)
+    nodes = draw.sample(range(4, count), 6)
+    starts = {100 + n: n for n in nodes}
+    found = SentAfter(preds, starts, given)
+    spoke = False
+    for a in starts:
+        for b in starts:
+            wanted = naive_is_after(preds, given, starts[a], starts[b])
+            wanted -= naive_is_after(preds, given, starts[b], starts[a])
+            assert found.compare(a, b) == wanted
+            spoke |= wanted != 0
+    assert found.speaks or not spoke
+
+
+LATE = """\
+HloModule late, is_scheduled=true, entry_computation_layout={(f32[8]{0:T(128)}, f32[8]{0:T(128)})->f32[8]{0:T(128)}}
+
+ENTRY %main (p: f32[8], q: f32[8]) -> f32[8] {
+  %p = f32[8]{0:T(128)} parameter(0)
+  %q = f32[8]{0:T(128)} parameter(1)
+  %a = f32[8]{0:T(128)} negate(%p)
+  %second = (f32[8]{0:T(128)}, f32[8]{0:T(128)}, u32[]{:S(2)}, u32[]{:S(2)}) collective-permute-start(%q), channel_id=2, source_target_pairs={{0,1},{1,0}}
+  %first = (f32[8]{0:T(128)}, f32[8]{0:T(128)}, u32[]{:S(2)}, u32[]{:S(2)}) collective-permute-start(%a), channel_id=1, source_target_pairs={{0,1},{1,0}}
+  %d2 = f32[8]{0:T(128)} collective-permute-done(%second)
+  %d1 = f32[8]{0:T(128)} collective-permute-done(%first)
+  ROOT %r = f32[8]{0:T(128)} add(%d1, %d2)
+}
+"""
+
+
+def test_the_pass_follows_the_chip_of_its_costs(tmp_path: pathlib.Path) -> None:
+    module = hlo_passes.parse(LATE)
+    on = Pricing(
+        costs=costs_file(tmp_path, latency_cycles={"first": 6e3, "second": 6e3})
+    )
+    pipeline = Pipeline.parse("latency-hiding-scheduler", PassContext(on))
+    result = pipeline.run(module)
+    assert any("cycles before" in remark for remark in result.remarks)
+    hlo_passes.verify(module)
+    limit = result.passes[0].details["memory"]["limit_bytes"]
+    assert limit == COSTS["memory_limit_bytes"]
+
+
+def test_the_flavour_needs_costs() -> None:
+    module = hlo_passes.parse(TILED)
+    pipeline = Pipeline.parse("latency-hiding-scheduler{flavour=tpu}", PassContext())
+    with pytest.raises(UsageError, match="U208"):
+        pipeline.run(module)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"chip": "h100"},
+        {"tensorcore_mhz": 0},
+        {"tensorcore_mhz": "fast"},
+        {"node_cost_cycles": {"n": -1}},
+        {"latency_cycles": [1]},
+        {"memory_limit_bytes": "all"},
+    ],
+)
+def test_costs_that_are_none(
+    tmp_path: pathlib.Path, changes: dict[str, object]
+) -> None:
+    with pytest.raises(UsageError, match="U206"):
+        tpu_costs(costs_file(tmp_path, **changes))
+
+
+def test_costs_in_both_units(tmp_path: pathlib.Path) -> None:
+    costs = require_tpu_costs(costs_file(tmp_path))
+    root = hlo_passes.parse(TILED).entry.root
+    assert costs.in_cycles().node_cost(root).us == 1500.0
+    assert costs.in_us().node_cost(root).us == 1.0
+    other = hlo_passes.parse(TILED.replace("%r ", "%other ")).entry.root
+    assert costs.in_cycles().node_cost(other).us == 1.0
