@@ -25,7 +25,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.progress import say
 from hlo_passes.runtime.program_option import add_program_arguments
-from hlo_passes.runtime.tpu_option import (
+from hlo_passes.runtime.tpu_commands import (
     add_tpu_arguments,
     lower_for_chips,
     refuse_tpu_arguments,

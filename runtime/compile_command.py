@@ -22,7 +22,7 @@ from hlo_passes.exit_codes import ExitCode
 from hlo_passes.module_form import check_form, module_contents
 from hlo_passes.progress import say
 from hlo_passes.runtime.program_option import add_program_arguments
-from hlo_passes.runtime.tpu_option import (
+from hlo_passes.runtime.tpu_commands import (
     add_tpu_arguments,
     compile_for_chips,
     refuse_tpu_arguments,

@@ -61,8 +61,9 @@ def test_flags() -> None:
 def test_error_without_the_library() -> None:
     run = command("lower", PROGRAM, "--target=v5e", "--topology=2x4")
     assert run.returncode == 5
-    assert run.stderr.startswith(
+    assert (
         "error[R007]: the compiler for --target=v5e is missing: libtpu is not installed"
+        in run.stderr
     )
     assert "tpu-aot" in run.stderr
 
@@ -73,7 +74,6 @@ def test_error_without_the_library() -> None:
         (("--target=h100_sxm", "--flag=xla_tpu_x=1"), "U026"),
         (("--target=v5e", "--hosts=2"), "U026"),
         (("--target=v5e", "--topology=1x1x8"), "U242"),
-        (("--target=v5e", "--passes=hlo-dce"), "U026"),
     ],
 )
 def test_arguments_that_do_not_fit(words: tuple[str, ...], code: str) -> None:

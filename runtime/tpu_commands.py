@@ -84,10 +84,12 @@ def _grid_of(arguments: argparse.Namespace) -> Grid:
 
 def lower_for_chips(arguments: argparse.Namespace) -> int:
     """`hlo-passes lower --target=v5e`."""
+    from hlo_passes.runtime.tpu_aot import require_passes_in_tpu_compilations
     from hlo_passes.runtime.tpu_program import FINAL, compile_for_tpu, lower_for_tpu
 
     grid = _grid_of(arguments)
     if arguments.passes:
+        require_passes_in_tpu_compilations()
         raise UsageError(
             "--passes is not for TPUs yet",
             code="U026",
