@@ -84,7 +84,7 @@ _DEFAULT_GRIDS: Final = {2: "2x4", 3: "2x2x2"}
 def grid_to_compile_for(target: str, topology: str = "", slices: int = 1) -> Grid:
     """The chips that a user named; eight where nobody says how many.
 
-    Raises UsageError U240 for an unknown chip, U242 for a text that is no grid of it.
+    Raises UsageError U250 for an unknown chip, U252 for a text that is no grid of it.
     """
     part = chip(target)
     text = topology or _DEFAULT_GRIDS[part.dimensions]
@@ -92,11 +92,11 @@ def grid_to_compile_for(target: str, topology: str = "", slices: int = 1) -> Gri
         example = "2x4" if part.dimensions == 2 else "2x2x1"
         raise UsageError(
             f"--topology={text} is no grid of {target}, a {part.torus}",
-            code="U242",
+            code="U252",
             hint=f"chips in each dimension, as in {example}",
         )
     if slices < 1:
-        raise UsageError(f"--slices={slices} is not a number of slices", code="U242")
+        raise UsageError(f"--slices={slices} is not a number of slices", code="U252")
     return Grid(part, text, slices)
 
 

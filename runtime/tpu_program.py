@@ -132,7 +132,7 @@ def compile_for_tpu(
             the process.
 
     Raises:
-        UsageError: U025, U026, U241 for a flag without a value.
+        UsageError: U025, U026, U251 for a flag without a value.
         NoTpuCompilerError: R007.
         CompilationError: R004, XLA refuses the program or a flag.
     """
@@ -152,14 +152,14 @@ def compile_for_tpu(
 
 
 def flags_of(flags: Sequence[str]) -> dict[str, Any]:
-    """Flags as the compiler takes them; UsageError U241 for one without a value."""
+    """Flags as the compiler takes them; UsageError U251 for one without a value."""
     found: dict[str, Any] = {}
     for each in flags:
         name, equals, value = each.removeprefix("--").partition("=")
         if not equals or not name.startswith("xla_"):
             raise UsageError(
                 f"--flag={each} is not a flag of XLA:TPU",
-                code="U241",
+                code="U251",
                 hint="as in --flag=xla_tpu_scheduler_percent_shared_memory_limit=90",
             )
         typed: Any = {"true": True, "false": False}.get(value.lower(), value)

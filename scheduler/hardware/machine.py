@@ -121,7 +121,7 @@ def _chips_for(on: Pricing, devices: int) -> Topology:
         if len(sizes) != part.dimensions or not all(s.isdecimal() for s in sizes):
             raise UsageError(
                 f"--topology={grid} is no grid of {part.name}, a {part.torus}",
-                code="U242",
+                code="U252",
                 hint="chips in each dimension, as in "
                 + ("2x4" if part.dimensions == 2 else "2x2x1"),
             )

@@ -32,7 +32,7 @@ DEFAULT_MEMORY_PERCENT: Final = 95
 
 
 def tpu_sizes(name: str) -> PartSizes:
-    """The sizes of parts on a chip. Raises UsageError U240 for an unknown chip."""
+    """The sizes of parts on a chip. Raises UsageError U250 for an unknown chip."""
     return functools.cache(functools.partial(_part_bytes, chip(name)))
 
 

@@ -100,12 +100,12 @@ def is_chip(name: str) -> bool:
 
 
 def chip(name: str) -> Chip:
-    """A chip by name. Raises UsageError U240 for an unknown one."""
+    """A chip by name. Raises UsageError U250 for an unknown one."""
     found = _chips().get(name)
     if found is None:
         raise UsageError(
             f"unknown TPU {name}" if name else "no TPU is named",
-            code="U240",
+            code="U250",
             hint=nearest(name, chip_names()) or f"one of {', '.join(chip_names())}",
         )
     return found

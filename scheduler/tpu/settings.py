@@ -53,7 +53,7 @@ def tpu_settings(name: str, flags: str = "", **changes: Any) -> SchedulerSetting
             scheduler are left aside.
         changes: settings by name, which come last.
 
-    Raises UsageError U240 for an unknown chip, U241 for a flag that is none.
+    Raises UsageError U250 for an unknown chip, U251 for a flag that is none.
     """
     part = chip(name)
     values: dict[str, Any] = {**_EVERYWHERE, "chip": name}
@@ -80,7 +80,7 @@ def _given(flags: str) -> Iterator[tuple[str, str]]:
         if not equals or not name.startswith("xla_"):
             raise UsageError(
                 f"{each} is not a flag of XLA:TPU",
-                code="U241",
+                code="U251",
                 hint=nearest(name, (*FLAGS, _FUSION_FLAG)) or "write name=value,...",
             )
         yield name, value
@@ -98,5 +98,5 @@ def _value(name: str, value: str) -> bool | int | None:
         return None
     raise UsageError(
         f"{name}={value} is not {'a number' if is_number else 'true or false'}",
-        code="U241",
+        code="U251",
     )

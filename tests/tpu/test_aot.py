@@ -45,7 +45,7 @@ def test_grids() -> None:
         ("v5e", "0x4"),
         ("v5e", "2x4x"),
     ):
-        with pytest.raises(UsageError, match="U242"):
+        with pytest.raises(UsageError, match="U252"):
             grid_to_compile_for(target, topology)
 
 
@@ -53,7 +53,7 @@ def test_flags() -> None:
     flags = ["xla_tpu_a=true", "--xla_tpu_b=-3", "xla_tpu_c=AUTO"]
     assert flags_of(flags) == {"xla_tpu_a": True, "xla_tpu_b": -3, "xla_tpu_c": "AUTO"}
     for flag in ("xla_tpu_a", "a=1"):
-        with pytest.raises(UsageError, match="U241"):
+        with pytest.raises(UsageError, match="U251"):
             flags_of([flag])
 
 
@@ -73,7 +73,7 @@ def test_error_without_the_library() -> None:
     [
         (("--target=h100_sxm", "--flag=xla_tpu_x=1"), "U026"),
         (("--target=v5e", "--hosts=2"), "U026"),
-        (("--target=v5e", "--topology=1x1x8"), "U242"),
+        (("--target=v5e", "--topology=1x1x8"), "U252"),
     ],
 )
 def test_arguments_that_do_not_fit(words: tuple[str, ...], code: str) -> None:

@@ -34,7 +34,7 @@ def test_the_chips() -> None:
         # Matrix units of 128 x 128, or 256 x 256, that multiply and add at the clock.
         at_once = part.bf16_flops / (part.tensorcore_mhz * 1e6) / 2
         assert at_once / 128**2 == pytest.approx(round(at_once / 128**2), rel=0.06)
-    with pytest.raises(UsageError, match="U240"):
+    with pytest.raises(UsageError, match="U250"):
         chip("v5x")
 
 
@@ -59,7 +59,7 @@ def test_settings_are_a_row_of_the_chip_and_the_flags() -> None:
 
 @pytest.mark.parametrize("flags", ["fast", "xla_latency_hiding_scheduler_rerun=yes"])
 def test_flags_that_are_none(flags: str) -> None:
-    with pytest.raises(UsageError, match="U241"):
+    with pytest.raises(UsageError, match="U251"):
         tpu_settings("v5e", flags)
 
 
