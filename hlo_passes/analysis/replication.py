@@ -21,6 +21,7 @@ from typing import Final, TypeAlias
 
 from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.analysis.device_offsets import groups_of
+from hlo_passes.analysis.devices import group_mode
 from hlo_passes.analysis.effects import acts_itself
 from hlo_passes.analysis.integers import constant_integers
 from hlo_passes.analysis.post_order import post_order
@@ -361,6 +362,45 @@ class Replication:
                 tuple(first.get(k, 0) for k in range(max(first, default=0) + 1))
             )
         return Sameness(tuple(found))
+
+
+@dataclass(frozen=True, slots=True)
+class SharedValues:
+    """Which values all devices have that reduce together.
+
+    Attributes:
+        across_replicas: partial; None where there is one replica.
+        across_partitions: partial; None where there is one partition.
+    """
+
+    across_replicas: Replication | None
+    across_partitions: Replication | None
+
+    @staticmethod
+    def of(module: Module) -> SharedValues:
+        """The answers hold for what is in the module now."""
+        return SharedValues(
+            Replication(module, partial=True) if module.replica_count > 1 else None,
+            Replication(module, across_partitions=True, partial=True)
+            if module.num_partitions > 1
+            else None,
+        )
+
+    def is_shared(self, value: Instruction, collective: Instruction) -> bool:
+        """Whether the devices of each group of a collective have one value."""
+        mode = group_mode(collective, collective.opcode)
+        groups = groups_of(collective)
+        replicas, partitions = self.across_replicas, self.across_partitions
+        if mode == "flattened" and None not in (replicas, partitions):
+            groups = ()
+        if mode == "cross-replica":
+            partitions = None
+        elif mode == "cross-partition":
+            replicas = None
+        among = () if mode == "cross-replica-and-partition" else groups
+        return (replicas is None or replicas.is_same(value, groups)) and (
+            partitions is None or partitions.is_same(value, among)
+        )
 
 
 def _is_replicated(sharding: TileSharding | MeshSharding) -> bool:

@@ -11,11 +11,12 @@ Source: openxla/xla `xla/service/while_loop_all_reduce_code_motion.cc`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.analysis.counted_loops import known_integer
+from hlo_passes.analysis.replication import SharedValues
 from hlo_passes.analysis.while_loop_patterns import induction_variable, loop_range
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.element_types import (
@@ -38,10 +39,6 @@ _SAME_ELEMENTS: Final = frozenset({"bitcast", "convert", "reshape", "transpose"}
 _LINEAR: Final = _SAME_ELEMENTS | {"get-tuple-element", "slice"}
 _REDUCTIONS: Final = frozenset({"add", "maximum", "minimum", "multiply"})
 _OF_BOOLEANS: Final = frozenset({"and", "or"})
-#: What each device has a value of its own of.
-_DIFFERENT: Final = frozenset(
-    {"custom-call", "infeed", "partition-id", "recv", "replica-id", "rng"}
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +79,7 @@ class ReductionSearch:
     Attributes:
         body: the computation of an iteration.
         loops: all loops that run it.
-        loop_of: the only loop that runs a computation, if there is one.
+        shared: the values that all devices of a group have.
         release: which induction variables XLA finds.
         most_bytes: of the slices of all iterations.
         xla_quirks: accept choices by what differs between devices, conversions that
@@ -91,7 +88,7 @@ class ReductionSearch:
 
     body: Computation
     loops: Sequence[Instruction]
-    loop_of: Callable[[Computation], Instruction | None]
+    shared: SharedValues
     release: XlaRelease
     most_bytes: int
     xla_quirks: bool
@@ -172,7 +169,7 @@ class ReductionSearch:
                     and _is_broadcast_scalar(user.operands[0])
                     and (
                         self.xla_quirks
-                        or self._is_replicated(user.operands[0], reduction)
+                        or self.shared.is_shared(user.operands[0], reduction)
                     )
                 ):
                     return f"is read by %{user.name} (select)"
@@ -211,7 +208,7 @@ class ReductionSearch:
             return self.xla_quirks or _is_linear(user)
         if user.opcode == "select":
             return _chooses_or_zero(user, value) and (
-                self.xla_quirks or self._is_replicated(user.operands[0], reduction)
+                self.xla_quirks or self.shared.is_shared(user.operands[0], reduction)
             )
         if user.opcode != "multiply":
             return False
@@ -245,7 +242,7 @@ class ReductionSearch:
         if read is not None and written is not None:
             places = written.operands[2:]
             if read.operands[1:] != places or not all(
-                self._is_replicated(place, reduction) for place in places
+                self.shared.is_shared(place, reduction) for place in places
             ):
                 return None
         return Accumulation(add, buffer, index, read, written)
@@ -291,7 +288,7 @@ class ReductionSearch:
                 elif user.opcode == "select":
                     if not (
                         _chooses_or_zero(user, value)
-                        and self._is_replicated(user.operands[0], reduction)
+                        and self.shared.is_shared(user.operands[0], reduction)
                     ):
                         return True
                     work.append(user)
@@ -324,45 +321,6 @@ class ReductionSearch:
             if user.opcode != "select" or not _chooses_or_zero(user, base):
                 return None
         return Accumulation(scatter, base, index, read, None)
-
-    def _is_replicated(self, value: Instruction, reduction: Instruction) -> bool:
-        """Whether all devices that reduce have the same value, as the text shows it."""
-        module = self.body.module
-        different = set(_DIFFERENT)
-        if module.replica_count == 1:
-            different.discard("replica-id")
-        if module.num_partitions == 1 or reduction.channel_id is None:
-            different.discard("partition-id")
-        if different == _DIFFERENT - {"replica-id", "partition-id"}:
-            return True
-        work, seen = [value], {value}
-        while work:
-            one = work.pop()
-            sources = list(one.operands)
-            if one.opcode in different:
-                return False
-            if one.opcode == "parameter":
-                attributes = one.attributes
-                if "replicated" not in attributes.get(
-                    "sharding", ""
-                ) and "true" not in attributes.get("parameter_replication", ""):
-                    return False
-            elif one.opcode == "get-tuple-element" and (
-                one.operands[0].opcode == "parameter" and not one.computation.is_entry
-            ):
-                loop = self.loop_of(one.computation)
-                root = one.computation.root
-                if loop is None or loop.operands[0].opcode != "tuple":
-                    return False
-                sources = [loop.operands[0].operands[one.tuple_index]]
-                if root.opcode != "tuple":
-                    return False
-                sources.append(root.operands[one.tuple_index])
-            for source in sources:
-                if source not in seen:
-                    seen.add(source)
-                    work.append(source)
-        return True
 
     # -- stored slices -----------------------------------------------------------------
 

@@ -9,6 +9,7 @@ After:   while (16 times):  %total = add(%total of the iteration before, %x)
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final
@@ -19,6 +20,7 @@ from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.replication import SharedValues
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -101,6 +103,8 @@ class WhileLoopAllReduceCodeMotion(Pass):
         opcodes = {"all-reduce"} | (
             {"reduce-scatter"} if self.reduce_scatter else set()
         )
+        # Judged once, of the module as it was.
+        shared = functools.cache(lambda: SharedValues.of(module))
         changed: dict[Computation, None] = {}
         for body in graph.post_order:
             loops = [
@@ -128,7 +132,7 @@ class WhileLoopAllReduceCodeMotion(Pass):
             search = ReductionSearch(
                 body,
                 loops,
-                callers.loop_of,
+                shared(),
                 release,
                 self.most_stored_bytes,
                 context.xla_quirks,
