@@ -34,6 +34,7 @@ from hlo_passes.scheduler.hardware.text_proto import (
     submessage,
     submessages,
 )
+from hlo_passes.scheduler.tpu.chips import is_chip
 
 _SUFFIX: Final = ".txtpb"
 
@@ -131,6 +132,13 @@ def target_text(name: str) -> str:
     if name in target_names():
         folder = resources.files("hlo_passes.scheduler").joinpath("data", "gpu_targets")
         return folder.joinpath(name + _SUFFIX).read_text(encoding="utf-8")
+    if is_chip(name):
+        raise UsageError(
+            f"{name} is a TPU, and this is about GPUs",
+            code="U200",
+            hint="prices of TPUs are their compiler's: --costs=FILE, which hlo-passes "
+            f"lower FILE.py:FUNCTION --target={name} --write-costs=FILE writes",
+        )
     # Unlike pathlib's, this one answers for names that are too long for a file, too.
     if not os.path.isfile(name):
         names = target_names()

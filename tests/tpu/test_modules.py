@@ -168,6 +168,18 @@ def test_an_estimate_says_which_chip(
     assert "estimator tpu-log" in said
 
 
+def test_a_tpu_is_no_gpu(
+    tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "m.hlo"
+    file.write_text("HloModule m\n\nENTRY %e {\n  ROOT %p = f32[8] parameter(0)\n}\n")
+    for command in ("estimate", "simulate"):
+        assert main([command, str(file), "--target=v5e"]) == 2
+        said = capsys.readouterr().err
+        assert "error[U200]: v5e is a TPU, and this is about GPUs" in said
+        assert "--write-costs=FILE" in said
+
+
 def test_estimates_of_the_final_module(
     tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
