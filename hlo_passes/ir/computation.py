@@ -333,6 +333,9 @@ class Computation:
         """`first` must run before `then`; a second equal edge is not added."""
         if first.note_control_edge(then):
             self.touch(then)
+            # What is named must have a line of its own.
+            if first in self.spelled_elements or first in self._embedded_in:
+                self.touch(first)
 
     def remove_control_edge(self, first: Instruction, then: Instruction) -> None:
         """Take the edge away; nothing happens when there is none."""

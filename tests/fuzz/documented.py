@@ -9,7 +9,9 @@ from hlo_passes.errors import HloError
 from hlo_passes.exit_codes import exit_code_of
 from tests.modules import REPOSITORY
 
-FORM: Final = re.compile(r"(?:[^\n]*:\d+:\d+: )?(?:\[\w+\] )?error\[([A-Z]\d+)\]: .")
+FORM: Final = re.compile(
+    r"(?:[^\n]*:\d+:\d+: |%[^\n]*: )?(?:\[\w+\] )?error\[([A-Z]\d+)\]: ."
+)
 _ROW: Final = re.compile(r"^\| ([A-Z]\d+) \|", re.MULTILINE)
 DOCUMENTED: Final = frozenset(
     _ROW.findall((REPOSITORY / "docs" / "errors.md").read_text("utf-8"))

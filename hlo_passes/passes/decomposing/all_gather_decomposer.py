@@ -23,7 +23,10 @@ from hlo_passes.passes.decomposing.own_position import (
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.constants import zeros
 from hlo_passes.passes.rewriting.each_collective import rewrite_each
-from hlo_passes.passes.rewriting.reductions import add_reduction
+from hlo_passes.passes.rewriting.reductions import (
+    add_reduction,
+    without_mixed_layouts,
+)
 
 _KEPT = ("channel_id", "replica_groups", "constrain_layout", "use_global_device_ids")
 
@@ -46,7 +49,8 @@ class AllGatherDecomposer(Pass):
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit all-gathers in post order."""
-        return rewrite_each(module, "all-gather", _decompose, report, "decomposed")
+        decompose = without_mixed_layouts(module, _decompose)
+        return rewrite_each(module, "all-gather", decompose, report, "decomposed")
 
 
 def _decompose(all_gather: Instruction) -> str:

@@ -23,7 +23,10 @@ from hlo_passes.passes.decomposing.own_position import (
 )
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.each_collective import rewrite_each
-from hlo_passes.passes.rewriting.reductions import reduction_of
+from hlo_passes.passes.rewriting.reductions import (
+    reduction_of,
+    without_mixed_layouts,
+)
 
 _KEPT = (
     "replica_groups",
@@ -60,7 +63,8 @@ class ReduceScatterDecomposer(Pass):
                 _decompose(reduce_scatter, None if channel is None else next(channels))
             return reason
 
-        return rewrite_each(module, "reduce-scatter", decompose, report, "decomposed")
+        alike = without_mixed_layouts(module, decompose)
+        return rewrite_each(module, "reduce-scatter", alike, report, "decomposed")
 
 
 def _obstacle(reduce_scatter: Instruction) -> str:

@@ -9,7 +9,7 @@ Source: openxla/xla `xla/service/all_reduce_key.cc`,
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Final
 
 from hlo_passes.analysis.device_offsets import groups_of
@@ -102,6 +102,36 @@ def constrains_layouts(module: Module, opcode: str) -> bool:
         for computation in module.computations
         for i in computation.instructions
     )
+
+
+def without_mixed_layouts(
+    module: Module, rewrite: Callable[[Instruction], str]
+) -> Callable[[Instruction], str]:
+    """What makes an all-reduce of a collective, where that mixes nothing.
+
+    Either all all-reduces of a module have `constrain_layout=true` or none has.
+
+    Args:
+        module: whose all-reduces are counted now.
+        rewrite: the rewrite; it keeps `constrain_layout`, and returns '' or why not.
+    """
+    found = {
+        i.attributes.get("constrain_layout") == "true"
+        for computation in module.computations
+        for i in computation.instructions
+        if i.opcode in ("all-reduce", "all-reduce-start")
+    }
+
+    def rewrite_alike(collective: Instruction) -> str:
+        constrained = collective.attributes.get("constrain_layout") == "true"
+        if found - {constrained}:
+            return "would mix all-reduces with and without constrain_layout"
+        reason = rewrite(collective)
+        if not reason:
+            found.add(constrained)
+        return reason
+
+    return rewrite_alike
 
 
 def identity_text(kind: str, element_type: str) -> str:
