@@ -12,9 +12,11 @@ import pathlib
 import sys
 from collections.abc import Sequence
 
-from hlo_passes.cli.command import own_command
+from hlo_passes.cli.command import own_command, positive
 from hlo_passes.conformance.judge import Verdict, find_pairs, judge
 from hlo_passes.errors import UsageError
+from hlo_passes.executors.evaluator import Evaluator, Lost
+from hlo_passes.executors.named import add_executor_argument, check_executor
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.progress import say
 
@@ -31,9 +33,15 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--json", action="store_true", help="print the verdicts as JSON"
     )
+    parser.add_argument(
+        "--processes", type=positive, default=1, metavar="N",
+        help="pairs judged at once on this machine; default: 1",
+    )  # fmt: skip
+    add_executor_argument(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
+    check_executor(arguments.executor)
     folder = pathlib.Path(arguments.folder)
     pairs, without = find_pairs(folder)
     if arguments.only:
@@ -42,7 +50,13 @@ def _run(arguments: argparse.Namespace) -> int:
             raise UsageError(
                 f"{folder}: no recorded pair of the pass {arguments.only}", code="U030"
             )
-    verdicts = [judge(pair) for pair in pairs]
+    verdicts: list[Verdict] = []
+    with Evaluator(judge, arguments.executor, arguments.processes) as evaluator:
+        for pair, found in zip(pairs, evaluator.map(pairs), strict=True):
+            if isinstance(found, Lost):
+                why = f"not judged: its worker died: {found.reason}"
+                found = Verdict(pair, why, xla_changed=False, seconds=0.0)
+            verdicts.append(found)
     if arguments.json:
         found = [verdict.to_json(folder) for verdict in verdicts]
         view = {"verdicts": found, "passes_not_here": without}

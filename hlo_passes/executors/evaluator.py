@@ -92,6 +92,10 @@ class Evaluator(Generic[_Item, _Result]):
 
     def __exit__(self, *_: object) -> None:
         """End the workers; what has not begun does not begin."""
+        self.close()
+
+    def close(self) -> None:
+        """The same, for one that is no context."""
         self._close()
 
     @property

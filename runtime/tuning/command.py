@@ -17,6 +17,8 @@ from typing import Any, Final
 
 from hlo_passes import files
 from hlo_passes.cli.command import own_command, positive
+from hlo_passes.executors.evaluator import Evaluator
+from hlo_passes.executors.named import add_executor_argument, check_executor
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode
 from hlo_passes.ir.module import Module
 from hlo_passes.module_form import STABLEHLO, form_of
@@ -40,7 +42,10 @@ from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.env_file import env_file
 from hlo_passes.scheduler.tuning.facts import facts_of
 from hlo_passes.scheduler.tuning.own_order import improved
-from hlo_passes.scheduler.tuning.own_passes import OwnPassesEvaluator
+from hlo_passes.scheduler.tuning.own_passes import (
+    OwnPassesEvaluator,
+    OwnPassesWorkers,
+)
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
 from hlo_passes.scheduler.tuning.search import Search
@@ -80,11 +85,18 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         help="a self-contained page: every combination, every lever, before and after",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="machine-readable output")
+    parser.add_argument(
+        "--processes", type=positive, default=1, metavar="N",
+        help="combinations tried at once on this machine, each in its process; "
+        "default: 1",
+    )  # fmt: skip
+    add_executor_argument(parser)
 
 
 def _run(arguments: argparse.Namespace) -> int:
     # Refuse bad arguments before XLA compiles.
     check_pricing_arguments(arguments)
+    check_executor(arguments.executor)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     began = time.monotonic()
     result = (
@@ -131,7 +143,9 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
     )
     store = Store.default() if arguments.cache is None else Store(arguments.cache)
     show_progress("tune: tracing the program" if sys.stderr.isatty() else "")
-    evaluator = XlaEvaluator(program, on, Rules(), store)
+    evaluator = XlaEvaluator(
+        program, on, Rules(), store, arguments.executor, arguments.processes
+    )
     try:
         # The program as it is says which levers may matter.
         first = evaluator.baseline()
@@ -187,7 +201,11 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     found = reported(module, on)
     facts = facts_of(module, found.machine)
     choices = choices_for(facts, evaluator.release, is_ordered=True, has=evaluator.has)
-    search = _search(arguments, choices.settings, evaluator)
+    with Evaluator(
+        evaluator.outcome, arguments.executor, arguments.processes
+    ) as workers:
+        tried_by = OwnPassesWorkers(evaluator, workers)
+        search = _search(arguments, choices.settings, tried_by)
     show_progress("")
     best = search.best
     pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}

@@ -9,7 +9,6 @@ sources of ours, is read from the store.
 
 from __future__ import annotations
 
-import concurrent.futures
 import dataclasses
 import hashlib
 import importlib.metadata
@@ -17,11 +16,11 @@ import json
 import os
 import pathlib
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hlo_passes.errors import HloError
+from hlo_passes.executors.evaluator import Evaluator, Lost
 from hlo_passes.files import read_file
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
@@ -138,6 +137,16 @@ def price(task: Task, compiled: Compiled) -> Outcome:
         return Outcome.failed(problem.render().splitlines()[0])
 
 
+def answer(
+    question: Task | tuple[Combination, BeforeScheduling],
+) -> tuple[Compiled, Outcome] | Outcome:
+    """What is asked of a worker: to compile and price, or to order and price."""
+    if isinstance(question, Task):
+        return evaluate(question)
+    chosen, before = question
+    return order(before, chosen)
+
+
 def order(before: BeforeScheduling, chosen: Combination) -> Outcome:
     """Our scheduler's step, in whichever process it runs."""
     return before.price(chosen)
@@ -152,7 +161,8 @@ class XlaEvaluator:
         on: the machine and the source of costs.
         rules: of the simulation.
         store: of what was found out before.
-        executor: that runs evaluations; None for this process.
+        executor: that runs evaluations (`executors.named`); '' for this machine.
+        processes: of this machine; 1: evaluations run in this process.
         compilations: how many XLA has run.
     """
 
@@ -160,11 +170,13 @@ class XlaEvaluator:
     on: Pricing
     rules: Rules
     store: Store
-    executor: Executor | None = None
+    executor: str = ""
+    processes: int = 1
     compilations: int = 0
     _compiled: dict[Combination, Compiled] = field(default_factory=dict)
     _elided: dict[Combination, frozenset[str]] = field(default_factory=dict)
     _sources: str = ""
+    _workers: Evaluator[Any, Any] | None = None
 
     def __post_init__(self) -> None:
         """Trace the program. Raises the errors of `CompileProcess.traced`."""
@@ -184,7 +196,9 @@ class XlaEvaluator:
         return xla_release(self.traced.release)
 
     def close(self) -> None:
-        """End the compiling process of this one."""
+        """End the workers, and the compiling process of this one."""
+        if self._workers is not None:
+            self._workers.close()
         end_process()
 
     def baseline(self) -> Compiled:
@@ -301,27 +315,27 @@ class XlaEvaluator:
     def _run(
         self, tasks: Sequence[Task]
     ) -> Iterator[tuple[Task, tuple[Compiled, Outcome]]]:
-        if self.executor is None:
-            for task in tasks:
-                yield task, evaluate(task)
-            return
-        waiting = {self.executor.submit(evaluate, task): task for task in tasks}
-        for done in concurrent.futures.as_completed(waiting):
-            yield waiting[done], done.result()
+        for task, found in self._asked(tasks):
+            if isinstance(found, Lost):
+                problem = f"its worker died: {found.reason}"
+                # The next attempt may have more luck.
+                lost = Compiled("", "", problem, is_certain=False)
+                yield task, (lost, Outcome.failed(problem))
+            else:
+                yield task, found
 
     def _order(
         self, waiting: Sequence[tuple[Combination, BeforeScheduling]]
     ) -> Iterator[tuple[tuple[Combination, BeforeScheduling], Outcome]]:
-        if self.executor is None:
-            for chosen, before in waiting:
-                yield (chosen, before), order(before, chosen)
-            return
-        futures = {
-            self.executor.submit(order, before, chosen): (chosen, before)
-            for chosen, before in waiting
-        }
-        for done in concurrent.futures.as_completed(futures):
-            yield futures[done], done.result()
+        for each, found in self._asked(waiting):
+            if not isinstance(found, Lost):
+                yield each, found
+
+    def _asked(self, questions: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+        """Questions with their answers, in order; `Lost` where workers died."""
+        if self._workers is None:
+            self._workers = Evaluator(answer, self.executor, self.processes)
+        return zip(questions, self._workers.map(questions), strict=True)
 
     # -- the store -------------------------------------------------------------
 

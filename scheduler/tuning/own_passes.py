@@ -17,6 +17,7 @@ from typing import Final
 
 from hlo_passes.analysis.module_state import module_state, require_priceable
 from hlo_passes.errors import HloError
+from hlo_passes.executors.evaluator import Evaluator, Lost
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
@@ -107,14 +108,15 @@ class OwnPassesEvaluator:
     def compiled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
         """Run the passes and price."""
         for chosen in batch:
-            yield chosen, self._outcome(chosen)
+            yield chosen, self.outcome(chosen)
 
     def scheduled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
         """Nothing: our passes price every combination in full."""
         del batch
         yield from ()
 
-    def _outcome(self, chosen: Combination) -> Outcome:
+    def outcome(self, chosen: Combination) -> Outcome:
+        """The step of one combination."""
         try:
             module = self.module(chosen)
             digest = hashlib.sha256(module.to_text().encode()).hexdigest()
@@ -124,3 +126,27 @@ class OwnPassesEvaluator:
         except HloError as problem:
             first = problem.render().splitlines()[0]
             return Outcome.failed(first, source="own")
+
+
+@dataclass(frozen=True, slots=True)
+class OwnPassesWorkers:
+    """The same with workers that take combinations.
+
+    Attributes:
+        own: what one combination needs.
+        workers: that run `own.outcome`.
+    """
+
+    own: OwnPassesEvaluator
+    workers: Evaluator[Combination, Outcome]
+
+    def compiled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
+        """Run the passes and price, in the order of the batch."""
+        for chosen, found in zip(batch, self.workers.map(batch), strict=True):
+            if isinstance(found, Lost):
+                found = Outcome.failed(f"its worker died: {found.reason}", source="own")
+            yield chosen, found
+
+    def scheduled(self, batch: Sequence[Combination]) -> Iterator[Tried]:
+        """As `OwnPassesEvaluator`: nothing."""
+        return self.own.scheduled(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import signal
@@ -16,6 +17,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.executors.evaluator import Evaluator
 from hlo_passes.executors.named import connect
 from tests.executors import tasks
+from tests.modules import CORPUS, REPOSITORY
 from tests.scheduler.schedules import LATE, write_costs
 
 distributed = pytest.importorskip("distributed")
@@ -92,6 +94,32 @@ def test_a_sweep_on_the_cluster_is_the_sweep_here(
     alone = capsys.readouterr().out
     assert main([*words, f"--executor={where}"]) == 0
     assert capsys.readouterr().out == alone
+
+
+def test_tune_on_the_cluster_finds_the_same(
+    where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    module = REPOSITORY / "docs" / "tutorial" / "step.h100_sxm.hlo"
+    words = ["tune", str(module), "--budget=6", "--json"]
+    found = []
+    for place in ("--processes=1", f"--executor={where}"):
+        assert main([*words, place]) == 0
+        answer = json.loads(capsys.readouterr().out)
+        del answer["seconds"]
+        found.append(answer)
+    assert found[0] == found[1]
+
+
+def test_conformance_on_the_cluster_judges_the_same(
+    where: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = CORPUS / "golden" / "0.10.2" / "count_limit"
+    said = []
+    for place in ("--processes=1", f"--executor={where}"):
+        assert main(["conformance", str(folder), "--json", place]) == 0
+        verdicts = json.loads(capsys.readouterr().out)["verdicts"]
+        said.append([{**each, "seconds": 0} for each in verdicts])
+    assert said[0] == said[1]
 
 
 def test_error_no_scheduler(monkeypatch: pytest.MonkeyPatch) -> None:

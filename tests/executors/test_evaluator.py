@@ -10,10 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from hlo_passes import plugins
+from hlo_passes.cli.main import main
 from hlo_passes.errors import UsageError
 from hlo_passes.executors import named
 from hlo_passes.executors.evaluator import Evaluator, Lost
 from tests.executors import tasks
+from tests.modules import CORPUS, REPOSITORY
 
 NUMBERS = range(20)
 SQUARES = [n * n for n in NUMBERS]
@@ -125,3 +127,15 @@ def test_an_executor_that_forgets_what_it_took() -> None:
 
 def _forget() -> None:
     raise ConnectionError("the worker has gone")
+
+
+def test_conformance_and_tune_take_processes(capsys) -> None:
+    folder = CORPUS / "golden" / "0.10.2" / "count_limit"
+    module = REPOSITORY / "docs" / "tutorial" / "step.h100_sxm.hlo"
+    for words in (["conformance", str(folder)], ["tune", str(module), "--budget=4"]):
+        found = []
+        for count in (1, 2):
+            assert main([*words, "--json", f"--processes={count}"]) == 0
+            told = capsys.readouterr().out
+            found.append([k for k in told.splitlines() if '"seconds"' not in k])
+        assert found[0] == found[1]
