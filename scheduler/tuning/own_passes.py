@@ -37,6 +37,7 @@ from hlo_passes.xla_release import XlaRelease
 
 _WHOLE: Final = "xla-gpu"
 _SCHEDULE: Final = "gpu-schedule"
+_SWITCH: Final = "enable-latency-hiding-scheduler"
 #: What is neither fused nor scheduled yet.
 _EARLY: Final = ("partitioned", "unknown")
 
@@ -85,6 +86,8 @@ class OwnPassesEvaluator:
         assert issubclass(kind, PassSequence), "both are sequences"
         known = all_options(kind)
         options = [option for option, _ in candidate.options]
+        if self.is_scheduled and _SWITCH in options:
+            return False  # without the scheduler the order given would stay
         return bool(options) and all(option in known for option in options)
 
     def pipeline(self, chosen: Combination) -> str:

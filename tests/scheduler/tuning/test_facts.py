@@ -107,6 +107,8 @@ def test_a_scheduled_module_is_its_own_baseline() -> None:
     found = OwnPassesEvaluator.of(module, Pricing(xla="0.10.2"), Rules())
     assert found.passes == "gpu-schedule"
     assert found.pipeline(Combination()) == ""
+    # Without the scheduler the order given would stay, which is no setting of XLA.
+    assert not found.has(LEVERS["scheduler"].candidate("off"))
     (baseline,) = dict(found.compiled([Combination()])).values()
     assert (
         baseline.step_us
