@@ -82,6 +82,8 @@ class Job:
         device_memory_bytes: in place of the target's own; None for that.
         with_elements: print every get-tuple-element. XLA's dumps of jax 0.12 spell
             them at their users (`%t#0`), so their place in the order is lost.
+        passes: around which modules are printed; of others than `PASSES` every run is
+            kept, and the module after buffer assignment.
     """
 
     input: str
@@ -90,6 +92,7 @@ class Job:
     flags: tuple[str, ...] = ()
     device_memory_bytes: int | None = None
     with_elements: bool = False
+    passes: tuple[str, ...] = PASSES
 
     @property
     def all_flags(self) -> tuple[str, ...]:
@@ -109,7 +112,7 @@ class Job:
             "xla_dump_hlo_as_text": True,
             "xla_dump_large_constants": True,
             "xla_dump_hlo_as_proto": self.with_elements,
-            "xla_dump_hlo_pass_re": "|".join(PASSES),
+            "xla_dump_hlo_pass_re": "|".join(self.passes),
             "xla_gpu_enable_latency_hiding_scheduler": True,
         }
         options |= {n: _typed(v) for n, v in (f.split("=", 1) for f in self.all_flags)}
@@ -124,11 +127,22 @@ class Job:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Recording:
-    """What one compilation left: dumps by pass, the log, and how it ended."""
+    """What one compilation left: dumps by pass, the log, and how it ended.
+
+    Attributes:
+        dumps: pass -> (before, after) of its first run.
+        log: what XLA's estimator and scheduler logged.
+        outcome: 'compiled', or what XLA said.
+        runs: (pass, before, after) of every run, in order; empty for `PASSES`.
+        final: the module after buffer assignment; '' where it did not get there, and
+            for `PASSES`.
+    """
 
     dumps: dict[str, tuple[str, str]]
     log: estimator_log.EstimatorLog
     outcome: str
+    runs: tuple[tuple[str, str, str], ...] = ()
+    final: str = ""
 
 
 def _typed(value: str) -> bool | int | str:
@@ -177,27 +191,61 @@ def _compile_until_crash(jobs: list[Job], *, decisions: bool) -> list[Recording]
         outcomes += [f"crashed with exit status {child.returncode}"] * (
             len(begun) - len(ends)
         )
+        found = zip(jobs, places, begun, outcomes, strict=False)
         return [
             Recording(
-                _read_dumps(place), estimator_log.read_log(log.splitlines()), outcome
+                _read_dumps(place),
+                estimator_log.read_log(log.splitlines()),
+                outcome,
+                *(() if job.passes == PASSES else _read_all(place)),
             )
-            for place, log, outcome in zip(places, begun, outcomes, strict=False)
+            for job, place, log, outcome in found
         ]
 
 
-def _read_dumps(folder: pathlib.Path) -> dict[str, tuple[str, str]]:
-    """Pass -> (before, after) of the module that was scheduled, else of the largest."""
+#: One dump and what its name says.
+_Step = tuple[pathlib.Path, re.Match[str]]
+
+
+def _read_steps(folder: pathlib.Path) -> list[_Step]:
+    """Dumps of the module that was scheduled, else of the largest, in order."""
     matches = [(f, _DUMP.fullmatch(f.name)) for f in sorted(folder.glob("*.txt"))]
     found = [(f, match) for f, match in matches if match]
     scheduled = [f for f, match in found if match["before"] == SCHEDULER]
     files = scheduled or [f for f, _ in found]
     if not files:
-        return {}
+        return []
     module = max(files, key=lambda f: f.stat().st_size).name.split(".")[0]
-    steps = sorted(
+    return sorted(
         ((f, match) for f, match in found if match["module"] == module),
         key=lambda step: step[1]["number"],
     )
+
+
+def _read_all(
+    folder: pathlib.Path,
+) -> tuple[tuple[tuple[str, str, str], ...], str]:
+    """Every run of every pass, and the module after buffer assignment."""
+    steps = _read_steps(folder)
+    texts: dict[pathlib.Path, str] = {}
+    runs = []
+    for k, (file, match) in enumerate(steps):
+        name = match["before"]
+        after = next((f for f, m in steps[k + 1 :] if m["after"] == name), None)
+        if after is None:
+            continue
+        for one in (file, after):
+            if one not in texts:
+                texts[one] = _dump_text(one)
+        runs.append((name, texts[file], texts[after]))
+    module = steps[0][1]["module"] if steps else ""
+    finals = sorted(folder.glob(f"{module}.*after_optimizations.txt")) if module else []
+    return tuple(runs), finals[0].read_text() if finals else ""
+
+
+def _read_dumps(folder: pathlib.Path) -> dict[str, tuple[str, str]]:
+    """Pass -> (before, after) of its first run."""
+    steps = _read_steps(folder)
     dumps = {}
     for name in PASSES:
         before = [k for k, (_, match) in enumerate(steps) if match["before"] == name]

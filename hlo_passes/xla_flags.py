@@ -16,6 +16,7 @@ from hlo_passes.xla_release import RELEASES
 SCHEDULER: Final = "latency-hiding-scheduler"
 #: Schedules for a trial, with the scheduler's options.
 _TRIAL: Final = "collective-combiner-annotator"
+_SPACES: Final = "gpu-memory-space-assignment"
 #: The pipelines around it; the second one combines, too.
 _PIPELINES: Final = ("gpu-schedule", "xla-gpu")
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
@@ -105,6 +106,19 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     f"{_EXPERIMENTAL}{_OPT_LEVEL.lower()}": (
         (SCHEDULER, _TRIAL, "collective-permute-decomposer"),
         "pipeline-parallelism-opt-level",
+    ),
+    "xla_gpu_enable_nccl_user_buffers": ((_SPACES,), "enable-nccl-user-buffers"),
+    f"{_EXPERIMENTAL}enable_nccl_symmetric_buffers": (
+        (_SPACES,),
+        "enable-nccl-symmetric-buffers",
+    ),
+    "xla_enable_nccl_symmetric_buffers_for_collectives": (
+        (_SPACES,),
+        "enable-nccl-symmetric-buffers-for-collectives",
+    ),
+    f"{_EXPERIMENTAL}ragged_all_to_all_use_barrier_with_nccl": (
+        (_SPACES,),
+        "ragged-all-to-all-use-barrier-with-nccl",
     ),
     "xla_gpu_autotune_level": (
         ("collectives-schedule-linearizer",),

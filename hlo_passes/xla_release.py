@@ -109,6 +109,8 @@ class XlaRelease:
         fused_kernels: collectives that become a fusion where they have a kernel.
         splits_ragged_between_hosts: ragged all-to-alls over two hosts are split by
             default; else only if a flag says so.
+        collective_memory_space: the number of the memory that is registered for
+            collectives.
         new_flags: flags of our options that no release before it knows.
     """
 
@@ -156,6 +158,7 @@ class XlaRelease:
     gathers_by_kernel: str
     fused_kernels: tuple[str, ...]
     splits_ragged_between_hosts: bool
+    collective_memory_space: int
     new_flags: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -225,6 +228,7 @@ _0_10_2: Final = XlaRelease(
     gathers_by_kernel="no",
     fused_kernels=(),
     splits_ragged_between_hosts=False,
+    collective_memory_space=1,
     new_flags=(),
 )
 _0_11: Final = XlaRelease(
@@ -272,7 +276,9 @@ _0_11: Final = XlaRelease(
     gathers_by_kernel="aligned",
     fused_kernels=("all-reduce", "all-gather"),
     splits_ragged_between_hosts=True,
+    collective_memory_space=1,
     new_flags=(
+        "xla_enable_nccl_symmetric_buffers_for_collectives",
         "xla_gpu_experimental_enable_selective_memcpy_overlap",
         "xla_gpu_experimental_scheduler_memory_fencing_threshold_bytes",
         "xla_gpu_experimental_scheduler_memory_fencing_slack_windows",
@@ -300,6 +306,7 @@ _0_12: Final = replace(
     most_kernel_devices=64,
     kernel_bytes_by_devices=True,
     gathers_by_kernel="tiled",
+    collective_memory_space=7,
     new_flags=(),
 )
 
