@@ -81,6 +81,7 @@ def measured(
 
     The pass runs in a fork of this process, which has read the module.
     """
+    Pipeline.parse(name)  # imports the pass, which does not count
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
     child = context.Process(target=_seconds, args=(name, module, send))
