@@ -13,7 +13,7 @@ import os
 import pathlib
 import sys
 import time
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 from hlo_passes import files
 from hlo_passes.cli.command import own_command, positive
@@ -256,7 +256,15 @@ def _search(
     return search
 
 
-def _told(arguments: argparse.Namespace, module: Module, on: Pricing) -> dict[str, str]:
+class _Told(TypedDict):
+    """The first fields of a result."""
+
+    name: str
+    machine: str
+    model: str
+
+
+def _told(arguments: argparse.Namespace, module: Module, on: Pricing) -> _Told:
     """What was tuned, priced on what."""
     found = reported(module, on)
     names = estimator_names(found.on)
