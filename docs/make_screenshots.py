@@ -101,7 +101,8 @@ def pipelining_sides() -> list[Side]:
 def improved_sides(folder: pathlib.Path) -> list[Side]:
     """XLA's schedule of a public module on four GPUs, and the improved one."""
     name = SCHEDULED.format("after")
-    on = {"costs": str(folder / "costs.json.gz"), "topology": "1x1x4"}
+    costs = str(folder / "costs.json.gz")
+    on: dict[str, Any] = {"costs": costs, "topology": "1x1x4"}
     sides: list[Side] = []
     for label, passes in (("XLA's", ""), ("improved", "schedule-improver")):
         module = read_module(str(folder / name))
