@@ -212,8 +212,10 @@ def lowered_device_count(lowered: Any) -> int:
 
 def compile_ahead(
     lowered: Any, devices: Sequence[Any], compiler_options: Mapping[str, Any]
-) -> None:
+) -> Any:
     """Compile what `jax.stages.Lowered` holds for devices other than its own.
+
+    Returns the executable, which has no devices to run on.
 
     Raises RuntimeError if XLA refuses it.
     """
@@ -241,7 +243,14 @@ def compile_ahead(
         dict(compiler_options),
     )
     with module.context:
-        client.compile(module, _jax.DeviceList(tuple(devices)), options)
+        return client.compile(module, _jax.DeviceList(tuple(devices)), options)
+
+
+def executable_text(executable: Any) -> str:
+    """The largest module of an executable, as XLA prints it."""
+    with _expected("Executable.hlo_modules"):
+        modules = executable.hlo_modules()
+    return max((module.to_string() for module in modules), key=len, default="")
 
 
 def execute(executable: Any, arguments: Sequence[jax.Array]) -> list[list[jax.Array]]:

@@ -160,8 +160,8 @@ def _said(problem: Exception) -> str:
 
 def compile_for(
     lowered: Any, devices: Sequence[Any], options: Mapping[str, Any]
-) -> None:
-    """Compile a lowered function for absent TPUs.
+) -> Any:
+    """Compile a lowered function for absent TPUs; returns the executable.
 
     Args:
         lowered: from `jitted.trace(...).lower(lowering_platforms=("tpu",))`.
@@ -179,7 +179,7 @@ def compile_for(
             code="U026",
             hint="use a --topology with as many devices",
         )
-    jax_private.compile_ahead(lowered, devices[:count], options)
+    return jax_private.compile_ahead(lowered, devices[:count], options)
 
 
 @dataclass(slots=True)

@@ -17,13 +17,13 @@ from __future__ import annotations
 import importlib.metadata
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
-from hlo_passes.runtime import capture, tpu_aot
+from hlo_passes.runtime import capture, jax_private, tpu_aot
 from hlo_passes.runtime.capture import Compilation, require_jitted
 from hlo_passes.runtime.devices import MAXIMUM_EMULATED, emulate
 from hlo_passes.runtime.dump_folder import dump_folder
@@ -145,6 +145,9 @@ def compile_for_tpu(
         with tpu_aot.scheduler_log() as log:
             program.run({**dump.options, **options})
         found = {s: dump.text_after(mark) for s, mark in TPU_STAGES.items()}
+    # Only the executable's text has the compiler's estimates; its dump has none.
+    if isinstance(program, _OfFunction) and program.made:
+        found[FINAL] = jax_private.executable_text(program.made[-1])
     seconds = time.perf_counter() - begun
     texts = {stage: text for stage, text in found.items() if text is not None}
     said = log.text if with_log else ""
@@ -196,15 +199,17 @@ class _OfFunction:
     name: str
     devices: tuple[Any, ...]
     machine: str
+    made: list[Any] = field(default_factory=list)
 
     def run(self, options: Mapping[str, Any]) -> None:
         """Compile; CompilationError R004 if XLA refuses it."""
         try:
-            tpu_aot.compile_for(self.lowered, self.devices, options)
+            executable = tpu_aot.compile_for(self.lowered, self.devices, options)
         except RuntimeError as problem:
             raise CompilationError(
                 f"XLA:TPU cannot compile {self.name}: {str(problem).splitlines()[0]}"
             ) from problem
+        self.made.append(executable)
 
     def stablehlo(self) -> str:
         """What XLA gets from JAX."""

@@ -16,6 +16,7 @@ import logging
 from dataclasses import dataclass, replace
 
 from hlo_passes.analysis.followed_release import release_asked_for
+from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.choice import (
@@ -25,6 +26,7 @@ from hlo_passes.scheduler.estimators.choice import (
     settled,
 )
 from hlo_passes.scheduler.estimators.sol import unsupported_reason
+from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL, estimated_cycles
 from hlo_passes.scheduler.hardware.machine import (
     domain_remark,
     machine_named,
@@ -80,6 +82,7 @@ def reported(module: Module, on: Pricing) -> Reported:
     machine = machine_of(module, on)
     release = release_asked_for(module, on.xla)
     if is_chip(on.target):
+        _require_estimates(module, on)
         return Reported(on, machine, release, (_ESTIMATED,))
     used = on.devices or device_count_of(module)
     remarks = [domain_remark(machine, target(on.target))]
@@ -104,6 +107,20 @@ def reported(module: Module, on: Pricing) -> Reported:
             if machine_named(on) is not None:
                 _tell_if_without_effect(model, machine)
     return Reported(on, machine, release, tuple(filter(None, remarks)))
+
+
+def _require_estimates(module: Module, on: Pricing) -> None:
+    """UsageError U208 for `tpu-final` on a module without the compiler's estimates."""
+    if not isinstance(on.estimator, str) or TPU_FINAL not in on.estimator.split("+"):
+        return
+    every = (i for c in module.computations for i in c.instructions)
+    if all(estimated_cycles(i) is None for i in every):
+        raise UsageError(
+            "the estimator tpu-final needs estimated_cycles, and the module has none",
+            code="U208",
+            hint="hlo-passes lower FILE.py:FUNCTION --target=v5e writes them: only the "
+            "executable's text has them, XLA's dumps have none",
+        )
 
 
 def on_its_chip(on: Pricing) -> Pricing:

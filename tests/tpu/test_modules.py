@@ -190,6 +190,10 @@ def test_estimates_of_the_final_module(
         )
     )
     command = ["estimate", str(file), "--target=v5e", "--estimator=tpu-final", "--json"]
+    without = tmp_path / "without.hlo"
+    without.write_text(TILED)
+    assert main(["estimate", str(without), *command[2:]]) == 2
+    assert "the module has none" in capsys.readouterr().err
     assert main(command) == 0
     rows = json.loads(capsys.readouterr().out)["instructions"]
     by_name = {row["name"]: row for row in rows}
