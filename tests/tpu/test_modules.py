@@ -186,7 +186,8 @@ def test_estimates_of_the_final_module(
     file = tmp_path / "m.hlo"
     file.write_text(
         TILED.replace(
-            "negate(%p)", 'negate(%p), backend_config={"estimated_cycles":"3000"}'
+            "negate(%p)",
+            'negate(%p), backend_config={"window_config":{"estimated_cycles":"3000"}}',
         )
     )
     command = ["estimate", str(file), "--target=v5e", "--estimator=tpu-final", "--json"]
