@@ -66,6 +66,8 @@ def _value_and_dimension(
         return "has several operands"
     operand = all_gather.operands[0]
     value = source_behind(operand, changes_only_ones, known)
+    if not operand.shape.element_count:
+        return "gathers nothing"
     if value is operand:
         return "does not gather a reshape that only adds or removes sizes of 1"
     (dimension,) = all_gather.integers("dimensions")

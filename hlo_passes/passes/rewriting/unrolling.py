@@ -188,7 +188,8 @@ def _iteration(
         copies[instruction] = copy
     for instruction in order:
         repeat_control_edges(instruction, copies)
-    return copies[order[-1]]
+    # The last of the order may be something that nothing reads.
+    return copies[order[0].computation.root]
 
 
 def _chosen(
