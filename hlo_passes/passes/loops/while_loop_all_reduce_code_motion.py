@@ -35,6 +35,7 @@ from hlo_passes.passes.loops.movable_reductions import (
 )
 from hlo_passes.passes.loops.pipelining import Callers, constant
 from hlo_passes.passes.rewriting.cloning import clone_instruction, element_of
+from hlo_passes.passes.rewriting.copies import derive
 from hlo_passes.xla_release import XlaRelease
 
 #: What a new loop or collective takes from the one that it was made from.
@@ -229,10 +230,10 @@ class _Motion:
         for reduction, sums in moved.items():
             for each in sums:
                 before[each.index] = start.operands[each.index]
-                added = before[each.index].shape
+                summed = before[each.index].shape
                 if reduction.opcode == "reduce-scatter":
-                    added = reduction.operands[0].shape
-                starts[each.index] = self._zeros(computation, added, loop)
+                    summed = reduction.operands[0].shape
+                starts[each.index] = self._zeros(computation, summed, loop)
         shape = tuple_shape([s.shape for s in starts])
         state = computation.new("tuple", shape, starts, before=loop)
         new = computation.new(
@@ -250,9 +251,12 @@ class _Motion:
                 value = _converted(total, reduction.shape.element_type, loop)
                 value = self._reduced(reduction, value, loop)
                 value = _converted(value, total.shape.element_type, loop)
-                results[each.index] = computation.new(
+                added = computation.new(
                     "add", value.shape, [before[each.index], value], before=loop
                 )
+                if self.release.moved_reductions_take_attributes:
+                    derive(added, loop, added=True)
+                results[each.index] = added
         self._replace(loop, new, results)
         return new
 
