@@ -55,6 +55,7 @@ def test_there_are_pairs_of_every_such_pass() -> None:
         "dus-accumulator-zero-init-elimination",
         "explicit-collectives-group-async-wrapper",
         "explicit-stream-annotation-async-wrapper",
+        "gpu-memory-space-assignment",
         "latency-hiding-scheduler-preparation",
         "legalize-scheduling-annotations",
         "loop-double-buffer-transformer",

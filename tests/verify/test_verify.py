@@ -51,6 +51,24 @@ m.hlo:6:9: error[V101]: XLA does not know an attribute frobnicate of negate
     )
 
 
+def test_an_order_that_a_pass_made_is_checked() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %a = f32[8] negate(%p)
+  %b = f32[8] cosine(%a)
+  ROOT %c = f32[8] sine(%p), control-predecessors={%b}
+}
+""")
+    p, a, b, c = module.entry.instructions
+    module.entry.set_order([p, b, a, c])
+    (found,) = findings(module)
+    assert (found.code, found.message) == ("V005", "operand %a is not before %b")
+    module.entry.set_order([p, a, c, b])
+    assert [f.code for f in findings(module)] == ["V013"]
+
+
 def test_error_pickles_with_its_findings() -> None:
     with pytest.raises(VerificationError) as caught:
         hlo_passes.verify(hlo_passes.parse(TWO_FAULTS))
