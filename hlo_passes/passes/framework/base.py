@@ -198,17 +198,23 @@ class CheckingPass(Pass):
 class ComputationPass(Pass):
     """A pass that visits one computation at a time; `changed` is derived.
 
-    Fusion bodies are left out unless `in_fusions` says otherwise.
+    Fusion bodies are left out unless `in_fusions` says otherwise; so is what an
+    `async-start` wraps, which must stay one operation.
     """
 
     in_fusions: ClassVar[bool] = False
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit computations, callees first."""
-        from hlo_passes.analysis.call_graph import computations_post_order
+        from hlo_passes.analysis.call_graph import build_call_graph
 
         before = module.version
-        for computation in computations_post_order(module, fusions=self.in_fusions):
+        graph = build_call_graph(module)
+        for computation in graph.post_order:
+            if graph.is_async_body(computation) or (
+                graph.is_fusion_body(computation) and not self.in_fusions
+            ):
+                continue
             self.run_on_computation(computation, context, report)
         return module.version != before
 

@@ -15,6 +15,7 @@ from typing import ClassVar
 from hlo_passes.analysis.effects import has_control_edges, has_side_effect
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.async_form import half
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_dce import HloDce
@@ -100,6 +101,7 @@ class _Search:
                 or instruction is body.root
                 or has_side_effect(instruction)
                 or has_control_edges(instruction)
+                or half(instruction)
                 or not all(o in self._known for o in instruction.operands)
             ):
                 continue

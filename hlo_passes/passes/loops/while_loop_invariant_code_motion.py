@@ -16,6 +16,7 @@ from typing import ClassVar, Final
 from hlo_passes.analysis.effects import has_control_edges, has_side_effect
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.async_form import half
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_dce import HloDce
@@ -43,8 +44,9 @@ class WhileLoopInvariantCodeMotion(Pass):
     An operation moves if all that it reads are constants, elements of the state that
     the body hands on unchanged, or what moves already. Broadcasts, slices and the like
     move only if an operation moves that reads them. What has side effects or control
-    edges stays, and so does everything in loops that run less than twice, that move
-    slices to or from the host, or that have `_xla_disable_loop_instr_hoisting`.
+    edges stays, as do starts and dones, and everything in loops that run less than
+    twice, that move slices to or from the host, or that have
+    `_xla_disable_loop_instr_hoisting`.
 
     What has moved is an element of the state, and lives as long as the loop does. XLA
     does not run the pass on GPUs. Dead code and tuples are cleaned up afterwards.
@@ -101,6 +103,7 @@ class WhileLoopInvariantCodeMotion(Pass):
                 instruction.opcode in _NEVER
                 or has_side_effect(instruction)
                 or has_control_edges(instruction)
+                or half(instruction)
                 or not self._is_wanted(instruction)
                 or not all(
                     o.opcode == "constant" or o in waiting or hoisting.has_moved(o)
