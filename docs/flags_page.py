@@ -19,7 +19,11 @@ HEAD = """\
 A flag reaches a real compilation in two ways:
 
     XLA_FLAGS="--xla_gpu_pipeline_all_gather=on" python train.py
-    jax.jit(step, compiler_options={"xla_gpu_pipeline_all_gather": "on"})
+    options = {"xla_gpu_pipeline_all_gather": "COLLECTIVE_PIPELINING_MODE_ON"}
+    jax.jit(step, compiler_options=options)
+
+In `compiler_options` a choice has its whole name, and switches and numbers are
+Python's: `True`, `4`. `hlo-passes tune` prints both forms.
 
 Here an option of a pass has the name of the flag without `xla_gpu_` and
 `experimental_`, with hyphens:
