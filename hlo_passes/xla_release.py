@@ -94,6 +94,7 @@ class XlaRelease:
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.
+        calls_back_without_tpus: the same for TPUs.
         dumps_leave_out_elements: dumped text has `%t#0` for most get-tuple-elements,
             unless the flag `xla_dump_compact_gte` is false.
         unrolls_by_steps: in a loop unrolled at once the counter has the values that it
@@ -150,6 +151,7 @@ class XlaRelease:
     moved_reductions_take_attributes: bool
     keeps_donation: bool
     calls_back_without_gpus: bool
+    calls_back_without_tpus: bool
     dumps_leave_out_elements: bool
     unrolls_by_steps: bool
     kernel_groups_lie: str
@@ -220,6 +222,7 @@ _0_10_2: Final = XlaRelease(
     moved_reductions_take_attributes=False,
     keeps_donation=False,
     calls_back_without_gpus=False,
+    calls_back_without_tpus=False,
     dumps_leave_out_elements=False,
     unrolls_by_steps=False,
     kernel_groups_lie="anywhere",
@@ -268,6 +271,7 @@ _0_11: Final = XlaRelease(
     moved_reductions_take_attributes=False,
     keeps_donation=True,
     calls_back_without_gpus=False,
+    calls_back_without_tpus=True,
     dumps_leave_out_elements=True,
     unrolls_by_steps=False,
     kernel_groups_lie="host",

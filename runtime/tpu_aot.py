@@ -28,6 +28,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
 from hlo_passes.scheduler.tpu.chips import Chip, chip
+from hlo_passes.xla_release import RELEASES
 
 PLATFORM: Final = "tpu"
 _PACKAGE: Final = "libtpu"
@@ -35,8 +36,6 @@ _INSTALL: Final = (
     "pip install 'hlo-passes[tpu-aot]', in an environment of its own with Python 3.12; "
     "no TPU is needed"
 )
-#: The first release of jax in which XLA:TPU calls registered passes.
-_OLDEST_WITH_PASSES: Final = (0, 11)
 _GRID: Final = re.compile(r"[1-9]\d{0,3}(x[1-9]\d{0,3}){0,2}")
 #: What the library reads when it is loaded, unless the user has set it: no question to
 #: a cloud's metadata, several processes at once, and the log on stderr.
@@ -120,11 +119,12 @@ def require_library(target: str) -> None:
 
 def require_passes_in_tpu_compilations() -> None:
     """NoTpuCompilerError R007 if this jax calls no passes in a TPU's compilation."""
-    if jax.__version_info__[:2] < _OLDEST_WITH_PASSES:
+    if not jax_private.XLA.calls_back_without_tpus:
+        first = next(r for r in RELEASES if r.calls_back_without_tpus)
         raise NoTpuCompilerError(
             f"jax {jax.__version__} cannot run passes inside a compilation for a TPU: "
             "it takes them and never calls them",
-            hint="jax 0.11 does; without passes: hlo-passes lower --target",
+            hint=f"jax {first.name} does; without passes: hlo-passes lower --target",
         )
 
 

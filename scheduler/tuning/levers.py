@@ -21,6 +21,8 @@ from hlo_passes.scheduler.tuning.lever import (
     Flag,
     Lever,
 )
+from hlo_passes.xla_flags import FIRST_RELEASE
+from hlo_passes.xla_release import OLDEST, RELEASES
 
 _EXPERIMENTAL: Final = "xla_gpu_experimental_"
 _MIB: Final = 1 << 20
@@ -59,12 +61,12 @@ def _pipelining(kind: str) -> Lever:
             Candidate(
                 "on",
                 (
-                    Flag(f"xla_gpu_enable_pipelined_{word}", "true", last="0.10.2"),
+                    Flag(f"xla_gpu_enable_pipelined_{word}", "true", last=OLDEST.name),
                     Flag(
                         f"xla_gpu_pipeline_{word}",
                         "on",
                         option="COLLECTIVE_PIPELINING_MODE_ON",
-                        first="0.11",
+                        first=FIRST_RELEASE[f"xla_gpu_pipeline_{word}"],
                     ),
                 ),
                 ((f"pipeline-{kind}", "on"),),
@@ -78,7 +80,7 @@ def _pipelining(kind: str) -> Lever:
                                 f"xla_gpu_pipeline_{word}",
                                 "off",
                                 option="COLLECTIVE_PIPELINING_MODE_OFF",
-                                first="0.11",
+                                first=FIRST_RELEASE[f"xla_gpu_pipeline_{word}"],
                             ),
                         ),
                         ((f"pipeline-{kind}", "off"),),
@@ -239,8 +241,8 @@ _ROWS: Final = (
             Candidate(
                 "O1",
                 (
-                    Flag(OPTIMIZATION_LEVEL, "O1", option="19", last="0.10.2"),
-                    Flag(OPTIMIZATION_LEVEL, "O1", first="0.11"),
+                    Flag(OPTIMIZATION_LEVEL, "O1", option="19", last=OLDEST.name),
+                    Flag(OPTIMIZATION_LEVEL, "O1", first=RELEASES[1].name),
                 ),
                 (("optimization-level", "O1"),),
             ),
