@@ -190,9 +190,11 @@ def test_processes_without_end_are_ended(tmp_path: pathlib.Path) -> None:
     assert together(found).outcome == FAILED
 
 
-#: Starts two processes that say their number and wait.
+#: Starts two processes that say their number and wait. A shell lets what it starts in
+#: the background ignore interrupts; this one does not.
 PARENT = """
-import os, sys
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from hlo_passes.runtime.host_processes import run_on_hosts
 child = (
     "import os, sys, time\\n"
