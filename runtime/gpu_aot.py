@@ -164,11 +164,23 @@ def compile_for(
         UsageError: U026, the function is for another number of devices.
         RuntimeError: XLA refuses it.
     """
+    taken = devices_taken(
+        lowered, devices, "use --hosts and --gpus-per-host with a product of {count}"
+    )
+    jax_private.compile_ahead(lowered, taken, options)
+
+
+def devices_taken(lowered: Any, devices: Sequence[Any], hint: str) -> Sequence[Any]:
+    """The absent devices that a function is compiled for: all, or the first alone.
+
+    Raises UsageError U026 if it is for another number, with a hint that may name it as
+    `{count}`.
+    """
     count = jax_private.lowered_device_count(lowered)
     if count not in (1, len(devices)):
         raise UsageError(
             f"the function is for {count} devices, but the topology has {len(devices)}",
             code="U026",
-            hint=f"use --hosts and --gpus-per-host with a product of {count}",
+            hint=hint.format(count=count),
         )
-    jax_private.compile_ahead(lowered, devices[:count], options)
+    return devices[:count]

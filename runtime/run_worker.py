@@ -101,9 +101,10 @@ def answer_to(request: Request) -> dict[str, Any]:
     source = _source(request)
     plain = plain_module(source)
     executable = load_plain(plain, source, replicas, partitions)
-    other = _other(request, executable)
+    other_module = _other_module(request)
+    other = _other(request, other_module, executable)
     require(_bytes_needed(executable, other), source)
-    inputs = _inputs(request, plain, executable)
+    inputs = _inputs(request, source, plain, executable)
     try:
         placed = executable.put(inputs)
     except ValueError as problem:
@@ -123,7 +124,7 @@ def answer_to(request: Request) -> dict[str, Any]:
         start = time.perf_counter()
         stepped = run_in_steps(
             source,
-            _other_module(request),
+            other_module,
             inputs,
             request.topology,
             each=request.sync == "each",
@@ -177,8 +178,9 @@ def _other_module(request: Request) -> Module | None:
     return parse(text, filename=request.against_name or request.against)
 
 
-def _other(request: Request, executable: Executable) -> Executable | None:
-    module = _other_module(request)
+def _other(
+    request: Request, module: Module | None, executable: Executable
+) -> Executable | None:
     if module is None:
         return None
     other = load_plain(plain_module(module), module, *request.topology)
@@ -194,11 +196,10 @@ def _bytes_needed(executable: Executable, other: Executable | None) -> int:
 
 
 def _inputs(
-    request: Request, plain: PlainModule, executable: Executable
+    request: Request, source: Module, plain: PlainModule, executable: Executable
 ) -> list[np.ndarray]:
     if request.inputs is not None:
         return read_arrays(request.inputs, name=request.inputs_name)
-    source = _source(request)
     return seeded_inputs(
         plain, source, device_count=executable.device_count, seed=request.seed
     )

@@ -26,7 +26,7 @@ import jax
 
 from hlo_passes.errors import UsageError
 from hlo_passes.runtime import jax_private
-from hlo_passes.runtime.gpu_aot import NoGpuCompilerError
+from hlo_passes.runtime.gpu_aot import NoGpuCompilerError, devices_taken
 from hlo_passes.scheduler.tpu.chips import Chip, chip
 from hlo_passes.xla_release import RELEASES
 
@@ -172,14 +172,10 @@ def compile_for(
         UsageError: U026, the function is for another number of devices.
         RuntimeError: XLA refuses it.
     """
-    count = jax_private.lowered_device_count(lowered)
-    if count not in (1, len(devices)):
-        raise UsageError(
-            f"the function is for {count} devices, but the topology has {len(devices)}",
-            code="U026",
-            hint="use a --topology with as many devices",
-        )
-    return jax_private.compile_ahead(lowered, devices[:count], options)
+    hint = "use a --topology with {count} devices"
+    return jax_private.compile_ahead(
+        lowered, devices_taken(lowered, devices, hint), options
+    )
 
 
 @dataclass(slots=True)

@@ -97,3 +97,14 @@ def computations_post_order(
     if fusions:
         return graph.post_order
     return tuple(c for c in graph.post_order if not graph.is_fusion_body(c))
+
+
+def loops_outside_fusions(module: Module, graph: CallGraph) -> list[Instruction]:
+    """All loops, in text order, but for those in fusion bodies."""
+    return [
+        instruction
+        for computation in module.computations
+        if not graph.is_fusion_body(computation)
+        for instruction in computation.instructions
+        if instruction.opcode == "while"
+    ]

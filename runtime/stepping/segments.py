@@ -110,7 +110,7 @@ class _Cutter:
             if not can_be_handed_over(instruction) and instruction in last_use:
                 self._open.add(instruction)
             is_long = len(self._pending) >= _MOST_INSTRUCTIONS
-            if not self._open and (is_long or _communicates(instruction)):
+            if not self._open and (is_long or communicates(instruction)):
                 self._end()
         self._end()
         return tuple(self._steps)
@@ -136,8 +136,9 @@ class _Cutter:
     def _is_looked_at(self, instruction: Instruction) -> bool:
         if instruction.opcode in _FORWARDED:
             return False
-        return self.each or _communicates(instruction)
+        return self.each or communicates(instruction)
 
 
-def _communicates(instruction: Instruction) -> bool:
+def communicates(instruction: Instruction) -> bool:
+    """Whether it is a collective or a transfer, or a half of one."""
     return async_form.is_collective(instruction) or async_form.is_transfer(instruction)

@@ -18,8 +18,8 @@ from typing import TypeAlias
 
 import numpy as np
 
+from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.errors import UnsupportedHloError
-from hlo_passes.ir import async_form
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -33,6 +33,7 @@ from hlo_passes.runtime.stepping.segments import (
     Step,
     Straight,
     can_be_handed_over,
+    communicates,
     cut,
 )
 
@@ -86,6 +87,18 @@ class Stepper:
         default_factory=dict
     )
     _followed: dict[Instruction, bool] = field(default_factory=dict)
+    #: Computations in which, or below which, devices communicate.
+    _communicating: set[Computation] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        """Find where devices communicate, callees first."""
+        for computation in build_call_graph(self.module).post_order:
+            if any(
+                communicates(i)
+                or not self._communicating.isdisjoint(i.called_computations)
+                for i in computation.instructions
+            ):
+                self._communicating.add(computation)
 
     def run(self, inputs: Sequence[np.ndarray]) -> Iterator[Value]:
         """Run once; yields values in the order in which they are computed.
@@ -141,17 +154,9 @@ class Stepper:
             self._followed[instruction] = (
                 can_be_handed_over(instruction)
                 and all(map(can_be_handed_over, instruction.operands))
-                and (self.each or any(map(self._communicates, called)))
+                and (self.each or not self._communicating.isdisjoint(called))
             )
         return self._followed[instruction]
-
-    def _communicates(self, computation: Computation) -> bool:
-        return any(
-            async_form.is_collective(i)
-            or async_form.is_transfer(i)
-            or any(map(self._communicates, i.called_computations))
-            for i in computation.instructions
-        )
 
     # -- straight steps ------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import json
 import math
 
@@ -16,6 +17,7 @@ from hlo_passes.runtime.inputs import seeded_inputs
 from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.runtime.stepping.run import run_in_steps
 from hlo_passes.runtime.stepping.segments import Follow, Forward, Straight, cut
+from hlo_passes.runtime.stepping.stepper import Stepper
 from hlo_passes.text.reader import parse
 from tests.modules import REPOSITORY
 from tests.runtime.test_commands import call
@@ -133,6 +135,15 @@ def stepped(text, *, each=True, other=None, inputs=None):
     return steps, executable(*inputs)
 
 
+def seen(text, *, each):
+    """(name, iterations around it) of every value that is looked at."""
+    module = parse(text)
+    topology = topology_of(module)
+    inputs = seeded_inputs(plain_module(module), module, device_count=4, seed=0)
+    stepper = Stepper(module, topology, each=each)
+    return [(value.instruction.name, value.path) for value in stepper.run(inputs)]
+
+
 def assert_same_bits(steps, outputs):
     assert [a.tobytes() for a in steps.outputs] == [a.tobytes() for a in outputs]
 
@@ -149,11 +160,14 @@ def test_steps_give_the_bits_of_the_whole(path):
 def test_a_loop_is_followed_once_per_iteration(each):
     steps, outputs = stepped(LOOP, each=each)
     assert_same_bits(steps, outputs)
-    # The body has nine instructions that compute, five of which pass values on or end
-    # with the done; the done alone communicates.
-    expected = 3 * 5 + 3 + 4 * 2 if each else 3
-    assert steps.report["values"] >= expected
-    assert steps.report["must_be_same"] >= 3
+    names = collections.Counter(name for name, _ in seen(LOOP, each=each))
+    # The condition runs once more than the body.
+    assert (names["done"], names["c"], names["next"], names["lt"]) == (3, 3, 3, 4)
+    # What no other step reads is looked at only if each value is.
+    kept_inside = (names["y"], names["one"], names["n"])
+    assert kept_inside == ((3, 3, 5) if each else (0, 0, 1))
+    assert steps.report["values"] == sum(names.values())
+    assert steps.report["must_be_same"] >= names["done"]
 
 
 @pytest.mark.parametrize("each", [True, False])
@@ -205,7 +219,8 @@ def test_the_first_value_that_parts_is_named(tmp_path, capfd):
     assert first["iterations"] == [{"name": "w", "iteration": 2}]
     assert first["source"] == {"file": "step.py", "line": 7}
     assert first["operands"] == {"done": "differs", "c": "same"}
-    assert steps["compared"] < steps["values"] + 1
+    # The other module has all values of the first, and three more in each iteration.
+    assert steps["compared"] == steps["values"]
     # In text, with places.
     assert call(RUN, str(one), "--sync=collectives", f"--against={other}") == 4
     said = capfd.readouterr().out

@@ -14,7 +14,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
-from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
+from hlo_passes.analysis.call_graph import (
+    CallGraph,
+    build_call_graph,
+    loops_outside_fusions,
+)
 from hlo_passes.analysis.effects import has_control_edges, has_side_effect
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.analysis.trip_counts import TripCounts
@@ -83,13 +87,7 @@ class WhileLoopFusibleSinking(Pass):
         """Visit the loops of all computations: first to sink, then to save buffers."""
         version = module.version
         graph = build_call_graph(module)
-        loops = [
-            loop
-            for computation in module.computations
-            if not graph.is_fusion_body(computation)
-            for loop in computation.instructions
-            if loop.opcode == "while"
-        ]
+        loops = loops_outside_fusions(module, graph)
         for loop in loops:
             reason = _reason_to_keep(loop, graph)
             if reason:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import lcm
 from typing import ClassVar, Final
 
-from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.call_graph import build_call_graph, loops_outside_fusions
 from hlo_passes.analysis.integers import constant_integer
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
@@ -59,13 +59,7 @@ class WhileLoopPipelineUnroller(Pass):
         """Visit every loop that was there at the start."""
         version = module.version
         graph = build_call_graph(module)
-        loops = [
-            loop
-            for computation in module.computations
-            if not graph.is_fusion_body(computation)
-            for loop in computation.instructions
-            if loop.opcode == "while"
-        ]
+        loops = loops_outside_fusions(module, graph)
         for loop in loops:
             depth = _depth(loop)
             reason = ""
