@@ -22,6 +22,13 @@ def test_loops_compute_the_same(seed: int) -> None:
     assert [each[:2] for each in found] == []
 
 
+def test_a_sum_with_zero_may_lose_the_sign_of_a_zero() -> None:
+    tally = loops_campaign.Tally()
+    found = loops_campaign.findings(9001, tally, alone=["all-gather-decomposer"])
+    assert [each[:2] for each in found] == []
+    assert tally.changed["all-gather-decomposer"] == 1
+
+
 def test_every_pass_is_judged() -> None:
     named = {passes.partition("{")[0] for passes in loops_campaign.LOOPS}
     assert named == set(_FOLDERS["loops"])

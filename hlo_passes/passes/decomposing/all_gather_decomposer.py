@@ -36,8 +36,8 @@ class AllGatherDecomposer(Pass):
     """Write all-gathers as all-reduces of zeros with each device's own part.
 
     Booleans are joined with `or`, all else is added, with a new reduction for each
-    operand. The channel id stays. XLA calls it `all_gather_decomposer`; no default
-    pipeline runs it.
+    operand. A minus zero comes out as plus zero. The channel id stays. XLA calls it
+    `all_gather_decomposer`; no default pipeline runs it.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, operands and members of groups.
@@ -46,6 +46,7 @@ class AllGatherDecomposer(Pass):
 
     name: ClassVar[str] = "all-gather-decomposer"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit all-gathers in post order."""
