@@ -33,18 +33,24 @@ def module_text(module: Module) -> str:
         return module.source.text
     if module.single_instruction:
         return module.to_canonical_text()
-    parts = [header_text(module) if module.header_touched else module.source_prologue]
+    if module.header_touched:
+        parts = [header_text(module), "", module.tables]
+    else:
+        parts = [module.source_prologue]
     for computation in module.computations:
         if computation.inline_owner is None:
             parts += _computation_parts(computation)
     parts.append("\n" if module.source is None else module.source_epilogue)
+    # Text without a header begins with a computation; it must not touch a new one.
+    if module.header_touched and not next(filter(None, parts[2:]), " ")[0].isspace():
+        parts[1] = "\n\n"
     return "".join(parts)
 
 
 def header_text(module: Module) -> str:
-    """`HloModule name, attributes` and the tables."""
+    """`HloModule name, attributes`; the tables follow."""
     attributes = "".join(f", {k}={v}" for k, v in module.attributes.items())
-    return f"HloModule {module.name}{attributes}{module.tables}"
+    return f"HloModule {module.name}{attributes}"
 
 
 def _computation_parts(computation: Computation) -> list[str]:

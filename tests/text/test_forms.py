@@ -37,6 +37,34 @@ def test_a_header_over_several_lines() -> None:
     assert module.to_text() == text
 
 
+@pytest.mark.parametrize(
+    ("text", "written"),
+    [
+        (
+            "%e { ROOT p = f32[] parameter(0) }",
+            "HloModule module_e, is_scheduled=true\n\n%e { ROOT",
+        ),
+        (
+            "ENTRY e { ROOT p = f32[] parameter(0) }",
+            "HloModule module_e, is_scheduled=true\n\nENTRY e { ROOT",
+        ),
+        (
+            "HloModule m%e { ROOT p = f32[] parameter(0) }",
+            "HloModule m, is_scheduled=true\n\n%e { ROOT",
+        ),
+        (
+            "HloModule m %e { ROOT p = f32[] parameter(0) }",
+            "HloModule m, is_scheduled=true %e { ROOT",
+        ),
+    ],
+)
+def test_a_new_header_does_not_touch_what_follows(text: str, written: str) -> None:
+    module = hlo_passes.parse(text)
+    module.set_attribute("is_scheduled", "true")
+    assert module.to_text().startswith(written)
+    assert module.clone().is_scheduled
+
+
 def test_a_single_instruction_makes_parameters() -> None:
     module = hlo_passes.parse("f32[8] add(f32[8] x, f32[8] y)")
     assert module.name == "_"
