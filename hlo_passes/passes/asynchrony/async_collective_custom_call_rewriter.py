@@ -10,7 +10,7 @@ After:   %t = ((f32[8]), f32[32]) async-start(%x), calls=%async_computation
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
@@ -24,6 +24,7 @@ from hlo_passes.ir.replica_groups import lists_text
 from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.passes.asynchrony.async_wrapping import async_pair
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.verify.verifier import findings
 
 #: Frontend attribute with the JSON of a collective, in place of its backend config.
 _CONFIG: Final = "async_collective_config"
@@ -52,6 +53,7 @@ class AsyncCollectiveCustomCallRewriter(Pass):
         Raises PassError E027 if the JSON does not say what the collective needs.
         """
         version = module.version
+        rewritten: dict[Instruction, _Call] = {}
         for computation in module.computations:
             pairs = [
                 (done.operands[0], done, kind)
@@ -67,11 +69,36 @@ class AsyncCollectiveCustomCallRewriter(Pass):
                         f"not rewritten: %{start.name} is read by more than its done"
                     )
                     continue
-                _rewrite(_Call(start, done, kind))
+                call = _Call(start, done, kind)
+                rewritten |= dict.fromkeys(_rewrite(call), call)
                 report.count("pairs-rewritten")
             if pairs:
                 restore_text_order(computation)
+        if rewritten:
+            _require_valid(module, rewritten)
         return module.version != version
+
+
+def _require_valid(module: Module, rewritten: Mapping[Instruction, _Call]) -> None:
+    """Refuse calls whose JSON does not fit their shapes, or the other collectives.
+
+    Args:
+        module: valid but for what was rewritten.
+        rewritten: each new instruction, and the call that it stands for.
+    """
+    call_of = {
+        (i.computation.name, i.name): call
+        for made, call in rewritten.items()
+        for i in (made, *(b for c in made.called_computations for b in c.instructions))
+    }
+    for finding in findings(module):
+        if finding.severity != "unknown":
+            place = (finding.computation, finding.instruction)
+            call = call_of.get(place) or next(iter(rewritten.values()))
+            raise call.problem(
+                f"stands for a collective that is refused: {finding.message} "
+                f"[{finding.code}]"
+            )
 
 
 def _spelled(call: Instruction, half: str) -> str:
@@ -143,7 +170,8 @@ class _Call:
         return self.start.operands[0].shape
 
 
-def _rewrite(call: _Call) -> None:
+def _rewrite(call: _Call) -> tuple[Instruction, ...]:
+    """Replace a pair of calls; returns start and done, and what follows them."""
     start, done = call.start, call.done
     computation = start.computation
     attributes: dict[str, str] = {}
@@ -174,6 +202,7 @@ def _rewrite(call: _Call) -> None:
     computation.replace_uses(done, result)
     computation.remove(done)
     computation.remove(start)
+    return new_start, new_done, result
 
 
 Finish = Callable[[Instruction], Instruction]
