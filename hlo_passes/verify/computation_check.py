@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
+from hlo_passes.analysis.channels import suits_all_reduce
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.attribute_forms import Form, named_values
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, TRANSFERS, facts
@@ -420,7 +421,7 @@ class ComputationCheck:
             calls.check_composite(instruction, attributes, report)
         if opcode in ("all-reduce", "all-reduce-start"):
             self.checked.reduces.append(instruction)
-            if opcode == "all-reduce" and int(attributes.get("channel_id", "1")) <= 0:
+            if opcode == "all-reduce" and not suits_all_reduce(instruction.channel_id):
                 report.add(
                     instruction, "V308", "the channel of an all-reduce must be above 0"
                 )

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
+from hlo_passes.analysis.channels import suits_all_reduce
 from hlo_passes.ir.async_form import half, is_collective, work_of
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.computation import Computation
@@ -187,9 +188,9 @@ def has_sync_form(
             f"not converted: %{start.name} has the unknown attribute {unknown}"
         )
         return False
-    if start.opcode == "all-reduce-start" and start.channel_id == 0:
+    if start.opcode == "all-reduce-start" and not suits_all_reduce(start.channel_id):
         # XLA's verifier refuses channel 0 on an all-reduce but accepts it on a start.
-        report.remark(f"not converted: %{start.name} has channel 0")
+        report.remark(f"not converted: %{start.name} has channel {start.channel_id}")
         return False
     if sum(user not in besides for user in start.users) != 1:
         report.remark(f"not converted: %{start.name} has users other than its done")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from hlo_passes.analysis.channels import suits_all_reduce
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -57,6 +58,8 @@ class AllGatherDecomposer(Pass):
 def _decompose(all_gather: Instruction) -> str:
     if reason := obstacle_to_position(all_gather):
         return reason
+    if not suits_all_reduce(all_gather.channel_id):
+        return f"has channel {all_gather.channel_id}, which no all-reduce may have"
     computation, shape = all_gather.computation, all_gather.shape
     wholes = shape.elements if shape.is_tuple else (shape,)
     results = [

@@ -200,7 +200,8 @@ class _Copying:
             target = copy if wrapped is None else wrapped.root
             if target.channel_id is None or not target.mentions("channel_id"):
                 return
-            if self.xla_quirks:
+            # XLA's verifier refuses an all-reduce on channel 0.
+            if self.xla_quirks and target.opcode != "all-reduce":
                 target.channel_id = 0
             elif facts(opcode).half == "start":
                 target.channel_id = self._fresh()
