@@ -12,6 +12,7 @@ element `%t#1` (jax 0.12), elements compare by tuple and index alone.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 
 from hlo_passes.conformance.attribute_equality import attribute_difference
@@ -34,16 +35,30 @@ def first_difference(ours: Module, theirs: Module) -> str:
 
 @dataclass(slots=True)
 class _Comparison:
-    """Computations found equal so far; callees are compared once per pair."""
+    """Computations found equal so far; callees are compared once per pair.
+
+    Attributes:
+        equal: pairs that were found equal, or are being compared.
+        known: pairs that another comparison found equal.
+    """
 
     equal: set[tuple[Computation, Computation]] = field(default_factory=set)
+    known: Set[tuple[Computation, Computation]] = frozenset()
+
+    def with_callees(self, ours: Computation, theirs: Computation) -> str:
+        """As `computations`, but what is equal to them only counts if all is equal."""
+        trial = _Comparison(known=self.equal)
+        difference = trial.computations(ours, theirs)
+        if not difference:
+            self.equal |= trial.equal
+        return difference
 
     def computations(self, ours: Computation, theirs: Computation) -> str:
         """The first difference between two computations and what they call."""
         work = [(ours, theirs)]
         while work:
             mine, yours = work.pop()
-            if (mine, yours) in self.equal:
+            if (mine, yours) in self.equal or (mine, yours) in self.known:
                 continue
             self.equal.add((mine, yours))
             matching = _Matching(mine, yours)
@@ -58,21 +73,55 @@ class _Comparison:
 
 
 def _uncalled_difference(ours: Module, theirs: Module, comparison: _Comparison) -> str:
-    """What differs among computations that the entry does not reach, by name."""
+    """What differs among computations that the entry does not reach.
+
+    One that is equal to the other's of its name is its partner, else any equal one.
+    """
     my_reached = {mine for mine, _ in comparison.equal}
     your_reached = {yours for _, yours in comparison.equal}
     mine = {c.name: c for c in ours.computations if c not in my_reached}
     yours = {c.name: c for c in theirs.computations if c not in your_reached}
-    for name, computation in mine.items():
-        if name not in yours:
-            return f"computation %{name}, which nothing calls, is not expected"
-        difference = comparison.computations(computation, yours[name])
+    differences: dict[str, str] = {}
+    for name in [name for name in mine if name in yours]:
+        difference = comparison.with_callees(mine[name], yours[name])
         if difference:
-            return difference
+            differences[name] = difference
+        else:
+            del mine[name], yours[name]
+    by_kind: dict[_Kind, list[Computation]] = {}
+    for computation in yours.values():
+        by_kind.setdefault(_kind(computation), []).append(computation)
+    for name, computation in mine.items():
+        alike = by_kind.get(_kind(computation), [])
+        partner = next(
+            (c for c in alike if not comparison.with_callees(computation, c)), None
+        )
+        if partner is None:
+            return differences.get(
+                name, f"computation %{name}, which nothing calls, is not expected"
+            )
+        alike.remove(partner)
+        del yours[partner.name]
     for name in yours:
-        if name not in mine:
-            return f"computation %{name}, which nothing calls, is missing"
+        return f"computation %{name}, which nothing calls, is missing"
     return ""
+
+
+#: What two equal computations have in common.
+_Kind = tuple[tuple[str, ...], tuple[str, ...]]
+
+
+def _kind(computation: Computation) -> _Kind:
+    return (
+        tuple(str(p.shape) for p in computation.parameters),
+        tuple(
+            sorted(
+                f"{i.opcode} {i.literal or ''}"
+                for i in computation.instructions
+                if not is_implied(i)
+            )
+        ),
+    )
 
 
 class _Matching:

@@ -143,6 +143,31 @@ ENTRY %main (p: (f32[8], f32[8])) -> f32[8] {
     assert "index 0, expected 1" in _difference(explicit, other)
 
 
+def test_what_nothing_calls_compares_whatever_its_name() -> None:
+    """Left-over computations are partners if they are equal, each of one other."""
+    left = """
+%left_1 (p: f32[]) -> f32[] {
+  %p = f32[] parameter(0)
+  %q = f32[] constant(1)
+  ROOT %r = f32[] add(%p, %q)
+}
+
+%left_2 (p.1: f32[]) -> f32[] {
+  %p.1 = f32[] parameter(0)
+  %q.1 = f32[] constant(3)
+  ROOT %r.1 = f32[] add(%p.1, %q.1)
+}
+
+ENTRY"""
+    ours = _TEXT.replace("\nENTRY", left)
+    swapped = ours.replace("%left_1 ", "%x ").replace("%left_2 ", "%left_1 ")
+    assert _difference(ours, swapped) == ""
+    assert "%left_1, which nothing calls, is missing" in _difference(_TEXT, ours)
+    assert "%left_1, which nothing calls, is not expected" in _difference(ours, _TEXT)
+    changed = ours.replace("constant(3)", "constant(4)")
+    assert "in %left_2: " in _difference(ours, changed)
+
+
 def _folder(tmp_path: pathlib.Path, after: str) -> pathlib.Path:
     place = tmp_path / "module" / "variant"
     place.mkdir(parents=True)

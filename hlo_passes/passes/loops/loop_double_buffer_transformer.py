@@ -57,8 +57,9 @@ class LoopDoubleBufferTransformer(Pass):
     in the control flow has a computation of its own.
 
     XLA gives a channel id even to collectives that had none, the channel 0 to wrapped
-    ones, drops the control edges of the first iteration's result, and in 0.10.2 leaves
-    the offsets of wrapped slices as they are. Without its quirks none of this happens.
+    ones, drops the control edges of the first iteration's result, leaves a copy of each
+    fusion body of a copied inner loop that nothing calls, and in 0.10.2 leaves the
+    offsets of wrapped slices as they are. Without its quirks none of this happens.
     Of several loops in one computation XLA unrolls first what was made first, which no
     text shows; so channel ids may differ.
 
@@ -121,7 +122,7 @@ class LoopDoubleBufferTransformer(Pass):
                 report.count("loops-doubled")
         if module.version == version:
             return False
-        flatten_call_graph(module)
+        flatten_call_graph(module, xla_quirks=context.xla_quirks)
         return True
 
     def _wish(self, loop: Instruction) -> str:

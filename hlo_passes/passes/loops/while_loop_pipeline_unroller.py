@@ -78,7 +78,7 @@ class WhileLoopPipelineUnroller(Pass):
             report.count("loops-unrolled")
         if module.version == version:
             return False
-        flatten_call_graph(module)
+        flatten_call_graph(module, xla_quirks=False)
         HloDce().run(module, context, Report())
         return True
 

@@ -186,7 +186,7 @@ class WindowedEinsumHandler(Pass):
             )
             if is_last:
                 HloDce().run(module, context, Report())
-                flatten_call_graph(module)
+                flatten_call_graph(module, xla_quirks=False)
             _put_on_streams(unrolled, queue, release, quirks=quirks)
 
 

@@ -28,7 +28,7 @@ Copies = dict[Instruction, Instruction]
 Replacement = Callable[[Computation, Copies], Instruction]
 
 #: Callers whose callees are theirs alone.
-_OWNERS: Final = frozenset({"async-start", "custom-call", "fusion"})
+OWNERS: Final = frozenset({"async-start", "custom-call", "fusion"})
 
 
 def clone_instruction(
@@ -64,7 +64,7 @@ def clone_instruction(
         literal=instruction.literal,
         before=before,
     )
-    if instruction.opcode in _OWNERS:
+    if instruction.opcode in OWNERS:
         call_copies(copy)
     return copy
 

@@ -4,8 +4,10 @@
         ->   %c = while(...), body=%b.1, a copy of %b and of what it calls
 
 What is applied to elements (`to_apply` of a reduce), fused or wrapped stays shared.
+XLA copies what a copied loop calls twice where the first copy brought copies already,
+as of the bodies of fusions; those of the first copy stay, and nothing calls them.
 
-Source: openxla/xla `xla/service/flatten_call_graph.cc`.
+Source: openxla/xla `xla/hlo/transforms/simplifiers/flatten_call_graph.cc`.
 """
 
 from __future__ import annotations
@@ -14,11 +16,16 @@ from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.ir.calls import call_instead, runs_callees
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.rewriting.cloning import clone_computation
+from hlo_passes.passes.rewriting.cloning import OWNERS, clone_computation
 
 
-def flatten_call_graph(module: Module) -> None:
-    """Copy what several loops, conditionals or calls run, callers first."""
+def flatten_call_graph(module: Module, *, xla_quirks: bool) -> None:
+    """Copy what several loops, conditionals or calls run, callers first.
+
+    Args:
+        module: what is changed.
+        xla_quirks: leave the copies that XLA leaves and nothing calls.
+    """
     graph = build_call_graph(module)
     for computation in reversed(graph.post_order):
         callers = graph.callers_of(computation)
@@ -31,10 +38,10 @@ def flatten_call_graph(module: Module) -> None:
         ]
         is_shared = any(not runs_callees(caller) for caller in callers)
         for caller, place in sites if is_shared else sites[1:]:
-            _give_own(caller, place)
+            _give_own(caller, place, xla_quirks=xla_quirks)
 
 
-def _give_own(caller: Instruction, place: int) -> None:
+def _give_own(caller: Instruction, place: int, *, xla_quirks: bool) -> None:
     """Let one call site run a copy, and the calls in the copy copies of theirs."""
     work = [(caller, place)]
     while work:
@@ -42,5 +49,5 @@ def _give_own(caller: Instruction, place: int) -> None:
         copy, _ = clone_computation(instruction.called_computations[place])
         call_instead(instruction, place, copy)
         for inner in copy.instructions:
-            if runs_callees(inner):
+            if runs_callees(inner) or (xla_quirks and inner.opcode in OWNERS):
                 work += [(inner, k) for k in range(len(inner.called_computations))]
