@@ -420,7 +420,11 @@ class _Adviser:
         if row.stream is not None and self._no_order_is_better():
             tried = "leave it: no order is faster, the bound is reached"
         elif self.trials.left_out:
-            tried = "not everything was tried"
+            tried = (
+                "not everything was tried, as the module has "
+                f"{self.module.instruction_count:,} instructions and "
+                f"{self.trials.most_instructions:,} are scheduled again in all"
+            )
         else:
             tried = "nothing that was tried shortens the step"
         has_work = not row.cause.endswith(NOTHING_BESIDE)

@@ -125,6 +125,18 @@ def test_a_budget_of_work_ends_it() -> None:
     assert all("nothing that was tried" not in a.change for a in found.advice)
 
 
+def test_it_says_why_not_everything_was_tried() -> None:
+    module, on, rules = read_module(str(STEP)), Pricing(), Rules()
+    timeline = simulate_on(module, on, rules, with_range=True)
+    found = advise.advised(timeline, module, on, rules, most_instructions=1)
+    assert found.advice
+    for each in found.advice:
+        assert each.change.startswith(
+            "not everything was tried, as the module has "
+            f"{module.instruction_count} instructions and 1 are scheduled again in all;"
+        )
+
+
 def test_nothing_is_said_of_other_machines_or_orders(tmp_path: pathlib.Path) -> None:
     unscheduled = tmp_path / "m.hlo"
     text = STEP.read_text().replace("is_scheduled=true, ", "")
