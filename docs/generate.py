@@ -1,4 +1,4 @@
-"""Write the generated pages: passes.md, flags.md, the table of rules in scheduler.md.
+"""Write the generated pages: flags, flag_lists, passes, the rules in scheduler.md.
 
 python -m docs.generate            write them
 python -m docs.generate --check    name the stale ones; exit 1 if there are any
@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from docs import flags_page, passes_page, rules_table
+from docs import flag_lists_page, flags_page, passes_page, rules_table
 
 DOCS = pathlib.Path(__file__).resolve().parent
 
@@ -18,6 +18,7 @@ def pages() -> dict[pathlib.Path, str]:
     """The text that each generated page must have."""
     scheduler = DOCS / "scheduler.md"
     return {
+        DOCS / "flag_lists.md": flag_lists_page.page(),
         DOCS / "flags.md": flags_page.page(),
         DOCS / "passes.md": passes_page.page(),
         scheduler: rules_table.page(scheduler.read_text(encoding="utf-8")),

@@ -1,0 +1,82 @@
+"""The page docs/flag_lists.md: lists of flags that others publish, and our levers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.published import FLAGS, PUBLISHED
+from hlo_passes.xla_release import RELEASES
+
+HEAD = """\
+# Flags of XLA that others recommend
+
+`python -m docs.generate` writes this page from the tables of the code; do not edit it.
+
+NVIDIA, OpenXLA, JAX and MaxText publish lists of flags for GPUs. Beside what
+it finds itself, `hlo-passes tune` tries such a list on your program as it is:
+
+    hlo-passes tune train.py:step --hosts=2 --also=maxtext-a3-2vm --also=nvidia-fsdp
+
+Each gives one line, `given list`. Flags that your XLA does not know are left out of a
+published list, and named. `--also="--xla_gpu_...=... ..."` tries your own list.
+
+The lists are those of July and August 2026, JAX's as of its review of March 2025;
+folders for dumps are left out. A list is for the model and the machines that it names:
+nobody says that it fits others.
+"""
+FLAGS_HEAD = """\
+## What `tune` does with each flag
+
+The lever is the row of [`levers.py`](../scheduler/tuning/levers.py) that sets the same.
+Where there is none, the next column has the reason. A flag without a list is one that
+these pages name without a value.
+
+| flag | values | lists | lever | why there is none | releases |
+|---|---|---|---|---|---|
+"""
+
+
+def _lists() -> Iterator[str]:
+    yield "## The lists\n"
+    for name, row in PUBLISHED.items():
+        addresses = ", ".join(f"<{address}>" for address in row.sources)
+        yield f"`{name}`: {row.who}. {addresses}\n"
+        yield from (f"    {_setting(flag, value)}" for flag, value in row.flags)
+        yield ""
+
+
+def _setting(flag: str, value: str) -> str:
+    return f"--{flag}={value}"
+
+
+def _flags() -> Iterator[str]:
+    values: dict[str, list[str]] = {}
+    lists: dict[str, list[str]] = {}
+    for name, row in PUBLISHED.items():
+        for flag, value in row.flags:
+            text = f"`{value}`" if value else "empty"
+            if text not in values.setdefault(flag, []):
+                values[flag].append(text)
+            lists.setdefault(flag, []).append(name)
+    for flag, known in sorted(FLAGS.items()):
+        lever = known.lever
+        assert not lever or lever in LEVERS, lever
+        yield (
+            f"| `{flag}` | {', '.join(values.get(flag, []))} | "
+            f"{', '.join(lists.get(flag, []))} | {lever} | {known.why} | "
+            f"{_releases(known.releases)} |"
+        )
+
+
+def _releases(names: tuple[str, ...]) -> str:
+    if not names:
+        return "none of ours"
+    if len(names) == len(RELEASES):
+        return "all"
+    return f"from {names[0]} on"
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([HEAD, *_lists(), FLAGS_HEAD + "\n".join(_flags())]) + "\n"
