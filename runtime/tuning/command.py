@@ -3,6 +3,7 @@
 hlo-passes tune train.py:step --target=h100_sxm --hosts=2
 hlo-passes tune step.mlir --budget=80 --memory=72GiB --output=flags.env
 hlo-passes tune dump/ --json
+hlo-passes tune train.py:step --also=maxtext-a3-1vm --also="--xla_gpu_...=..."
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Final, TypedDict
 
 from hlo_passes import files
 from hlo_passes.cli.command import own_command, positive
+from hlo_passes.errors import UsageError
 from hlo_passes.executors.evaluator import Evaluator
 from hlo_passes.executors.named import add_executor_argument, check_executor
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode
@@ -41,11 +43,14 @@ from hlo_passes.scheduler.tuning.choices import choices_for
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.env_file import env_file
 from hlo_passes.scheduler.tuning.facts import facts_of
+from hlo_passes.scheduler.tuning.flag_list import TriedList, given_list
+from hlo_passes.scheduler.tuning.in_program import changes_in_program
 from hlo_passes.scheduler.tuning.own_order import improved
 from hlo_passes.scheduler.tuning.own_passes import (
     OwnPassesEvaluator,
     OwnPassesWorkers,
 )
+from hlo_passes.scheduler.tuning.own_schedule import rules_for
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
 from hlo_passes.scheduler.tuning.search import Search
@@ -75,6 +80,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--cache", metavar="DIR", default=None,
         help="folder of what was compiled before, '' for none; default: "
         "hlo-passes/tune in the user's folder for caches",
+    )  # fmt: skip
+    parser.add_argument(
+        "--also", type=given_list, action="append", default=[], metavar="FLAGS",
+        help="try this list of flags as it is, too: text for XLA_FLAGS, or the name of "
+        "a published list (docs/flag_lists.md); may be repeated",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FLAGS.env",
@@ -156,15 +166,27 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
         facts = facts_of(module, Topology.parse(evaluator.traced.machine))
         choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
         search = _search(arguments, choices.settings, evaluator)
-        # The best again, from its flags alone; and what our order would give.
+        # Given lists, the best again from its flags alone, what our order would give,
+        # and what only the program can change.
         best = search.best
         result: dict[str, Any] = {}
+        given_flags = os.environ.get(_FLAGS, "").strip()
+        lists: list[TriedList] = []
         try:
+            if not search.interrupted:
+                lists.extend(
+                    evaluator.listed(given, given_flags) for given in arguments.also
+                )
             if best and not search.interrupted:
-                result["alone"] = evaluator.alone(best, os.environ.get(_FLAGS, ""))
+                result["alone"] = evaluator.alone(best, given_flags)
             if not search.interrupted:
                 result["improved"] = improved(
                     evaluator.module(best), best, evaluator.settled, evaluator.rules
+                )
+                result["in_program"] = changes_in_program(
+                    evaluator.module(best),
+                    evaluator.settled,
+                    rules_for(best, evaluator.rules),
                 )
         except KeyboardInterrupt:
             search.interrupted = True
@@ -173,7 +195,8 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             release=evaluator.release,
             search=search,
             dropped=choices.dropped,
-            given_flags=os.environ.get(_FLAGS, "").strip(),
+            given_flags=given_flags,
+            lists=tuple(lists),
             is_compiled=True,
             pipelines={},
             compilations=evaluator.compilations,
@@ -194,6 +217,11 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
 
 def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     """Our own passes make every combination of a dumped module."""
+    if arguments.also:
+        raise UsageError(
+            "--also needs XLA, and a dumped module is not compiled",
+            hint="name the program: FILE.py:FUNCTION",
+        )
     module = files.read_module(arguments.function)
     verify(module, allow_unknown=True)
     on = checked_pricing(arguments)
@@ -222,6 +250,11 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
         improved=None
         if search.interrupted
         else improved(evaluator.module(best), best, evaluator.on, evaluator.rules),
+        in_program=()
+        if search.interrupted
+        else changes_in_program(
+            evaluator.module(best), evaluator.on, rules_for(best, evaluator.rules)
+        ),
         remarks=search.tried[Combination()].remarks,
     )
     if arguments.html:

@@ -36,6 +36,7 @@ from hlo_passes.scheduler.tuning.combination import (
     variables,
     xla_flags,
 )
+from hlo_passes.scheduler.tuning.flag_list import GivenList, TriedList
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.own_schedule import (
     BeforeScheduling,
@@ -215,7 +216,34 @@ class XlaEvaluator:
             given_flags: what XLA_FLAGS has without them.
         """
         flags = f"{given_flags} {xla_flags(chosen, self.release)}".strip()
-        others = variables(chosen, self.release)
+        return self._from_flags(flags, variables(chosen, self.release), chosen)
+
+    def listed(self, given: GivenList, given_flags: str) -> TriedList:
+        """Compile a list of flags as it is, in a process of its own.
+
+        XLA ends the process for a flag that it does not know; the list has a problem
+        then, and no more.
+
+        Args:
+            given: the list.
+            given_flags: what XLA_FLAGS has without it.
+        """
+        flags = f"{given_flags} {given.flags_for(self.release)}".strip()
+        priced_as = given.levers_in(self.release)
+        try:
+            outcome = self._from_flags(flags, {}, priced_as)
+        except HloError as problem:
+            outcome = Outcome.failed(problem.message)
+        unknown = given.unknown_to(self.release)
+        return TriedList(given, flags, unknown, outcome)
+
+    def _from_flags(
+        self, flags: str, others: dict[str, str], chosen: Combination
+    ) -> Outcome:
+        """What XLA makes of XLA_FLAGS and other variables, priced as a combination.
+
+        Raises the errors of `CompileProcess.traced`.
+        """
         key = key_of("alone", flags, repr(others), self._compile_key(Combination()))
         data = self.store.read(key)
         if data is None:

@@ -33,6 +33,7 @@ def report_text(result: TuneResult) -> str:
     lines = [f"{result.name} on {result.machine}{beware(result.remarks)}"]
     lines += _steps(result)
     lines += _what_to_set(result)
+    lines += _given_lists(result)
     lines += _levers(result)
     lines += _further(result)
     lines += [f"note: {note}" for note in _notes(result)]
@@ -121,6 +122,26 @@ def _recompiled(result: TuneResult) -> str:
     )
 
 
+def _given_lists(result: TuneResult) -> Iterator[str]:
+    """Each list that the user gave, against the baseline."""
+    for tried in result.lists:
+        found = tried.outcome
+        told = f"{tried.given.label(result.release)}: "
+        if found.is_done:
+            change = _change(found.change_from(result.baseline))
+            changes = found.changes_from(result.baseline)
+            held = ""
+            if changes:
+                held = f", range {_percent(min(changes))} to {_percent(max(changes))}"
+            told += f"step {_figures(result, found, f' ({change}{held})')}"
+        else:
+            told += found.problem
+        if tried.unknown:
+            names = ", ".join(tried.unknown)
+            told += f"; left out, as XLA {result.release} does not know it: {names}"
+        yield _line("given list", told)
+
+
 def _levers(result: TuneResult) -> Iterator[str]:
     rows = result.rows
     yield from _listed("each part", _parts(result, rows))
@@ -188,6 +209,24 @@ def _further(result: TuneResult) -> Iterator[str]:
             f"{told}: no flag goes below it with these bytes and flops; "
             f"{share_text(left, 1.0)} of the best step is above it",
         )
+    yield from _in_program(result)
+
+
+def _in_program(result: TuneResult) -> Iterator[str]:
+    """What no flag does, with the most that it can give."""
+    label = "program"
+    for each in result.in_program:
+        if each.bound_us is None:
+            most = "it changes what is moved or computed, so that bound does not hold"
+        else:
+            change = min(0.0, each.bound_us / result.best.step_us - 1.0)
+            most = f"at most {_percent(change)}, to {time_text(each.bound_us)}"
+            most += f" ({each.bound_by})"
+        yield _line(
+            label,
+            f"{each.name}, not tried: {each.what}; {each.exposed_text}; {most}",
+        )
+        label = ""
 
 
 def _notes(result: TuneResult) -> Iterator[str]:

@@ -17,6 +17,8 @@ from hlo_passes.scheduler.tuning.combination import (
     variables,
     xla_flags,
 )
+from hlo_passes.scheduler.tuning.flag_list import TriedList
+from hlo_passes.scheduler.tuning.in_program import ProgramChange
 from hlo_passes.scheduler.tuning.outcome import Outcome, share
 from hlo_passes.scheduler.tuning.search import LEAST_GAIN, Search
 from hlo_passes.xla_release import XlaRelease
@@ -94,6 +96,8 @@ class TuneResult:
         alone: the best as XLA makes it from the flags that are printed, in a new
             process; None where nobody asked.
         improved: the best in an order of ours; None where that is no better.
+        lists: of flags that the user gave, each tried as it is.
+        in_program: what only the program can change.
         installs: whether this release lets passes run in its compilation.
         remarks: what limits all of these numbers.
     """
@@ -111,6 +115,8 @@ class TuneResult:
     seconds: float
     alone: Outcome | None = None
     improved: Outcome | None = None
+    lists: tuple[TriedList, ...] = ()
+    in_program: tuple[ProgramChange, ...] = ()
     installs: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -255,11 +261,24 @@ class TuneResult:
             if self.alone is not None and self.alone.is_done
             else None,
             "own_order_step_us": self.improved.step_us if self.improved else None,
+            "given_lists": [self._list_json(each) for each in self.lists],
+            "in_program": [each.to_json() for each in self.in_program],
             "tried": [
                 {"levers": dict(chosen.settings), **outcome.to_json()}
                 for chosen, outcome in self.search.tried.items()
             ],
             "remarks": list(self.remarks),
+        }
+
+    def _list_json(self, tried: TriedList) -> dict[str, Any]:
+        """One of `given_lists`; without a step the change is null."""
+        outcome = tried.outcome
+        return {
+            "name": tried.given.name,
+            "xla_flags": tried.flags,
+            "unknown": list(tried.unknown),
+            "change": outcome.change_from(self.baseline) if outcome.is_done else None,
+            **outcome.to_json(),
         }
 
 

@@ -17,6 +17,7 @@ from hlo_passes.runtime.tuning.evaluation import XlaEvaluator
 from hlo_passes.runtime.tuning.program import Program
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.flag_list import given_list
 from hlo_passes.scheduler.tuning.store import Store
 from tests.modules import REPOSITORY
 from tests.runtime.tuning_agreement import SAME, disagreements, settings
@@ -98,6 +99,21 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
     assert found["recompiled_step_us"] == found["best_step_us"]
     assert found["best_step_us"] < found["baseline_step_us"]
     assert found["evaluations"] <= 3
+
+
+def test_a_given_list_is_tried_as_it_is(tmp_path: pathlib.Path) -> None:
+    program = Program(FSDP, hosts=1)
+    evaluator = XlaEvaluator(program, program.on, Rules(), Store(str(tmp_path)))
+    outcomes = dict(evaluator.compiled([LIMIT]))
+    limit = "--xla_gpu_experimental_parallel_collective_overlap_limit=2"
+    tried = evaluator.listed(given_list(limit), "")
+    assert tried.flags == limit
+    assert tried.outcome.step_us == outcomes[LIMIT].step_us
+    # What XLA refuses is the problem of one list.
+    refused = evaluator.listed(given_list("--xla_gpu_no_such_flag=1"), "")
+    evaluator.close()
+    assert not refused.outcome.is_done
+    assert "xla_gpu_no_such_flag" in refused.outcome.problem
 
 
 def test_a_program_that_is_not_there() -> None:

@@ -1,0 +1,128 @@
+"""Lists of XLA's flags that somebody else recommends, as a user gives them.
+
+    given = given_list("maxtext-a3-1vm")           one of `PUBLISHED`
+    given = given_list("--xla_gpu_pipeline_all_gather=on --xla_...=2")
+    given.flags_for(release)                       the text for XLA_FLAGS
+
+The published lists are data: `published.py` has them with their addresses.
+"""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import shlex
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.published import FLAGS, PUBLISHED
+from hlo_passes.xla_release import XlaRelease
+
+_FLAG: Final = re.compile(r"--?(xla_[a-z0-9_]+)(?:=(.*))?", re.DOTALL)
+#: Of a long text, what a line repeats.
+_MOST_TOLD: Final = 72
+
+
+@dataclass(frozen=True, slots=True)
+class GivenList:
+    """A list of flags that is tried as it is.
+
+    Attributes:
+        name: of a published list; '' for one that the user wrote.
+        flags: (name, value); a value of None is one that the user left out, as in
+            `--xla_dump_hlo_as_text`.
+    """
+
+    name: str
+    flags: tuple[tuple[str, str | None], ...]
+
+    def unknown_to(self, release: XlaRelease) -> tuple[str, ...]:
+        """Flags of a published list that a release has under no name.
+
+        A user's own text is given to XLA as it is: XLA says what it does not know.
+        """
+        if not self.name:
+            return ()
+        return tuple(n for n, v in self.flags if _in_release(n, v, release) is None)
+
+    def flags_for(self, release: XlaRelease) -> str:
+        """What to put into XLA_FLAGS."""
+        flags: list[tuple[str, str | None] | None] = list(self.flags)
+        if self.name:
+            flags = [_in_release(n, v, release) for n, v in self.flags]
+        return " ".join(_setting(*flag) for flag in flags if flag is not None)
+
+    def levers_in(self, release: XlaRelease) -> Combination:
+        """The settings of our levers that it has, word for word."""
+        given = dict(self.flags)
+        found: dict[str, str] = {}
+        for lever in LEVERS.values():
+            for candidate in lever.candidates(release):
+                flags = candidate.flags_in(release)
+                if all(given.get(flag.name) == flag.text for flag in flags):
+                    found.setdefault(lever.name, candidate.setting)
+        return Combination.of(found)
+
+    def label(self, release: XlaRelease) -> str:
+        """For a line: its name, or its flags, shortened."""
+        if self.name:
+            return self.name
+        text = self.flags_for(release)
+        return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 3]}..."
+
+
+@dataclass(frozen=True, slots=True)
+class TriedList:
+    """A given list and what came out.
+
+    Attributes:
+        given: it.
+        flags: what XLA_FLAGS had for it, those of the environment first.
+        unknown: its flags that this release does not know, left out.
+        outcome: the step, or why there is none.
+    """
+
+    given: GivenList
+    flags: str
+    unknown: tuple[str, ...]
+    outcome: Outcome
+
+
+def _in_release(
+    name: str, value: str | None, release: XlaRelease
+) -> tuple[str, str | None] | None:
+    """A flag of a published list as a release has it; None if it does not."""
+    known = FLAGS[name]
+    if known.is_in(release):
+        return name, value
+    return (known.before, "true") if known.before and value == "on" else None
+
+
+def _setting(name: str, value: str | None) -> str:
+    """As XLA_FLAGS spells it; XLA takes quotes around a value."""
+    if value is None:
+        return f"--{name}"
+    return f"--{name}={value}" if " " not in value else f"--{name}='{value}'"
+
+
+def given_list(text: str) -> GivenList:
+    """The type of `--also`: flags as in XLA_FLAGS, or the name of a published list."""
+    if text in PUBLISHED:
+        return GivenList(text, PUBLISHED[text].flags)
+    try:
+        words = shlex.split(text)
+    except ValueError as problem:
+        raise argparse.ArgumentTypeError(f"{text}: {problem}") from problem
+    matches = [_FLAG.fullmatch(word) for word in words]
+    if not words or not all(matches):
+        near = difflib.get_close_matches(text, PUBLISHED, 1) or list(PUBLISHED)
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither flags of XLA, as in "
+            "'--xla_gpu_pipeline_all_gather=on', nor a published list, as "
+            f"{', '.join(near)}"
+        )
+    return GivenList("", tuple((m[1], m[2]) for m in matches if m))
