@@ -26,6 +26,9 @@ _FLAG: Final = re.compile(r"--?(xla_[a-z0-9_]+)(?:=(.*))?", re.DOTALL)
 #: Of a long text, what a line repeats.
 _MOST_TOLD: Final = 72
 
+#: A flag and its value; None where there is none, as in `--xla_dump_hlo_as_text`.
+Given = tuple[str, str | None]
+
 
 @dataclass(frozen=True, slots=True)
 class GivenList:
@@ -33,12 +36,11 @@ class GivenList:
 
     Attributes:
         name: of a published list; '' for one that the user wrote.
-        flags: (name, value); a value of None is one that the user left out, as in
-            `--xla_dump_hlo_as_text`.
+        flags: in the order given; of two with the same name XLA takes the later one.
     """
 
     name: str
-    flags: tuple[tuple[str, str | None], ...]
+    flags: tuple[Given, ...]
 
     def unknown_to(self, release: XlaRelease) -> tuple[str, ...]:
         """Flags of a published list that a release has under no name.
@@ -51,14 +53,11 @@ class GivenList:
 
     def flags_for(self, release: XlaRelease) -> str:
         """What to put into XLA_FLAGS."""
-        flags: list[tuple[str, str | None] | None] = list(self.flags)
-        if self.name:
-            flags = [_in_release(n, v, release) for n, v in self.flags]
-        return " ".join(_setting(*flag) for flag in flags if flag is not None)
+        return " ".join(_setting(*flag) for flag in self._given_to(release))
 
     def levers_in(self, release: XlaRelease) -> Combination:
         """The settings of our levers that it has, word for word."""
-        given = dict(self.flags)
+        given = dict(self._given_to(release))
         found: dict[str, str] = {}
         for lever in LEVERS.values():
             for candidate in lever.candidates(release):
@@ -66,6 +65,13 @@ class GivenList:
                 if all(given.get(flag.name) == flag.text for flag in flags):
                     found.setdefault(lever.name, candidate.setting)
         return Combination.of(found)
+
+    def _given_to(self, release: XlaRelease) -> list[Given]:
+        """The flags by the names that a release has for them."""
+        if not self.name:
+            return list(self.flags)
+        found = (_in_release(*flag, release) for flag in self.flags)
+        return [flag for flag in found if flag is not None]
 
     def label(self, release: XlaRelease) -> str:
         """For a line: its name, or its flags, shortened."""
@@ -92,9 +98,7 @@ class TriedList:
     outcome: Outcome
 
 
-def _in_release(
-    name: str, value: str | None, release: XlaRelease
-) -> tuple[str, str | None] | None:
+def _in_release(name: str, value: str | None, release: XlaRelease) -> Given | None:
     """A flag of a published list as a release has it; None if it does not."""
     known = FLAGS[name]
     if known.is_in(release):
@@ -103,10 +107,13 @@ def _in_release(
 
 
 def _setting(name: str, value: str | None) -> str:
-    """As XLA_FLAGS spells it; XLA takes quotes around a value."""
+    """As XLA_FLAGS spells it; XLA takes quotes of either kind around a value."""
     if value is None:
         return f"--{name}"
-    return f"--{name}={value}" if " " not in value else f"--{name}='{value}'"
+    if not any(each.isspace() for each in value):
+        return f"--{name}={value}"
+    quote = '"' if "'" in value else "'"
+    return f"--{name}={quote}{value}{quote}"
 
 
 def given_list(text: str) -> GivenList:

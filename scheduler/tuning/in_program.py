@@ -33,7 +33,7 @@ from hlo_passes.scheduler.sums import sequential_sum
 _WORTH: Final = 0.005
 #: What JAX calls what a backward pass computes again.
 _RECOMPUTED: Final = "rematted_computation"
-#: XLA's loops around a product and its collective are no pipeline of the program.
+#: Loops that XLA makes around a product and its collective; no program has them.
 _WINDOWED: Final = (GATHERS, SCATTERS)
 _PERMUTES: Final = opcodes.TRANSFERS | {"collective-permute"}
 _COMPUTE: Final = "compute"
@@ -96,6 +96,8 @@ class _Shown:
         self._groups = DeviceGroups(self.module)
 
     def is_looped(self, row: CollectiveRow) -> bool:
+        if any(name in row.computation for name in _WINDOWED):
+            return False
         return self.timeline.computations[row.computation].trip_count > 1
 
     def is_recomputed(self, row: CollectiveRow) -> bool:
@@ -103,11 +105,7 @@ class _Shown:
         return any(_RECOMPUTED in place.op_name for place in places)
 
     def is_handed_on(self, row: CollectiveRow) -> bool:
-        return (
-            row.opcode in _PERMUTES
-            and self.is_looped(row)
-            and not any(name in row.computation for name in _WINDOWED)
-        )
+        return row.opcode in _PERMUTES and self.is_looped(row)
 
     def crosses_without_need(self, row: CollectiveRow) -> bool:
         """Whether groups lie in several NVLink domains and would fit into one."""

@@ -134,6 +134,8 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
             if changes:
                 held = f", range {_percent(min(changes))} to {_percent(max(changes))}"
             told += f"step {_figures(result, found, f' ({change}{held})')}"
+            if result.beats_the_best(found):
+                told += "; faster than the best, take this list"
         else:
             told += found.problem
         if tried.unknown:

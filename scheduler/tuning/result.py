@@ -152,6 +152,10 @@ class TuneResult:
         """Whether the best is faster in all settings."""
         return self.holds == len(self.changes)
 
+    def beats_the_best(self, given: Outcome) -> bool:
+        """Whether a given list fits and is faster than what the search found."""
+        return self.search.fits(given) and given.change_from(self.best) <= -LEAST_GAIN
+
     @property
     def flags(self) -> str:
         """XLA_FLAGS for the best, those of the environment first."""

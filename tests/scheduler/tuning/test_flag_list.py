@@ -93,11 +93,12 @@ def test_a_list_is_spelled_as_a_release_has_it() -> None:
 
 
 def test_own_flags_go_to_xla_as_they_are() -> None:
-    text = "--xla_gpu_no_such_flag=1 --xla_dump_hlo_as_text --xla_a='b c'"
+    text = "--xla_gpu_no_such_flag=1 --xla_dump_hlo_as_text --xla_a='b c' --xla_b="
+    text += ' --xla_c="it\'s so"'
     given = given_list(text)
     assert given.flags_for(NEW) == text
     assert given.unknown_to(NEW) == ()
-    assert given.label(NEW) == text
+    assert given.label(NEW) == f"{text[:69]}..."
 
 
 @pytest.mark.parametrize(
@@ -113,6 +114,9 @@ def test_levers_that_a_list_has() -> None:
     assert given_list(text).levers_in(NEW) == Combination.of(
         {"pipelined all-gather": "on", "scheduler memory": "80"}
     )
+    # By the names of an older release, too.
+    old = given_list("openxla-o1").levers_in(OLD)
+    assert old.get("pipelined all-gather") == "on"
     # So a second stream is priced as one.
     streams = "--xla_gpu_experimental_enable_collective_multi_streaming=true"
     assert given_list(streams).levers_in(NEW).get("several streams") == "on"
@@ -141,6 +145,15 @@ def test_the_report_has_a_line_for_each() -> None:
     assert first["change"] == pytest.approx(0.1)
     assert second["step_us"] is None
     assert second["problem"] == "XLA's process ended"
+
+
+def test_a_list_that_is_faster_than_the_best_says_so() -> None:
+    given = given_list("nvidia-image")
+    for step_us, is_told in ((80_000.0, True), (89_000.0, False)):
+        tried = TriedList(given, "", (), Outcome(step_us, memory_bytes=1 << 30))
+        text = report_text(result(lists=(tried,)))
+        assert ("faster than the best, take this list" in text) == is_told
+    assert result().best.step_us == pytest.approx(89_000.0)
 
 
 def test_a_dumped_module_has_no_flags(capsys: pytest.CaptureFixture[str]) -> None:

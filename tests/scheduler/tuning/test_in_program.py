@@ -61,6 +61,35 @@ def test_groups_that_would_fit_into_one_domain() -> None:
     assert names(TEXT.format(groups=whole), hosts=2) == []
 
 
+LOOP = """HloModule m, is_scheduled=true, num_partitions=4, entry_computation_layout={{(s32[], f32[1024])->(s32[], f32[1024])}}
+%{body} (b: (s32[], f32[1024])) -> (s32[], f32[1024]) {{
+  %b = (s32[], f32[1024]{{0}}) parameter(0)
+  %i = s32[] get-tuple-element(%b), index=0
+  %v = f32[1024]{{0}} get-tuple-element(%b), index=1
+  %one = s32[] constant(1)
+  %n = s32[] add(%i, %one)
+  %p = f32[1024]{{0}} collective-permute(%v), channel_id=1, source_target_pairs={{{{0,1}},{{1,2}},{{2,3}}}}
+  ROOT %r = (s32[], f32[1024]{{0}}) tuple(%n, %p)
+}}
+%test (c: (s32[], f32[1024])) -> pred[] {{
+  %c = (s32[], f32[1024]{{0}}) parameter(0)
+  %j = s32[] get-tuple-element(%c), index=0
+  %end = s32[] constant(8)
+  ROOT %less = pred[] compare(%j, %end), direction=LT
+}}
+ENTRY %main (x: (s32[], f32[1024])) -> (s32[], f32[1024]) {{
+  %x = (s32[], f32[1024]{{0}}) parameter(0)
+  ROOT %w = (s32[], f32[1024]{{0}}) while(%x), condition=%test, body=%{body}, backend_config={{"known_trip_count":{{"n":"8"}}}}
+}}
+"""
+
+
+def test_a_loop_that_hands_on() -> None:
+    assert names(LOOP.format(body="stages")) == ["scan unroll", "microbatches"]
+    # XLA made this loop of a product and a collective.
+    assert names(LOOP.format(body="windowed_dot_general_body_ag.1")) == []
+
+
 def test_a_program_without_a_pattern() -> None:
     assert names((TUTORIAL / "faster.h100_sxm.hlo").read_text()) == []
 
