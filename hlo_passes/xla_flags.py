@@ -16,6 +16,9 @@ from hlo_passes.xla_release import RELEASES
 SCHEDULER: Final = "latency-hiding-scheduler"
 #: Schedules for a trial, with the scheduler's options.
 _TRIAL: Final = "collective-combiner-annotator"
+_IMPROVER: Final = "schedule-improver"
+#: They read XLA's settings of an order that is there, and make none for XLA.
+_OF_THE_ORDER: Final = ("schedule-checker", _IMPROVER)
 _SPACES: Final = "gpu-memory-space-assignment"
 #: The pipelines around it; the second one combines, too.
 _PIPELINES: Final = ("gpu-schedule", "xla-gpu")
@@ -164,12 +167,16 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "memory-limit-slop-factor",
     ),
     f"{_EXPERIMENTAL}parallel_collective_overlap_limit": (
-        ("execution-stream-assignment", "schedule-checker"),
+        ("execution-stream-assignment", *_OF_THE_ORDER),
         "parallel-collective-overlap-limit",
     ),
     f"{_EXPERIMENTAL}parallel_async_compute_limit": (
-        ("schedule-checker",),
+        _OF_THE_ORDER,
         "parallel-async-compute-limit",
+    ),
+    f"{_EXPERIMENTAL}enable_collective_multi_streaming": (
+        _OF_THE_ORDER,
+        "enable-collective-multi-streaming",
     ),
     **{
         f"xla_gpu_{kind}_mode": (
@@ -218,9 +225,12 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         ("xla-gpu",),
         "enable-heuristic-collective-combining",
     ),
-    "xla_gpu_pgle_profile_file_or_directory_path": ((SCHEDULER, _TRIAL), "profile"),
+    "xla_gpu_pgle_profile_file_or_directory_path": (
+        (SCHEDULER, _TRIAL, _IMPROVER),
+        "profile",
+    ),
     "xla_gpu_analytical_latency_estimator_options": (
-        (SCHEDULER, _TRIAL),
+        (SCHEDULER, _TRIAL, _IMPROVER),
         "latency-options",
     ),
 }

@@ -137,6 +137,15 @@ def test_every_option_that_a_flag_stands_for_is_there() -> None:
     )
 
 
+def test_an_option_is_a_flag_in_every_pass_or_in_none() -> None:
+    flags = xla_flags.all_flags()
+    of_flags = {option for _, option in flags}
+    for name in pass_targets():
+        for option in describe(find_pass(name))["options"]:
+            if option["name"] in of_flags:
+                assert (name, option["name"]) in flags
+
+
 def test_xla_knows_every_flag() -> None:
     """XLA ends a process whose XLA_FLAGS it does not know, and names them."""
     settings = []
