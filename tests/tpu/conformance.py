@@ -1,5 +1,8 @@
 """Compare with XLA:TPU: `python -m tests.tpu.conformance [--chips v5e:2x4,...]`.
 
+    --varied               the programs written for TPUs, with one flag after the other
+    --table results.md     counts as tables, by chip, program and flags
+
 Every program is compiled now, in a process of its own, by the library `libtpu` that the
 user installed, and scheduled by us with the compiler's costs. Nothing is kept but counts.
 Without the library it says so and ends.
@@ -9,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import pathlib
 import re
 import sys
 from collections.abc import Iterator
@@ -17,16 +21,39 @@ from concurrent.futures import ThreadPoolExecutor
 from tests.modules import CORPUS, REPOSITORY
 from tests.tpu.judge import Verdict, judged
 from tests.tpu.programs import PROGRAMS
+from tests.tpu.table import tables
 
 GRIDS = "v4:2x2x1,v5e:2x4,v5p:2x2x2,v6e:2x4"
+#: What changes the scheduler's settings or its input, one compilation each.
+VARIED = (
+    ("xla_tpu_use_aggressive_scheduling=true",),
+    ("xla_tpu_use_aggressive_scheduling=false",),
+    ("xla_max_concurrent_async_collective_permutes=2",),
+    ("xla_max_concurrent_async_all_gathers=3",),
+    ("xla_max_concurrent_host_copy=1",),
+    ("xla_lhs_prioritize_async_depth_over_stall=ENABLED",),
+    ("xla_lhs_enable_release_start_policy=true",),
+    ("xla_tpu_enable_depth_memory_pressure_reduction=false",),
+    ("xla_latency_hiding_scheduler_rerun=0",),
+    ("xla_latency_hiding_scheduler_rerun=3",),
+    ("xla_tpu_scheduler_percent_shared_memory_limit=1",),
+    ("xla_tpu_scheduler_percent_shared_memory_limit=4",),
+    ("xla_tpu_enable_async_collective_fusion=false",),
+    ("xla_tpu_enable_async_all_to_all=true",),
+)
 #: A function of a program file that returns a jitted function and its arguments.
 _FUNCTION = re.compile(r"^def ([a-z]\w*)\(devices\):", re.MULTILINE)
 
 
-def programs() -> Iterator[str]:
-    """FILE.py:FUNCTION of the ones written for TPUs, then of the corpus."""
+def own_programs() -> list[str]:
+    """FILE.py:FUNCTION of the ones written for TPUs."""
     own = REPOSITORY / "tests" / "tpu" / "programs.py"
-    yield from (f"{own}:{function.__name__}" for function in PROGRAMS)
+    return [f"{own}:{function.__name__}" for function in PROGRAMS]
+
+
+def programs() -> Iterator[str]:
+    """The ones written for TPUs, then those of the corpus."""
+    yield from own_programs()
     for folder in ("programs", "held_out"):
         for file in sorted((CORPUS / folder).glob("*.py")):
             for name in _FUNCTION.findall(file.read_text()):
@@ -40,16 +67,20 @@ def main() -> int:
     parser.add_argument("--chips", default=GRIDS, metavar="CHIP:GRID,...")
     parser.add_argument("--only", default="", metavar="REGEX", help="of programs")
     parser.add_argument("--flag", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--varied", action="store_true", help="flags, one by one")
+    parser.add_argument("--table", default="", metavar="FILE.md", help="of counts")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--most", type=int, default=3, help="differences shown of each")
     options = parser.parse_args()
     if importlib.util.find_spec("libtpu") is None:
         print("left out: libtpu is not installed (pip install 'hlo-passes[tpu-aot]')")
         return 0
+    sets = VARIED if options.varied else ((),)
     jobs = [
-        (program, *grid.split(":"), *options.flag)
+        (program, *grid.split(":"), *options.flag, *flags)
         for grid in options.chips.split(",")
-        for program in programs()
+        for flags in sets
+        for program in (own_programs() if options.varied else programs())
         if re.search(options.only, program)
     ]
     verdicts = []
@@ -60,6 +91,8 @@ def main() -> int:
             for difference in verdict.differences[: options.most]:
                 print(f"  {difference}", flush=True)
     print(summary(verdicts))
+    if options.table:
+        pathlib.Path(options.table).write_text(tables(verdicts))
     return 1 if any(v.differences for v in verdicts) else 0
 
 

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import hlo_passes
+from hlo_passes import scheduler
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -44,7 +45,9 @@ class Verdict:
     """How our scheduler did on one compilation.
 
     Attributes:
-        name: program, chip and grid.
+        program: file and function.
+        chips: chip and grid.
+        flags: of the compiler.
         outcome: '' for a comparison, else why there is none.
         instructions: of the module that the scheduler got.
         rounds: that XLA made.
@@ -58,10 +61,13 @@ class Verdict:
         round_trips: modules that were read, verified and written back byte for byte.
         modules: of all stages.
         differences: in words, the first of each round.
+        step_us: simulated with the compiler's costs; None without.
         seconds: of the compiler; `own_seconds` of our scheduler.
     """
 
-    name: str
+    program: str
+    chips: tuple[str, str]
+    flags: tuple[str, ...] = ()
     outcome: str = ""
     instructions: int = 0
     rounds: int = 0
@@ -77,11 +83,17 @@ class Verdict:
     differences: list[str] = field(default_factory=list)
     seconds: float = 0.0
     own_seconds: float = 0.0
+    step_us: float | None = None
+
+    @property
+    def name(self) -> str:
+        """Program, chip, grid and flags."""
+        return " ".join((self.program, *self.chips, *self.flags))
 
 
 def judged(program: str, target: str, topology: str, *flags: str) -> Verdict:
     """Compile a program in a process of its own, and compare the schedulers."""
-    verdict = Verdict(" ".join((program.rsplit("/", 1)[-1], target, topology, *flags)))
+    verdict = Verdict(program.rsplit("/", 1)[-1], (target, topology), flags)
     with tempfile.TemporaryDirectory(prefix="hlo-passes-tpu-") as place:
         folder = pathlib.Path(place)
         command = [sys.executable, "-m", "tests.tpu.child", program, target, topology]
@@ -114,6 +126,7 @@ def judged(program: str, target: str, topology: str, *flags: str) -> Verdict:
             verdict.outcome = "nothing asynchronous"
             return verdict
         _compare(folder, log, verdict)
+        _simulate(folder, verdict)
     return verdict
 
 
@@ -132,6 +145,17 @@ def _read_modules(folder: pathlib.Path, verdict: Verdict) -> None:
             verdict.round_trips += 1
         else:
             verdict.differences.append(f"{file.name}: not written back as it was")
+
+
+def _simulate(folder: pathlib.Path, verdict: Verdict) -> None:
+    """The step of the compiler's order, priced with the compiler's costs."""
+    module = hlo_passes.parse((folder / "tpu-scheduled.hlo").read_text())
+    try:
+        found = scheduler.simulate(module, costs=str(folder / "costs.json"))
+    except hlo_passes.HloError as problem:
+        verdict.differences.append(f"not simulated: {problem}".splitlines()[0][:200])
+        return
+    verdict.step_us = found.step_time_us
 
 
 class _Rounds(driver._Run):

@@ -1,0 +1,84 @@
+"""What a comparison with XLA:TPU gave, as a Markdown table: counts, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+from tests.tpu.judge import Verdict
+
+HEAD = (
+    "| {first} | compiled | modules as they were | with a schedule | orders | decisions "
+    "| placements with equal memory | figures of the statistics | simulated "
+    "| seconds of the compiler | seconds of ours |"
+)
+
+
+def by_chip(verdict: Verdict) -> str:
+    """'v5e 2x4'."""
+    return " ".join(verdict.chips)
+
+
+def by_program(verdict: Verdict) -> str:
+    """The file and function, without the folder."""
+    return verdict.program
+
+
+def by_flags(verdict: Verdict) -> str:
+    """The flags that were given, or that there were none."""
+    return ", ".join(verdict.flags) or "defaults"
+
+
+def table(
+    first: str, verdicts: Iterable[Verdict], key: Callable[[Verdict], str]
+) -> str:
+    """A row for each value of the key, in the order in which they come first."""
+    groups: dict[str, list[Verdict]] = {}
+    for each in verdicts:
+        groups.setdefault(key(each), []).append(each)
+    head = HEAD.format(first=first)
+    lines = [head, "|" + "---|" * (head.count("|") - 1)]
+    lines += [_row(name, group) for name, group in groups.items()]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def tables(verdicts: list[Verdict]) -> str:
+    """By chip, by program and by flags, and what parts each comparison that is not equal."""
+    parts = [
+        table("chips", verdicts, by_chip),
+        table("program", verdicts, by_program),
+        table("flags", verdicts, by_flags),
+    ]
+    apart = [v for v in verdicts if v.differences]
+    if apart:
+        lines = ["| compilation | the first difference |", "|---|---|"]
+        lines += [f"| {v.name} | {v.differences[0]} |" for v in apart]
+        parts.append("".join(f"{line}\n" for line in lines))
+    none = [v for v in verdicts if not v.modules]
+    if none:
+        lines = ["| not compiled | why |", "|---|---|"]
+        lines += [f"| {v.name} | {v.outcome} |" for v in none]
+        parts.append("".join(f"{line}\n" for line in lines))
+    return "\n".join(parts)
+
+
+def _row(name: str, group: list[Verdict]) -> str:
+    compared = [v for v in group if not v.outcome]
+
+    def of(one: str, other: str, among: list[Verdict]) -> str:
+        counts = (sum(getattr(v, field) for v in among) for field in (one, other))
+        return "{}/{}".format(*counts)
+
+    cells = (
+        name,
+        f"{sum(bool(v.modules) for v in group)}/{len(group)}",
+        of("round_trips", "modules", group),
+        str(len(compared)),
+        of("orders", "rounds", compared),
+        of("equal_decisions", "decisions", compared),
+        of("equal_steps", "steps", compared),
+        of("equal_figures", "figures", compared),
+        str(sum(v.step_us is not None for v in compared)),
+        f"{sum(v.seconds for v in group):.0f}",
+        f"{sum(v.own_seconds for v in group):.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
