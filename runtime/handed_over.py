@@ -33,7 +33,7 @@ _IN_TRANSFORMATION: Final = "during context [apply-xla-transforms"
 
 
 class RefusedError(PassError):
-    """XLA's verifier or GPU back end refuses a module that passes changed."""
+    """XLA's verifier or back end refuses a module that passes changed."""
 
     default_code = "E040"
 

@@ -341,6 +341,34 @@ def register_transformation(
     _forwards[name, stage, platform] = forward
 
 
+def load_tpu_library() -> None:
+    """Load the library of TPUs, present or absent, where nobody has.
+
+    Without it there is nothing to register a callback with.
+
+    Raises ValueError if it is not installed, or refuses to start.
+    """
+    with _expected("jax._src.xla_bridge.get_tpu_library_path"):
+        from jax._src import xla_bridge
+        from jax._src.lib import xla_client
+
+        path_of = xla_bridge.get_tpu_library_path
+        is_loaded = xla_client.pjrt_plugin_loaded
+        is_initialized = xla_client.pjrt_plugin_initialized
+    # Of TPUs that are here JAX loads it itself.
+    xla_bridge.backends()
+    try:
+        if not is_loaded("tpu"):
+            path = path_of()
+            if path is None:
+                raise ValueError("libtpu is not installed")
+            xla_client.load_pjrt_plugin_dynamically("tpu", path)
+        if not is_initialized("tpu"):
+            xla_client.initialize_pjrt_plugin("tpu")
+    except RuntimeError as problem:
+        raise ValueError(str(problem)) from problem
+
+
 def keeps_donation() -> bool:
     """Whether XLA keeps a module's input-output aliases when a callback replaces it.
 

@@ -2,6 +2,7 @@
 
 hlo-passes lower model.py:step --target=v5e --topology=2x4 --write-costs=costs.json
 hlo-passes compile model.py:step --target=v5e --topology=2x4 --flag=xla_tpu_...=true
+hlo-passes compile model.py:step --target=v5e --passes=schedule-improver
 """
 
 from __future__ import annotations
@@ -16,10 +17,12 @@ from hlo_passes.errors import UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.files import check_outputs, write_text, write_texts
 from hlo_passes.module_form import module_contents
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.progress import say
 
 if TYPE_CHECKING:
     from hlo_passes.runtime.tpu_aot import Grid
+    from hlo_passes.runtime.tpu_handed_over import HandedToTpu
     from hlo_passes.runtime.tpu_program import CompiledForTpu
     from hlo_passes.scheduler.tpu.comparison import Compared
 
@@ -84,18 +87,10 @@ def _grid_of(arguments: argparse.Namespace) -> Grid:
 
 def lower_for_chips(arguments: argparse.Namespace) -> int:
     """`hlo-passes lower --target=v5e`."""
-    from hlo_passes.runtime.tpu_aot import require_passes_in_tpu_compilations
     from hlo_passes.runtime.tpu_program import FINAL, compile_for_tpu, lower_for_tpu
 
     grid = _grid_of(arguments)
-    if arguments.passes:
-        require_passes_in_tpu_compilations()
-        raise UsageError(
-            "--passes is not for TPUs yet",
-            code="U026",
-            hint="lower with --stage=tpu-before-scheduler, then hlo-passes opt",
-        )
-    if not arguments.write_costs:
+    if not arguments.write_costs and not arguments.passes:
         module = lower_for_tpu(
             arguments.function,
             grid,
@@ -105,20 +100,44 @@ def lower_for_chips(arguments: argparse.Namespace) -> int:
         )
         write_text(arguments.output, module_contents(arguments.output, module))
         return ExitCode.DONE
-    check_outputs(arguments.output, arguments.write_costs)
-    compiled = compile_for_tpu(
-        arguments.function,
-        grid,
-        arguments=arguments.args,
-        flags=arguments.flag,
-        with_log=True,
-    )
+    check_outputs(arguments.output, arguments.write_costs or "")
+    if arguments.passes:
+        both = _handed_over(arguments, grid)
+        alone, compiled = both.alone, both.ours
+    else:
+        compiled = alone = compile_for_tpu(
+            arguments.function,
+            grid,
+            arguments=arguments.args,
+            flags=arguments.flag,
+            with_log=True,
+        )
     module = compiled.module(arguments.stage or FINAL)
-    write_texts(
-        (arguments.write_costs, _costs_text(compiled)),
-        (arguments.output, module_contents(arguments.output, module)),
-    )
+    outputs: list[tuple[str, str | bytes]] = []
+    if arguments.write_costs:
+        outputs.append((arguments.write_costs, _costs_text(alone)))
+    outputs.append((arguments.output, module_contents(arguments.output, module)))
+    write_texts(*outputs)
     return ExitCode.DONE
+
+
+def _handed_over(arguments: argparse.Namespace, grid: Grid) -> HandedToTpu:
+    """`lower --passes`: compiled alone for the costs, and with the passes inside."""
+    from hlo_passes.runtime.tpu_handed_over import compile_alone_for_tpu, hand_to_tpu
+    from hlo_passes.runtime.tpu_program import TPU_STAGES
+
+    if arguments.stage not in (None, *TPU_STAGES):
+        raise UsageError(
+            "--passes run inside a complete compilation for TPUs",
+            code="U026",
+            hint=f"--stage is one of {', '.join(TPU_STAGES)}, or left out",
+        )
+    Pipeline.parse(arguments.passes)  # refuse it before XLA compiles
+    alone = compile_alone_for_tpu(
+        arguments.function, grid, arguments=arguments.args, flags=arguments.flag
+    )
+    stage = arguments.passes_stage or "post-scheduler"
+    return hand_to_tpu(alone, passes=arguments.passes, stage=stage)
 
 
 def _costs_text(compiled: CompiledForTpu) -> str:
@@ -126,26 +145,26 @@ def _costs_text(compiled: CompiledForTpu) -> str:
 
 
 def compile_for_chips(arguments: argparse.Namespace) -> int:
-    """`hlo-passes compile --target=v5e`: the compiler's schedule and ours."""
-    from hlo_passes.runtime.tpu_program import SCHEDULED, compile_for_tpu
+    """`hlo-passes compile --target=v5e`: the compiler alone, and with passes inside.
+
+    Our scheduler is also compared with the compiler's, on what the latter got.
+    """
+    from hlo_passes.runtime.tpu_handed_over import (
+        compile_alone_for_tpu,
+        hand_to_tpu,
+        needs_costs,
+    )
+    from hlo_passes.runtime.tpu_program import SCHEDULED
     from hlo_passes.scheduler.tpu.comparison import compare_schedules
 
     grid = _grid_of(arguments)
-    if arguments.passes != "latency-hiding-scheduler":
-        raise UsageError(
-            f"--passes={arguments.passes} is not for TPUs yet",
-            code="U026",
-            hint="the latency-hiding scheduler is compared with XLA:TPU's",
-        )
+    pipeline = Pipeline.parse(arguments.passes)  # refuse it before XLA compiles
     check_outputs(None, arguments.output or "", arguments.write_costs or "")
-    compiled = compile_for_tpu(
-        arguments.function,
-        grid,
-        arguments=arguments.args,
-        flags=arguments.flag,
-        with_log=True,
+    alone = compile_alone_for_tpu(
+        arguments.function, grid, arguments=arguments.args, flags=arguments.flag
     )
-    compared = None
+    compiled = alone.compiled
+    compared = both = None
     if compiled.log.rounds:
         compared = compare_schedules(
             compiled.module("tpu-before-scheduler"),
@@ -153,21 +172,27 @@ def compile_for_chips(arguments: argparse.Namespace) -> int:
             compiled.costs(),
             compiled.log,
         )
+    # Without anything asynchronous there are no costs, and nothing to order.
+    if compared is not None or not needs_costs(pipeline):
+        both = hand_to_tpu(alone, passes=arguments.passes, stage=arguments.stage)
     outputs: list[tuple[str, str | bytes]] = []
     if arguments.write_costs:
         outputs.append((arguments.write_costs, _costs_text(compiled)))
     if arguments.output:
-        final = compiled.module("tpu-final")
+        final = (both.ours if both else compiled).module("tpu-final")
         outputs.append((arguments.output, module_contents(arguments.output, final)))
     write_texts(*outputs)
     if arguments.json:
-        sys.stdout.write(json.dumps(_view(compiled, compared), indent=1) + "\n")
+        view = _view(compiled, compared, both)
+        sys.stdout.write(json.dumps(view, indent=1) + "\n")
     else:
-        say(_text(arguments.function, compiled, compared))
+        say(_text(arguments.function, compiled, compared, both))
     return ExitCode.DONE
 
 
-def _view(compiled: CompiledForTpu, compared: Compared | None) -> dict[str, Any]:
+def _view(
+    compiled: CompiledForTpu, compared: Compared | None, both: HandedToTpu | None
+) -> dict[str, Any]:
     grid = compiled.grid
     view: dict[str, Any] = {
         "target": grid.part.name,
@@ -180,10 +205,17 @@ def _view(compiled: CompiledForTpu, compared: Compared | None) -> dict[str, Any]
     }
     if compared is not None:
         view |= compared.to_json()
+    if both is not None:
+        view["inside"] = both.to_json()
     return view
 
 
-def _text(function: str, compiled: CompiledForTpu, compared: Compared | None) -> str:
+def _text(
+    function: str,
+    compiled: CompiledForTpu,
+    compared: Compared | None,
+    both: HandedToTpu | None,
+) -> str:
     from hlo_passes.runtime.tpu_program import library_version
 
     grid = compiled.grid
@@ -192,8 +224,6 @@ def _text(function: str, compiled: CompiledForTpu, compared: Compared | None) ->
         f"{function} for {grid.part.name} {chips}, libtpu {library_version()}: "
         f"compiled in {compiled.seconds:.1f} s; nothing ran on a TPU\n"
     )
-    if compared is None:
-        return (
-            head + "XLA:TPU's scheduler had nothing to do: no asynchronous operation\n"
-        )
-    return head + compared.to_text()
+    nothing = "XLA:TPU's scheduler had nothing to do: no asynchronous operation\n"
+    text = head + (nothing if compared is None else compared.to_text())
+    return text if both is None else text + both.to_text()

@@ -140,6 +140,24 @@ def compile_for_tpu(
     if with_log:
         tpu_aot.ask_for_log()
     program = tpu_program(function, grid, arguments)
+    return compile_program(program, grid, options, with_log=with_log)
+
+
+def compile_program(
+    program: Compilation,
+    grid: Grid,
+    options: Mapping[str, Any],
+    *,
+    with_log: bool = False,
+) -> CompiledForTpu:
+    """Compile a program, perhaps once more; CompilationError R004.
+
+    Args:
+        program: from `tpu_program`.
+        grid: the chips that it is for.
+        options: flags of the compiler by name.
+        with_log: whether to keep what the library logs, if it was asked to.
+    """
     begun = time.perf_counter()
     with dump_folder(_SCHEDULER) as dump:
         with tpu_aot.scheduler_log() as log:

@@ -33,6 +33,11 @@ from hlo_passes.runtime.installation import compiled_caches
 from hlo_passes.runtime.installation.fingerprint import fingerprint
 from hlo_passes.runtime.installation.for_cpu import bring_to_cpu
 from hlo_passes.runtime.installation.for_gpu import require_for_gpu
+from hlo_passes.runtime.installation.for_tpu import (
+    bring_to_tpu,
+    orders_of,
+    require_schedule,
+)
 from hlo_passes.runtime.installation.module_filter import ModuleFacts
 from hlo_passes.runtime.installation.options import InstallOptions
 from hlo_passes.runtime.installation.report import ModuleReport
@@ -43,13 +48,15 @@ from hlo_passes.scheduler.hardware.machine import machine_named
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.options import LatencyOptions
+from hlo_passes.scheduler.tpu.costs import tpu_costs
 
 #: An installation keeps this many reports, the latest ones.
 MAXIMUM_REPORTS: Final = 1000
 
-#: Passes that may undo the copies of XLA's copy insertion: on CPUs both stages come
-#: after it, on GPUs `post-scheduler` does.
+#: Passes that may undo the copies of XLA's copy insertion: on CPUs and TPUs both
+#: stages come after it, on GPUs `post-scheduler` does.
 _IN_FRONT_OF_COPIES: Final = ("hlo-cse",)
+_COPIES_COME_FIRST: Final = frozenset(["cpu", "tpu"])
 
 _numbers = itertools.count(1)
 _log = logging.getLogger("hlo_passes.runtime")
@@ -77,6 +84,8 @@ class Registrations:
         """Register a callback for a platform; R008 if the platform does not exist."""
         name = f"hlo-passes-{next(_numbers)}"
         try:
+            if platform == "tpu" and jax_private.XLA.calls_back_without_tpus:
+                jax_private.load_tpu_library()
             jax_private.register_transformation(
                 callback, name=name, stage=self.stage, platform=platform
             )
@@ -84,7 +93,8 @@ class Registrations:
             self.clear()
             raise PlatformError(
                 f"jax cannot compile for {platform!r} here: {problem}",
-                hint='"cpu" always exists; a GPU needs its plug-in, and jax 0.12',
+                hint='"cpu" always exists; a GPU needs its plug-in, a TPU libtpu, '
+                "and both jax 0.12",
             ) from problem
         self._made.append((name, platform))
 
@@ -232,7 +242,7 @@ class Installation:
             self._seen += 1
         # Run the passes, unless the filter leaves this module out.
         started = time.perf_counter()
-        run = _ModuleRun(self.pipeline, platform, data)
+        run = _ModuleRun(self.pipeline, platform, self.stage, data)
         error: HloError | None = None
         changed = None
         try:
@@ -252,6 +262,7 @@ class Installation:
             changed is not None,
             run.result,
             error,
+            run.kept,
         )
         with self._lock:
             self._reports.append(report)
@@ -281,9 +292,13 @@ class Installation:
 class _ModuleRun:
     """One run of the passes on one module; a call returns the new proto or None."""
 
-    def __init__(self, pipeline: Pipeline, platform: str, data: bytes) -> None:
-        self.pipeline, self.platform, self.data = pipeline, platform, data
+    def __init__(
+        self, pipeline: Pipeline, platform: str, stage: str, data: bytes
+    ) -> None:
+        self.pipeline, self.platform, self.stage = pipeline, platform, stage
+        self.data = data
         self.result = None
+        self.kept: tuple[str, ...] = ()
 
     def __call__(self) -> bytes | None:
         module = module_from_proto(
@@ -293,17 +308,23 @@ class _ModuleRun:
             run=run_task,
         )
         was_scheduled = module.is_scheduled
+        came = orders_of(module) if self.platform == "tpu" else {}
         result = self.pipeline.run(module)
         changed = self.data
-        if result.changed:
+        if result.changed and self.platform == "tpu":
+            names = [each.name for each in result.passes if each.changed]
+            self.kept = bring_to_tpu(module, self.stage, came, names)
+            # Beside the module, look at the bytes: XLA would die of them.
+            changed = module_to_proto(module, run=run_task)
+            require_schedule(changed, self.stage)
+        elif result.changed:
             if self.platform == "cpu":
                 bring_to_cpu(module)
             elif not was_scheduled:
                 require_for_gpu(module)
             if not was_scheduled:
                 # XLA continues to change the module, and aborts over a schedule that it
-                # did not
-                # make; it makes its own anyway.
+                # did not make; it makes its own anyway.
                 module.set_attribute("is_scheduled", None)
             changed = module_to_proto(module, run=run_task)
         self.result = result
@@ -334,7 +355,8 @@ def install(
     Args:
         pipeline: as text, or built.
         stage: "pre-scheduler" (combining) or "post-scheduler" (scheduling).
-        platforms: "cpu", "cuda" (from jax 0.12 on also for absent GPUs).
+        platforms: "cpu", "cuda", "tpu" (the last two from jax 0.12 on also for absent
+            GPUs and TPUs).
         modules: a regular expression to search in the module's name (`jit_` and the
             function's), or a function of `ModuleFacts`; None for every module.
         min_instructions: smaller modules are left alone.
@@ -392,11 +414,17 @@ def prepare(pipeline: str | Pipeline, options: InstallOptions) -> Installation:
     return Installation(pipeline, options)
 
 
+def _read_costs_of_any(path: str) -> None:
+    """Read costs in microseconds, or those of a TPU in cycles; U001, U206."""
+    if tpu_costs(path) is None:
+        read_costs(path)
+
+
 #: What reads a field of `Pricing`, for its errors' sake.
 _READERS: Final[dict[str, Callable[[str], object]]] = {
     "target": target,
     "topology": Topology.parse,
-    "costs": read_costs,
+    "costs": _read_costs_of_any,
     "profile": read_profile,
     "options": LatencyOptions.parse,
 }
@@ -432,7 +460,7 @@ def _flattened(passes: Sequence[Pass]) -> list[Pass]:
 def _require_sound(
     passes: Sequence[Pass], stage: str, platforms: Sequence[str]
 ) -> None:
-    if stage == "pre-scheduler" and "cpu" not in platforms:
+    if stage == "pre-scheduler" and _COPIES_COME_FIRST.isdisjoint(platforms):
         return
     for each in passes:
         if each.name in _IN_FRONT_OF_COPIES:

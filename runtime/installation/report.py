@@ -21,6 +21,7 @@ class ModuleReport:
         result: what each pass did; None if one failed, or if another process
             ran them.
         error: why they failed, None if they did not.
+        kept: computations whose order could not be given to XLA (TPUs).
     """
 
     module: str
@@ -30,6 +31,7 @@ class ModuleReport:
     changed: bool
     result: PipelineResult | None
     error: HloError | None
+    kept: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         """One line; `result` and `error` say the rest."""
@@ -40,6 +42,8 @@ class ModuleReport:
         else:
             made = [run.name for run in self.result.passes if run.changed]
             how = f"changed by {', '.join(made)}" if made else "left as it is"
+        if self.kept:
+            how += f", the order of {', '.join(self.kept)} stays the compiler's"
         return (
             f"<{self.module} on {self.platform} at {self.stage}: {how}, "
             f"{self.seconds:.3f} s>"

@@ -24,6 +24,9 @@ _TOTAL = "total cycles"
 _WASTED = "total wasted cycles"
 _US_PER_MS = 1000.0
 
+#: (total, wasted) cycles of one computation.
+Figures = tuple[float, float]
+
 
 @dataclass(frozen=True, slots=True)
 class ComputationFigures:
@@ -38,8 +41,8 @@ class ComputationFigures:
 
     name: str
     is_same_order: bool
-    xla: tuple[tuple[float, float], tuple[float, float]]
-    ours: tuple[tuple[float, float], tuple[float, float]]
+    xla: tuple[Figures, Figures]
+    ours: tuple[Figures, Figures]
 
     def to_json(self) -> dict[str, Any]:
         """Keys by whose statistic, and before or after."""
@@ -152,9 +155,27 @@ def compare_schedules(
     return Compared(costs.mhz, tuple(rows))
 
 
-def _logged(figures: Any) -> tuple[float, float]:
+def figures_of(module: Module, costs: TpuCosts) -> dict[str, Figures]:
+    """Our statistic of the order that each computation has; the module is reordered.
+
+    Instructions without a price count as one cycle, as in XLA:TPU's scheduler.
+    """
+    settings = tpu_settings(
+        costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
+    )
+    result = schedule_module(module, EstimatorStack((costs.in_cycles(),)), settings)
+    rows = result.computations
+    return {each.computation.name: _counted(each.before) for each in rows}
+
+
+def logged_figures(log: SchedulerLog, phase: str) -> dict[str, Figures]:
+    """XLA:TPU's statistic 'before' or 'after' its scheduler, by computation."""
+    return {name: _logged(found) for name, found in log.statistics[phase].items()}
+
+
+def _logged(figures: Any) -> Figures:
     return figures.get(_TOTAL, 0.0), figures.get(_WASTED, 0.0)
 
 
-def _counted(own: Statistics) -> tuple[float, float]:
+def _counted(own: Statistics) -> Figures:
     return own.total_us, own.total_wasted_us

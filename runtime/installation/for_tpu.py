@@ -1,0 +1,159 @@
+"""Keeps the schedule of a module that goes back to XLA's TPU compiler.
+
+    Before:  %s = ... collective-permute-start(%p)       the order of the passes
+             %f = f32[8] fusion(%q), ...
+             %d = f32[8] collective-permute-done(%s)
+    After:   %s = ... collective-permute-start(%p)       the same, at `pre-scheduler`
+             %f = f32[8] fusion(%q), ..., control-predecessors={%s}
+             %d = f32[8] collective-permute-done(%s), control-predecessors={%f}
+
+XLA:TPU hands over a scheduled module at both stages. Without a schedule in what comes
+back, it ends the process at `pre-scheduler` (segmentation fault, libtpu 0.0.52), and at
+`post-scheduler` makes an order of its own without a word. So nothing goes back without
+its schedule: it is refused before XLA sees it.
+
+At `pre-scheduler` XLA's own scheduler is still to run. It keeps an order only where
+control edges leave it no choice, so an order that a scheduler of ours made is pinned by
+them. Computations with `all-gather-start` are not pinned: v5e makes fusions of
+all-gathers and products after this stage, and would make none.
+
+At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
+them, and the compiler's costs do not have them; the order of a computation with one
+stays the compiler's, unless passes changed more than the order.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from hlo_passes import proto_wire as wire
+from hlo_passes.analysis.partitioning import custom_call_target
+from hlo_passes.errors import PassError
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.proto_messages import SCHEDULE
+
+#: Passes whose order is to be the program's.
+SCHEDULERS: Final = frozenset(["latency-hiding-scheduler", "schedule-improver"])
+#: What the steps of a cut all-gather begin and end with.
+_CUT_GATHER: Final = ("AsyncCollectiveStart", "AsyncCollectiveDone")
+#: What takes no time and has no place that matters, so that nobody has to pin it.
+NOWHERE: Final = frozenset(
+    ["parameter", "constant", "bitcast", "get-tuple-element", "tuple", "iota"]
+)
+
+Orders = Mapping[Computation, tuple[Instruction, ...]]
+
+
+class NotForTpuError(PassError):
+    """The passes left a module without the schedule that XLA's TPU compiler needs."""
+
+    default_code = "E052"
+
+
+def orders_of(module: Module) -> Orders:
+    """The order of each computation, to compare with what the passes make of it."""
+    return {each: each.instructions for each in module.computations}
+
+
+def bring_to_tpu(
+    module: Module, stage: str, came: Orders, changed_by: Collection[str]
+) -> tuple[str, ...]:
+    """Make what passes left fit for a stage of XLA's TPU compiler.
+
+    Args:
+        module: after the passes.
+        stage: "pre-scheduler" or "post-scheduler".
+        came: from `orders_of`, before the passes.
+        changed_by: names of the passes that changed the module.
+
+    Returns:
+        Names of the computations whose order could not be given to the compiler.
+
+    Raises:
+        NotForTpuError: E052, the module has no schedule.
+
+    Complexity: linear in instructions.
+    """
+    if not module.is_scheduled:
+        raise _without_schedule(stage)
+    if stage == "post-scheduler":
+        return _keep_cut_gathers(module, came)
+    if SCHEDULERS.isdisjoint(changed_by):
+        return ()
+    return _pin(module, came)
+
+
+def require_schedule(data: bytes, stage: str) -> bytes:
+    """A module's proto as it is; NotForTpuError E052 if it holds no schedule."""
+    for each in wire.fields(data):
+        if each.number == SCHEDULE and each.end > each.value:
+            return data
+    raise _without_schedule(stage)
+
+
+def _without_schedule(stage: str) -> NotForTpuError:
+    return NotForTpuError(
+        f"the passes left the module without its schedule at {stage}, where XLA's TPU "
+        "compiler needs one",
+        hint="a pass that makes new computations gives each an order and keeps "
+        "is_scheduled=true",
+    )
+
+
+# -- post-scheduler -----------------------------------------------------------------
+
+
+def _keep_cut_gathers(module: Module, came: Orders) -> tuple[str, ...]:
+    """Give computations with cut all-gathers the order back that they came with."""
+    kept = []
+    for computation in computations_with_cut_gathers(module):
+        before = came.get(computation)
+        now = computation.instructions
+        if before is None or before == now or set(before) != set(now):
+            continue
+        computation.set_order(before)
+        kept.append(computation.name)
+    return tuple(kept)
+
+
+def computations_with_cut_gathers(module: Module) -> list[Computation]:
+    """Computations that hold a step of an all-gather cut into fusions (v5e).
+
+    Callees stand before their callers in a module.
+    """
+    found: dict[Computation, None] = {}
+    for computation in module.computations:
+        if any(_is_cut_gather(each, found) for each in computation.instructions):
+            found[computation] = None
+    return list(found)
+
+
+def _is_cut_gather(instruction: Instruction, known: Collection[Computation]) -> bool:
+    if instruction.opcode == "custom-call":
+        return custom_call_target(instruction).startswith(_CUT_GATHER)
+    return instruction.opcode == "fusion" and any(
+        callee in known for callee in instruction.called_computations
+    )
+
+
+# -- pre-scheduler ------------------------------------------------------------------
+
+
+def _pin(module: Module, came: Orders) -> tuple[str, ...]:
+    """Chain the computations whose order is another one by control edges."""
+    left = []
+    for computation in module.computations:
+        if came.get(computation) == computation.instructions:
+            continue
+        if any(i.opcode == "all-gather-start" for i in computation.instructions):
+            left.append(computation.name)
+            continue
+        placed = [i for i in computation.instructions if i.opcode not in NOWHERE]
+        for first, then in itertools.pairwise(placed):
+            if first not in then.operands:
+                computation.add_control_edge(first, then)
+    return tuple(left)
