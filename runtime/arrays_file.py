@@ -91,16 +91,25 @@ def read_arrays(path: str, *, name: str | None = None) -> list[np.ndarray]:
 
 def _array(path: str, entries: dict[str, np.ndarray], number: int) -> np.ndarray:
     stored = entries[str(number)]
+    # NumPy hands out the bytes of what does not begin like an array.
+    kind = getattr(stored, "dtype", None)
+    if kind is None or not _is_of_hlo(kind.newbyteorder("=")):
+        raise UsageError(
+            f"{path}: {number} is {'no array' if kind is None else f'of type {kind}'}",
+            code="U022",
+            hint="numpy.savez writes arrays; HLO has numbers and booleans",
+        )
     name = entries.get(f"{number}.dtype")
     if name is None:
         return stored
     try:
         dtype = np.dtype(str(name))
-        element_type_of(dtype)
-    except (TypeError, KeyError):
+    except TypeError:
+        dtype = None
+    if dtype is None or not _is_of_hlo(dtype):
         raise UsageError(
             f"{path}: {number}.dtype is {name}, which is not an HLO type", code="U022"
-        ) from None
+        )
     octets = () if dtype.itemsize == 1 else (dtype.itemsize,)
     if stored.dtype != np.uint8 or stored.shape[stored.ndim - len(octets) :] != octets:
         raise UsageError(
@@ -112,6 +121,14 @@ def _array(path: str, entries: dict[str, np.ndarray], number: int) -> np.ndarray
     if not octets:
         return np.ascontiguousarray(stored).view(dtype).reshape(stored.shape)
     return np.ascontiguousarray(stored).view(dtype)[..., 0]
+
+
+def _is_of_hlo(dtype: np.dtype) -> bool:
+    try:
+        element_type_of(dtype)
+    except KeyError:
+        return False
+    return True
 
 
 def checksum(array: np.ndarray) -> str:

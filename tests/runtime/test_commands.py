@@ -18,7 +18,7 @@ from hlo_passes import progress, runtime
 from hlo_passes.errors import HloError, UsageError, VerificationError
 from hlo_passes.exit_codes import exit_code_of
 from hlo_passes.files import read_module
-from hlo_passes.runtime.arrays_file import read_arrays
+from hlo_passes.runtime.arrays_file import checksum, read_arrays
 from hlo_passes.runtime.commands import LOWER, RUN
 from hlo_passes.runtime.user_function import read_program
 from hlo_passes.text.reader import parse
@@ -369,6 +369,40 @@ def test_an_array_with_a_broken_header_is_wrong_usage(header, tmp_path):
     with pytest.raises(UsageError) as caught:
         read_arrays(str(path))
     assert caught.value.code == "U022"
+
+
+@pytest.mark.parametrize("member", ["0", "0.npy", "0.dtype.npy"])
+def test_what_is_no_array_is_wrong_usage(member, tmp_path):
+    path = tmp_path / "in.npz"
+    np.savez(path, **({"0": np.zeros(4)} if "dtype" in member else {}))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr(member, b"no array")
+    with pytest.raises(UsageError) as caught:
+        read_arrays(str(path))
+    assert caught.value.code == "U022"
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a"]),
+        np.array(["2026-01-01"], "M8[D]"),
+        np.zeros(3, [("a", "i4")]),
+        np.zeros(3, "S2"),
+    ],
+)
+def test_an_array_of_a_type_that_hlo_lacks_is_wrong_usage(array, tmp_path):
+    path = tmp_path / "in.npz"
+    np.savez(path, **{"0": array})
+    with pytest.raises(UsageError, match="0 is of type") as caught:
+        read_arrays(str(path))
+    assert caught.value.code == "U022"
+
+
+def test_an_array_of_the_other_byte_order_is_read(tmp_path):
+    path = tmp_path / "in.npz"
+    np.savez(path, **{"0": np.arange(3, dtype=">f4")})
+    assert checksum(read_arrays(str(path))[0]) == checksum(np.arange(3, dtype="<f4"))
 
 
 def test_inputs_are_named_as_given(ring, tmp_path, capfd, monkeypatch):
