@@ -101,7 +101,7 @@ class _Ordering:
     def _group_of(self, instruction: Instruction) -> Group | None:
         if not is_device_transfer(instruction) or instruction.channel_id is None:
             return None
-        return self.transfers.groups.get(instruction.channel_id)
+        return self.transfers.group_in(self.computation, instruction.channel_id)
 
     # -- chains ---------------------------------------------------------------
 
@@ -110,17 +110,18 @@ class _Ordering:
         chains = 0
         pipelined: Group | None = None
         for channel in sorted(self.transfers.channels[self.computation]):
-            group = self.transfers.groups.get(channel)
+            group = self.transfers.group_in(self.computation, channel)
             if group is None:
                 continue
             chains += 1
-            if group.complement is not None and group.stream != 1:
+            partner = group.partner(self.computation)
+            if partner is not None and group.stream != 1:
                 continue  # the other one has chained it already
             node = group.node(self.computation)
-            if group.complement is None:
+            if partner is None:
                 self._chain_one(node)
             else:
-                self._chain_two(group.complement.node(self.computation), node)
+                self._chain_two(partner.node(self.computation), node)
             if group.is_child(self.computation):
                 if pipelined is not None:
                     raise PassError(

@@ -134,16 +134,25 @@ class Group:
         """Whether it is pipelined through a loop with this body."""
         return self.kind == "pipelined" and computation is self.child.computation
 
+    def is_in(self, computation: Computation) -> bool:
+        """Whether it has transfers in a computation."""
+        return computation in (self.child.computation, self.parent.computation)
+
     def node(self, computation: Computation) -> Node:
-        """Its transfers in a computation."""
+        """Its transfers in a computation that it is in."""
         return self.child if computation is self.child.computation else self.parent
+
+    def partner(self, computation: Computation) -> Group | None:
+        """The other group of a cycle, if it is in a computation too."""
+        other = self.complement
+        return other if other is not None and other.is_in(computation) else None
 
     def ends(self, computation: Computation) -> tuple[Instruction, Instruction]:
         """First and last transfer of its chain: a recv and a send-done."""
-        node = self.node(computation)
-        if self.complement is None:
+        node, partner = self.node(computation), self.partner(computation)
+        if partner is None:
             return node.parts["recv"], node.parts["send-done"]
-        other = self.complement.node(computation)
+        other = partner.node(computation)
         if self.stream == 1:
             return other.parts["recv"], node.parts["send-done"]
         return node.parts["recv"], other.parts["send-done"]
@@ -193,6 +202,14 @@ class TransferGroups:
             )
             if not is_elsewhere and group.complement is None and group.stream == 1:
                 self._find_complement(group)
+
+    def group_in(self, computation: Computation, channel: int) -> Group | None:
+        """The group of a channel, if it has transfers in the computation.
+
+        Transfers that were left alone can share their channel with a group elsewhere.
+        """
+        group = self.groups.get(channel)
+        return group if group is not None and group.is_in(computation) else None
 
     def may_communicate(self, instruction: Instruction) -> bool:
         """Whether it is or calls a collective, or is a custom call; not for starts.
