@@ -10,6 +10,7 @@ from itertools import islice
 import pytest
 
 pytest.importorskip("cosmic_ray", reason="the extra `mutation` is not installed")
+pytest.importorskip("coverage", reason="the extra `mutation` is not installed")
 
 from tests.modules import REPOSITORY
 from tests.mutation import __main__ as command
@@ -148,9 +149,11 @@ def test_results_are_kept_and_survivors_run_again(
         return Outcome("passed" if passed else "failed", "" if passed else "t", 0.0, "")
 
     monkeypatch.setattr(Tree, "run", fake)
+    monkeypatch.setattr(command.Quick, "judge", lambda *a: None)
     monkeypatch.setattr(command.Limits, "of", lambda *a: 1.0)
     file = tmp_path / "results.jsonl"
-    arguments = ["x", "--mutants=6", "--jobs=1", f"--results={file}", "--narrow"]
+    kept = f"--traces={tmp_path}"
+    arguments = ["x", "--mutants=6", "--jobs=1", f"--results={file}", "--narrow", kept]
     place = "scheduler/checker/overlap.py"
     monkeypatch.setattr(sys, "argv", [*arguments, place])
     assert command.main() == 1
@@ -161,9 +164,15 @@ def test_results_are_kept_and_survivors_run_again(
     )
     assert command.main() == 1
     assert len(ran) == 6
-    monkeypatch.setattr(sys, "argv", ["x", f"--again={file}", "--jobs=1", "--least=0"])
+    arguments = ["x", f"--again={file}", "--jobs=1", "--least=0", kept]
+    monkeypatch.setattr(sys, "argv", arguments)
     assert command.main() == 0
     assert "2 mutants" in capsys.readouterr().out
+    count = len(ran)
+    monkeypatch.setattr(sys, "argv", [*arguments, "--quick"])
+    assert command.main() == 0
+    assert "2 mutants, 0 killed" in capsys.readouterr().out
+    assert len(ran) == count
 
 
 def test_what_changes_no_behaviour_is_not_run_and_does_not_count(
@@ -187,8 +196,9 @@ def test_what_changes_no_behaviour_is_not_run_and_does_not_count(
         return Outcome("failed", "t", 0.0, "")
 
     monkeypatch.setattr(Tree, "run", fake)
+    monkeypatch.setattr(command.Quick, "judge", lambda *a: None)
     arguments = ["x", "--mutants=2", "--jobs=1", "--limit=9", "--narrow", place]
-    monkeypatch.setattr(sys, "argv", arguments)
+    monkeypatch.setattr(sys, "argv", [*arguments, f"--traces={tmp_path}"])
     try:
         assert command.main() == 0
     finally:

@@ -1,7 +1,8 @@
 """Mutants of critical code, each before the tests nearest to it.
 
     python -m tests.mutation [--mutants=400] [--seed=1] [--jobs=2] [--least=PERCENT]
-        [--results=FILE] [--again=FILE] [--narrow] [--limit=SECONDS] [FILE|FOLDER ...]
+        [--results=FILE] [--again=FILE] [--narrow] [--quick] [--limit=SECONDS]
+        [--traces=FOLDER] [FILE|FOLDER ...]
 
 Needs cosmic-ray (`pip install -e '.[test,mutation]'`). A line per mutant:
 
@@ -10,7 +11,10 @@ Needs cosmic-ray (`pip install -e '.[test,mutation]'`). A line per mutant:
     equal     ...  the reason why nothing can tell it from the program
 
 Those of the last kind are listed in `equivalent.jsonl`; they are not run, and do not
-count as survivors. A survivor of the nearest tests meets the wider ones too (`--narrow` leaves that out).
+count as survivors. A mutant first meets the quickest tests that execute its line; for
+this the nearest tests are traced once for each state of the tree, which is kept under
+`--traces`. A survivor meets all of the nearest tests, then the wider ones too: `--narrow`
+leaves out those, `--quick` both.
 `--results` adds a line of JSON per mutant and leaves out those that it holds already,
 so that a run that was ended goes on; `--again` runs the survivors of such a file once
 more. Tests are timed without a mutant first, so that endless ones are ended; `--limit`
@@ -33,11 +37,15 @@ from tests.modules import REPOSITORY
 from tests.mutation.equivalent import reason_of
 from tests.mutation.mutants import Mutant, draw, make
 from tests.mutation.nearest import CRITICAL, WIDER, nearest_tests
-from tests.mutation.trees import Outcome, Tree
+from tests.mutation.quick import Quick
+from tests.mutation.traces import Traces
+from tests.mutation.trees import Tree
 
 #: A mutant may loop without end: so many times as long as the untouched tests, and so
 #: many seconds more.
 _PATIENCE, _MORE = 4, 20
+#: Where traces are kept from run to run.
+_TRACES = pathlib.Path.home() / ".cache" / "hlo-passes-mutation"
 
 
 def main() -> int:
@@ -55,7 +63,9 @@ def main() -> int:
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--again", type=pathlib.Path)
     parser.add_argument("--narrow", action="store_true")
+    parser.add_argument("--quick", action="store_true")
     parser.add_argument("--limit", type=float, metavar="SECONDS")
+    parser.add_argument("--traces", type=pathlib.Path, default=_TRACES)
     options = parser.parse_args()
     if options.again:
         chosen = survivors(options.again)
@@ -110,17 +120,21 @@ def run(
 ) -> list[dict[str, object]]:
     """Each mutant in one of so many trees; rows in the order in which they end."""
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
-    for mutant in mutants:
+    # Mutants with the same tests follow each other: those are collected once.
+    for mutant in sorted(mutants, key=lambda m: nearest_tests(m.file)):
         waiting.put(mutant)
     ended: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
     limits = Limits(options.limit)
     jobs: int = options.jobs
+    rounds = 0 if options.quick else 1 if options.narrow else 2
 
     def work() -> None:
         try:
             with Tree(REPOSITORY) as tree:
-                for mutant in _drain(waiting):
-                    ended.put(judge(tree, mutant, limits, not options.narrow))
+                traces = Traces(options.traces, tree.root, files(CRITICAL))
+                with Quick(tree, traces) as quick:
+                    for mutant in _drain(waiting):
+                        ended.put(judge(tree, mutant, limits, quick, rounds))
         finally:
             ended.put(None)
 
@@ -184,28 +198,37 @@ class Limits:
             return self._seconds[tests] * _PATIENCE + _MORE
 
 
-def judge(tree: Tree, mutant: Mutant, limits: Limits, wide: bool) -> dict[str, object]:
-    """One mutant before its tests, as a row of the results."""
+def judge(
+    tree: Tree, mutant: Mutant, limits: Limits, quick: Quick, rounds: int
+) -> dict[str, object]:
+    """One mutant before its tests, as a row of the results.
+
+    Args:
+        tree: as the repository is.
+        mutant: of the tree.
+        limits: of the tests that run as a whole.
+        quick: asks the first tests.
+        rounds: how many of the nearest tests and the wider ones follow.
+    """
     began = time.monotonic()
     reason = reason_of(mutant)
     if reason:
         return _row(mutant, "equal", reason, wider=False, began=began)
-    rounds = [nearest_tests(mutant.file), *([WIDER] if wide else [])]
-    outcome: Outcome | None = None
-    for tests in rounds:
+    outcome, wider = quick.judge(mutant), False
+    for tests in (nearest_tests(mutant.file), WIDER)[:rounds]:
+        if outcome is not None and outcome.verdict != "passed":
+            break
         limit = limits.of(tree, tests)
         tree.write(mutant.file, mutant.source)
         outcome = tree.run(tests, limit)
         tree.restore(mutant.file)
-        if outcome.verdict != "passed":
-            break
-    assert outcome is not None
-    passed = outcome.verdict == "passed"
+        wider = tests is WIDER and outcome.verdict != "passed"
+    passed = outcome is None or outcome.verdict == "passed"
     return _row(
         mutant,
         "SURVIVED" if passed else "killed",
-        outcome.first or outcome.verdict,
-        wider=tests is WIDER and not passed,
+        "" if outcome is None else outcome.first or outcome.verdict,
+        wider=wider,
         began=began,
     )
 

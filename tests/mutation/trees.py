@@ -38,9 +38,14 @@ class Outcome:
     output: str
 
 
-def _without_plug_in(tests: Sequence[str]) -> list[str]:
+def without_plug_in(tests: Sequence[str]) -> list[str]:
     """Options for tests that need no devices: our plug-in starts JAX, which is slow."""
     return [] if any("runtime" in test for test in tests) else ["-p", "no:hlo_passes"]
+
+
+def environment(root: pathlib.Path) -> dict[str, str]:
+    """Of processes that import the tree at `root`, and leave it as it is."""
+    return os.environ | {"PYTHONPATH": str(root), "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 class Tree:
@@ -102,15 +107,11 @@ class Tree:
         """Run tests up to the first failure; the limit in seconds ends all its processes."""
         command = [
             sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p",
-            "no:cacheprovider", "--hypothesis-seed=0", *_without_plug_in(tests), *tests,
+            "no:cacheprovider", "--hypothesis-seed=0", *without_plug_in(tests), *tests,
         ]  # fmt: skip
-        environment = os.environ | {
-            "PYTHONPATH": str(self.root),
-            "PYTHONDONTWRITEBYTECODE": "1",
-        }
         began = time.monotonic()
         process = subprocess.Popen(
-            command, cwd=self.root, env=environment, text=True,
+            command, cwd=self.root, env=environment(self.root), text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
