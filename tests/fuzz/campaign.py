@@ -21,7 +21,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import IO, Final
 
@@ -77,6 +77,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--failures", default="fuzz-failures", help="folder for cases")
 
 
+#: In a worker: where its words go, and the number of its case.
+_SPEAKING: list[tuple[IO[str], int]] = []
+
+
+@contextlib.contextmanager
+def outside(verdict: str) -> Iterator[None]:
+    """What runs in this block is not ours: if it ends the process, that is no failure.
+
+    Args:
+        verdict: what the case is counted as then.
+    """
+    for answers, number in _SPEAKING:
+        answers.write(f"outside\t{number}\t{verdict}\n")
+        answers.flush()
+    try:
+        yield
+    finally:
+        for answers, number in _SPEAKING:
+            answers.write(f"case\t{number}\n")
+            answers.flush()
+
+
 @dataclass(slots=True)
 class _Worker:
     """A child process, and the numbers of its cases: first, first + step, ..."""
@@ -86,6 +108,7 @@ class _Worker:
     rest: range
     begun: int = -1
     busy: bool = False
+    outside: str = ""
     heard: float = field(default_factory=time.monotonic)
 
 
@@ -139,6 +162,7 @@ class _Campaign:
                 if taken > most:
                     return
                 resource.setrlimit(resource.RLIMIT_AS, (taken + more, _NO_LIMIT))
+            _SPEAKING[:] = [(answers, number)]
             answers.write(f"case\t{number}\n")
             answers.flush()
             begun = time.process_time()
@@ -179,7 +203,8 @@ class _Campaign:
         """Take in one line of a worker."""
         worker.heard = time.monotonic()
         what, number, *rest = line.rstrip("\n").split("\t")
-        worker.begun, worker.busy = int(number), what == "case"
+        worker.begun, worker.busy = int(number), what != "done"
+        worker.outside = rest[0] if what == "outside" else ""
         if not worker.busy:
             self.count(int(number), float(rest[0]), rest[1])
 
@@ -206,11 +231,13 @@ class _Campaign:
         worker.answers.close()
         _, status = os.waitpid(worker.process, 0)
         if worker.busy:
-            died = (
-                why or f"the worker {how_it_ended(os.waitstatus_to_exitcode(status))}"
-            )
-            self.write_failure(worker.begun, died)
-            self.count(worker.begun, 0.0, f"FAILURE {died}")
+            ended = how_it_ended(os.waitstatus_to_exitcode(status))
+            if worker.outside and not why:
+                self.count(worker.begun, 0.0, f"{worker.outside}: it {ended}")
+            else:
+                died = why or f"the worker {ended}"
+                self.write_failure(worker.begun, died)
+                self.count(worker.begun, 0.0, f"FAILURE {died}")
         if worker.begun < 0:
             raise RuntimeError("a worker ended before its first case")
         left = worker.rest[worker.rest.index(worker.begun) + 1 :]

@@ -10,7 +10,8 @@ import sys
 
 import pytest
 
-#: Cases 2 to 5 raise, hang, die and take all memory; the others are right.
+#: Cases 2 to 5 raise, hang, die and take all memory; 6 dies in what is not ours; the
+#: others are right.
 BAD_CASES = """
 import os, random, sys
 from tests.fuzz import campaign
@@ -26,6 +27,8 @@ def check(case, rng):
         while True: pass
     if number == 4: bytearray(2 << 30)
     if number == 5: os.abort()
+    with campaign.outside("not ours"):
+        if number == 6: os.abort()
     return "fine"
 
 import argparse
@@ -63,6 +66,7 @@ def test_cases_that_end_badly_are_counted(tmp_path: pathlib.Path) -> None:
     said = ran.stdout
     assert "10 cases of a test" in said, said + ran.stderr
     assert "4 failures" in said
+    assert "1  not ours: it was ended by signal 6\n" in said
     for what in ("ValueError: wrong", "HangError", "MemoryError", "by signal 6"):
         assert re.search(f"FAILED .*{what}\n", said), said
     assert {f.name for f in tmp_path.iterdir()} == {
