@@ -22,6 +22,8 @@ def _files(folder: str, *first: str) -> tuple[str, ...]:
 
 
 _SCHEDULER_CASES: Final = "tests/scheduler/passes/test_cases.py"
+#: Much of all that is told, quickly.
+_ANSWERS: Final = "tests/scheduler/test_recorded_answers.py"
 _CONFORMANCE: Final = "tests/scheduler/conformance/test_conformance.py"
 #: Rules and resources one by one, small modules, then XLA's own orders.
 _SCHEDULER_LAWS: Final = tuple(
@@ -33,6 +35,7 @@ _SCHEDULER_LAWS: Final = tuple(
                 "parts", "pass",
             )[:8],
             _SCHEDULER_CASES,
+            _ANSWERS,
             _CONFORMANCE,
             *_files("tests/scheduler/latency_hiding"),
             *_files("tests/scheduler/passes"),
@@ -43,20 +46,27 @@ _SCHEDULER_LAWS: Final = tuple(
 #: Folder or file -> tests.
 NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "scheduler/latency_hiding": _SCHEDULER_LAWS,
-    "scheduler/checker": _files("tests/scheduler/checker", "checker", "memory"),
+    "scheduler/checker": (
+        "tests/scheduler/checker/test_checker.py",
+        _ANSWERS,
+        *_files("tests/scheduler/checker", "memory"),
+    ),
     "scheduler/memory": (
         *_files("tests/scheduler/memory", "values", "pressure", "base_order"),
         "tests/scheduler/checker/test_memory.py",
         *_SCHEDULER_LAWS,
     ),
     "scheduler/simulation": (
+        _ANSWERS,
         *_files("tests/scheduler/simulation", "laws", "causes", "devices"),
         *_files("tests/scheduler/page", "encoding"),
     ),
-    "scheduler/improver": _files(
-        "tests/scheduler/improver", "window", "search", "pass", "recordings"
+    "scheduler/improver": (
+        "tests/scheduler/improver/test_window.py",
+        _ANSWERS,
+        *_files("tests/scheduler/improver", "search", "pass", "recordings"),
     ),
-    "hlo_passes/verify": _files("tests/verify", "rules", "verify"),
+    "hlo_passes/verify": _files("tests/verify", "rules", "recorded_findings", "verify"),
     "hlo_passes/analysis": (
         *_files("tests/analysis"),
         *_files("tests/passes", "cases"),
@@ -113,5 +123,5 @@ def nearest_tests(file: str) -> tuple[str, ...]:
     """
     for start, tests in NEAREST.items():
         if file.startswith(start):
-            return tests
+            return tuple(dict.fromkeys(tests))
     raise LookupError(f"no row of {__name__} has {file}")
