@@ -40,6 +40,9 @@ _SCHEDULER_LAWS: Final = tuple(
             *_files("tests/scheduler/latency_hiding"),
             *_files("tests/scheduler/passes"),
             *_files("tests/scheduler/conformance"),
+            "tests/scheduler/test_commands.py",
+            "tests/scheduler/test_plugins.py",
+            "tests/tpu/test_scheduler.py",
         )
     )
 )  # fmt: skip
