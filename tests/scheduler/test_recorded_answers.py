@@ -14,17 +14,22 @@ import pathlib
 import random
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import is_dataclass
+from dataclasses import fields, is_dataclass
 from typing import Any
 
 import pytest
 
 import hlo_passes
 from hlo_passes import scheduler
+from hlo_passes.ir.async_form import is_start
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.improver.search import Effort
 from hlo_passes.scheduler.improver.whole_module import improve_module
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    LatencyHidingScheduler,
+)
 from hlo_passes.scheduler.memory.base_order import base_order
 from hlo_passes.scheduler.memory.footprint import footprint
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
@@ -60,6 +65,13 @@ _RULES = {
 }
 
 
+_SWITCHES = [
+    field.name
+    for field in fields(LatencyHidingScheduler)
+    if isinstance(field.default, bool)
+]
+
+
 def _digest(value: object) -> object:
     """Numbers and short words as they are; all else as eight letters."""
     if value is None or isinstance(value, (int, float)):
@@ -75,9 +87,12 @@ def _plain(value: Any) -> Any:
             name: _plain(getattr(value, name)) for name in value.__dataclass_fields__
         }
     if isinstance(value, dict):
-        return {str(_plain(k)): _plain(v) for k, v in value.items()}
+        kept = {str(_plain(k)): v for k, v in value.items()}
+        return {k: _plain(v) for k, v in kept.items() if not k.endswith("seconds")}
     if isinstance(value, (list, tuple)):
         return [_plain(v) for v in value]
+    if isinstance(value, float):
+        return float(f"{value:.9g}")  # Python 3.12 adds more exactly
     return getattr(value, "name", value)
 
 
@@ -201,6 +216,64 @@ def _scheduled(seed: int) -> dict[str, object]:
     return told | _memory(module) | _checked(module, draw)
 
 
+def _switched(name: str) -> dict[str, object]:
+    """One switch of the scheduler turned over, on modules with scheduling groups."""
+    default = LatencyHidingScheduler.__dataclass_fields__[name].default
+    word = name.replace("_", "-")
+    told: dict[str, object] = {}
+    for seed in range(6):
+        draw = random.Random(f"{name} {seed}")
+        module = module_to_schedule(draw, 4)
+        if seed % 2:
+            _group_some(module, draw)
+        limit = draw.choice((100, 1000, 10_000))
+        more = f",device-memory-bytes={limit},rerun=2" if seed % 3 == 0 else ""
+        if seed >= 4:
+            more += ",flavour=generic"
+        spec = f"latency-hiding-scheduler{{{word}={str(not default).lower()}{more}}}"
+        told[str(seed)] = _run(module, spec)
+    return told
+
+
+def _group_some(module: hlo_passes.Module, draw: random.Random) -> None:
+    """One start and what is directly after its done, in one scheduling group."""
+    for number, start in enumerate(module.entry.instructions):
+        if is_start(start) and draw.random() < 0.5:
+            for one in (start, *start.users):
+                one.set_attribute(
+                    "frontend_attributes", f'{{_scheduling_group_id="{number}"}}'
+                )
+
+
+def _run(module: hlo_passes.Module, spec: str) -> list[object]:
+    """Orders, words and figures of a pass, or its error."""
+    start = next((i.name for i in module.entry.instructions if is_start(i)), "")
+    try:
+        context = PassContext(explain=start)
+        (run,) = hlo_passes.Pipeline.parse(spec, context).run(module).passes
+    except hlo_passes.HloError as problem:
+        return ["error", _digest(str(problem))]
+    words = [*run.remarks, *run.explanations]
+    return [_digest(order_text(module)), _digest(words), _digest(_plain(run.details))]
+
+
+def _offered(seed: int) -> dict[str, object]:
+    """The improver as a pass."""
+    module = module_to_schedule(random.Random(seed), 4)
+    pipeline("gpu" if "gpu" in POLICIES else next(iter(POLICIES))).run(module)
+    options = (
+        "effort=0.1,rounds=1",
+        "effort=0",
+        "effort=0.1,rounds=1,memory-cap=limit",
+        "effort=0.1,rounds=1,refuse-regressions=true",
+        "effort=0.1,rounds=2,seed=3,enable-collective-multi-streaming=true",
+        "effort=0.1,rounds=1,parallel-collective-overlap-limit=4",
+        "effort=0.1,rounds=1,min-gain=0.5",
+        "effort=0.1,rounds=1,parallel-async-compute-limit=1",
+    )[seed % 8]
+    return {options: _run(module, f"schedule-improver{{{options}}}")}
+
+
 def _made(kind: str) -> dict[str, object]:
     draw = random.Random(f"{kind} recorded")
     cases = [(MAKERS | LEGAL)[kind](draw) for _ in range(8)]
@@ -232,6 +305,8 @@ _ANSWERS: dict[str, Callable[[], dict[str, object]]] = {
     **{f"improved {seed}": lambda s=seed: _improved(s) for seed in range(12)},
     **{f"program {seed}": lambda s=seed: _program(s) for seed in range(40)},
     **{f"scheduled {seed}": lambda s=seed: _scheduled(s) for seed in range(60)},
+    **{f"switched {name}": lambda n=name: _switched(n) for name in _SWITCHES},
+    **{f"offered {seed}": lambda s=seed: _offered(s) for seed in range(16)},
     **{f"made {kind}": lambda k=kind: _made(k) for kind in (*MAKERS, *LEGAL)},
     **{f"fault {kind}": lambda k=kind: _faults(k) for kind in MUTATORS},
 }
