@@ -63,6 +63,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
         _ANSWERS,
         *_files("tests/scheduler/simulation", "laws", "causes", "devices"),
         *_files("tests/scheduler/page", "encoding"),
+        "tests/scheduler/memory/test_footprint.py",
     ),
     "scheduler/improver": (
         "tests/scheduler/improver/test_window.py",

@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
+from hlo_passes.scheduler.memory.dataflow import build_dataflow
 from hlo_passes.scheduler.memory.footprint import Footprint, available_bytes
+from hlo_passes.scheduler.memory.reached import reach
 from hlo_passes.scheduler.memory.sharing import may_share
 from hlo_passes.scheduler.memory.tpu_sizes import padded_bytes
+from hlo_passes.scheduler.memory.value_sizes import ValueSizes
 
 
 @pytest.mark.parametrize(
@@ -96,3 +99,27 @@ ENTRY %main {
     for user in ("w", "r"):
         assert may_share(by_name["p"], by_name[user], ())
         assert not may_share(by_name["q"], by_name[user], ())
+
+
+def test_a_part_without_a_value_is_not_held() -> None:
+    """XLA gives the table of several operands of a permute no value."""
+    module = hlo_passes.parse(
+        """HloModule m, replica_count=2
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %q = f32[9] parameter(1)
+  %s = ((f32[8], f32[9]), (f32[8], f32[9])) collective-permute-start(%p, %q), source_target_pairs={{0,1},{1,0}}
+  ROOT %d = (f32[8], f32[9]) collective-permute-done(%s)
+}
+"""
+    )
+    sizes = ValueSizes(build_dataflow(reach(module)))
+    by_name = {i.name: i for i in module.entry.instructions}
+    held = sizes.held(by_name["s"])
+    assert min(held) >= 0
+    assert len(held) == len({*held}) == 6
+    assert {*sizes.held(by_name["p"]), *sizes.held(by_name["q"])} <= {*held}
+    assert [sizes.bytes_of(v) for v in sizes.held(by_name["q"])] == [36]
+    assert [sizes.is_given(v) for v in sizes.held(by_name["q"])] == [True]
+    assert sizes.defined(by_name["p"]) == sizes.held(by_name["p"])

@@ -1,0 +1,25 @@
+"""Options of the scheduler that are out of range, and the least that is not."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_passes
+from hlo_passes.errors import PipelineSpecError
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong", "least"),
+    [
+        ("hosts", "0", "1"),
+        ("hosts", "-1", "2"),
+        ("gpus-per-host", "0", "1"),
+        ("gpus-per-host", "-1", "8"),
+        ("device-memory-bytes", "-1", "0"),
+        ("memory-limit-slop-factor", "-1", "0"),
+    ],
+)
+def test_error_out_of_range(name: str, wrong: str, least: str) -> None:
+    with pytest.raises(PipelineSpecError, match="must be"):
+        hlo_passes.Pipeline.parse(f"latency-hiding-scheduler{{{name}={wrong}}}")
+    hlo_passes.Pipeline.parse(f"latency-hiding-scheduler{{{name}={least}}}")
