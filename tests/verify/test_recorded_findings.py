@@ -7,6 +7,7 @@ the same cases, and of faults planted into one program. After a change that is m
 
 from __future__ import annotations
 
+import gzip
 import pathlib
 from functools import cache
 
@@ -14,9 +15,14 @@ import pytest
 
 import hlo_passes
 from hlo_passes.verify import findings
+from hlo_passes.verify.origins import check_origin
+from hlo_passes.verify.shardings import check_sharding
+from tests.modules import CORPUS
 from tests.verify.faults import mutants
 from tests.verify.rule_cases import CASES, PROGRAM
 
+_GOLDEN = CORPUS / "golden" / "0.12.0.1"
+_FILE = "latency-hiding-scheduler.after.hlo.gz"
 _RECORDED = pathlib.Path(__file__).with_name("recorded_findings.txt")
 
 
@@ -38,7 +44,23 @@ def _texts() -> dict[str, str]:
     for seed in range(4):
         for mutant in mutants(PROGRAM, seed):
             texts[f"fault {mutant.kind} {seed}"] = mutant.text
+    for seed, file in enumerate(sorted(_GOLDEN.glob(f"*/{_FILE}"))[::5]):
+        text = gzip.decompress(file.read_bytes()).decode()
+        for one in mutants(text, seed):
+            name = f"{file.parent.name} {one.kind}"
+            texts[name] = one.text
+            # A second fault, which the first one must not hide.
+            others = mutants(one.text, seed + 1)
+            other = others[len(texts) % len(others)]
+            texts[f"{name}, {other.kind}"] = other.text
     return texts
+
+
+def test_what_cannot_be_read_is_told_once() -> None:
+    """Another rule, V103, speaks of it."""
+    shape = hlo_passes.parse_shape("f32[8]")
+    assert check_sharding("{no such sharding", shape, 1) == ()
+    assert check_origin("{no such origin", shape) == ()
 
 
 def _recorded() -> dict[str, str]:

@@ -173,6 +173,9 @@ def test_a_copy_of_a_tuple_has_its_elements() -> None:
     [
         ("dynamic-slice", "dynamic_slice_config", "memory copies"),
         ("bitcast", "dynamic_slice_config", "memory copies"),
+        ("fusion", "dynamic_slice_config", "memory copies"),
+        ("fusion", "dynamic_memcpy_config", "memory copies"),
+        ("fusion", "another_config", "asynchronous compute"),
         ("dynamic-slice", "another_config", "asynchronous compute"),
         ("negate", "dynamic_slice_config", "asynchronous compute"),
     ],
@@ -183,6 +186,7 @@ def test_a_fusion_that_copies_a_slice_has_a_lane(
     mark = f'backend_config={{"{config}":{{"loop_index":0}}}}'
     slice_ = f"f32[1] dynamic-slice(%a, %i), dynamic_slice_sizes={{1}}, {mark}"
     last = {
+        "fusion": "ROOT %d = f32[1] dynamic-slice(%a, %i), dynamic_slice_sizes={1}",
         "dynamic-slice": f"ROOT %d = {slice_}",
         "bitcast": f"%d = {slice_}\n  ROOT %e = f32[1] bitcast(%d)",
         "negate": f"%d = {slice_}\n  ROOT %e = f32[1] negate(%d), {mark}",
@@ -193,11 +197,12 @@ def test_a_fusion_that_copies_a_slice_has_a_lane(
   {last}
 }}
 """
-    wrapped = """%wrapped (a.w: f32[8], i.w: s32[]) -> f32[1] {
+    own = f", {mark}" if root == "fusion" else ""
+    wrapped = f"""%wrapped (a.w: f32[8], i.w: s32[]) -> f32[1] {{
   %a.w = f32[8] parameter(0)
   %i.w = s32[] parameter(1)
-  ROOT %f = f32[1] fusion(%a.w, %i.w), kind=kLoop, calls=%fused
-}
+  ROOT %f = f32[1] fusion(%a.w, %i.w), kind=kLoop, calls=%fused{own}
+}}
 """
     module = _module(
         """
