@@ -55,7 +55,7 @@ _GOLDEN = [
     for folder in sorted((CORPUS / "golden" / "0.12.0.1").iterdir())
     if (folder / "latency-hiding-scheduler.after.hlo.gz").exists()
 ]
-_MACHINE = Topology(1, 1, 8)
+_MACHINES = (Topology(1, 1, 8), Topology(1, 2, 4), Topology(2, 1, 4))
 _RULES = {
     "": Rules(),
     "one stream": Rules(1),
@@ -142,7 +142,12 @@ def _random(seed: int) -> dict[str, object]:
         module = hlo_passes.parse(text)
     words, rules = [*_RULES.items()][seed % len(_RULES)]
     timeline = simulate_with(
-        module, "made up", _MACHINE, costs, rules, with_range=words != "xla"
+        module,
+        "made up",
+        _MACHINES[seed % len(_MACHINES)],
+        costs,
+        rules,
+        with_range=words != "xla",
     )
     return {"rules": words, **_told(timeline)}
 
@@ -161,6 +166,10 @@ def _improved(seed: int) -> dict[str, object]:
         "bytes": [found.peak_before_bytes, found.peak_after_bytes, found.cap_bytes],
         "kept": found.kept,
         "orders": _digest(order_text(module)),
+        "computations": [
+            _plain([one.kept, one.before_us, one.after_us, one.bound.us])
+            for one in found.computations
+        ],
     }
 
 

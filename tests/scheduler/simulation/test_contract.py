@@ -261,6 +261,8 @@ def test_a_call_is_what_it_calls() -> None:
     ("shares", "what"),
     [
         ({"cond": (0.5, 0.2)}, "the probabilities of %cond are [0.5, 0.2]"),
+        ({"cond": (1.0, 1.0)}, "the probabilities of %cond are [1.0, 1.0]"),
+        ({"cond": (-0.5, 1.5)}, "the probabilities of %cond are [-0.5, 1.5]"),
         ({"cond": (1.0,)}, "%cond has 2 branches, not 1"),
     ],
 )
