@@ -64,6 +64,13 @@ _RULES = {
     "xla": Rules(xla_statistic=True),
 }
 
+#: Other machines, prices and rules for the golden modules.
+_OTHERWISE: dict[str, dict[str, Any]] = {
+    "links": {"estimator": "ring", "share_links": True, "target": "a100_sxm_80"},
+    "contention": {"estimator": "approximate", "contention": 0.3, "streams": 2},
+    "xla": {"estimator": "gpu-approximate", "xla_statistic": True},
+}
+
 
 _SWITCHES = [
     field.name
@@ -109,7 +116,12 @@ def _golden(name: str) -> dict[str, object]:
         (file / "latency-hiding-scheduler.after.hlo.gz").read_bytes()
     ).decode()
     module = hlo_passes.parse(text, filename=f"{name}.hlo")
-    told = _told(scheduler.simulate(module, with_range=True))
+    timeline = scheduler.simulate(module, with_range=True)
+    told = _told(timeline)
+    told["short text"] = _digest(report_text(timeline, rows=2, width=60))
+    for words, options in _OTHERWISE.items():
+        other = _told(scheduler.simulate(module, gpus_per_host=2, **options))
+        told[words] = [other["step_time_us"], other["exposed_us"], _digest(other)]
     return told | _memory(module)
 
 
