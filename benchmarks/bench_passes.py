@@ -1,25 +1,33 @@
 """Every pass on a made-up module of up to a million instructions.
 
     python -m benchmarks.bench_passes [--passes=hlo-cse,...] [--markdown]
-        [--sizes=10000,100000,1000000] [--limit-seconds=600] [--results=FILE]
+        [--sizes=10000,100000,1000000] [--limit-seconds=600] [--limit-gb=12]
+        [--results=FILE]
 
 In the module (benchmarks/family_modules.py) most passes over collectives and loops find
 work in every block. What needs a schedule, or pairs of start and done, is run after the
 passes that make them, which are not counted. A module is read once; each pass runs on
 it in a process of its own, of which the user's seconds count. Reading, verifying and
-printing are not counted. The last figure is the time per instruction of the largest
-size by that of the size before: 1 is linear.
+printing are not counted. The last two figures: the time per instruction of the largest
+size by that of the size before, 1 is linear; and the most memory of that process at the
+largest size, the module included.
+
+The limits are seconds of the processor and gigabytes of address space of one such
+process: neither depends on what else the machine does.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import multiprocessing
 import pathlib
 import resource
+import signal
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Final
 
@@ -30,6 +38,9 @@ from hlo_passes.garbage import garbage_collection_paused
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.passes.framework.registry import pass_targets
+
+#: Seconds and gigabytes of one process.
+Limits = tuple[float, float]
 
 _SIZES: Final = (10_000, 100_000, 1_000_000)
 _PAIRS: Final = "async-collective-creator,async-collective-annotator"
@@ -47,8 +58,27 @@ _BEFORE: Final = {
 }
 
 
-#: Pass -> size -> microseconds per instruction, as a text; `changed` under size 0.
-Table = dict[str, dict[int, str]]
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One pass on one module.
+
+    Attributes:
+        text: microseconds per instruction, or why there are none.
+        changed: `yes`, `no`, or the code with which it refused the module.
+        gigabytes: the most that its process held.
+    """
+
+    text: str
+    changed: str = ""
+    gigabytes: float = 0.0
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the pass was measured."""
+        return self.text.replace(".", "", 1).isdigit()
+
+
+Table = dict[str, dict[int, Cell]]
 
 
 def _run(text: str, module: hlo_passes.Module) -> bool:
@@ -59,55 +89,64 @@ def _run(text: str, module: hlo_passes.Module) -> bool:
     return any(ran)
 
 
-def _seconds(name: str, module: hlo_passes.Module, answer: Connection) -> None:
-    """Send the user's seconds of one run, and whether it changed the module.
+def _limit(seconds: float, gigabytes: float) -> None:
+    """Let the system end this process at so much of the processor or of memory."""
+    most = int(gigabytes * 1e9)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+
+
+def _seconds(
+    name: str, module: hlo_passes.Module, limits: Limits, answer: Connection
+) -> None:
+    """Send the user's seconds of one run, whether it changed the module, and memory.
 
     Seconds of the system are those of copying the parent's pages.
     """
+    _limit(*limits)
     started = resource.getrusage(resource.RUSAGE_SELF).ru_utime
     try:
-        changed = _run(name, module)
+        changed = "yes" if _run(name, module) else "no"
     except HloError as problem:
-        answer.send((-1.0, problem.code))
+        # A checker has done its work when it refuses a module.
+        changed = f"error {problem.code}"
+    except MemoryError:
+        answer.send((-1.0, f"> {limits[1]:g} GB", 0))
         return
-    seconds = resource.getrusage(resource.RUSAGE_SELF).ru_utime - started
-    answer.send((seconds, "yes" if changed else "no"))
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = used.ru_utime - started
+    answer.send((seconds, changed, used.ru_maxrss))
 
 
-def measured(
-    name: str, size: int, module: hlo_passes.Module, limit_seconds: float
-) -> tuple[str, str]:
-    """Microseconds per instruction, and `yes` if the pass changed the module.
+def measured(name: str, size: int, module: hlo_passes.Module, limits: Limits) -> Cell:
+    """What one pass takes on one module.
 
     The pass runs in a fork of this process, which has read the module.
     """
     Pipeline.parse(name)  # imports the pass, which does not count
     context = multiprocessing.get_context("fork")
     receive, send = context.Pipe(duplex=False)
-    child = context.Process(target=_seconds, args=(name, module, send))
+    child = context.Process(target=_seconds, args=(name, module, limits, send))
     child.start()
     send.close()
-    if not receive.poll(limit_seconds):
-        child.kill()
-        child.join()
-        return f"> {limit_seconds:.0f} s", ""
     try:
-        seconds, changed = receive.recv()
+        seconds, changed, kilobytes = receive.recv()
     except EOFError:
-        return "died", ""
-    finally:
         child.join()
+        is_late = child.exitcode == -signal.SIGXCPU
+        return Cell(f"> {limits[0]:g} s" if is_late else "died")
+    child.join()
     if seconds < 0:
-        return f"error {changed}", ""
-    return f"{seconds / size * 1e6:.2f}", changed
+        return Cell(changed)
+    return Cell(f"{seconds / size * 1e6:.2f}", changed, kilobytes / 1e6)
 
 
 def measure_all(
     names: Sequence[str],
     sizes: Sequence[int],
-    limit_seconds: float,
+    limits: Limits,
     known: Table,
-    keep: Callable[[str, int, str, str], None],
+    keep: Callable[[str, int, Cell], None],
 ) -> None:
     """Measure what is not known; a pass that failed is not tried on larger modules."""
     prepared = sorted({_BEFORE.get(name, "") for name in names})
@@ -118,7 +157,7 @@ def measure_all(
                 for name in names
                 if _BEFORE.get(name, "") == before
                 and size not in known.get(name, {})
-                and all(_is_number(known[name].get(s, "0")) for s in sizes if s < size)
+                and all(c.is_number for s, c in known[name].items() if s < size)
             ]
             if not mine:
                 continue
@@ -127,25 +166,24 @@ def measure_all(
                 if before:
                     _run(before, module)
                 for name in mine:
-                    keep(name, size, *measured(name, size, module, limit_seconds))
+                    keep(name, size, measured(name, size, module, limits))
 
 
-def _is_number(cell: str) -> bool:
-    return cell.replace(".", "", 1).isdigit()
-
-
-def _growth(found: dict[int, str], sizes: Sequence[int]) -> str:
+def _growth(found: dict[int, Cell], sizes: Sequence[int]) -> str:
     """Time per instruction: the largest size by the one before."""
     try:
-        last, before = (float(found[size]) for size in (sizes[-1], sizes[-2]))
+        last, before = (float(found[size].text) for size in (sizes[-1], sizes[-2]))
     except (KeyError, ValueError, IndexError):
         return ""
     return f"{last / before:.2f}" if before else ""
 
 
-def _row(name: str, found: dict[int, str], sizes: Sequence[int]) -> list[str]:
-    cells = [name, found.get(0, ""), *(found.get(size, "") for size in sizes)]
-    return [*cells, _growth(found, sizes)]
+def _row(name: str, found: dict[int, Cell], sizes: Sequence[int]) -> list[str]:
+    cells = [found.get(size, Cell("")) for size in sizes]
+    changed = next((cell.changed for cell in reversed(cells) if cell.changed), "")
+    most = cells[-1].gigabytes
+    memory = f"{most:.2f}" if most else ""
+    return [name, changed, *(c.text for c in cells), _growth(found, sizes), memory]
 
 
 def main() -> None:
@@ -154,6 +192,7 @@ def main() -> None:
     parser.add_argument("--passes", default="")
     parser.add_argument("--sizes", default=",".join(map(str, _SIZES)))
     parser.add_argument("--limit-seconds", type=float, default=600.0)
+    parser.add_argument("--limit-gb", type=float, default=12.0)
     parser.add_argument("--results", type=pathlib.Path)
     parser.add_argument("--markdown", action="store_true")
     given = parser.parse_args()
@@ -162,18 +201,18 @@ def main() -> None:
     known: Table = {name: {} for name in names}
     if given.results is not None and given.results.exists():
         for line in given.results.read_text("utf-8").splitlines():
-            name, size, cell, changed = json.loads(line)
-            known.setdefault(name, {}).update({size: cell, 0: changed})
+            name, size, *cell = json.loads(line)
+            known.setdefault(name, {})[size] = Cell(*cell)
 
-    def keep(name: str, size: int, cell: str, changed: str) -> None:
-        known[name] |= {size: cell} | ({0: changed} if changed else {})
-        sys.stderr.write(f"{name} {size:,}: {cell}\n")
+    def keep(name: str, size: int, cell: Cell) -> None:
+        known[name][size] = cell
+        sys.stderr.write(f"{name} {size:,}: {cell.text} {cell.gigabytes:.2f}\n")
         if given.results is not None:
             with given.results.open("a", encoding="utf-8") as file:
-                file.write(json.dumps([name, size, cell, changed]) + "\n")
+                file.write(json.dumps([name, size, *dataclasses.astuple(cell)]) + "\n")
 
-    measure_all(names, sizes, given.limit_seconds, known, keep)
-    head = ["pass", "changes it", *(f"{size:,}" for size in sizes), "growth"]
+    measure_all(names, sizes, (given.limit_seconds, given.limit_gb), known, keep)
+    head = ["pass", "changes it", *(f"{size:,}" for size in sizes), "growth", "GB"]
     rows = [_row(name, known[name], sizes) for name in names]
     if not given.markdown:
         print("\n".join("  ".join(row) for row in (head, *rows)))
