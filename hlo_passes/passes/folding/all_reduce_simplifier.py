@@ -20,6 +20,7 @@ from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.replication import Replication
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.async_form import is_done, is_start
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import array_shape
@@ -72,6 +73,7 @@ class AllReduceSimplifier(Pass):
         # Only groups of several members need to know what is the same on all replicas.
         known = Replication(module) if any(n > 1 for _, n in candidates) else None
         _remove_what_keeps_its_shape(module, release, report)
+        changed: dict[Computation, None] = {}
         for all_reduce, size in candidates:
             operand = all_reduce.operands[0]
             if size == 1:
@@ -80,9 +82,12 @@ class AllReduceSimplifier(Pass):
                 else:
                     _keep(all_reduce, "has control edges", report)
             elif known is not None and known.is_same(operand):
-                _compute_alone(all_reduce, size, report)
+                if _compute_alone(all_reduce, size, report):
+                    changed[all_reduce.computation] = None
             else:
                 _keep(all_reduce, "reduces values that may differ", report)
+        for computation in changed:
+            restore_text_order(computation)
         return module.version != version
 
 
@@ -171,8 +176,11 @@ def _remove_pair(
     report.count("collectives-of-one-device-removed")
 
 
-def _compute_alone(all_reduce: Instruction, size: int, report: Report) -> None:
-    """Give readers what every device can compute from its own operand."""
+def _compute_alone(all_reduce: Instruction, size: int, report: Report) -> bool:
+    """Give readers what every device can compute from its own operand.
+
+    Returns whether it could; the order of the text is not restored.
+    """
     computation, operand = all_reduce.computation, all_reduce.operands[0]
     opcode, shape = reduction_opcode(reduction_of(all_reduce)), all_reduce.shape
     if opcode in _IDEMPOTENT:
@@ -189,7 +197,7 @@ def _compute_alone(all_reduce: Instruction, size: int, report: Report) -> None:
         result = computation.new("multiply", shape, (operand, factor))
     else:
         _keep(all_reduce, "has a reduction other than add, min, max, and, or", report)
-        return
+        return False
     computation.replace_uses(all_reduce, result)
-    restore_text_order(computation)
     report.count("all-reduces-of-equal-values-replaced")
+    return True
