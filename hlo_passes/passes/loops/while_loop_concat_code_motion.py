@@ -79,6 +79,7 @@ class WhileLoopConcatCodeMotion(Pass):
             for instruction in post_order(computation)
             if instruction.opcode == "while"
         ]
+        changed: dict[Computation, None] = {}
         for loop in loops:
             reason = _reason_to_keep(loop)
             if len(graph.callers_of(loop.called_computations[0])) > 1:
@@ -89,8 +90,11 @@ class WhileLoopConcatCodeMotion(Pass):
             joining = self._find(loop, report)
             if joining is not None:
                 joining.rewrite()
+                changed[loop.computation] = None
                 report.count("loops-changed")
                 report.count("groups-joined", len(joining.groups.found))
+        for computation in changed:
+            restore_text_order(computation)
         if module.version == version:
             return False
         TupleSimplifier().run(module, context, Report())
@@ -158,7 +162,7 @@ class _Joining:
     wide: dict[Group, Instruction] = field(default_factory=dict)
 
     def rewrite(self) -> None:
-        """Replace the loop."""
+        """Replace the loop. The order of the text around it is not restored."""
         loop, computation = self.loop, self.loop.computation
         body, condition = loop.called_computations
         # An element of the new state is a group of old ones, or one old element.
@@ -211,7 +215,6 @@ class _Joining:
         )
         computation.replace_uses(loop, result)
         computation.remove(loop)
-        restore_text_order(computation)
 
     # -- the body ------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ After:   while from tuple(%zero, broadcast(%x), %x):
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Final
 
@@ -27,6 +27,7 @@ from hlo_passes.analysis.while_loop_patterns import (
     unique_element,
     xla_trip_count,
 )
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import INTEGRAL, array_shape
@@ -88,19 +89,32 @@ class WhileLoopFusibleSinking(Pass):
         version = module.version
         graph = build_call_graph(module)
         loops = loops_outside_fusions(module, graph)
+        changed: dict[Computation, None] = {}
         for loop in loops:
             reason = _reason_to_keep(loop, graph)
             if reason:
                 report.remark(f"not sunk: %{loop.name} {reason}")
-            else:
-                _sink(loop, report)
+            elif _sink(loop, report):
+                changed[loop.computation] = None
+        _restore(changed)
         if self.broadcasts:
+            changed = {}
             release = context.release_for(module, self.xla)
             counts = None if context.xla_quirks else TripCounts(module)
             for loop in loops:
-                if not _reason_to_keep(loop, graph):
-                    _start_without_values(loop, release, counts, report)
+                if not _reason_to_keep(loop, graph) and _start_without_values(
+                    loop, release, counts, report
+                ):
+                    body = loop.called_computations[0]
+                    changed |= dict.fromkeys((body, loop.computation))
+            _restore(changed)
         return module.version != version
+
+
+def _restore(changed: Iterable[Computation]) -> None:
+    """Restore the order of texts, once for all loops of a computation."""
+    for computation in changed:
+        restore_text_order(computation)
 
 
 def _reason_to_keep(loop: Instruction, graph: CallGraph) -> str:
@@ -134,8 +148,11 @@ class _Tree:
     outside: list[Instruction] = field(default_factory=list)
 
 
-def _sink(loop: Instruction, report: Report) -> None:
-    """Copy into a loop what its unchanging elements start as."""
+def _sink(loop: Instruction, report: Report) -> bool:
+    """Copy into a loop what its unchanging elements start as.
+
+    Returns whether the text around the loop is out of order.
+    """
     start, computation = loop.operands[0], loop.computation
     # Find them, and say why the others stay.
     trees: list[_Tree] = []
@@ -150,7 +167,7 @@ def _sink(loop: Instruction, report: Report) -> None:
             continue
         trees.append(tree)
     if not trees:
-        return
+        return False
     # Let nobody else read what the loop starts from.
     if start.is_root or start.user_count > 1:
         start = clone_instruction(start, computation, start.operands, before=loop)
@@ -167,8 +184,6 @@ def _sink(loop: Instruction, report: Report) -> None:
         index = user.tuple_index_or_none
         if index in values:
             computation.replace(user, values[index])
-    if has_elements:
-        restore_text_order(computation)
     # Compute it in the body, of what the state has in addition.
     body = loop.called_computations[0]
     outside = [value for tree in trees for value in tree.outside]
@@ -181,6 +196,7 @@ def _sink(loop: Instruction, report: Report) -> None:
         taken += len(tree.outside)
         _compute(tree, mine)
         report.count("values-sunk")
+    return has_elements
 
 
 def _reason_to_hand_in(element: Instruction, value: Instruction) -> str:
@@ -284,12 +300,16 @@ def _compute(tree: _Tree, added: Sequence[Instruction]) -> None:
 
 def _start_without_values(
     loop: Instruction, release: XlaRelease, counts: TripCounts | None, report: Report
-) -> None:
-    """Let buffers start without values, and select the constants in the body."""
+) -> bool:
+    """Let buffers start without values, and select the constants in the body.
+
+    Returns whether it did; the texts of the body and around the loop are then out of
+    order.
+    """
     start, body = loop.operands[0], loop.called_computations[0]
     buffers = _overwritten(loop)
     if not buffers:
-        return
+        return False
     index = induction_variable(loop, release)
     reason = ""
     if _is_sharded(loop):
@@ -306,7 +326,7 @@ def _start_without_values(
         reason = "reads its counter twice"
     if reason:
         report.remark(f"initial values stay: %{loop.name} {reason}")
-        return
+        return False
     assert index is not None
     # Hand in where the counter starts, and compare: only the first iteration is there.
     counter = unique_element(body, index)
@@ -325,8 +345,7 @@ def _start_without_values(
     for value in values:
         if not value.user_count and not value.is_root:
             loop.computation.remove(value)
-    restore_text_order(body)
-    restore_text_order(loop.computation)
+    return True
 
 
 def _overwritten(loop: Instruction) -> dict[int, Instruction]:

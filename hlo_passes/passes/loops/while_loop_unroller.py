@@ -22,6 +22,7 @@ from hlo_passes.analysis.while_loop_patterns import (
     induction_variable,
     xla_divided_trip_count,
 )
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_cse import merge
@@ -96,7 +97,12 @@ class WhileLoopUnroller(Pass):
         numbering = Numbering(
             next_channel_id(module), next_group(module), context.xla_quirks
         )
+        unordered: Computation | None = None
         for loop, index, values in found:
+            # Loops of one computation follow one another: order it after the last.
+            if unordered is not None and unordered is not loop.computation:
+                restore_text_order(unordered)
+                unordered = None
             size = len(loop.called_computations[0].instructions) * len(values)
             if size > self.most_made:
                 report.remark(
@@ -118,10 +124,13 @@ class WhileLoopUnroller(Pass):
                 )
                 restore_text_order(new.called_computations[0])
             else:
+                unordered = loop.computation
                 unroll(loop, index, values, numbering)
             # XLA leaves a number out before each loop.
             if numbering.group is not None and numbering.group != group:
                 numbering.group += 1
+        if unordered is not None:
+            restore_text_order(unordered)
         if module.version == version:
             return False
         HloDce().run(module, context, Report())

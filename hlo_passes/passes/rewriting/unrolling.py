@@ -22,7 +22,6 @@ from hlo_passes.analysis.scheduling_annotations import (
     annotation_of,
     set_annotation,
 )
-from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.async_form import is_collective
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import known_trip_count
@@ -78,6 +77,8 @@ def unroll(
 ) -> None:
     """Replace a loop by its iterations. Its computations stay.
 
+    The order of the text is not restored.
+
     Args:
         loop: it has no control edges.
         index: the element of the state that counts.
@@ -89,7 +90,6 @@ def unroll(
     for value in values:
         state = _iteration(order, outside, state, index, value, numbering)
     outside.replace(loop, state)
-    restore_text_order(outside)
 
 
 def unroll_in_loop(
