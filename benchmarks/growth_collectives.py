@@ -27,6 +27,18 @@ def all_reduces(count: int) -> str:
     )
 
 
+def equal_all_reduces(count: int) -> str:
+    """All-reduces of values that every device has alike, without channels."""
+    lines = [PARAMETER, "%zero = f32[] constant(0)"]
+    for k in range(count):
+        lines += (
+            f"%v.{k} = {SHAPE} broadcast(%zero), dimensions={{}}",
+            f"%r.{k} = {SHAPE} all-reduce(%v.{k}), replica_groups={{}}, to_apply=%add",
+        )
+    text = module_of([*lines, tuple_of(names_of("r", count))])
+    return text.replace("num_partitions", "replica_count")
+
+
 def dead_all_reduces(count: int) -> str:
     """All-reduces of different values that nothing reads."""
     return module_of(

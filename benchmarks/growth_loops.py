@@ -142,6 +142,56 @@ def moving_loops(count: int) -> str:
     return _counted(count, 1)
 
 
+def sinking(count: int) -> str:
+    """Loops with a buffer and a mask that they can compute, and a state to join."""
+    row, wide = "f32[4]{0}", "f32[2,4]{1,0}"
+    state = f"(s32[], {row}, {row}, {wide}, {wide})"
+    lines = [
+        f"%p = {row} parameter(0)",
+        f"%q = {row} parameter(1)",
+        "%none = f32[] constant(0)",
+        "%first = s32[] constant(0)",
+    ]
+    bodies = []
+    for k in range(count):
+        lines += [
+            f"%empty.{k} = {wide} broadcast(%none), dimensions={{}}",
+            f"%mask.{k} = {wide} broadcast(%p), dimensions={{1}}",
+            f"%t.{k} = {state} tuple(%first, %p, %q, %empty.{k}, %mask.{k})",
+            f"%w.{k} = {state} while(%t.{k}), condition=%cond.{k}, body=%body.{k}, "
+            'backend_config={"known_trip_count":{"n":"3"}}',
+            f"%g.{k} = {wide} get-tuple-element(%w.{k}), index=3",
+        ]
+        bodies.append(f"""%body.{k} {{
+  %s.{k} = {state} parameter(0)
+  %i.{k} = s32[] get-tuple-element(%s.{k}), index=0
+  %x.{k} = {row} get-tuple-element(%s.{k}), index=1
+  %y.{k} = {row} get-tuple-element(%s.{k}), index=2
+  %out.{k} = {wide} get-tuple-element(%s.{k}), index=3
+  %m.{k} = {wide} get-tuple-element(%s.{k}), index=4
+  %one.{k} = s32[] constant(1)
+  %next.{k} = s32[] add(%i.{k}, %one.{k})
+  %both.{k} = f32[8]{{0}} concatenate(%x.{k}, %y.{k}), dimensions={{0}}
+  %f.{k} = f32[8]{{0}} negate(%both.{k})
+  %low.{k} = {row} slice(%f.{k}), slice={{[0:4]}}
+  %high.{k} = {row} slice(%f.{k}), slice={{[4:8]}}
+  %x1.{k} = {row} add(%x.{k}, %low.{k})
+  %y1.{k} = {row} add(%y.{k}, %high.{k})
+  %sum.{k} = {wide} add(%out.{k}, %m.{k})
+  ROOT %o.{k} = {state} tuple(%next.{k}, %x1.{k}, %y1.{k}, %sum.{k}, %m.{k})
+}}
+
+%cond.{k} {{
+  %c.{k} = {state} parameter(0)
+  %j.{k} = s32[] get-tuple-element(%c.{k}), index=0
+  %bound.{k} = s32[] constant(3)
+  ROOT %less.{k} = pred[] compare(%j.{k}, %bound.{k}), direction=LT
+}}
+""")
+    lines.append(tuple_of(names_of("g", count), wide))
+    return module_of(lines, *bodies)
+
+
 def windowed(count: int) -> str:
     """Loops that multiply what travels around two devices, as the partitioner makes."""
     left, right, out = "f32[4,3]{1,0}", "f32[3,5]{1,0}", "f32[8,5]{1,0}"

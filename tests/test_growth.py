@@ -44,6 +44,10 @@ GREW_TOO_FAST = (
     ("moving", "collective-pipeliner-forward", 64),
     ("moving", "collective-pipeliner-forwardsink", 64),
     ("moving", "while-loop-all-reduce-code-motion", 64),
+    ("equal all-reduces", "all-reduce-simplifier", 64),
+    ("sinking loops", "while-loop-fusible-sinking", 32),
+    ("sinking loops", "while-loop-concat-code-motion", 32),
+    ("sinking loops", "while-loop-unroller", 32),
     ("windowed loops", "windowed-einsum-handler", 8),
     (
         "dots and all-to-alls",
