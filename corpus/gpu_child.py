@@ -35,7 +35,10 @@ def _compile_program(program: str, topology: Any, options: dict[str, Any]) -> No
 
 
 def _compile_hlo(file: str, topology: Any, options: dict[str, Any]) -> None:
-    """Compile HLO text as it is: it is one device's program."""
+    """Compile HLO text as it is: it is one device's program.
+
+    XLA takes `partition-id` only from its partitioner, which leaves what is manual.
+    """
     from jax._src import compiler
     from jax._src.interpreters import mlir
     from jax._src.lib.mlir import ir
@@ -56,7 +59,9 @@ def _compile_hlo(file: str, topology: Any, options: dict[str, Any]) -> None:
     compile_options = compiler.get_compile_options(
         num_replicas=int(header.get("replica_count", 1)), num_partitions=partitions
     )
-    compile_options.executable_build_options.use_spmd_partitioning = False
+    compile_options.executable_build_options.use_spmd_partitioning = (
+        "sharding={manual}" in text
+    )
     compile_options.env_option_overrides = [*options.items()]
     devices = tuple(topology.devices)
     with mlir.make_ir_context():

@@ -5,7 +5,8 @@
     hlo-passes conformance DIR                                  # judge our passes by it
 
 Inputs are the programs, the held-out programs, the programs of `family/` and the
-handwritten modules; each is compiled with each of `VARIANTS`. Folders are
+handwritten modules; each is compiled with each of `VARIANTS`, and each module of
+`small_modules.py` with one. Folders are
 `DIR/<jax release>/<input>.<variant>`, and `...@2` for a second run of a pass in the
 same compilation. A pair is left out where the same pass received the same text with
 the same options before.
@@ -24,6 +25,7 @@ import sys
 from collections.abc import Iterator
 
 import jax
+import small_modules
 from compile_gpu import Job, Recording, compile_all, recorded_texts, write_packed
 from lower import CORPUS, functions
 
@@ -46,7 +48,7 @@ COLORS = "gpu-memory-space-assignment"
 #: From 0.11 on a dump leaves elements out, and edges from them name nothing.
 _WHOLE = () if IS_OLD else ("xla_dump_compact_gte=false",)
 #: How many compilations one process does.
-_BATCH = 8
+_BATCH = 24
 
 _ON = "COLLECTIVE_PIPELINING_MODE_ON"
 _PIPELINED = tuple(
@@ -120,6 +122,19 @@ def inputs() -> dict[str, str]:
     }
     found |= {f.stem: str(f) for f in sorted((CORPUS / "handwritten").glob("*.hlo"))}
     return found
+
+
+def small_inputs(
+    variant: str, folder: pathlib.Path, asked: list[str]
+) -> Iterator[tuple[str, str]]:
+    """Name and file of the modules of `small_modules.py`, which are written here."""
+    for name, text in small_modules.modules(variant).items():
+        if asked and not {name, "small_modules"} & {*asked}:
+            continue
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{name}.hlo"
+        file.write_text(text)
+        yield name, str(file)
 
 
 def _flag_values(flags: tuple[str, ...]) -> dict[str, str]:
@@ -204,13 +219,17 @@ def main() -> int:
         or {name, pathlib.Path(source.split(":")[0]).stem} & {*asked.names}
     }
     known = passes()
+    small = asked.out / "small_modules"
     jobs = {
         f"{name}.{variant}": Job(
             source, topology=topology, flags=(*flags, *_WHOLE), passes=known
         )
         for variant, (flags, topology) in VARIANTS.items()
         if not asked.variant or variant in asked.variant
-        for name, source in chosen.items()
+        for name, source in (
+            *chosen.items(),
+            *(small_inputs(variant, small, asked.names)),
+        )
     }
     seen: set[str] = set()
     names = [*jobs]

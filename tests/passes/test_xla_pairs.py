@@ -40,6 +40,7 @@ ELSEWHERE = {
 def test_there_are_pairs_of_every_such_pass() -> None:
     assert {pair.pass_name for pair in PAIRS} == {
         "collective-backend-assigner",
+        "collective-combiner-annotator",
         "collective-fusion",
         "collective-kernel-strategy-annotator",
         "collective-permute-cse",
@@ -56,6 +57,7 @@ def test_there_are_pairs_of_every_such_pass() -> None:
         "explicit-collectives-group-async-wrapper",
         "explicit-stream-annotation-async-wrapper",
         "gpu-memory-space-assignment",
+        "hlo-dce",
         "latency-hiding-scheduler-preparation",
         "legalize-scheduling-annotations",
         "loop-double-buffer-transformer",
