@@ -88,6 +88,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
         *_SCHEDULER_LAWS,
     ),
     "runtime/plain": (
+        "tests/runtime/test_collective_rules.py",
         "tests/runtime/test_plain.py",
         "tests/runtime/test_load.py",
         "tests/runtime/test_random_modules.py",
