@@ -1,0 +1,194 @@
+"""Parts of the simulation with answers that were worked out by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hlo_passes
+from hlo_passes.errors import UsageError
+from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.simulation.overlap_bound import _Flow
+from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.ranges import Outcome
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.surroundings import Surroundings
+from hlo_passes.scheduler.simulation.units import bytes_text, time_text
+from tests.scheduler.simulation.steps import Compute, Done, Start, Steps, Sync
+from tests.scheduler.simulation.test_laws import timeline_of
+
+
+@pytest.mark.parametrize(
+    ("us", "text"),
+    [
+        (0.0, "0.0 us"), (0.04, "0.0 us"), (999.0, "999.0 us"), (-999.0, "-999.0 us"),
+        (1e3, "1.00 ms"), (-1e3, "-1.00 ms"), (1234.0, "1.23 ms"),
+        (999_000.0, "999.00 ms"), (1e6, "1.000 s"), (-1e6, "-1.000 s"),
+        (2_345_678.0, "2.346 s"),
+    ],
+)  # fmt: skip
+def test_times_have_the_largest_unit_that_they_fill(us: float, text: str) -> None:
+    assert time_text(us) == text
+
+
+def test_bytes_have_the_largest_unit_that_they_fill() -> None:
+    for power, unit in ((10, "KiB"), (20, "MiB"), (30, "GiB")):
+        assert bytes_text(1 << power).endswith(unit)
+        assert not bytes_text((1 << power) - 1).endswith(unit)
+
+
+@pytest.mark.parametrize(
+    ("step_us", "exposed_us", "share"),
+    [(10.0, 2.5, 0.25), (4.0, 4.0, 1.0), (0.5, 0.25, 0.5), (0.0, 0.0, 0.0)],
+)
+def test_the_exposed_share(step_us: float, exposed_us: float, share: float) -> None:
+    assert Outcome(None, step_us, exposed_us).exposed_share == share  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "shares",
+    [(0.5, 0.6), (1.0, 1.0), (0.0, 0.0), (0.5, 1.5), (-0.5, 1.5), (float("nan"), 1.0)],
+)
+def test_shares_of_branches_that_are_none(shares: tuple[float, ...]) -> None:
+    with pytest.raises(UsageError, match="probabilities"):
+        Rules(branch_probabilities={"c": shares})
+
+
+@pytest.mark.parametrize("shares", [(1.0,), (0.0, 1.0), (0.1, 0.2, 0.7), (0.25, 0.75)])
+def test_shares_of_branches(shares: tuple[float, ...]) -> None:
+    assert Rules(branch_probabilities={"c": shares}).branch_probabilities["c"] == shares
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=8), st.data())
+def test_what_is_busy_between_two_instructions(
+    costs: list[int], data: st.DataObject
+) -> None:
+    placement = Placement.__new__(Placement)
+    placement._busy_before = [*itertools.accumulate(costs, initial=0.0)]
+    first = data.draw(st.integers(0, len(costs) - 1))
+    last = data.draw(st.integers(first, len(costs) - 1))
+    assert placement.busy_between(first, last) == sum(costs[first + 1 : last])
+
+
+# -- the flow of the overlap bound ------------------------------------------------
+
+
+def _most(
+    groups: dict[int, int], room: dict[int, int], others: int = 0, steps: int = 10**6
+) -> int:
+    return _Flow(groups, dict(room), others, steps).most()
+
+
+@given(
+    st.dictionaries(st.integers(1, 15), st.integers(1, 9), max_size=6),
+    st.lists(st.integers(1, 9), min_size=4, max_size=4),
+    st.integers(0, 5),
+)
+def test_the_flow_is_the_least_cut_and_steps_only_raise_it(
+    groups: dict[int, int], room: list[int], others: int
+) -> None:
+    """Max-flow, min-cut: of any set of pairs, what must go there or stays outside."""
+    left = dict(enumerate(room))
+    cut = min(
+        sum(room[k] for k in chosen)
+        + others
+        + sum(
+            amount
+            for mask, amount in groups.items()
+            if any(mask >> k & 1 for k in range(4) if k not in chosen)
+        )
+        for size in range(5)
+        for chosen in itertools.combinations(range(4), size)
+    )
+    exact = _most(groups, left, others)
+    assert exact == min(cut, sum(groups.values()))
+    # A search that gives up says more, never less, and less with every step.
+    given_up = [_most(groups, left, others, steps) for steps in range(1, 40)]
+    assert given_up == sorted(given_up, reverse=True)
+    assert given_up[-1] >= exact
+
+
+def test_how_many_steps_a_search_takes() -> None:
+    """Group 1 is sent (1), finds no path (2: the pair, and who holds it): 3 in all."""
+    groups, room = {0b01: 10, 0b10: 5}, {0: 5, 1: 50}
+    assert _most(groups, room) == 10
+    assert _most(groups, room, steps=4) == 10
+    assert _most(groups, room, steps=3) == 15
+
+
+# -- links ------------------------------------------------------------------------
+
+_ENTRY = """HloModule m, num_partitions=8
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %r = f32[8]{0} OPERATION
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("groups", "on_a_host", "link"),
+    [
+        ("replica_groups={{0,1,2,3,4,5,6,7}}", 8, "nvlink"),
+        ("replica_groups={{0,1,2,3,4,5,6,7}}", 4, "network"),
+        ("replica_groups={{0,1,2,3},{4,5,6,7}}", 4, "nvlink"),
+        ("replica_groups={{0,4},{1,5},{2,6},{3,7}}", 4, "network"),
+        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", 1, "network"),
+        ("replica_groups={{0,1},{2,3},{4,5},{6,7}}", 2, "nvlink"),
+        ("replica_groups={{0,1},{2,3},{4,5},{3,7}}", 4, "network"),
+    ],
+)
+def test_which_link_a_collective_uses(groups: str, on_a_host: int, link: str) -> None:
+    operation = (
+        f"all-reduce(%x), channel_id=1, {groups}, use_global_device_ids=true, "
+        "to_apply=%add"
+    )
+    module = hlo_passes.parse(_ENTRY.replace("OPERATION", operation))
+    around = Surroundings(module, Topology(8 // on_a_host, 1, on_a_host), Rules())
+    assert around.channel(module.entry.root) == link
+
+
+@pytest.mark.parametrize(("on_a_host", "link"), [(8, "nvlink"), (4, "network")])
+def test_a_transfer_to_nobody_named_may_go_anywhere(on_a_host: int, link: str) -> None:
+    module = hlo_passes.parse(
+        _ENTRY.replace(
+            "  ROOT %r = f32[8]{0} OPERATION",
+            "  %t = token[] after-all()\n"
+            "  %s = (f32[8]{0}, u32[], token[]) send(%x, %t), channel_id=1\n"
+            "  %d = token[] send-done(%s), channel_id=1\n"
+            "  ROOT %r = f32[8]{0} negate(%x)",
+        )
+    )
+    around = Surroundings(module, Topology(8 // on_a_host, 1, on_a_host), Rules())
+    (send,) = (i for i in module.entry.instructions if i.opcode == "send")
+    assert around.channel(send) == link
+
+
+# -- the bound of any structure ---------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("steps", "bound"),
+    [
+        # Communication alone: one link carries 10 and 20.
+        ((Sync("a", 10.0), Compute("c", 1.0), Sync("b", 10.0)), 20.0),
+        # More compute than communication.
+        ((Sync("a", 10.0), Compute("c", 50.0)), 50.0),
+        # The best rate of a kind holds for all of it: 10 us for each.
+        ((Sync("a", 10.0), Sync("b", 30.0)), 20.0),
+        # A start is of the kind of what is synchronous: 8 us for each.
+        ((Start("a", 10.0), Compute("c", 4.0), Done("a"), Sync("b", 8.0)), 16.0),
+    ],
+)
+def test_the_bound_of_any_structure(steps: Steps, bound: float) -> None:
+    assert timeline_of(steps).lower_bound_any_structure_us == pytest.approx(bound)
