@@ -226,3 +226,17 @@ def test_packed_it_is_what_xla_assigns(place: str, assigned: int) -> None:
     found = footprint(ModuleMemory(read_module(str(path))))
     assert found.packed_bytes == pytest.approx(assigned, rel=1e-2)
     assert found.needed_bytes == found.packed_bytes
+
+
+@pytest.mark.parametrize(
+    ("needed", "fits", "fits_device"),
+    [(74, True, True), (75, True, True), (76, False, True), (100, False, True),
+     (101, False, False)],
+)  # fmt: skip
+def test_what_fits_exactly_fits(needed: int, fits: bool, fits_device: bool) -> None:
+    found = footprints.Footprint(needed, 0, "", (), 100, 75)
+    assert (found.fits, found.fits_device) == (fits, fits_device)
+    packed = footprints.Footprint(1, 0, "", (), 100, 75, packed_bytes=needed)
+    assert (packed.fits, packed.fits_device) == (fits, fits_device)
+    unknown = footprints.Footprint(needed, 0, "", ())
+    assert (unknown.fits, unknown.fits_device) == (None, None)
