@@ -6,9 +6,11 @@ import pytest
 
 import hlo_passes
 from hlo_passes.scheduler.checker.in_place import in_place_pairs
+from hlo_passes.verify import findings
 from hlo_passes.verify.async_pairs import is_prefix
 from hlo_passes.verify.finding import Report
 from hlo_passes.verify.header import check_header
+from hlo_passes.verify.literal_checks import check_constant
 
 
 @pytest.mark.parametrize(
@@ -53,3 +55,134 @@ ENTRY %main {
 """
     )
     assert in_place_pairs(module.entry.root) == ((1, (), ()),)
+
+
+@pytest.mark.parametrize(
+    ("literal", "shape", "is_right"),
+    [
+        ("3", "s8[]", True),
+        ("300", "s8[]", False),
+        ("{1, 2}", "s8[2]", True),
+        ("{1, 300}", "s8[2]", False),
+        ("{1}", "s8[2]", False),
+        ("{1, 2, 3}", "s8[2]", False),
+        ("{}", "s8[0]", True),
+        ("{ {3} }", "s8[1,1]", True),
+        ("{ {300} }", "s8[1,1]", False),
+        ("{ {3} }", "s8[2,1]", False),
+        ("{ {3} }", "s8[1,2]", False),
+        ("{ {1, 2}, {3, 4} }", "s8[2,2]", True),
+        ("{ {1, 2}, {3, 400} }", "s8[2,2]", False),
+        ("{ {1, 2} }", "s8[2,2]", False),
+        ("60000", "f16[]", True),
+        ("65504", "f16[]", True),
+        ("70000", "f16[]", False),
+        ("inf", "f16[]", True),
+        ("true", "pred[]", True),
+    ],
+)
+def test_which_literals_fit(literal: str, shape: str, is_right: bool) -> None:
+    assert (check_constant(literal, hlo_passes.parse_shape(shape)) == ()) is is_right
+
+
+def _codes(text: str) -> list[tuple[str, str]]:
+    return [(f.code, f.instruction) for f in findings(hlo_passes.parse(text))]
+
+
+_ENTRY = "ENTRY %e {\n  ROOT %p = f32[] parameter(0)\n}\n"
+
+
+@pytest.mark.parametrize(
+    ("attributes", "codes"),
+    [
+        ("replica_count=1", []),
+        ("num_partitions=1", []),
+        ("replica_count=2, num_partitions=4", []),
+        ("replica_count=0", ["V106"]),
+        ("num_partitions=0", ["V106"]),
+        ("strange=1", ["V105"]),
+        ("strange=1, replica_count=0", ["V105", "V106"]),
+    ],
+)
+def test_what_a_header_may_say(attributes: str, codes: list[str]) -> None:
+    found = _codes(f"HloModule m, {attributes}\n\n{_ENTRY}")
+    assert sorted(code for code, _ in found) == codes
+
+
+def test_the_header_comes_first_and_then_the_text() -> None:
+    body = "  %x = f32[] parameter(0)\n  ROOT %n = f32[] negate(%x)\n"
+    found = _codes(
+        "HloModule m, replica_count=0\n\n"
+        f"%one {{\n{body}}}\n\n%two {{\n{body.replace('f32', 's4')}}}\n\n"
+        "ENTRY %e {\n  %p = f32[] parameter(0)\n"
+        "  %f = f32[] fusion(%p), kind=kLoop, calls=%one\n"
+        "  %g = f32[] fusion(%f), kind=kLoop, calls=%one\n"
+        "  ROOT %r = f32[9] negate(%g)\n}\n"
+    )
+    assert found[0] == ("V106", "")
+    assert [name for _, name in found[1:]] == ["g", "r"]
+
+
+def test_after_a_missing_callee_the_rest_is_checked() -> None:
+    found = _codes(
+        "HloModule m\n\nENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        "  %f = f32[8] fusion(%p), kind=kLoop, calls=%none\n"
+        "  ROOT %r = f32[9] negate(%f)\n}\n"
+    )
+    assert [name for _, name in found] == ["f", "r"]
+
+
+def test_a_call_that_only_fixes_an_order_is_no_second_end() -> None:
+    target = 'custom_call_target="control_dep"'
+    text = (
+        "HloModule m, replica_count=2\n\n"
+        "%add {\n  %a = f32[] parameter(0)\n  %b = f32[] parameter(1)\n"
+        "  ROOT %c = f32[] add(%a, %b)\n}\n\n"
+        "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        "  %s = f32[8] all-reduce-start(%p), replica_groups={{0,1}}, to_apply=%add\n"
+        f"  %n = () custom-call(%s), {target}\n"
+        "  ROOT %d = f32[8] all-reduce-done(%s)\n}\n"
+    )
+    assert _codes(text) == []
+    assert _codes(text.replace("control_dep", "another")) != []
+
+
+@pytest.mark.parametrize(
+    ("place", "is_right"),
+    [("nowhere", True), ("parameter", False), ("root", False), ("condition", False)],
+)
+def test_a_loop_has_one_sharding(place: str, is_right: bool) -> None:
+    def mark(here: str) -> str:
+        ids = "{1}" if here == place else "{0}"
+        return f", sharding={{maximal device={ids[1:-1]}}}"
+
+    found = _codes(
+        "HloModule m, num_partitions=2\n\n"
+        f"%body {{\n  %x = s32[] parameter(0){mark('parameter')}\n"
+        f"  ROOT %n = s32[] negate(%x){mark('root')}\n}}\n\n"
+        f"%cond {{\n  %y = s32[] parameter(0){mark('condition')}\n"
+        "  ROOT %t = pred[] compare(%y, %y), direction=LT\n}\n\n"
+        "ENTRY %e {\n  %p = s32[] parameter(0)\n"
+        "  ROOT %w = s32[] while(%p), condition=%cond, body=%body"
+        f"{mark('loop')}\n}}\n"
+    )
+    assert found == ([] if is_right else [("V802", "w")])
+
+
+@pytest.mark.parametrize("differs", [None, 0, 1, 2])
+def test_branches_have_one_sharding(differs: int | None) -> None:
+    def branch(k: int) -> str:
+        device = 1 if k == differs else 0
+        return (
+            f"%b{k} {{\n  %x = s32[] parameter(0), sharding={{replicated}}\n"
+            f"  ROOT %n = s32[] negate(%x), sharding={{maximal device={device}}}\n}}\n\n"
+        )
+
+    found = _codes(
+        "HloModule m, num_partitions=2\n\n"
+        f"{branch(0)}{branch(1)}{branch(2)}"
+        "ENTRY %e {\n  %p = s32[] parameter(0)\n"
+        "  ROOT %w = s32[] conditional(%p, %p, %p, %p), "
+        "branch_computations={%b0, %b1, %b2}\n}\n"
+    )
+    assert found == ([] if differs is None else [("V802", "w")])
