@@ -216,3 +216,23 @@ def test_a_fusion_that_copies_a_slice_has_a_lane(
     )
     assert lane_of(module.entry.root) == lane
     assert lane_of(module.entry.root.operands[0]) == lane
+
+
+@pytest.mark.parametrize("config", ["dynamic_slice_config", "dynamic_memcpy_config"])
+def test_a_slice_that_is_no_fusion_is_on_the_lane_of_compute(config: str) -> None:
+    wrapped = f"""%wrapped (a.w: f32[8], i.w: s32[]) -> f32[1] {{
+  %a.w = f32[8] parameter(0)
+  %i.w = s32[] parameter(1)
+  ROOT %f = f32[1] dynamic-slice(%a.w, %i.w), dynamic_slice_sizes={{1}}, backend_config={{"{config}":{{"loop_index":0}}}}
+}}
+"""
+    module = _module(
+        """
+        %p = f32[8] parameter(0)
+        %k = s32[] parameter(1)
+        %s = ((f32[8], s32[]), f32[1], u32[]) async-start(%p, %k), calls=%wrapped
+        ROOT %r = f32[1] async-done(%s)
+        """,
+        wrapped,
+    )
+    assert lane_of(module.entry.root) == "asynchronous compute"
