@@ -292,7 +292,8 @@ def _put_on_streams(
 
 
 def _reads_element(instruction: Instruction, index: int) -> bool:
-    (operand,) = instruction.operands
+    # Of a combined permute XLA asks for the first operand.
+    operand = instruction.operands[0]
     return (
         operand.opcode == "get-tuple-element"
         and operand.operands[0].opcode == "parameter"
