@@ -37,6 +37,7 @@ def alone() -> dict[str, str]:
         f"{name}={value}": f"--{name}={value}"
         for name, value in pairs
         if not FLAGS[name].lever and FLAGS[name].releases
+        if not FLAGS[name].chooses_kernels
     }
 
 
@@ -96,6 +97,8 @@ def _said(found: dict[str, Any], flag: str, lever: str) -> str:
     if lever:
         rows = [each for each in found["levers"] if each["name"] == lever]
         return "; ".join(_verdict(each, found) for each in rows) or "not tried"
+    if FLAGS[flag].chooses_kernels:
+        return "not priced"
     release = xla_release(found["machine"].partition(_RELEASE)[2])
     told = []
     for text, setting in alone().items():

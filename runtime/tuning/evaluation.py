@@ -228,13 +228,17 @@ class XlaEvaluator:
             given: the list.
             given_flags: what XLA_FLAGS has without it.
         """
-        flags = f"{given_flags} {given.flags_for(self.release)}".strip()
+        added = given.flags_for(self.release)
+        flags = f"{given_flags} {added}".strip()
+        unknown = given.unknown_to(self.release)
+        if not added:
+            nothing = "nothing of it can be priced"
+            return TriedList(given, flags, unknown, Outcome.failed(nothing))
         priced_as = given.levers_in(self.release)
         try:
             outcome = self._from_flags(flags, {}, priced_as)
         except HloError as problem:
             outcome = Outcome.failed(problem.message)
-        unknown = given.unknown_to(self.release)
         return TriedList(given, flags, unknown, outcome)
 
     def _from_flags(

@@ -51,8 +51,12 @@ class GivenList:
             return ()
         return tuple(n for n, v in self.flags if _in_release(n, v, release) is None)
 
+    def kernel_choices(self) -> tuple[str, ...]:
+        """Flags that choose kernels: no model says what they do to the step."""
+        return tuple(name for name, _ in self.flags if _chooses_kernels(name))
+
     def flags_for(self, release: XlaRelease) -> str:
-        """What to put into XLA_FLAGS."""
+        """What to put into XLA_FLAGS for a step that can be priced."""
         return " ".join(_setting(*flag) for flag in self._given_to(release))
 
     def levers_in(self, release: XlaRelease) -> Combination:
@@ -67,17 +71,18 @@ class GivenList:
         return Combination.of(found)
 
     def _given_to(self, release: XlaRelease) -> list[Given]:
-        """The flags by the names that a release has for them."""
+        """The flags that are priced, by the names that a release has for them."""
+        priced = [flag for flag in self.flags if not _chooses_kernels(flag[0])]
         if not self.name:
-            return list(self.flags)
-        found = (_in_release(*flag, release) for flag in self.flags)
+            return priced
+        found = (_in_release(*flag, release) for flag in priced)
         return [flag for flag in found if flag is not None]
 
     def label(self, release: XlaRelease) -> str:
         """For a line: its name, or its flags, shortened."""
         if self.name:
             return self.name
-        text = self.flags_for(release)
+        text = " ".join(_setting(*flag) for flag in self.flags)
         return text if len(text) <= _MOST_TOLD else f"{text[: _MOST_TOLD - 3]}..."
 
 
@@ -89,13 +94,18 @@ class TriedList:
         given: it.
         flags: what XLA_FLAGS had for it, those of the environment first.
         unknown: its flags that this release does not know, left out.
-        outcome: the step, or why there is none.
+        outcome: the step, or why there is none. Flags that choose kernels are not in
+            it (`GivenList.kernel_choices`).
     """
 
     given: GivenList
     flags: str
     unknown: tuple[str, ...]
     outcome: Outcome
+
+
+def _chooses_kernels(name: str) -> bool:
+    return name in FLAGS and FLAGS[name].chooses_kernels
 
 
 def _in_release(name: str, value: str | None, release: XlaRelease) -> Given | None:

@@ -58,6 +58,11 @@ class PublishedFlag:
     releases: tuple[str, ...] = tuple(each.name for each in RELEASES)
     before: str = ""
 
+    @property
+    def chooses_kernels(self) -> bool:
+        """Whether it changes which kernels run: no cost model compares those."""
+        return self.why == _KERNELS
+
     def is_in(self, release: XlaRelease) -> bool:
         """Whether a release knows it; XLA ends a process with one it does not know."""
         return release.name in self.releases

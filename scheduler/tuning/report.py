@@ -138,6 +138,11 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
                 told += "; faster than the best, take this list"
         else:
             told += found.problem
+        if outside := tried.given.kernel_choices():
+            names = ", ".join(outside)
+            told += (
+                f"; without what chooses kernels, which only a GPU can time: {names}"
+            )
         if tried.unknown:
             names = ", ".join(tried.unknown)
             told += f"; left out, as XLA {result.release} does not know it: {names}"

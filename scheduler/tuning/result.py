@@ -281,6 +281,7 @@ class TuneResult:
             "name": tried.given.name,
             "xla_flags": tried.flags,
             "unknown": list(tried.unknown),
+            "kernel_choices": list(tried.given.kernel_choices()),
             "change": outcome.change_from(self.baseline) if outcome.is_done else None,
             **outcome.to_json(),
         }

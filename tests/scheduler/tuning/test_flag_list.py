@@ -122,6 +122,18 @@ def test_levers_that_a_list_has() -> None:
     assert given_list(streams).levers_in(NEW).get("several streams") == "on"
 
 
+def test_flags_that_choose_kernels_are_not_priced() -> None:
+    given = given_list("--xla_gpu_enable_triton_gemm=false --xla_gpu_x=1")
+    assert given.flags_for(NEW) == "--xla_gpu_x=1"
+    assert given.kernel_choices() == ("xla_gpu_enable_triton_gemm",)
+    assert "triton" not in given_list("maxtext-a3-1vm").flags_for(NEW)
+    tried = TriedList(given, "--xla_gpu_x=1", (), Outcome(99_000.0))
+    found = result(lists=(tried,))
+    assert "which only a GPU can time: xla_gpu_enable_triton_gemm" in report_text(found)
+    told = found.to_json()["given_lists"][0]
+    assert told["kernel_choices"] == ["xla_gpu_enable_triton_gemm"]
+
+
 def test_the_report_has_a_line_for_each() -> None:
     unknown = ("xla_gpu_lhs_enable_gpu_async_tracker",)
     slower = Outcome(110_000.0, 22_000.0, 1 << 30, steps_us=(110_000.0, 121_000.0))
