@@ -350,9 +350,11 @@ def load_tpu_library() -> None:
     """
     with _expected("jax._src.xla_bridge.get_tpu_library_path"):
         from jax._src import xla_bridge
-        from jax._src.lib import xla_client
+        from jax._src.lib import (
+            xla_client,  # pyright: ignore[reportPrivateImportUsage]
+        )
 
-        path_of = xla_bridge.get_tpu_library_path
+        path_of = xla_bridge.get_tpu_library_path  # pyright: ignore[reportPrivateImportUsage]
         is_loaded = xla_client.pjrt_plugin_loaded
         is_initialized = xla_client.pjrt_plugin_initialized
     # Of TPUs that are here JAX loads it itself.

@@ -30,6 +30,12 @@ _SPARSE: Final = "xla_tpu_enable_sparse_core_collective_offload"
 _SPARSE_CHIPS: Final = ("v5p", "v6e", "tpu7x")
 _CUTTING: Final = ("v5e",)
 _GATHERS: Final = "all-gathers at once"
+#: Collectives that SparseCores run: kind, XLA's default, what is known of the lever.
+_ON_SPARSE_CORES: Final[tuple[tuple[str, str, Effect], ...]] = (
+    ("all-gather", "on for tpu7x", "seen"),
+    ("reduce-scatter", "the chip's", "untried"),
+    ("all-reduce", "the chip's", "untried"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,11 +225,7 @@ _ROWS: Final = (
             ),
             default, ("any", kind), chips=_SPARSE_CHIPS, effect=effect,
         )
-        for kind, default, effect in (
-            ("all-gather", "on for tpu7x", "seen"),
-            ("reduce-scatter", "the chip's", "untried"),
-            ("all-reduce", "the chip's", "untried"),
-        )
+        for kind, default, effect in _ON_SPARSE_CORES
     ),
     # Loops, and the size of collectives.
     _row(
