@@ -23,13 +23,17 @@ EXIT_CODES: Final = {"P": 1, "V": 1, "U": 2, "C": 3, "E": 3, "S": 5, "R": 5}
 _BAD_INPUT: Final = ("S017", "S018")
 
 
+def expected_exit_code(code: str) -> int:
+    """How a command ends on an error of a code."""
+    return 1 if code in _BAD_INPUT else EXIT_CODES[code[0]]
+
+
 def require_documented(problem: HloError, name: str) -> None:
     """Check an error against docs/errors.md: code, exit code, form, file name."""
     text = problem.render()
     assert FORM.match(text), f"not the form of an error: {text[:200]}"
     assert problem.code in DOCUMENTED, f"{problem.code} is not documented"
     assert problem.code not in DEFECTS, text[:300]
-    expected = 1 if problem.code in _BAD_INPUT else EXIT_CODES[problem.code[0]]
-    assert exit_code_of(problem) == expected, problem.code
+    assert exit_code_of(problem) == expected_exit_code(problem.code), problem.code
     if problem.code[0] in "PU":
         assert not name or name in text, f"does not name the file: {text[:200]}"
