@@ -203,7 +203,10 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
     ] == 30 * 1024 * 1024 + 7
     assert [p["name"] for p in listed] == sorted(p["name"] for p in listed)
     assert main(["list"]) == 0
-    assert "threshold-count=2048" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "threshold-count=2048" in said
+    flag = "collective_combine_threshold_count"
+    assert any("threshold-count=2048" in s and flag in s for s in said.splitlines())
 
 
 def test_opt_starts_without_what_is_slow_to_load(module_file: pathlib.Path) -> None:

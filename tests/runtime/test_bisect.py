@@ -305,6 +305,9 @@ def test_time_without_a_finding_is_no_accusation() -> None:
         bisect(_many_subtracts(), pipeline, _Scripted(0, TimeIsUpError()))
     assert undecided.value.code == "R011"
     assert undecided.value.exit_code == 5
+    # Passes take time, too: an oracle that is never asked ends no search.
+    with pytest.raises(UndecidedError):
+        bisect(_many_subtracts(), pipeline, CrashOracle(), budget_seconds=0.0)
     with pytest.raises(KeyboardInterrupt):
         bisect(_many_subtracts(), pipeline, _Scripted(0, KeyboardInterrupt()))
 

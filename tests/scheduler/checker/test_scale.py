@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -50,7 +51,11 @@ def _codes(module: Module) -> list[str]:
 @pytest.mark.parametrize(
     "groups", ["[1,1000000]<=[1000000]", "[125000,8]<=[1000000]"], ids=["one", "many"]
 )
-def test_a_million_devices_that_do_the_same(groups: str) -> None:
+def test_a_million_devices_that_do_the_same(
+    groups: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # All of them keep step: none is run.
+    monkeypatch.delattr(device_order._Run, "result")
     assert _codes(_module(10**6, f"  ROOT {_reduce('r', 'p', groups)}")) == []
 
 
@@ -60,13 +65,11 @@ def test_a_ring_of_many_devices() -> None:
     assert _codes(_module(40_000, text)) == []
 
 
-@pytest.mark.parametrize("groups", ["[1,{0}]<=[{0}]", "[{1},2]<=[{0}]"])
-def test_many_devices_whose_branches_differ(groups: str) -> None:
-    devices = 5_000
-    written = groups.format(devices, devices // 2)
+def _with_branches(devices: int, groups: str) -> Module:
+    """Devices with odd numbers take another branch than the others."""
     branches = "".join(
         f"%{name} (q: f32[8]) -> f32[8] {{\n  %q{name} = f32[8] parameter(0)\n"
-        f"  ROOT {_reduce(f'r{name}', f'q{name}', written)}}}\n"
+        f"  ROOT {_reduce(f'r{name}', f'q{name}', groups)}}}\n"
         for name in ("even", "odd")
     )
     entry = (
@@ -76,7 +79,27 @@ def test_many_devices_whose_branches_differ(groups: str) -> None:
         "  ROOT %c = f32[8] conditional(%is_odd, %p, %p), true_computation=%odd, "
         "false_computation=%even\n"
     )
-    assert _codes(_module(devices, entry, branches)) == []
+    return _module(devices, entry, branches)
+
+
+@pytest.mark.parametrize("groups", ["[1,{0}]<=[{0}]", "[{1},2]<=[{0}]"])
+def test_many_devices_whose_branches_differ(groups: str) -> None:
+    devices = 5_000
+    written = groups.format(devices, devices // 2)
+    assert _codes(_with_branches(devices, written)) == []
+
+
+def test_memory_grows_with_the_devices() -> None:
+    peaks = []
+    for devices in (1_000, 2_000):
+        module = _with_branches(devices, f"[1,{devices}]<=[{devices}]")
+        tracemalloc.start()
+        try:
+            assert _codes(module) == []
+            peaks.append(tracemalloc.get_traced_memory()[1])
+        finally:
+            tracemalloc.stop()
+    assert peaks[1] < 2.2 * peaks[0]
 
 
 @pytest.mark.parametrize("first", [0, 1])
