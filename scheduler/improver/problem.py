@@ -48,6 +48,7 @@ from hlo_passes.scheduler.simulation.program import (
     Start,
     Sync,
 )
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: A limit from here on is none.
 _NO_LIMIT: Final = 2**30
@@ -213,7 +214,7 @@ def called_us(call: Call, steps: Mapping[Computation, float]) -> float:
     inner = [steps[callee] for callee in call.callees]
     if call.probabilities:
         shares = zip(inner, call.probabilities, strict=True)
-        return sum((us * share for us, share in shares), 0.0)
+        return sequential_sum(us * share for us, share in shares)
     if len(inner) > 1:
         return max(inner)
     return sum((us * call.trip_count for us in inner), 0.0)

@@ -16,6 +16,7 @@ from typing import Any, Final
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.scheduler.improver.search import Improvement
 from hlo_passes.scheduler.improver.whole_module import ModuleImprovement
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: Pairs that remarks name: those with the greatest differences.
 _MOST_NAMED: Final = 10
@@ -143,8 +144,10 @@ def _details(found: Improvement, result: ModuleImprovement) -> Mapping[str, Any]
         "bound_us": found.bound.us,
         "bound_by": found.bound.by,
         "bound_why": found.bound.why,
-        "exposed_before_us": sum((p.before_us for p in pairs), 0.0),
-        "exposed_us": sum((p.after_us if changed else p.before_us for p in pairs), 0.0),
+        "exposed_before_us": sequential_sum(p.before_us for p in pairs),
+        "exposed_us": sequential_sum(
+            p.after_us if changed else p.before_us for p in pairs
+        ),
         "moves_tried": found.tried,
         "moves_taken": found.taken,
         "rounds": found.rounds,
@@ -214,7 +217,7 @@ def explanation(found: Improvement, name: str, put_back: Mapping[str, str]) -> s
             order = list(order)
             window = order[order.index(pair.start) + 1 : order.index(pair.done)]
             work = [n for n in window if problem.cost_us[n] > 0.0]
-            total = sum((problem.cost_us[n] for n in work), 0.0)
+            total = sequential_sum(problem.cost_us[n] for n in work)
             listed = ", ".join(f"%{problem.name(n)}" for n in work[:_MOST_NAMED])
             more = f" and {len(work) - _MOST_NAMED} more"
             text += (

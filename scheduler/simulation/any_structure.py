@@ -31,6 +31,7 @@ from hlo_passes.scheduler.latency.durations import us_of_ticks
 from hlo_passes.scheduler.latency.network import NotEstimated
 from hlo_passes.scheduler.simulation.rows import groups_text, message_bytes
 from hlo_passes.scheduler.simulation.timeline_data import AnyStructureBound
+from hlo_passes.scheduler.sums import sequential_sum
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
@@ -111,7 +112,7 @@ class AnyStructure:
                     us = self._traffic_us(run, work)
                     traffic.setdefault(link, []).append(us * often)
         for link, parts in sorted(traffic.items()):
-            us = max(parts) if not self.lanes else sum(parts) / self.lanes
+            us = max(parts) if not self.lanes else sequential_sum(parts) / self.lanes
             found.append((us, f"{link} traffic"))
         found.append((self._chain_us(entry), "latencies"))
         most, name = max(found, key=lambda bound: bound[0])

@@ -53,6 +53,7 @@ from hlo_passes.scheduler.simulation.timeline_data import (
     MemoryPoint,
     Span,
 )
+from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.scheduler.tpu.chips import is_chip
 
 
@@ -304,7 +305,7 @@ class _Step:
             else unqueued_lanes(placement)
         )
         points, peak = memory_points(self.memory.of(computation), placement)
-        often = sum(self.counts[r][0] for r in runs)
+        often = sequential_sum(self.counts[r][0] for r in runs)
         totals = Totals({r: self.counts[r][1] for r in runs}, often, self.device)
         account = self.accounts.of(run)
         return _Part(
