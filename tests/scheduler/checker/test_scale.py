@@ -99,7 +99,8 @@ def test_memory_grows_with_the_devices() -> None:
             peaks.append(tracemalloc.get_traced_memory()[1])
         finally:
             tracemalloc.stop()
-    assert peaks[1] < 2.2 * peaks[0]
+    # Tables double in steps, so that 2 is exact for no size; a copy per device gives 4.
+    assert peaks[1] < 3 * peaks[0]
 
 
 @pytest.mark.parametrize("first", [0, 1])
