@@ -89,7 +89,7 @@ def edited(
     Raises:
         UnsupportedHloError: S015, a new constant whose value the text leaves out.
     """
-    if module.version == 0:
+    if module.is_as_read:
         return data
     editor = _Editor(module, data, text_to_proto)
     if not editor.is_named_as_read():

@@ -378,10 +378,10 @@ class Computation:
             if self.source_joiner != "\n":
                 instruction._text = None
         if not self.root_is_marked:
-            self.touch(self.root)
+            self._respell(self.root)
             self.root_is_marked = True
         for instruction in (*self._embedded_in, *self.spelled_elements):
-            self.touch(instruction)
+            self._respell(instruction)
         self._order = new
         self._reordered()
 
@@ -389,6 +389,11 @@ class Computation:
 
     def touch(self, instruction: Instruction) -> None:
         """Note that an instruction differs from its source text."""
+        self._respell(instruction)
+        self._changed()
+
+    def _respell(self, instruction: Instruction) -> None:
+        """Print an instruction, and what only its text spells, from the IR."""
         instruction._text = None
         self.module.release_inline_bodies(instruction)
         if self._embeds:
@@ -401,12 +406,21 @@ class Computation:
             del self.spelled_elements[instruction]
             for user in instruction._users:
                 user._text = None
-        self._changed()
 
     def embed(self, anonymous: Instruction, owner: Instruction) -> None:
         """Note that the source spells an instruction inside the text of its user."""
         self._embedded_in[anonymous] = owner
         self._embeds.setdefault(owner, []).append(anonymous)
+
+    def embedded(self) -> dict[Instruction, Instruction]:
+        """Instructions that the source spells inside the text of others, by those."""
+        return dict(self._embedded_in)
+
+    def set_embedded(self, embedded: Mapping[Instruction, Instruction]) -> None:
+        """Note which instructions the source spells inside the text of others."""
+        self._embedded_in, self._embeds = {}, {}
+        for anonymous, owner in embedded.items():
+            self.embed(anonymous, owner)
 
     def _changed(self) -> None:
         self.edits += 1
@@ -416,8 +430,9 @@ class Computation:
     def _reordered(self) -> None:
         self._snapshot = None
         self.touched = True
-        if self.inline_owner is not None:
-            self.inline_owner.computation.touch(self.inline_owner)
+        if (owner := self.inline_owner) is not None:
+            owner.computation._respell(owner)
+            owner.computation._reordered()
         self.module.version += 1
 
     def _settle(self) -> None:

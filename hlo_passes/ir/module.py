@@ -9,7 +9,7 @@ ENTRY %main (...) -> ... { ... }
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
@@ -54,6 +54,7 @@ class Module:
         entry: the entry computation.
         tables: the stack-frame tables, verbatim ('' when there are none).
         version: grows with every change, 0 as read.
+        version_as_read: a version that its source spells.
         edits: grows with every change except a new order of a computation.
         single_instruction: read from text that is one instruction.
         proto: the serialized HloModuleProto it was read from, None when it was not.
@@ -69,6 +70,7 @@ class Module:
         self.entry: Computation = None  # type: ignore[assignment]  # set by the reader
         self.tables = ""
         self.version = 0
+        self.version_as_read = 0
         self.edits = 0
         self.header_touched = source is None
         self.single_instruction = False
@@ -90,6 +92,11 @@ class Module:
         self._callers = None
 
     # -- reading ------------------------------------------------------------
+
+    @property
+    def is_as_read(self) -> bool:
+        """Whether a source spells the module as it is now."""
+        return self.source is not None and self.version == self.version_as_read
 
     @property
     def computations(self) -> tuple[Computation, ...]:
@@ -243,6 +250,10 @@ class Module:
         """Note that the source spells a body inside the text of its caller."""
         body.inline_owner = owner
         self._inline_bodies.setdefault(owner, []).append(body)
+
+    def inline_bodies(self) -> Iterable[tuple[Instruction, Sequence[Computation]]]:
+        """Callers, and the bodies that the source spells inside their text."""
+        return self._inline_bodies.items()
 
     def release_inline_bodies(self, owner: Instruction) -> None:
         """Print the bodies that an instruction spells as computations of their own."""

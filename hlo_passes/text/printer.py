@@ -29,7 +29,7 @@ _BEHIND_CONTROL = (
 
 def module_text(module: Module) -> str:
     """The module as text; see `Module.to_text`."""
-    if module.source is not None and module.version == 0:
+    if module.source is not None and module.is_as_read:
         return module.source.text
     if module.single_instruction:
         return module.to_canonical_text()

@@ -24,6 +24,7 @@ from hlo_passes.errors import (
     VerificationError,
 )
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.spelling import Spelling
 from hlo_passes.passes.framework.base import CheckingPass, Pass, PassContext, Report
 from hlo_passes.passes.framework.registry import find_pass
 from hlo_passes.passes.framework.sequence import (
@@ -240,10 +241,13 @@ class Pipeline:
         verify_each: bool,
     ) -> PassRun:
         before = text.now()
+        spelling = Spelling(module)
         report = Report()
         started = time.perf_counter()
         changed = _changed(each, module, context, report)
         seconds = time.perf_counter() - started
+        # Orders that were tried and put back leave no trace in the text.
+        spelling.restore()
         really = text.now() != before
         if changed != really:
             said = "changed" if changed else "left"
