@@ -213,6 +213,7 @@ def test_bomb_as_costs(tmp_path: pathlib.Path, one_mib: int) -> None:
     with pytest.raises(UsageError, match="it holds more than 1 MiB") as caught:
         read_costs(str(file))
     assert caught.value.code == "U206"
+    assert "HLO_PASSES_MOST_OPENED_MIB" in caught.value.hint
 
 
 def test_bomb_as_arrays(tmp_path: pathlib.Path, one_mib: int) -> None:

@@ -170,15 +170,32 @@ def test_the_plug_in_does_not_complain(
     target: tuple[str, ...], tmp_path: pathlib.Path
 ) -> None:
     """It prints a traceback about libraries unless JAX is told that there is no GPU."""
-    environment = {k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"}
     out = str(tmp_path / "m.hlo")
+    check_quiet("-m", "hlo_passes", "lower", PROGRAM, *target, "-o", out)
+
+
+@needs_plug_in
+def test_the_plug_in_does_not_complain_to_a_script() -> None:
+    check_quiet("-c", _LOWER_IN_A_SCRIPT)
+
+
+_LOWER_IN_A_SCRIPT = """
+import jax
+from hlo_passes import runtime
+x = jax.ShapeDtypeStruct((8,), "float32")
+runtime.lower(jax.jit(jax.numpy.sin), x, target="h100_sxm")
+"""
+
+
+def check_quiet(*arguments: str) -> None:
+    """Python succeeds without a traceback where nobody names a platform of JAX."""
     run = subprocess.run(
-        [sys.executable, "-m", "hlo_passes", "lower", PROGRAM, *target, "-o", out],
+        [sys.executable, *arguments],
         capture_output=True,
         text=True,
         check=False,
         cwd=REPOSITORY,
-        env=environment,
+        env={k: v for k, v in os.environ.items() if k != "JAX_PLATFORMS"},
     )
     assert run.returncode == 0, run.stderr
     assert "Traceback" not in run.stderr
