@@ -111,6 +111,9 @@ class XlaRelease:
         fused_kernels: collectives that become a fusion where they have a kernel.
         splits_ragged_between_hosts: ragged all-to-alls over two hosts are split by
             default; else only if a flag says so.
+        ragged_barrier_is_by_nccl: devices of a ragged all-to-all wait for each other by
+            NCCL, so that what it writes lies in registered memory; else only if a flag
+            says so.
         collective_memory_space: the number of the memory that is registered for
             collectives.
         new_flags: flags of our options that no release before it knows.
@@ -161,6 +164,7 @@ class XlaRelease:
     gathers_by_kernel: str
     fused_kernels: tuple[str, ...]
     splits_ragged_between_hosts: bool
+    ragged_barrier_is_by_nccl: bool
     collective_memory_space: int
     new_flags: tuple[str, ...]
 
@@ -232,6 +236,7 @@ _0_10_2: Final = XlaRelease(
     gathers_by_kernel="no",
     fused_kernels=(),
     splits_ragged_between_hosts=False,
+    ragged_barrier_is_by_nccl=False,
     collective_memory_space=1,
     new_flags=(),
 )
@@ -281,6 +286,7 @@ _0_11: Final = XlaRelease(
     gathers_by_kernel="aligned",
     fused_kernels=("all-reduce", "all-gather"),
     splits_ragged_between_hosts=True,
+    ragged_barrier_is_by_nccl=True,
     collective_memory_space=1,
     new_flags=(
         "xla_enable_nccl_symmetric_buffers_for_collectives",

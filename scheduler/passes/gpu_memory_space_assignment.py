@@ -94,12 +94,12 @@ class GpuMemorySpaceAssignment(Pass):
     - a collective that notes symmetric memory (`collective-backend-assigner`),
     - an all-reduce, all-gather, reduce-scatter, collective-permute, all-to-all or
       ragged all-to-all, where user buffers or symmetric buffers are switched on for it,
-    - the output of a ragged all-to-all, with a barrier by NCCL,
+    - the output of a ragged all-to-all, with a barrier by NCCL (by default from XLA
+      0.11 on),
     - a kernel in Mosaic that multicasts,
 
     or if a custom call asks for it in `operands_memory_spaces` or
-    `results_memory_spaces`. What a fusion does inside does not count. By default only
-    such marks put a buffer there.
+    `results_memory_spaces`. What a fusion does inside does not count.
 
     The caller's arguments, constants and results cannot lie there. XLA copies them
     first, in the same place, and so does this pass.
@@ -120,7 +120,8 @@ class GpuMemorySpaceAssignment(Pass):
         enable_nccl_symmetric_buffers_for_collectives: or those of some, separated by
             blanks: a kind or `all`, the most bytes of its result, and the type of its
             operands, as in `all-reduce:8388608:f32`. From XLA 0.11 on.
-        ragged_all_to_all_use_barrier_with_nccl: register what ragged all-to-alls write.
+        ragged_all_to_all_use_barrier_with_nccl: register what ragged all-to-alls write;
+            none: as the release does.
         inserts_copies: copy arguments, constants and results first.
         xla: the release of XLA to follow; none: that of the run.
     """
@@ -131,7 +132,7 @@ class GpuMemorySpaceAssignment(Pass):
     enable_nccl_user_buffers: bool = False
     enable_nccl_symmetric_buffers: bool = False
     enable_nccl_symmetric_buffers_for_collectives: tuple[str, ...] = ()
-    ragged_all_to_all_use_barrier_with_nccl: bool = False
+    ragged_all_to_all_use_barrier_with_nccl: bool | None = None
     inserts_copies: bool = True
     xla: str = ""
 
@@ -141,8 +142,13 @@ class GpuMemorySpaceAssignment(Pass):
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Copy what cannot be registered, then write the spaces."""
+        release = context.release_for(module, self.xla)
+        if self.ragged_all_to_all_use_barrier_with_nccl is None:
+            by_release = release.ragged_barrier_is_by_nccl
+            told = replace(self, ragged_all_to_all_use_barrier_with_nccl=by_release)
+            return told.run(module, context, report)
         version = module.version
-        space = context.release_for(module, self.xla).collective_memory_space
+        space = release.collective_memory_space
         buffers = build_buffers(module)
         if self.inserts_copies:
             made = self._copy_ends(module, buffers, space)
