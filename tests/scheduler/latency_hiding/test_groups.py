@@ -187,6 +187,23 @@ def test_a_group_with_something_between_its_members_is_refused() -> None:
     assert caught.value.code == "E030"
 
 
+def test_a_group_is_given_up_once_and_only_while_a_member_waits() -> None:
+    scene = pair_and_loops(("w", in_group("1")), ("sa", in_group("2")))
+    graph = graph_of(scene.text())
+    numbers = {graph.name(n): n for n in range(len(graph))}
+    state = SchedulingState(graph, delays_starts=False)
+    state.groups = groups = GroupState(state, find_groups(graph), None)
+    state.seed()
+    assert not groups.give_up_smallest(state)
+    state.place(state.ready.take(state.ready.slot(numbers["t"])))
+    assert groups.group_of(numbers["w"]) == 1
+    assert groups.give_up_smallest(state)
+    assert groups.group_of(numbers["w"]) == -1
+    assert groups.group_of(numbers["sa"]) == 2
+    assert not groups.start(state, pessimistic=False)
+    assert not groups.give_up_smallest(state)
+
+
 def test_eight_of_those_that_wait_are_named() -> None:
     scene = pair_and_loops(loops=2)
     scene.loop("between", "w")

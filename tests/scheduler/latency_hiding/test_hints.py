@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
+from hlo_passes.scheduler.latency_hiding.classes import Classes
+from hlo_passes.scheduler.latency_hiding.columns import Columns
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
 from tests.scheduler.latency_hiding.graphs import graph_of
+from tests.scheduler.latency_hiding.scenes import Scene, shape_text
 
 
 def marked(graph: ScheduleGraph, column: Any) -> set[str]:
@@ -133,17 +137,40 @@ def test_a_config_decides_over_the_hint_of_a_delay() -> None:
     """XLA sets the field from every config that it can read, so it clears a hint too."""
     early = ', backend_config={"force_earliest_schedule":true}'
     other = ', backend_config={"force_earliest_schedule":false}'
+    silent = ', backend_config={"wait_on_operation_queues":[]}'
     hint = frontend('scheduler_hint="force_delay"')
     delayed = [
         bool(marked(graph, graph.force_delay))
         for graph in map(
             graph_of,
-            map(hinted, (early, other, hint, hint + other, hint + early)),
+            map(
+                hinted,
+                (early, other, hint, hint + other, hint + early, hint + silent),
+            ),
         )
     ]
-    assert delayed == [True, False, True, False, True]
+    assert delayed == [True, False, True, False, True, False]
     graph = graph_of(hinted(early), SchedulerSettings.generic())
     assert not any(graph.force_delay)
+
+
+def test_a_cleared_hint_leaves_its_priority() -> None:
+    """The rule of priorities reads it all the same, for arrays by class, too."""
+    scene = Scene()
+    for k, priority in enumerate((3, 8, 7, 8)):
+        hint = f'scheduler_hint="force_delay",scheduler_delay_priority="{priority}"'
+        scene.add(
+            f"c{k}", shape_text(8), f'custom-call(%p{k}), custom_call_target="c"'
+            f'{frontend(hint)}, backend_config={{"force_earliest_schedule":false}}',
+        )  # fmt: skip
+    scene.root("c0", "c1", "c2", "c3")
+    graph = graph_of(scene.text())
+    assert not any(graph.force_delay)
+    state = SchedulingState(graph, delays_starts=False)
+    of = Classes(state, tests_fit=True).of
+    calls = [of[node(graph, f"c{k}")] for k in range(4)]
+    assert calls[1] == calls[3]
+    assert len({*calls, of[node(graph, "t")]}) == 4
 
 
 def test_what_only_passes_values_on_is_no_choice() -> None:
@@ -232,6 +259,9 @@ def test_the_done_of_a_host_send_waits_for_other_users_of_its_start(
     state.ready_at[other] = state.now + later_us
     assert state.delays_host_send(done) is waits
     assert not state.delays_host_send(other)
+    columns = Columns(state, Classes(state, tests_fit=True))
+    nodes = np.array([other, done])
+    assert columns.delays_host_send(nodes).tolist() == [False, waits]
 
 
 #: Two loops between a receive and the send of the next one.

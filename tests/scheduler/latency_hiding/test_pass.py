@@ -472,6 +472,12 @@ def test_progress_is_told_from_one_second_on(monkeypatch: pytest.MonkeyPatch) ->
     run(chain_of_collectives().text(), context=PassContext(progress=lines.append))
     assert lines[-1] == ""
     assert re.fullmatch(r"scheduling %main: \d+ of 19 instructions", lines[0])
+    # Nobody has to listen, and a short run is told once, when it ends.
+    run(chain_of_collectives().text())
+    monkeypatch.setattr(driver, "_PROGRESS_SECONDS", 1e9)
+    lines.clear()
+    run(chain_of_collectives().text(), context=PassContext(progress=lines.append))
+    assert not any("scheduling" in line for line in lines)
 
 
 def test_a_bad_priority_is_told_with_its_line() -> None:

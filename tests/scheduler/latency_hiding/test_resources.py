@@ -17,6 +17,7 @@ from hlo_passes.scheduler.latency_hiding.resources import (
     limits,
 )
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from tests.scheduler.latency_hiding.graphs import graph_of
 
 #: A number of its own for each limit by kind.
 BY_KIND = {
@@ -144,6 +145,50 @@ def test_a_loop_that_feeds_a_done_needs_one_less(
     assert tracker.instances_of_one(resource, other) == 1
 
 
+# -- what runs pairs inside ----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("caller", "needed"),
+    [
+        ("call(%p), to_apply=%pair", {Resource.GPU_COLLECTIVES: 1}),
+        (
+            'custom-call(%p), custom_call_target="c", called_computations={%pair}',
+            {Resource.GPU_COLLECTIVES: 1},
+        ),
+        ('custom-call(%p), custom_call_target="c"', {}),
+        # A fusion is one kernel.
+        ("fusion(%p), kind=kLoop, calls=%pair", {}),
+    ],
+)
+def test_what_runs_a_pair_needs_its_resource(
+    caller: str, needed: dict[Resource, int]
+) -> None:
+    """So does what runs the computation in which it is."""
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, num_partitions=2
+
+%pair (a: f32[8]) -> f32[8] {{
+  %a = f32[8] parameter(0)
+  %s = (f32[8], f32[8]) collective-permute-start(%a), source_target_pairs={{{{0,1}}}}
+  ROOT %d = f32[8] collective-permute-done(%s)
+}}
+
+%outer (b: f32[8]) -> f32[8] {{
+  %p = f32[8] parameter(0)
+  ROOT %c = f32[8] {caller}
+}}
+
+ENTRY %main (q: f32[8]) -> f32[8] {{
+  %q = f32[8] parameter(0)
+  ROOT %w = f32[8] call(%q), to_apply=%outer
+}}
+""")
+    tracker = make_tracker(SchedulerSettings())
+    assert tracker.instances_needed(module.entry.root) == needed
+    inner = module.to_text().replace("ENTRY ", "").replace("%outer (", "ENTRY %outer (")
+    assert dict(graph_of(inner).needs.get(1, ())) == needed
+
+
 # -- halves that the GPU overlaps ---------------------------------------------------
 
 
@@ -154,6 +199,8 @@ def test_a_loop_that_feeds_a_done_needs_one_less(
         ("f32[8]{0:S(5)}", "f32[8]{0}", True),
         ("f32[8]{0}", "f32[8]{0:S(5)}", True),
         ("f32[8]{0:S(1)}", "f32[8]{0}", False),
+        ("f32[8]{0}", "f32[8]{0:S(6)}", False),
+        ("f32[8]{0:S(6)}", "f32[8]{0}", False),
     ],
 )
 def test_a_wrapped_fusion_counts_from_or_to_the_host(
@@ -305,6 +352,10 @@ KERNELS = {
         "add(%p, %p), backend_config={\"reification_cost\":[{\"compute_time_us\":0,"
         '"memory_access_time_us":0},{"compute_time_us":3,"memory_access_time_us":1}]}',
         False,
+    ),
+    "what holds no times does not count": (
+        'add(%p, %p), backend_config={"reification_cost":["none",'
+        '{"compute_time_us":3,"memory_access_time_us":1}]}', False,
     ),
     "compute is all that is known": (
         'add(%p, %p), backend_config={"reification_cost":[{"compute_time_us":0.5}]}',
