@@ -134,7 +134,8 @@ class Attempt:
     def peak_delta_bytes(self) -> int:
         """Growth of memory at its peak, above what is live outside the computation."""
         memory = self.state.memory
-        return 0 if memory is None else memory.peak_delta_bytes
+        assert memory is not None  # an attempt always tracks it
+        return memory.peak_delta_bytes
 
     def policy(self) -> Policy:
         """What decides unless another policy is given: the environment's rules."""

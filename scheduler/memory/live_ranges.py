@@ -193,8 +193,7 @@ def _follow_one_another(
     """Cut the ranges of values in one buffer: each ends where the next begins."""
     shared: dict[int, list[int]] = {}
     for v in start:
-        shared.setdefault(buffers.of_value.get(v, -1), []).append(v)
-    shared.pop(-1, None)
+        shared.setdefault(buffers.of_value[v], []).append(v)
     for values in shared.values():
         if len(values) == 1:
             continue

@@ -214,7 +214,7 @@ class AnyStructure:
             for before in instruction.control_predecessors:
                 begin = max(begin, ends[before])
             ends[instruction] = begin + added.get(instruction, 0.0)
-        self._chains[run] = max(ends.values(), default=0.0)
+        self._chains[run] = max(ends.values())
         return self._chains[run]
 
 

@@ -79,7 +79,7 @@ class Causes:
             return Cause("synchronous", self._why_synchronous(work, wait))
         if work.done is None:
             return Cause("hidden", "another iteration or computation waits for it")
-        if wait <= 0.0 or overlap_class(latency_us, wait) == "hidden":
+        if overlap_class(latency_us, wait) == "hidden":
             shown = max(0.0, latency_us - wait)
             return Cause(
                 "hidden", f"{_us(shown)} of {_us(latency_us)} overlap other work"
