@@ -9,6 +9,7 @@ loops, branches, called computations; not the bodies of fusions and reductions.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -31,7 +32,7 @@ from hlo_passes.scheduler.estimators.base import COARSE, Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.headline import priced_on
-from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.latency.estimate import Estimate, share_remarks
 from hlo_passes.scheduler.simulation.prices import fusion_of
 
 
@@ -50,6 +51,7 @@ class EstimateRow:
         reason: why a better model had no answer, '' where it had.
         executions: how often a step runs it, loops multiplied.
         place: where in the user's program a collective comes from.
+        times_its_share: how often XLA counts a matrix product's flops; 1 is right.
     """
 
     computation: str
@@ -61,6 +63,7 @@ class EstimateRow:
     reason: str
     executions: int
     place: ProgramPlace = NOWHERE
+    times_its_share: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +169,7 @@ def estimate(
 def _unpriced(
     rows: tuple[EstimateRow, ...], fusions: frozenset[tuple[str, str]]
 ) -> Iterator[str]:
-    """A remark on the instructions that have no price but an abstract constant.
+    """Remarks on instructions whose price is only a constant, or a wrong one.
 
     Args:
         rows: of all instructions.
@@ -179,6 +182,7 @@ def _unpriced(
     )
     if count:
         yield f"no price for {count} of {len(costly)} instructions that cost something"
+    yield from share_remarks(Counter(row.times_its_share for row in costly))
 
 
 def _fusions(module: Module, estimator: Estimator) -> frozenset[tuple[str, str]]:
@@ -225,4 +229,5 @@ def _rows(
                 source.reason,
                 often[computation],
                 places.of(instruction) if communicates else NOWHERE,
+                source.times_its_share,
             )

@@ -152,10 +152,11 @@ class SolEstimator:
         # A matrix product costs what the table says, a fusion what the roofline says.
         gemm = gemm_of(instruction)
         if gemm is not None:
-            path = (
-                "extended/gemm-table" if self.model.gemm_is_scaled else "sol/gemm-table"
-            )
-            return Estimate(us_of_ticks(self.model.gemm_ticks(gemm)), path)
+            is_scaled = self.model.gemm_is_scaled(gemm)
+            path = "extended/gemm-table" if is_scaled else "sol/gemm-table"
+            ticks = self.model.gemm_ticks(gemm)
+            times = self.model.gemm_times_its_share(gemm)
+            return Estimate(us_of_ticks(ticks), path, times_its_share=times)
         if (
             instruction.opcode == "fusion"
             and instruction.attributes.get("kind") in _ROOFLINE_KINDS

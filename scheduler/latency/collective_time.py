@@ -29,6 +29,7 @@ from hlo_passes.scheduler.latency.communication import (
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE
 from hlo_passes.scheduler.latency.durations import (
     memory_ticks,
+    scaled,
     ticks_of_us,
     us_of_ticks,
 )
@@ -75,6 +76,10 @@ class GemmTimes(Protocol):
 
     def ticks(self, gemm: Gemm) -> int:
         """Time of a product."""
+        ...
+
+    def times_its_share(self, gemm: Gemm) -> int:
+        """How often that time counts each flop; 1 is right."""
         ...
 
 
@@ -148,15 +153,25 @@ class CollectiveModel:
 
     # -- GEMM -------------------------------------------------------------------
 
-    @property
-    def gemm_is_scaled(self) -> bool:
-        """Whether GEMMs use another part's table."""
-        return self.matmul_table is None
+    def gemm_is_scaled(self, gemm: Gemm) -> bool:
+        """Whether a product's time is not what XLA's table of the part says."""
+        return self.matmul_table is None or (
+            self._extension is not None and self.matmul_table.times_its_share(gemm) > 1
+        )
+
+    def gemm_times_its_share(self, gemm: Gemm) -> int:
+        """How often XLA's table counts each flop of a product; 1 is right."""
+        if self.matmul_table is None or self._extension is not None:
+            return 1
+        return self.matmul_table.times_its_share(gemm)
 
     def gemm_ticks(self, gemm: Gemm) -> int:
         """Time of a matrix product, ticks. NotEstimated without a table."""
         if self.matmul_table is not None:
-            return self.matmul_table.ticks(gemm)
+            ticks = self.matmul_table.ticks(gemm)
+            if self._extension is None:
+                return ticks
+            return scaled(ticks, 1 / self.matmul_table.times_its_share(gemm))
         if self._extension is None:
             raise NotEstimated(f"no GEMM table for {self.target.table_key}")
         return self._extension.gemm_ticks(gemm)

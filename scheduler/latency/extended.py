@@ -91,11 +91,15 @@ class ExtendedModel:
     # -- GEMM -------------------------------------------------------------------
 
     def gemm_ticks(self, gemm: Gemm) -> int:
-        """The substitute's table, scaled by the ratio of dense bf16 rates."""
+        """The substitute's table, scaled by the ratio of dense bf16 rates.
+
+        Types that the table lacks count once, not as often as XLA counts them.
+        """
         stand_in = self._stand_in(MATMUL_TABLES)
         own, other = _bf16_rate(self.target), _bf16_rate(stand_in)
         factor = other / own if own and other else 1.0
-        return scaled(builtin_matmul_table(stand_in.table_key).ticks(gemm), factor)
+        table = builtin_matmul_table(stand_in.table_key)
+        return scaled(table.ticks(gemm), factor / table.times_its_share(gemm))
 
     def _stand_in(self, tables: dict[str, str]) -> Target:
         if self.target.table_key in tables:

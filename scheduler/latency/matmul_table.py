@@ -64,11 +64,22 @@ class MatmulTable:
         if known is not None:
             query = (gemm.batch, gemm.m, gemm.k, gemm.n)
             return ticks_of_s(gemm.flops / _rate(known, query, _LOWEST, _HIGHEST))
-        width = max(1, (BITS[gemm.out] + 7) // 8)
+        width = _width(gemm)
         query = (gemm.batch, gemm.m * width, gemm.k * width, gemm.n * width)
         flops = 2.0 * query[0] * query[1] * query[2] * query[3]
         rate = _rate(self.fallback, query, _in_bytes(_LOWEST), _in_bytes(_HIGHEST))
         return ticks_of_s(flops / rate)
+
+    def times_its_share(self, gemm: Gemm) -> int:
+        """How often `ticks` counts each flop of a product: 1, 8 or 64."""
+        if (gemm.lhs, gemm.rhs, gemm.out) in self.rates:
+            return 1
+        return _width(gemm) ** 3
+
+
+def _width(gemm: Gemm) -> int:
+    """Bytes of an element of the result."""
+    return max(1, (BITS[gemm.out] + 7) // 8)
 
 
 def _in_bytes(point: Point) -> Point:

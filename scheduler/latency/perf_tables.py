@@ -125,6 +125,10 @@ class NearestMatmulTable:
         rate = self.flops_per_s[int(distance.argmin())]
         return ticks_of_s(2.0 * prod(sides) / rate)
 
+    def times_its_share(self, gemm: Gemm) -> int:
+        """Once: its rows count bytes, too; a measured product costs its time."""
+        return 1
+
 
 # -- reading -------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from hlo_passes.scheduler.latency.estimate import share_remarks
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
@@ -42,11 +43,13 @@ def once_remark(loops: Sequence[str]) -> tuple[str, ...]:
 
 
 def remarks_of(prices: Prices) -> tuple[str, ...]:
-    """For the first line: how many operations have no price."""
+    """For the first line: how many operations have no price, or a wrong one."""
+    found = []
     count = sum(prices.abstract.values())
-    if not count:
-        return ()
-    return (f"no price for {count} operation" + "s" * (count != 1),)
+    if count:
+        found.append(f"no price for {count} operation" + "s" * (count != 1))
+    found += share_remarks(prices.inflated)
+    return tuple(found)
 
 
 def notes_of(

@@ -38,6 +38,7 @@ class Prices:
         estimator: that is asked.
         as_xla: whether asynchronous fusions keep XLA's constant.
         abstract: by model, how often it had only an abstract constant.
+        inflated: matrix products by how often XLA's table counts their flops, above 1.
         fusions: asynchronous fusions that take as long as the fusion itself.
         absent: starts and synchronous collectives that a table of costs lacks.
     """
@@ -45,6 +46,7 @@ class Prices:
     estimator: Estimator
     as_xla: bool = False
     abstract: dict[str, int] = field(default_factory=dict)
+    inflated: dict[int, int] = field(default_factory=dict)
     fusions: int = 0
     absent: int = 0
 
@@ -55,6 +57,9 @@ class Prices:
     def compute(self, instruction: Instruction) -> Estimate:
         """Price on the compute lane. Raises UsageError U223 for an invalid time."""
         found = self.estimator.node_cost(instruction) or _UNKNOWN
+        times = found.times_its_share
+        if times > 1:
+            self.inflated[times] = self.inflated.get(times, 0) + 1
         return self._checked(instruction, found)
 
     def latency(self, start: Instruction, done: Instruction) -> Estimate:

@@ -13,6 +13,7 @@ from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.scheduler.latency.collectives import describe
+from hlo_passes.scheduler.latency.durations import us_of_ticks
 from hlo_passes.scheduler.latency.matmul_table import Gemm
 from hlo_passes.scheduler.latency.network import NotEstimated
 from hlo_passes.scheduler.latency.options import LatencyOptions
@@ -138,6 +139,34 @@ def test_gemms_scale_with_the_dense_rate() -> None:
     )
     assert gb200 == pytest.approx(b200 * 2225.159 / 2398.108, rel=1e-3)
     assert a100 > 3 * CollectiveModel(target("h100_sxm")).gemm_ticks(gemm)
+
+
+@pytest.mark.parametrize(
+    ("types", "times"),
+    [
+        ("bf16 bf16 bf16", 1),
+        ("f32 f32 f32", 1),
+        ("bf16 bf16 f32", 64),
+        ("f16 f16 f16", 8),
+        ("s8 s8 s8", 1),
+    ],
+)
+def test_types_that_the_table_lacks_count_once(types: str, times: int) -> None:
+    """XLA counts a product's flops by the cube of the bytes of its result."""
+    gemm = Gemm(2, 512, 1024, 2048, *types.split())
+    for name in ("h100_sxm", "a100_sxm_80"):
+        ours = CollectiveModel(target(name), extended=True)
+        assert ours.gemm_times_its_share(gemm) == 1
+        flops_per_us = gemm.flops / us_of_ticks(ours.gemm_ticks(gemm))
+        assert 5e6 < flops_per_us < 2e9
+    strict = CollectiveModel(target("h100_sxm"))
+    ours = CollectiveModel(target("h100_sxm"), extended=True)
+    assert strict.gemm_times_its_share(gemm) == times
+    assert strict.gemm_ticks(gemm) == pytest.approx(
+        times * ours.gemm_ticks(gemm), rel=1e-3
+    )
+    assert ours.gemm_is_scaled(gemm) == (times > 1)
+    assert not strict.gemm_is_scaled(gemm)
 
 
 @given(

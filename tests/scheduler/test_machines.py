@@ -247,6 +247,29 @@ def test_a_module_without_prices_says_why(capsys, tmp_path) -> None:
     )
 
 
+PRODUCT = """HloModule m, is_scheduled=true, num_partitions=8
+
+ENTRY %e (a: bf16[512,1024], b: bf16[1024,2048]) -> f32[512,2048] {
+  %a = bf16[512,1024]{1,0} parameter(0)
+  %b = bf16[1024,2048]{1,0} parameter(1)
+  ROOT %d = f32[512,2048]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+@pytest.mark.parametrize("command", ["estimate", "simulate"])
+def test_products_that_xla_prices_too_high_are_named(command, tmp_path, capsys) -> None:
+    """XLA's table has no product of bf16 into f32, and counts its flops 64 times."""
+    path = tmp_path / "m.hlo"
+    path.write_text(PRODUCT)
+    said = "beware: XLA's table takes 64 times its share for a matrix product"
+    asked = (command, str(path), "--target=h100_sxm")
+    assert said in first_line(*asked, capsys=capsys)
+    assert "beware" not in first_line(*asked, "--extended", capsys=capsys)
+    path.write_text(PRODUCT.replace("f32[", "bf16["))
+    assert "beware" not in first_line(*asked, capsys=capsys)
+
+
 def test_every_report_names_machine_and_release(file, tmp_path, capsys) -> None:
     told = "h100_sxm 2x1x8 (2 hosts of 8 GPUs), XLA 0.11"
     asked = ("--hosts=2", "--gpus-per-host=8", "--xla=0.11")
