@@ -12,7 +12,7 @@ goes through the atom, so atoms can never wait for each other in a circle.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -90,22 +90,6 @@ class Atoms:
     def dones(self) -> list[int]:
         """Dones of pairs, by number."""
         return [a for a, kind in enumerate(self.kind) if kind == ENDS]
-
-    def order_of(self, nodes: Iterable[int]) -> list[int]:
-        """The order of atoms that follows an order of instructions."""
-        seen: dict[int, int] = {}
-        for place, n in enumerate(nodes):
-            atom = self.atom_of[n]
-            if atom != _NOWHERE and (atom not in seen or n == self._core(atom)):
-                seen[atom] = place
-        return sorted(seen, key=lambda atom: seen[atom])
-
-    def _core(self, atom: int) -> int:
-        problem = self.problem
-        for n in self.members[atom]:
-            if not _is_plain(problem, n):
-                return n
-        return self.members[atom][0]
 
     def expand(self, order: Sequence[int]) -> list[int]:
         """The order of all instructions that follows an order of atoms."""
@@ -221,15 +205,11 @@ class _Glue:
             mine = held[n]
             after = {self.find(s) for m in mine for s in succs[m]} - {n}
             if len(after) == 1:
-                then = after.pop()
-                if self._join(n, then):
-                    held[then] += held.pop(n)
+                self._join(n, after.pop())
 
-    def _join(self, n: int, atom: int) -> bool:
-        if atom in self.grouped:
-            return False  # no stranger in a scheduling group
-        self.root[n] = atom
-        return True
+    def _join(self, n: int, atom: int) -> None:
+        if atom not in self.grouped:  # no stranger in a scheduling group
+            self.root[n] = atom
 
     def atoms(self) -> tuple[list[list[int]], list[int]]:
         """Members by atom, and the atom of each node."""

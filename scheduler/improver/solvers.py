@@ -33,7 +33,6 @@ _TOTAL: Final = 1000.0
 TOLERANCE: Final = 1e-6
 #: All times together in CP-SAT, in whole numbers.
 _TICKS: Final = 2**36
-_NODES_OF_NO_LIMIT: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

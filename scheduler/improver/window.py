@@ -131,13 +131,6 @@ class Window:
         self.total_us += delta
         return True
 
-    def change_us(self, low: int, new: list[int]) -> float | None:
-        """By how much the step becomes longer; None if a limit breaks."""
-        if self.atoms.group_of is not None and not self._keeps_groups(low, new):
-            return None
-        found = self._change(low, new, math.inf)
-        return None if found is None else found[0]
-
     # -- time -----------------------------------------------------------------
 
     def in_flight(self, place: int) -> dict[int, float]:
