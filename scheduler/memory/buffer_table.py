@@ -194,10 +194,11 @@ class _Lists:
             elif not operands:
                 self.allocs.append(())
             else:
-                found: tuple[int, ...] = ()
+                # A list: tuples of a tuple's thousand parts would be copied each time.
+                found: list[int] = []
                 for operand in operands:
                     found += self.counted_all(number[operand])
-                self.allocs.append(found)
+                self.allocs.append(tuple(found))
             if opcode == "parameter":
                 self.frees.append(())
             elif n in callees:
