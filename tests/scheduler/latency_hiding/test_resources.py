@@ -357,6 +357,10 @@ KERNELS = {
         'add(%p, %p), backend_config={"reification_cost":["none",'
         '{"compute_time_us":3,"memory_access_time_us":1}]}', False,
     ),
+    "endless times do not count": (
+        'add(%p, %p), backend_config={"reification_cost":[{"compute_time_us":1e999},'
+        '{"compute_time_us":3,"memory_access_time_us":1}]}', False,
+    ),
     "compute is all that is known": (
         'add(%p, %p), backend_config={"reification_cost":[{"compute_time_us":0.5}]}',
         False,

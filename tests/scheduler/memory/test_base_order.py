@@ -371,6 +371,26 @@ ENTRY %e (p: f32[64], q: f32[64]) -> f32[64] {{
         ("ROOT %o = f16[64]{0} convert(%x)", "f16[64]{0}", False),
         ("ROOT %o = f32[8,8]{1,0} bitcast(%x)", "f32[8,8]{1,0}", True),
         ("ROOT %o = f32[64]{0} copy(%x)", "f32[64]{0}", False),
+        # What an update writes, if the update is the result.
+        (
+            """%i = s32[] constant(0)
+  ROOT %o = f32[64]{0} dynamic-update-slice(%y, %x, %i)""",
+            "f32[64]{0}",
+            True,
+        ),
+        (
+            """%i = s32[] constant(0)
+  %u = f32[64]{0} dynamic-update-slice(%y, %x, %i)
+  ROOT %o = f32[64]{0} negate(%u)""",
+            "f32[64]{0}",
+            False,
+        ),
+        (
+            """%m = f32[64,64]{1,0} broadcast(%y), dimensions={0}
+  ROOT %o = f32[64]{0} dot(%m, %x), lhs_contracting_dims={1}, rhs_contracting_dims={0}""",
+            "f32[64]{0}",
+            False,
+        ),
     ],
 )
 def test_fusions_may_take_over_what_they_read_in_order(
@@ -380,6 +400,42 @@ def test_fusions_may_take_over_what_they_read_in_order(
     a = module.entry.find("a")
     assert a is not None
     assert may_share(a, module.entry.root, ()) == expected
+
+
+@pytest.mark.parametrize(
+    ("other", "expected"),
+    [
+        ("negate(%y)", True),
+        ("exponential(%x)", True),
+        ("subtract(%x, %y)", True),
+        # The kernel of a transpose goes through its tiles.
+        ("add(%x, %v)", False),
+        ("negate(%v)", True),  # does not read it
+    ],
+)
+def test_results_beside_it_are_written_in_the_same_order(
+    other: str, *, expected: bool
+) -> None:
+    square = "f32[64,64]{1,0}"
+    entry = hlo_passes.parse(f"""HloModule m
+
+%fused {{
+  %x = {square} parameter(0)
+  %y = {square} parameter(1)
+  %v = {square} transpose(%y), dimensions={{1,0}}
+  %n = {square} negate(%x)
+  %o = {square} {other}
+  ROOT %t = ({square}, {square}) tuple(%n, %o)
+}}
+
+ENTRY %e {{
+  %p = {square} parameter(0)
+  %q = {square} parameter(1)
+  %a = {square} negate(%p)
+  ROOT %f = ({square}, {square}) fusion(%a, %q), kind=kInput, calls=%fused
+}}
+""").entry
+    assert may_share(entry.root.operands[0], entry.root, (0,)) == expected
 
 
 def test_what_may_take_over_an_operand() -> None:
@@ -437,6 +493,7 @@ ENTRY %e {
   %itself = f32[8]{0} dynamic-update-slice(%a, %a, %k)
   %solve = f32[8,8]{1,0} triangular-solve(%m, %r), left_side=true, lower=true, unit_diagonal=false, transpose_a=NO_TRANSPOSE
   %sorted = f32[8]{0} sort(%alone), dimensions={0}, to_apply=%less
+  %again = f32[8]{0} sort(%d), dimensions={0}, to_apply=%less
   %reduced = f32[8]{0} all-reduce(%c), replica_groups={{0}}, to_apply=%sum
   %both = (f32[8]{0}, f32[8]{0}) all-reduce(%c, %d), replica_groups={{0}}, to_apply=%sum
   %joined = f32[8]{0} custom-call(%c, %d, %a, %b), custom_call_target="joined"
@@ -458,6 +515,7 @@ ENTRY %e {
     assert sharing("itself") == []
     assert sharing("solve") == ["r"]
     assert sharing("sorted") == ["alone"]
+    assert sharing("again") == []  # something else reads what it sorts
     assert sharing("reduced") == ["c"]
     assert [sharing("both", (k,)) for k in range(2)] == [["c"], ["d"]]
 

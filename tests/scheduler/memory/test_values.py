@@ -370,6 +370,56 @@ def test_a_loop_shares_what_it_changes_and_hands_on_the_rest() -> None:
     assert counter in flow.phis
 
 
+def test_loops_with_one_condition_hand_nothing_on() -> None:
+    """What several call is not known call by call, so the loop makes a value."""
+    body = """%body.K (b: (f32[4])) -> (f32[4]) {
+  %b.K = (f32[4]) parameter(0)
+  %v.K = f32[4] get-tuple-element(%b.K), index=0
+  ROOT %t.K = (f32[4]) tuple(%v.K)
+}
+"""
+    condition = """%cond.K (c: (f32[4])) -> pred[] {
+  %c.K = (f32[4]) parameter(0)
+  ROOT %no.K = pred[] constant(false)
+}
+"""
+    for other, passes_on in (("2", True), ("1", False)):
+        module = _module(
+            f"""
+  %p = f32[4] parameter(0)
+  %i = (f32[4]) tuple(%p)
+  %w = (f32[4]) while(%i), condition=%cond.1, body=%body.1
+  ROOT %x = (f32[4]) while(%w), condition=%cond.{other}, body=%body.2""",
+            before="".join((body + condition).replace("K", k) for k in "12"),
+        )
+        flow = build_buffers(module).flow
+        values = {
+            flow.value[flow.position(loop, (0,))]
+            for loop in module.entry.instructions
+            if loop.opcode == "while"
+        }
+        given = flow.value[flow.position(module.entry.parameters[0], ())]
+        assert (values == {given}) == passes_on
+        assert (values <= flow.phis) == (not passes_on)
+
+
+def test_a_buffer_has_the_size_of_its_first_value() -> None:
+    """First in post order, which is XLA's numbering, and not in the schedule."""
+    module = _module(
+        """
+  %r = f32[<=8] custom-call(), custom_call_target="fill"
+  %p = f32[8] parameter(0)
+  %n = f32[8] negate(%p)
+  ROOT %t = (f32[8], f32[<=8]) tuple(%n, %r)""",
+        header=", input_output_alias={ {1}: (0, {}, may-alias) }",
+    )
+    buffers = build_buffers(module)
+    flow = buffers.flow
+    r, p = (flow.position(module.entry.instructions[k], ()) for k in (0, 1))
+    assert buffers.at(r) == buffers.at(p)
+    assert buffers.sizes_bytes[buffers.at(r)[0]] == 8 * 4
+
+
 def test_a_shape_that_does_not_fit_is_refused() -> None:
     module = _module("""
   %p = (f32[4], f32[4]) parameter(0)
