@@ -23,8 +23,11 @@ from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.lower_file import lower_file
+from hlo_passes.scheduler.advice.advise import advised
 from hlo_passes.scheduler.page.document import render_page
 from hlo_passes.scheduler.page.encoding import Side
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate_on
 
 IMAGES = pathlib.Path(__file__).parent / "images"
 SCHEDULED = "latency-hiding-scheduler.{}.hlo.gz"
@@ -113,10 +116,15 @@ def improved_sides(folder: pathlib.Path) -> list[Side]:
 
 
 def recorded_side() -> Side:
-    """XLA's own schedule of docs/tutorial/training.py on two hosts of H100s."""
+    """XLA's own schedule of docs/tutorial/training.py on two hosts of H100s.
+
+    With advice, as `hlo-passes simulate --html` has it for one module.
+    """
     file = IMAGES.parent / "tutorial" / "training.h100_sxm.hlo"
     module = read_module(str(file))
-    return Side(scheduler.simulate(module, hosts=2), "step", file.name, module)
+    on, rules = Pricing(hosts=2), Rules()
+    timeline = simulate_on(module, on, rules, with_range=True)
+    return Side(advised(timeline, module, on, rules), "step", file.name, module)
 
 
 def main(dumps: pathlib.Path | None) -> None:
@@ -129,7 +137,7 @@ def main(dumps: pathlib.Path | None) -> None:
         )
         page = render_page(recorded_side())
         backward = {"x": 600.0, "y": 58.0}
-        shoot(browser, page, "page.png", "light", "canvas.lanes", 1000, backward)
+        shoot(browser, page, "page.png", "light", "canvas.lanes", 1240, backward)
         if dumps:
             loops = dumps / "llama31_70b_bf16_16x8" / "sol"
             moved = "#moves td .link >> nth=1"
