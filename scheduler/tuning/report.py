@@ -134,6 +134,7 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
             if changes:
                 held = f", range {_percent(min(changes))} to {_percent(max(changes))}"
             told += f"step {_figures(result, found, f' ({change}{held})')}"
+            told += beware(found.remarks)
             if result.beats_the_best(found):
                 told += "; faster than the best, take this list"
         else:

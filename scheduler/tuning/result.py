@@ -153,8 +153,13 @@ class TuneResult:
         return self.holds == len(self.changes)
 
     def beats_the_best(self, given: Outcome) -> bool:
-        """Whether a given list fits and is faster than what the search found."""
-        return self.search.fits(given) and given.change_from(self.best) <= -LEAST_GAIN
+        """Whether a given list fits and is faster than what the search found.
+
+        A step with operations that have no price is compared with nothing.
+        """
+        is_priced = set(given.remarks) <= set(self.best.remarks)
+        gains = given.change_from(self.best) <= -LEAST_GAIN
+        return is_priced and gains and self.search.fits(given)
 
     @property
     def flags(self) -> str:

@@ -168,6 +168,16 @@ def test_a_list_that_is_faster_than_the_best_says_so() -> None:
     assert result().best.step_us == pytest.approx(89_000.0)
 
 
+def test_a_step_without_all_prices_is_no_gain() -> None:
+    free = Outcome(
+        40_000.0, memory_bytes=1 << 30, remarks=("no price for 8 operations",)
+    )
+    tried = TriedList(given_list("nvidia-permute"), "", (), free)
+    text = report_text(result(lists=(tried,)))
+    assert "no price for 8 operations" in text
+    assert "take this list" not in text
+
+
 def test_a_dumped_module_has_no_flags(capsys: pytest.CaptureFixture[str]) -> None:
     module = str(REPOSITORY / "docs" / "tutorial" / "step.h100_sxm.hlo")
     assert main(["tune", module, "--also=nvidia-fsdp"]) == 2
