@@ -136,7 +136,7 @@ class CompileProcess:
                 is_certain = code not in (None, -signal.SIGKILL, -signal.SIGTERM)
                 return Compiled(None, problem.message, is_certain)
             if "error" in fields:
-                return Compiled(None, fields["error"].splitlines()[0])
+                return Compiled(None, fields["message"].splitlines()[0])
             before, after = (
                 pathlib.Path(folder, name).read_text()
                 for name in ("before.hlo", "after.hlo")

@@ -80,7 +80,11 @@ def main() -> None:
             else:
                 fields = _compile(compilation, request)
         except HloError as problem:
-            fields = {"error": problem.render(), "code": exit_code_of(problem)}
+            fields = {
+                "error": problem.render(),
+                "message": problem.message,
+                "code": exit_code_of(problem),
+            }
         answer(fields)
 
 

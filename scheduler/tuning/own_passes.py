@@ -127,7 +127,7 @@ class OwnPassesEvaluator:
                 module, chosen, self.on, self.rules, source="own", digest=digest
             )
         except HloError as problem:
-            first = problem.render().splitlines()[0]
+            first = problem.message.splitlines()[0]
             return Outcome.failed(first, source="own")
 
 

@@ -55,7 +55,7 @@ class BeforeScheduling:
             module = self.scheduled(chosen)
             return simulated(module, chosen, self.on, self.rules, source="own")
         except HloError as problem:
-            first = problem.render().splitlines()[0]
+            first = problem.message.splitlines()[0]
             return Outcome.failed(first, source="own")
 
     def scheduled(self, chosen: Combination) -> Module:
