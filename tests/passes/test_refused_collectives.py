@@ -121,3 +121,40 @@ def test_custom_calls_that_do_not_say_enough(
     with pytest.raises(PassError, match=message) as caught:
         pipeline.run(hlo_passes.parse(text))
     assert caught.value.code == "E027"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (
+            "%a = f32[8] collective-permute(%x), PAIRS",
+            "%b = (f32[8], bf16[4]) collective-permute(%x, %y), PAIRS",
+        ),
+        (
+            "%s = f32[4] slice(%x), slice={[0:4]}",
+            "%a = (f32[4], bf16[4]) collective-permute(%s, %y), PAIRS",
+            "%b = f32[8] collective-permute(%x), PAIRS",
+        ),
+        (
+            "%s = f32[4] slice(%x), slice={[0:4]}",
+            "%a = f32[4] collective-permute(%s), PAIRS",
+            "%b = (f32[8], bf16[4]) collective-permute(%x, %y), PAIRS",
+        ),
+    ],
+)
+@pytest.mark.parametrize("quirks", [True, False])
+def test_permutes_of_other_arrays_are_not_merged(
+    lines: tuple[str, ...], *, quirks: bool
+) -> None:
+    body = "\n  ".join(lines).replace(
+        "PAIRS", "channel_id=1, source_target_pairs={{0,1},{1,0}}"
+    )
+    module = hlo_passes.parse(
+        "HloModule m, num_partitions=2\n\nENTRY %e {\n"
+        "  %x = f32[8] parameter(0)\n  %y = bf16[4] parameter(1)\n"
+        f"  {body}\n  ROOT %t = tuple(%a, %b)\n}}\n"
+    )
+    before = module.to_text()
+    context = hlo_passes.PassContext(xla_quirks=quirks)
+    Pipeline.parse("collective-permute-cse", context).run(module)
+    assert module.to_text() == before

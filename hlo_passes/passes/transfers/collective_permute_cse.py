@@ -237,6 +237,12 @@ class _Merging:
                     f"not merged: %{permute.name} has the unknown attribute {unknown}"
                 )
                 return False
+        if not _one_is_in_the_other(large, small):
+            # XLA gives up on the module here.
+            self.report.remark(
+                f"not merged: %{small.name} sends other arrays than %{large.name}"
+            )
+            return False
         edges = {*small.control_predecessors, *small.control_successors}
         if edges - {large} or large in small.control_predecessors:
             self.report.remark(f"not merged: %{small.name} has control edges")
@@ -288,6 +294,16 @@ class _Merging:
         part = clone_instruction(own, computation, [large])
         computation.set_shape(part, small.shape)
         return part
+
+
+def _one_is_in_the_other(large: Instruction, small: Instruction) -> bool:
+    """Whether what one permute receives can be had from what the other one does.
+
+    Permutes of several arrays are found by their first operand only.
+    """
+    if large.operands[0] is small.operands[0]:
+        return large.shape.text_without_layout == small.shape.text_without_layout
+    return large.shape.is_array and small.shape.is_array
 
 
 def _kept_and_gone(
