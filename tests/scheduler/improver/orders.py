@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable, Iterator, Sequence
 
 from hlo_passes.scheduler.improver.atoms import Atoms
@@ -50,3 +51,18 @@ def optimum(
         for one, order in found
         if not one.breaks and (accepts is None or accepts(order))
     )
+
+
+def random_order(atoms: Atoms, draw: random.Random) -> list[int]:
+    """Any order of the atoms that holds all edges."""
+    left = [len(near) for near in atoms.preds]
+    ready = [v for v, count in enumerate(left) if not count]
+    order: list[int] = []
+    while ready:
+        v = ready.pop(draw.randrange(len(ready)))
+        order.append(v)
+        for s in atoms.succs[v]:
+            left[s] -= 1
+            if not left[s]:
+                ready.append(s)
+    return order
