@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import random
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,10 @@ from tests.scheduler.improver.modules import problems, random_module
 from tests.scheduler.improver.naive import walk
 from tests.scheduler.improver.orders import random_order
 
-_LIMITS = {"parallel_collective_overlap_limit": 2, "parallel_async_compute_limit": 1}
+_LIMITS: dict[str, Any] = {
+    "parallel_collective_overlap_limit": 2,
+    "parallel_async_compute_limit": 1,
+}
 
 
 def _problems(seed: int) -> Iterator[Problem]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pathlib
 import types
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from hlo_passes.scheduler.improver.reach import reach_of
 from hlo_passes.scheduler.improver.search import Effort
 from hlo_passes.scheduler.improver.solvers import CP_SAT, HIGHS, Limits, cp_sat, highs
 from hlo_passes.scheduler.improver.whole_module import improve_module
+from tests.scheduler.improver import cp_model
 from tests.scheduler.improver.modules import (
     conditions,
     order_text,
@@ -38,11 +40,17 @@ _NEAR = 1e-9
 _NEAR_OF_HIGHS = 5e-6
 
 
-def _small() -> Iterator[tuple[Atoms, float]]:
+def _small(
+    seeds: Iterable[int] = range(MODULES),
+    *,
+    length: int = 4,
+    loops: bool = False,
+    **settings: Any,
+) -> Iterator[tuple[Atoms, float]]:
     """Problems with the step of their best order."""
-    for seed in range(MODULES):
-        made, costs = random_module(seed, length=4, loops=False)
-        for problem in problems(made, costs):
+    for seed in seeds:
+        made, costs = random_module(seed, length=length, loops=loops)
+        for problem in problems(made, costs, **settings):
             atoms = make_atoms(problem)
             if walk(atoms, range(len(atoms))).breaks:
                 continue
@@ -83,6 +91,51 @@ def test_cp_sat_says_what_the_best_order_takes() -> None:
         compared += 1
         assert best * (1 - _NEAR) <= solved.bound_us <= best * (1 + _NEAR)
     assert compared >= 10
+
+
+@pytest.fixture
+def stand_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small models of CP-SAT are solved without OR-Tools."""
+    lacking = types.SimpleNamespace(import_module=lambda _: cp_model.module())
+    monkeypatch.setattr(solvers, "importlib", lacking)
+
+
+@pytest.mark.usefixtures("stand_in")
+@pytest.mark.parametrize(
+    ("loops", "settings"),
+    [
+        (False, {}),
+        (True, {}),
+        (False, {"parallel_collective_overlap_limit": 2}),
+        (True, {"parallel_collective_overlap_limit": 2}),
+        (False, {"parallel_async_compute_limit": 1}),
+        (False, {"parallel_async_compute_limit": 1 << 30}),
+    ],
+)
+def test_the_model_of_cp_sat_has_the_best_order(
+    loops: bool, settings: dict[str, int]
+) -> None:
+    compared = 0
+    for atoms, best in _small(range(8), length=3, loops=loops, **settings):
+        order = range(len(atoms))
+        solved = cp_sat(atoms, order, step_us(atoms, order), Limits())
+        assert solved.is_closed
+        assert solved.nodes > 0
+        assert solved.bound_us == pytest.approx(best, rel=_NEAR)
+        compared += 1
+    assert compared >= 4
+
+
+@pytest.mark.usefixtures("stand_in")
+def test_cp_sat_gives_up_at_its_limit() -> None:
+    for atoms, _ in _small(range(4)):
+        order = range(len(atoms))
+        given = step_us(atoms, order)
+        for limits, is_closed in ((Limits(nodes=0), False), (Limits(seconds=1), True)):
+            solved = cp_sat(atoms, order, given, limits)
+            assert solved.is_closed is is_closed
+            assert (solved.bound_us > 0.0) is is_closed
+            assert (solved.nodes > 0) is is_closed
 
 
 def _starts(atoms: Atoms) -> list[int]:
