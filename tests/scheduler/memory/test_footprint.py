@@ -149,6 +149,8 @@ def test_text_json_and_page_say_whether_it_fits(
     assert memory in line
     listed = f"{8 * quarters}.0 GiB  %double  f32[{2 * quarters},1073741824]{{1,0}}"
     assert any(listed in line and "model.py:41" in line for line in lines) is not fits
+    parameters = [line for line in lines if line.endswith("(parameter)")]
+    assert ["%p" in line for line in parameters] == [True] * (not fits)
     view = json.loads(json.dumps(timeline.to_json()))
     assert view["memory"]["fits"] is fits
     assert view["memory"]["device_bytes"] == 84942979072

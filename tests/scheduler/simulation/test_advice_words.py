@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hlo_passes.scheduler.simulation.advice import Advice
+from tests.scheduler.simulation.steps import Compute, Sync
+from tests.scheduler.simulation.test_laws import timeline_of
 
 
 @pytest.mark.parametrize(
@@ -41,6 +45,17 @@ def test_one_line(advice: Advice, text: str, is_change: bool) -> None:
 def test_memory_is_told_where_it_changes_much(more_bytes: int, told: list[str]) -> None:
     advice = Advice("go on", peak_bytes=1000, more_bytes=more_bytes)
     assert advice.besides() == told
+
+
+def test_three_pieces_are_told_of_what_is_exposed() -> None:
+    timeline = timeline_of((Sync("a", 2.0), Compute("c", 1.0)))
+    (row,) = timeline.collectives
+    concerns = ((row.computation, row.name),)
+    advice = tuple(Advice(word, concerns=concerns) for word in "wxyz")
+    others = (Advice("other", concerns=((row.computation, "c"),)),)
+    timeline = replace(timeline, advice=(*others, *advice))
+    assert timeline.advice_lines(row) == ["w", "x", "y"]
+    assert timeline.advice_lines(replace(row, total_exposed_us=0.0)) == []
 
 
 def test_what_sets_it() -> None:

@@ -113,6 +113,47 @@ def test_json_trace_and_page(files, capsys, tmp_path) -> None:
     assert page.read_text().startswith("<!doctype html>")
 
 
+@pytest.mark.parametrize(
+    ("words", "advised"),
+    [
+        (["--json"], True),
+        (["--json", "--rows=0"], True),
+        (["--json", "--no-advice"], False),
+        (["--json", "--fail-if=exposed>99%"], False),
+        (["--rows=0", "--html=PAGE"], True),
+        (["--html=PAGE", "--no-advice"], False),
+        (["--rows=0"], False),
+        (["--rows=1"], True),
+        (["--rows=1", "--no-advice"], False),
+    ],
+)
+def test_advice_is_for_those_who_read_it(
+    files, capsys, tmp_path, words: list[str], *, advised: bool
+) -> None:
+    module, costs = files
+    page = tmp_path / "p.html"
+    words = [word.replace("PAGE", str(page)) for word in words]
+    told = simulate(capsys, module, f"--costs={costs}", *words)
+    if page.exists():
+        told = page.read_text()
+    assert ("nothing that was tried shortens the step" in told) is advised
+
+
+@pytest.mark.parametrize(
+    ("columns", "width"),
+    [("10", 60), ("60", 60), ("61", 61), ("160", 160), ("999", 160)],
+)
+def test_lanes_are_as_wide_as_the_terminal_within_limits(
+    files, capsys, monkeypatch, columns: str, width: int
+) -> None:
+    module, costs = files
+    monkeypatch.setenv("COLUMNS", columns)
+    lines = simulate(capsys, module, f"--costs={costs}").splitlines()
+    lanes = [line for line in lines if line.endswith("|")]
+    assert len(lanes) == 3
+    assert {len(line) for line in lanes} == {width}
+
+
 def test_streams_and_rules_are_handed_on(files, capsys) -> None:
     module, costs = files
     view = json.loads(

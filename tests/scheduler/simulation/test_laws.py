@@ -60,8 +60,24 @@ QUEUED_IN_A_LOOP: Steps = (
 )  # fmt: skip
 
 
+_MANY = Loop("x", 64, (Loop("y", 64, (Compute("c", 0.0078125),)),))
+#: The same with the communication before the many runs, and in a loop of its own.
+QUEUED_BEFORE: Steps = (
+    Start("a", 100.0),
+    Loop("w", 3, (Start("b", 5.0), Done("b"), _MANY)),
+    Done("a"),
+)
+QUEUED_IN_ANOTHER: Steps = (
+    Start("a", 100.0),
+    Loop("w", 3, (Loop("z", 2, (Start("b", 5.0), Done("b"))), _MANY)),
+    Done("a"),
+)
+
+
 @given(step_lists(), st.sampled_from([1, 2, 3]))
 @example(QUEUED_IN_A_LOOP, 1)
+@example(QUEUED_BEFORE, 1)
+@example(QUEUED_IN_ANOTHER, 1)
 @settings(max_examples=EXAMPLES, deadline=None)
 def test_it_is_the_plain_queue_model(steps: Steps, streams: int) -> None:
     timeline = timeline_of(steps, streams=streams)

@@ -10,14 +10,28 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.errors import UsageError
+from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.simulation.accounts import executions
 from hlo_passes.scheduler.simulation.overlap_bound import _Flow
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.ranges import Outcome
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.simulate import simulate
+from hlo_passes.scheduler.simulation.step import run_step
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
-from tests.scheduler.simulation.steps import Compute, Done, Start, Steps, Sync
+from tests.scheduler.simulation.steps import (
+    Branches,
+    Compute,
+    Done,
+    Start,
+    Step,
+    Steps,
+    Sync,
+    module_of,
+    text_of,
+)
 from tests.scheduler.simulation.test_laws import timeline_of
 
 
@@ -111,6 +125,11 @@ def test_the_flow_is_the_least_cut_and_steps_only_raise_it(
     assert given_up[-1] >= exact
 
 
+def test_a_group_gives_up_no_more_than_it_holds() -> None:
+    """The first group makes room for 3 of the other 8, whose own pair takes 4 more."""
+    assert _most({0b011: 6, 0b101: 8}, {0: 3, 1: 7, 2: 4}) == 6 + 3 + 4
+
+
 def test_how_many_steps_a_search_takes() -> None:
     """Group 1 is sent (1), finds no path (2: the pair, and who holds it): 3 in all."""
     groups, room = {0b01: 10, 0b10: 5}, {0: 5, 1: 50}
@@ -174,6 +193,18 @@ def test_a_transfer_to_nobody_named_may_go_anywhere(on_a_host: int, link: str) -
     assert around.channel(send) == link
 
 
+@pytest.mark.parametrize("annotated", [0, 1])
+def test_streams_are_those_of_xla_whoever_waits_for_whom(annotated: int) -> None:
+    """XLA leaves collectives in flight together on the streams of their annotations."""
+    steps = (Start("go0", 5.0), Start("go1", 5.0), Done("go0"), Done("go1"))
+    lines = text_of(steps).splitlines()
+    (at,) = [k for k, line in enumerate(lines) if f"%go{annotated} =" in line]
+    lines[at] += ', frontend_attributes={_xla_stream_annotation="1"}'
+    module = hlo_passes.parse("\n".join(lines))
+    streams = {row.name: row.stream for row in simulate(module).collectives}
+    assert streams == {f"go{annotated}": 1, f"go{1 - annotated}": 0}
+
+
 # -- the bound of any structure ---------------------------------------------------
 
 
@@ -192,3 +223,81 @@ def test_a_transfer_to_nobody_named_may_go_anywhere(on_a_host: int, link: str) -
 )
 def test_the_bound_of_any_structure(steps: Steps, bound: float) -> None:
     assert timeline_of(steps).lower_bound_any_structure_us == pytest.approx(bound)
+
+
+@pytest.mark.parametrize(
+    ("shares", "bound"),
+    [
+        # Latencies of a branch count where it runs, however small the share of another.
+        ((1.0, 0.0), "alone"),
+        # What runs in part adds no latency: only its compute is left.
+        ((0.5, 0.5), "computes"),
+        ((0.0, 1.0), "computes"),
+    ],
+)
+def test_a_branch_that_runs_in_part_adds_no_latency(
+    shares: tuple[float, float], bound: str
+) -> None:
+    steps = (Branches("cond", ((Sync("a", 1.0),), (Compute("c", 1.0),))),)
+    constant = {"estimator": "gpu-approximate"}
+
+    def bound_of(*steps: Step, **rules) -> float:
+        timeline = simulate(module_of(steps), **constant, **rules)
+        return timeline.lower_bound_any_structure_us
+
+    found = bound_of(*steps, branch_probabilities={"cond": shares})
+    if bound == "alone":
+        assert found == bound_of(Sync("a", 1.0)) > 0.0
+    else:
+        assert found == shares[1] * bound_of(Compute("c", 1.0)) > 0.0
+
+
+# -- how often things run ---------------------------------------------------------
+
+
+class _Ran:
+    """A run: what it calls, with how often, and what runs beside it."""
+
+    def __init__(self, *called: tuple[_Ran, float], beside: tuple[_Ran, ...] = ()):
+        self.called = {0: called}
+        self.bodies = dict(enumerate(beside))
+
+
+def test_what_runs_beside_the_lane_is_not_on_it() -> None:
+    """Also where it is called on the lane, too, before and after that."""
+    inner = _Ran()
+    two, three = _Ran((inner, 2.0)), _Ran((inner, 3.0))
+    lane = _Ran((inner, 5.0))
+    entry = _Ran((lane, 1.0), (inner, 7.0), beside=(two, three))
+    counts = executions(entry)  # type: ignore[arg-type]
+    assert counts[two] == counts[three] == (1.0, 0.0)
+    assert counts[lane] == (1.0, 1.0)
+    assert counts[inner] == (2.0 + 3.0 + 5.0 + 7.0, 5.0 + 7.0)
+
+
+def test_programs_are_those_of_all_that_runs() -> None:
+    """In text order, also where one computation is reached several times."""
+    module = hlo_passes.parse(
+        """HloModule m, is_scheduled=true
+
+%once { ROOT %a = f32[8]{0} parameter(0) }
+%twice { ROOT %b = f32[8]{0} parameter(0) }
+%condition {
+  %c = f32[8]{0} parameter(0)
+  ROOT %no = pred[] constant(false)
+}
+%body { ROOT %d = f32[8]{0} parameter(0) }
+%fused { ROOT %e = f32[8]{0} parameter(0) }
+
+ENTRY %main {
+  %p = f32[8]{0} parameter(0)
+  %q = f32[8]{0} call(%p), to_apply=%once
+  %r = f32[8]{0} while(%q), condition=%condition, body=%body
+  %s = f32[8]{0} fusion(%r), kind=kLoop, calls=%fused
+  %t = f32[8]{0} call(%s), to_apply=%twice
+  ROOT %u = f32[8]{0} call(%t), to_apply=%twice
+}
+"""
+    )
+    step = run_step(module, Topology(1, 1, 1), TableEstimator({}, {}), Rules())
+    assert [c.name for c in step.programs] == ["once", "twice", "body", "main"]
