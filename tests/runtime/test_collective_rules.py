@@ -140,3 +140,26 @@ def test_an_exchange_has_a_tuple_however_few_it_has(count: int) -> None:
     ]
     assert [c.shape.is_tuple for c in calls] == [True]
     assert len(calls[0].shape.elements) == count
+
+
+@pytest.mark.parametrize(
+    ("count", "parts"), [(1, [1]), (2, [2]), (3, [3]), (4, [3, 1]), (5, [5]), (8, [8])]
+)
+def test_four_arrays_are_permuted_in_two_parts(count: int, parts: list[int]) -> None:
+    """A permute of four is taken by jaxlib 0.10.2 for one into a part of an array."""
+    shape = f"({', '.join(['f32[4]{0}'] * count)})" if count > 1 else "f32[4]{0}"
+    lines = "".join(f"  %p{k} = f32[4]{{0}} parameter({k})\n" for k in range(count))
+    operands = ", ".join(f"%p{k}" for k in range(count))
+    plain = _plain(
+        f"ENTRY %e {{\n{lines}  ROOT %x = {shape} collective-permute({operands}), "
+        "source_target_pairs={{0,1},{1,0}}\n}\n"
+    )
+    calls = [
+        i
+        for c in plain.module.computations
+        for i in c.instructions
+        if i.opcode == "custom-call"
+    ]
+    assert [len(call.operands) for call in calls] == parts
+    names = [operand.name for call in calls for operand in call.operands]
+    assert len(set(names)) == count

@@ -113,14 +113,26 @@ def test_the_header_comes_first_and_then_the_text() -> None:
     body = "  %x = f32[] parameter(0)\n  ROOT %n = f32[] negate(%x)\n"
     found = _codes(
         "HloModule m, replica_count=0\n\n"
-        f"%one {{\n{body}}}\n\n%two {{\n{body.replace('f32', 's4')}}}\n\n"
+        f"%one {{\n{body.replace('(%x)', '(%x), strange=1')}}}\n\n%two {{\n{body.replace('f32', 's4')}}}\n\n"
         "ENTRY %e {\n  %p = f32[] parameter(0)\n"
         "  %f = f32[] fusion(%p), kind=kLoop, calls=%one\n"
         "  %g = f32[] fusion(%f), kind=kLoop, calls=%one\n"
         "  ROOT %r = f32[9] negate(%g)\n}\n"
     )
     assert found[0] == ("V106", "")
-    assert [name for _, name in found[1:]] == ["g", "r"]
+    assert [name for _, name in found[1:]] == ["n", "g", "r"]
+
+
+def test_what_has_no_place_comes_first_in_the_order_in_which_it_was_told() -> None:
+    module, other = (
+        hlo_passes.parse(_ENTRY.replace("ROOT %p", "%q = f32[] constant(0)\n  ROOT %p"))
+        for _ in range(2)
+    )
+    first, second = module.entry.instructions
+    report = Report(module.entry)
+    for where in (second, None, other.entry.root, first, None, second):
+        report.add(where, "V007", f"{len(report.entries)}")
+    assert [f.message for f in report.findings(module)] == list("124305")
 
 
 def test_after_a_missing_callee_the_rest_is_checked() -> None:
@@ -130,6 +142,15 @@ def test_after_a_missing_callee_the_rest_is_checked() -> None:
         "  ROOT %r = f32[9] negate(%f)\n}\n"
     )
     assert [name for _, name in found] == ["f", "r"]
+
+
+def test_every_parameter_without_its_number_is_told() -> None:
+    found = _codes(
+        "HloModule m\n\nENTRY %e {\n  %p = f32[8] parameter()\n"
+        "  %q = f32[8] parameter(7)\n  %r = f32[8] parameter()\n"
+        "  ROOT %s = f32[8] negate(%q)\n}\n"
+    )
+    assert [name for code, name in found if code == "V008"] == ["p", "q", "r"]
 
 
 def test_a_call_that_only_fixes_an_order_is_no_second_end() -> None:

@@ -133,6 +133,25 @@ def test_second_run_sees_a_change_of_the_header() -> None:
     assert {f.code for f in findings(module)} == {"V400"}
 
 
+def test_second_run_sees_that_the_entry_no_longer_suits_the_header() -> None:
+    module = hlo_passes.parse(
+        "HloModule m, entry_computation_layout={(f32[8]{0})->f32[8]{0}}\n\n"
+        "ENTRY %e {\n  %p = f32[8] parameter(0)\n  %c = f32[] constant(1)\n"
+        "  ROOT %r = f32[8] negate(%p)\n}\n"
+    )
+    assert findings(module) == ()
+    module.entry.set_root(module.entry.find("c"))
+    assert [f.code for f in findings(module)] == ["V701"]
+    module.set_attribute("entry_computation_layout", "{(f32[8]{0})->f32[]}")
+    assert findings(module) == ()
+
+
+def test_second_run_sees_a_name_that_a_pass_gave_twice() -> None:
+    module = hlo_passes.parse(TWO_FAULTS.replace("f32[9]", "f32[8]"))
+    module.entry.find("big").name = "p"
+    assert [f.code for f in findings(module)][:1] == ["V001"]
+
+
 def _another_right_order(computation: hlo_passes.Computation) -> list:
     """Operands first, else the last instruction first."""
     order: dict[hlo_passes.Instruction, None] = {}

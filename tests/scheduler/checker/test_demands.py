@@ -32,7 +32,9 @@ _AROUND = """%turn (t: (f32[8], f32[8], f32[8])) -> (f32[8], f32[8], f32[8]) {
 }
 
 """
-_PERMUTE = "collective-permute-start(%q), channel_id=%d, source_target_pairs={{0,1},{1,0}}"
+_PERMUTE = (
+    "collective-permute-start(%q), channel_id=%d, source_target_pairs={{0,1},{1,0}}"
+)
 
 
 def _found(*lines: str) -> list[tuple[str, str]]:

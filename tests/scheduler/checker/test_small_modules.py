@@ -5,10 +5,14 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
+from hlo_passes.scheduler.checker import programs
 from hlo_passes.scheduler.checker.asynchronous import flights
 from hlo_passes.scheduler.checker.memory import peak_memory
 from hlo_passes.scheduler.checker.overlap import lane_of
+from hlo_passes.scheduler.checker.participants import Machine
+from hlo_passes.scheduler.checker.programs import ProgramReader
 from hlo_passes.scheduler.checker.schedule_checker import check_schedule
+from hlo_passes.scheduler.memory.pressure import ModuleMemory
 
 _ADD = """%add (x: f32[], y: f32[]) -> f32[] {
   %x = f32[] parameter(0)
@@ -39,6 +43,35 @@ def test_a_computation_that_went_or_came_is_told() -> None:
         (found,) = check_schedule(after, before)
         assert (found.code, found.message) == ("C002", f"computation %sum {word}")
     assert check_schedule(more, more) == []
+
+
+def test_all_that_came_went_or_changed_is_told() -> None:
+    before = _module(
+        """
+        %p = f32[8] parameter(0)
+        %a = f32[8] negate(%p)
+        %b = f32[8] sine(%a)
+        ROOT %r = f32[8] add(%a, %b)
+        """
+    )
+    after = _module(
+        """
+        %p = f32[8] parameter(0)
+        %new = f32[8] negate(%p)
+        %newer = f32[8] negate(%new)
+        %b = f32[8] cosine(%newer)
+        ROOT %r = f32[8] add(%b, %b)
+        """
+    )
+    found = [(f.code, f.instruction, f.message) for f in check_schedule(after, before)]
+    changed = "scheduling changed its %s, not only its place"
+    assert found == [
+        ("C002", "", "%a went from %main"),
+        ("C002", "new", "did not exist before scheduling"),
+        ("C002", "newer", "did not exist before scheduling"),
+        ("C003", "b", changed % "opcode"),
+        ("C003", "r", changed % "operands"),
+    ]
 
 
 def test_of_strangers_in_a_group_the_first_is_named() -> None:
@@ -166,6 +199,195 @@ def test_a_copy_of_a_tuple_has_its_elements() -> None:
         """
     found = peak_memory(_module(text)).size_bytes
     assert found == 32 + 32 + 32
+
+
+def test_a_transfer_has_its_data_once() -> None:
+    """A send reads its operand's buffer, and what a recv fills is its done's result."""
+    module = _module(
+        """
+        %p = f32[8] parameter(0)
+        %k = token[] after-all()
+        %x = f32[8] negate(%p)
+        %s = (f32[8], u32[], token[]) send(%x, %k), channel_id=1
+        %sd = token[] send-done(%s), channel_id=1
+        %r = (f32[64], u32[], token[]) recv(%k), channel_id=2
+        %rd = (f32[64], token[]) recv-done(%r), channel_id=2
+        %y = f32[64] get-tuple-element(%rd), index=0
+        ROOT %z = f32[64] negate(%y)
+        """
+    )
+    # At the end of the recv: the data, 24 and 4 of the start, the done's table of 16.
+    assert peak_memory(module).size_bytes == 256 + 24 + 4 + 16
+    sent = _module(
+        """
+        %p = f32[8] parameter(0)
+        %k = token[] after-all()
+        %x = f32[8] negate(%p)
+        %s = (f32[8], u32[], token[]) send(%x, %k), channel_id=1
+        ROOT %sd = token[] send-done(%s), channel_id=1
+        """
+    )
+    assert peak_memory(sent).size_bytes == 32 + 24 + 4
+
+
+def test_a_result_that_both_branches_make_is_there_from_the_top() -> None:
+    """The second branch has room for it before its first line, which needs much."""
+    branches = """%big () -> f32[] {
+  %z = f32[64] iota(), iota_dimension=0
+  %y = f32[64] negate(%z)
+  ROOT %c = f32[] constant(0)
+}
+
+%first (a: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  ROOT %n1 = f32[8] negate(%a)
+}
+
+%second (b: f32[8]) -> f32[8] {
+  %none = f32[] call(), to_apply=%big
+  %b = f32[8] parameter(0)
+  ROOT %n2 = f32[8] negate(%b)
+}
+"""
+    module = _module(
+        """
+        %i = s32[] parameter(0)
+        %p = f32[8] parameter(1)
+        %x = f32[8] negate(%p)
+        %c = f32[8] conditional(%i, %p, %p), branch_computations={%first, %second}
+        ROOT %r = (f32[8], f32[8]) tuple(%c, %x)
+        """,
+        branches,
+    )
+    assert peak_memory(module).size_bytes == 32 + 32 + 256
+    assert ModuleMemory(module).module_peak_bytes == 32 + 32 + 256
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "named"),
+    [
+        ("{{0,1},{2,3}}", "{{2,3},{0,1}}", "0, 1"),
+        ("{{2,3},{0,1}}", "{{0,1},{2,3}}", "2, 3"),
+        ("{{0,2},{1,3}}", "{{1,3},{0,2}}", "0, 2"),
+        ("{{0,1,2,3}}", "{{2,3},{0,1}}", "2, 3"),
+        ("{{0},{1},{2,3}}", "{{0,1},{2,3}}", "2, 3"),
+        ("{{0,1},{2,3}}", "{{0,2},{1,3}}", ""),
+        ("{{0,1,2,3}}", "{{0},{1},{2},{3}}", ""),
+    ],
+)
+def test_the_first_group_of_a_start_that_meets_another_twice_is_named(
+    mine: str, theirs: str, named: str
+) -> None:
+    reduce_ = "f32[8] all-reduce-start(%p), to_apply=%add, replica_groups"
+    module = _module(
+        f"""
+        %p = f32[8] parameter(0)
+        %a = {reduce_}={theirs}
+        %b = {reduce_}={mine}
+        %c = f32[8] all-reduce-done(%a)
+        %d = f32[8] all-reduce-done(%b)
+        ROOT %r = (f32[8], f32[8]) tuple(%c, %d)
+        """
+    )
+    module.set_attribute("replica_count", "4")
+    found = check_schedule(module, enable_collective_multi_streaming=True)
+    both = f"in flight together with %a, and both bring devices {named} together"
+    expected = [("C031", "b", both)] if named else []
+    assert [(f.code, f.instruction, f.message) for f in found] == expected
+
+
+_MANY = """%many (a: f32[8]) -> (f32[8], f32[8]) {
+  %a.m = f32[8] parameter(0)
+  %a.1 = f32[8] all-reduce(%a.m), replica_groups={{0,1}}, to_apply=%add
+  %a.2 = f32[8] all-reduce(%a.m), replica_groups={{0,1}}, to_apply=%add
+  ROOT %both = (f32[8], f32[8]) tuple(%a.1, %a.2)
+}
+"""
+_BESIDE = """%beside (b: f32[8]) -> f32[8] {
+  %b.0 = f32[8] parameter(0)
+  ROOT %b.1 = f32[8] negate(%b.0)
+}, execution_thread="parallel"
+"""
+_STARTED = "((f32[8]), (f32[8], f32[8]), u32[])"
+
+
+@pytest.mark.parametrize(
+    ("start", "done", "lane"),
+    [
+        (
+            "(f32[8], f32[8], u32[]) copy-start(%x)",
+            "f32[8] copy-done",
+            "asynchronous compute",
+        ),
+        (
+            f"{_STARTED} async-start(%x), calls=%many, "
+            'frontend_attributes={_collectives_group=""}',
+            "(f32[8], f32[8]) async-done",
+            "collectives",
+        ),
+        (f"{_STARTED} async-start(%x), calls=%many", "(f32[8], f32[8]) async-done", ""),
+    ],
+    ids=["copy", "group", "computation"],
+)
+def test_what_flies_in_a_loop_counts_around_it(
+    start: str, done: str, lane: str
+) -> None:
+    """XLA adds all but what it does not overlap there: its own thread's computations."""
+    loop = f"""%again (x: f32[8]) -> f32[8] {{
+  %x = f32[8] parameter(0)
+  %s = {start}
+  %d = {done}(%s)
+  ROOT %n = f32[8] negate(%x)
+}}
+
+%more (y: f32[8]) -> pred[] {{
+  %y = f32[8] parameter(0)
+  ROOT %no = pred[] constant(false)
+}}
+"""
+    module = _module(
+        f"""
+        %p = f32[8] parameter(0)
+        %q = f32[8] all-reduce-start(%p), {_GROUPS}
+        %b = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%beside, async_execution_thread="parallel"
+        %w = f32[8] while(%p), condition=%more, body=%again
+        %e = f32[8] async-done(%b)
+        ROOT %r = f32[8] all-reduce-done(%q)
+        """,
+        _MANY,
+        _BESIDE,
+        loop,
+    )
+    found = check_schedule(
+        module,
+        parallel_collective_overlap_limit=1,
+        parallel_async_compute_limit=1,
+        alias_hazards="off",
+    )
+    around = "%q" if lane == "collectives" else "%b"
+    message = (
+        f"2 in flight on the lane of {lane}, the limit is 1: {around} and 1 inside %w"
+    )
+    assert [f.message for f in found] == ([message] if lane else [])
+
+
+@pytest.mark.parametrize("calls", [1, 2, 3, 9])
+def test_of_too_many_steps_each_is_followed_twice(
+    calls: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(programs, "_MOST_STEPS", 4)
+    body = f"""%f (x: f32[8]) -> f32[8] {{
+  %x.f = f32[8] parameter(0)
+  ROOT %r.f = f32[8] all-reduce(%x.f), {_GROUPS}
+}}
+"""
+    lines = [f"%c{k} = f32[8] call(%p), to_apply=%f" for k in range(calls)]
+    module = _module(
+        "\n".join(["%p = f32[8] parameter(0)", *lines, "ROOT %r = f32[8] copy(%p)"]),
+        body,
+    )
+    steps = ProgramReader(module, Machine(2, 1)).steps(0)
+    assert [step.waits for step in steps] == [False, True] * min(calls, 2)
 
 
 @pytest.mark.parametrize(
