@@ -5,7 +5,8 @@
 
 Blanks, the order of keys, quotes around the whole and a comma after the last entry make
 no difference, as in XLA. A config that is not a JSON dict, which other back ends write,
-reads like an empty one. `passes/gpu_backend_config.py` writes configs.
+reads like an empty one, and so does one with fields of other forms than XLA's.
+`passes/gpu_backend_config.py` writes configs.
 
 Source: openxla/xla `xla/service/gpu/backend_configs.proto`.
 """
@@ -20,6 +21,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from hlo_passes.errors import ParseError
+from hlo_passes.ir.config_fields import has_known_forms
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import parse_backend_config
 
@@ -56,7 +58,7 @@ def gpu_config(instruction: Instruction) -> Mapping[str, Any]:
 
 @lru_cache(maxsize=_REMEMBERED_TEXTS)
 def _tell_unreadable(text: str) -> None:
-    """Say once of a config in braces that it is not JSON, so that nothing in it counts.
+    """Say once of a config in braces that XLA cannot read it: nothing in it counts.
 
     XLA's GPU compiler stops there.
     """
@@ -66,7 +68,8 @@ def _tell_unreadable(text: str) -> None:
         return
     if config.is_json_dict:
         _log.warning(
-            "a backend config is not JSON, and nothing in it counts: %s",
+            "a backend config is not JSON as XLA writes it, and nothing in it counts: "
+            "%s",
             config.value[:_SHOWN_LETTERS],
         )
 
@@ -92,7 +95,18 @@ def _read(text: str) -> Mapping[str, Any] | None:
             found = json.loads(kept)
         except (ValueError, RecursionError):
             return None
-    return found if isinstance(found, dict) else None
+    if not isinstance(found, dict):
+        return None
+    if "null" in value:
+        found = _set_fields(found)
+    return found if has_known_forms(found) else None
+
+
+def _set_fields(value: Any) -> Any:
+    """The same without fields that are null, which are not set."""
+    if isinstance(value, dict):
+        return {k: _set_fields(v) for k, v in value.items() if v is not None}
+    return [_set_fields(v) for v in value] if isinstance(value, list) else value
 
 
 def _part(instruction: Instruction, name: str) -> Mapping[str, Any]:

@@ -44,12 +44,7 @@ def is_memory_bound(instruction: Instruction, tracker: AsyncTracker) -> bool:
 
 
 def _by_noted_times(instruction: Instruction) -> bool | None:
-    noted = gpu_config(instruction).get("reification_cost")
-    if not isinstance(noted, list):
-        return None
-    for cost in noted:
-        if not isinstance(cost, dict):
-            continue
+    for cost in gpu_config(instruction).get("reification_cost", ()):
         compute = float(cost.get("compute_time_us", 0.0))
         memory = float(cost.get("memory_access_time_us", 0.0))
         if not (math.isfinite(compute) and math.isfinite(memory)):

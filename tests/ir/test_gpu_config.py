@@ -96,5 +96,45 @@ def test_config_in_braces_that_is_not_json(
     messages = [r.getMessage() for r in caplog.records]
     assert (
         messages
-        == [f"a backend config is not JSON, and nothing in it counts: {config}"] * told
+        == [
+            f"a backend config is not JSON as XLA writes it, and nothing in it counts: {config}"
+        ]
+        * told
     )
+
+
+@pytest.mark.parametrize(
+    ("part", "reads"),
+    [
+        ('"known_init_step":{"init":"0","step":1}', True),
+        ('"known_init_step":{"init":"-3","step":null}', True),
+        ('"known_init_step":{"init":"0is_scheduled=true","step":"1"}', False),
+        ('"known_init_step":{"init":true}', False),
+        ('"known_init_step":"0"', False),
+        ('"known_init_step":{"init":"9223372036854775807"}', True),
+        ('"known_init_step":{"init":"-9223372036854775808"}', True),
+        ('"known_init_step":{"init":"9223372036854775808"}', False),
+        ('"known_init_step":{"init":"-9223372036854775809"}', False),
+        ('"known_induction_variable":{"tuple_index":1.5}', False),
+        ('"dynamic_variables":[{"tuple_index":"1"},{}]', True),
+        ('"dynamic_variables":[{"tuple_index":""}]', False),
+        ('"dynamic_variables":{"tuple_index":"1"}', False),
+        ('"dynamic_variables":["1"]', False),
+        ('"dynamic_slice_config":{"byte_offset":"8","linear":{"byte_stride":8}}', True),
+        ('"dynamic_slice_config":{"linear":{"byte_stride":"8 bytes"}}', False),
+        ('"reification_cost":[{"compute_time_us":0.5}]', True),
+        ('"reification_cost":[{"compute_time_us":"long"}]', False),
+        ('"reification_cost":[{"memory_access_time_us":false}]', False),
+        ('"gemm_backend_config":{"dot_dimension_numbers":{}}', True),
+        (
+            '"gemm_backend_config":{"dot_dimension_numbers":'
+            '{"lhs_batch_dimensions":["zero"]}}',
+            False,
+        ),
+        ('"other_config":{"init":"any text"}', True),
+    ],
+)
+def test_fields_of_other_forms_make_it_unreadable(part: str, *, reads: bool) -> None:
+    instruction = instruction_with(f'{{{part},"b":1}}')
+    assert configs.gpu_config(instruction).get("b") == (1 if reads else None)
+    assert configs.has_gpu_config(instruction) == reads

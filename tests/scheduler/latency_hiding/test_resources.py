@@ -353,9 +353,9 @@ KERNELS = {
         '"memory_access_time_us":0},{"compute_time_us":3,"memory_access_time_us":1}]}',
         False,
     ),
-    "what holds no times does not count": (
+    "a config that XLA cannot read does not count": (
         'add(%p, %p), backend_config={"reification_cost":["none",'
-        '{"compute_time_us":3,"memory_access_time_us":1}]}', False,
+        '{"compute_time_us":3,"memory_access_time_us":1}]}', True,
     ),
     "endless times do not count": (
         'add(%p, %p), backend_config={"reification_cost":[{"compute_time_us":1e999},'
