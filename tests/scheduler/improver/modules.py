@@ -47,6 +47,7 @@ _COND = """%cond{k} (c{k}: (s32[], {shape})) -> pred[] {{
 _COSTS = (0.0, 1.0, 1.5, 3.0, 10.0, 40.0)
 _LATENCIES = (2.0, 5.0, 20.0, 60.0)
 _SIZES = (8, 64, 100, 1000)
+_GROUPS = ("{0,1,2,3,4,5,6,7}",)
 
 
 class _Writer:
@@ -97,7 +98,8 @@ class _Writer:
         line = self._copy(copy, operand, shape)
         operand = copy
         self.latencies[start] = self.draw.choice(_LATENCIES)
-        groups = "replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true"
+        own = _GROUPS[0] if len(_GROUPS) == 1 else self.draw.choice(_GROUPS)
+        groups = f"replica_groups={{{own}}}, use_global_device_ids=true"
         channel = f"channel_id={self.count}"
         if kind == "reduce":
             begin = f"{shape} all-reduce-start(%{operand}), {channel}, {groups}"

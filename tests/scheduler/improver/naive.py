@@ -57,7 +57,7 @@ def _times(atoms: Atoms, order: Sequence[int], found: Walk) -> None:
 
 
 def _breaks(atoms: Atoms, problem: Problem, v: int, ends: dict[int, float]) -> bool:
-    """Whether too much is in flight once an atom runs."""
+    """Whether too much, or what clashes, is in flight once an atom runs."""
     used: dict[int, int] = {}
     for s in ends:
         for n in atoms.members[s]:
@@ -66,7 +66,11 @@ def _breaks(atoms: Atoms, problem: Problem, v: int, ends: dict[int, float]) -> b
     for n in atoms.members[v]:
         for r, count in problem.needs.get(n, ()):
             used[r] = used.get(r, 0) + count
-    return any(count > problem.limits[r] for r, count in used.items())
+    others = {n for s in ends if s != v for n in atoms.members[s]}
+    clashes = any(
+        others & problem.clashes.get(n, frozenset()) for n in atoms.members[v]
+    )
+    return clashes or any(count > problem.limits[r] for r, count in used.items())
 
 
 def _memory(atoms: Atoms, order: Sequence[int], found: Walk) -> None:

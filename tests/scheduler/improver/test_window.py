@@ -18,13 +18,14 @@ from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
 from hlo_passes.scheduler.improver.window import Window
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.step import run_step
+from tests.scheduler.improver import modules
 from tests.scheduler.improver.modules import MACHINE, problems, random_module
 from tests.scheduler.improver.naive import walk
 
 _NO_CAP = 1 << 60
 
 
-def check_moves(seed: int, limit: int, moves: int) -> int:
+def check_moves(seed: int, limit: int, moves: int, **settings: bool) -> int:
     """Compare after every move; how many were taken."""
     module, costs = random_module(seed)
     return sum(
@@ -34,6 +35,7 @@ def check_moves(seed: int, limit: int, moves: int) -> int:
             costs,
             parallel_collective_overlap_limit=limit,
             parallel_async_compute_limit=2,
+            **settings,
         )
     )
 
@@ -86,6 +88,13 @@ def test_windows_are_whole_walks(limit: int) -> None:
         check_moves(seed, limit, 60) for seed in range(10 * limit, 10 * limit + 8)
     )
     assert taken > 100
+
+
+def test_windows_where_some_collectives_clash(monkeypatch: pytest.MonkeyPatch) -> None:
+    groups = ("{0,1,2,3},{4,5,6,7}", "{0,4},{1,5},{2,6},{3,7}")
+    monkeypatch.setattr(modules, "_GROUPS", groups)
+    streams = {"enable_collective_multi_streaming": True}
+    assert sum(check_moves(seed, 4, 60, **streams) for seed in range(8)) > 60
 
 
 @pytest.mark.parametrize("seed", range(12))
