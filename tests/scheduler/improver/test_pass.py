@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -15,10 +17,11 @@ from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.passes.framework.sequence import expanded
 from hlo_passes.scheduler.improver import whole_module
+from hlo_passes.scheduler.improver.offers import offers
 from hlo_passes.scheduler.improver.search import Effort
 from tests.modules import REPOSITORY
 from tests.scheduler.improver.modules import conditions, order_text, random_module
-from tests.scheduler.schedules import LATE, module, write_costs
+from tests.scheduler.schedules import LATE, START, module, write_costs
 
 _SOURCE = """\
 from hlo_passes.passes.framework.pipeline import Pipeline
@@ -46,6 +49,7 @@ def test_the_step_of_simulate_becomes_shorter(tmp_path: pathlib.Path) -> None:
     made, report = _improve(LATE, costs)
     after = scheduler.simulate(made, costs=costs).step_time_us
     assert after < before
+    assert report.statistics["computations-improved"] == 2
     found = report.details["improvement"]
     assert found["step_before_us"] == before
     assert found["step_us"] == after
@@ -68,6 +72,30 @@ def test_explain_says_what_stands_in_a_window(tmp_path: pathlib.Path) -> None:
     (text,) = report.explanations
     assert "before: 0 us of work in its window, 50 of 50 us exposed" in text
     assert "after: 40 us of work in its window, 10 of 50 us exposed: %dot" in text
+
+
+@pytest.mark.parametrize(("count", "more"), [(9, 0), (10, 0), (11, 1), (13, 3)])
+def test_explain_names_ten_and_counts_the_rest(
+    count: int, more: int, tmp_path: pathlib.Path
+) -> None:
+    """Work of 0.5 us each, and as much that costs nothing."""
+    work = [f"  %n{k} = f32[64]{{0}} negate(%y)\n" for k in range(count)]
+    idle = [f"  %i{k} = f32[64]{{0}} tanh(%y)\n" for k in range(count)]
+    made = module(LATE.replace(START, "".join([*work, *idle]) + START))
+    costs = {
+        "node_cost_us": {f"n{k}": 0.5 for k in range(count)},
+        "latency_us": {"ag-start": 50.0, "ar-start": 5.0},
+    }
+    file = tmp_path / "costs.json"
+    file.write_text(json.dumps(costs))
+    spec = f"schedule-improver{{costs={file},effort=0.2,memory-cap=99999}}"
+    (run,) = Pipeline.parse(spec, PassContext(explain="ag-start")).run(made).passes
+    (text,) = run.explanations
+    window = next(line for line in text.splitlines() if "after: " in line)
+    assert f"after: {count * 0.5:.6g} us of work in its window" in window
+    assert window.count("%n") == min(count, 10)
+    assert "%i" not in window
+    assert window.endswith(f" and {more} more") is bool(more)
 
 
 @pytest.mark.parametrize(
@@ -154,3 +182,30 @@ def test_ctrl_c_ends_the_command_and_writes_nothing(tmp_path: pathlib.Path) -> N
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert not wanted.exists()
+
+
+def test_the_time_that_a_search_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, costs = random_module(5)
+    clock = iter([100.0, 107.5])
+    monkeypatch.setattr(
+        whole_module, "time", types.SimpleNamespace(monotonic=lambda: next(clock))
+    )
+    result = whole_module.improve_module(made, conditions(costs, effort=Effort(0.0)))
+    assert result.seconds == 7.5
+    clock = iter([1.0, 7.5])
+    result = whole_module.improve_module(made, conditions(costs, effort=Effort(0.0)))
+    assert result.seconds == 6.5
+
+
+def test_offers_leave_every_order_as_it_was() -> None:
+    useful = 0
+    for seed in range(4):
+        made, costs = random_module(seed)
+        on = conditions(costs, effort=Effort(0.1, 1))
+        result = whole_module.improve_module(made, on)
+        found = order_text(made)
+        for offer in offers(made, on, result, [2, 1, 4, 2]):
+            assert offer.limit in (2, 4)
+            useful += not offer.kept
+            assert order_text(made) == found
+    assert useful

@@ -228,8 +228,7 @@ def test_a_scheduling_group_stays_in_one_piece() -> None:
     assert result.after_us == pytest.approx(37.0)
 
 
-def test_a_transfer_between_iterations_keeps_its_window() -> None:
-    text = """HloModule loop, is_scheduled=true, num_partitions=2
+_HANDED_OVER = """HloModule loop, is_scheduled=true, num_partitions=2
 
 %body (t: (s32[], f32[8], (f32[8], u32[], token[]))) -> (s32[], f32[8], (f32[8], u32[], token[])) {
   %t = (s32[], f32[8]{0}, (f32[8]{0}, u32[], token[])) parameter(0)
@@ -273,11 +272,14 @@ ENTRY %main (p0: f32[8], z: s32[]) -> f32[8] {
   ROOT %y = f32[8]{0} get-tuple-element(%w), index=1
 }
 """
+
+
+def test_a_transfer_between_iterations_keeps_its_window() -> None:
     costs = TableEstimator(
         {"w0": 4.0, "w1": 6.0, "w2": 9.0, "w3": 3.0},
         {"a": 15.0, "r0": 20.0, "rs": 20.0},
     )
-    module = hlo_passes.parse(text)
+    module = hlo_passes.parse(_HANDED_OVER)
     before = run_step(module, MACHINE, costs, Rules()).us
     result = improve_module(module, conditions(costs))
     after = run_step(module, MACHINE, costs, Rules()).us
@@ -310,3 +312,71 @@ def test_rounds_go_on_as_long_as_they_help(monkeypatch: pytest.MonkeyPatch) -> N
         assert counted <= 6
         assert tried - counted in (1, 2)
     assert max(counted for _, counted in rounds) == 6
+
+
+def test_work_stays_in_the_window_of_a_transfer_between_iterations() -> None:
+    """What costs and was after its start or before its done does not leave."""
+    body = _HANDED_OVER.replace(
+        "  %rd = (f32[8]{0}, token[]) recv-done(%r), channel_id=1\n",
+        "  %early = f32[8]{0} tanh(%v)\n"
+        "  %free = f32[8]{0} sine(%v)\n"
+        "  %rd = (f32[8]{0}, token[]) recv-done(%r), channel_id=1\n",
+    )
+    late = "  %w4 = f32[8]{0} cosine(%v)\n  %w5 = f32[8]{0} exponential(%v)\n"
+    body = body.replace("  ROOT %o =", f"{late}  ROOT %o =")
+    costs = TableEstimator(
+        {"early": 4.0, "w0": 2.0, "w3": 3.0, "w4": 5.0, "w5": 0.5},
+        {"a": 15.0, "r0": 20.0, "rs": 20.0},
+    )
+    found = problems(hlo_passes.parse(body), costs)
+    (problem,) = (p for p in found if p.handed_over and p.computation.name == "body")
+    atoms = make_atoms(problem)
+    of = {problem.name(n): atoms.atom_of[n] for n in range(len(problem))}
+
+    def follow(name: str) -> set[int]:
+        seen, ahead = {of[name]}, [of[name]]
+        while ahead:
+            new = set(atoms.succs[ahead.pop()]) - seen
+            seen |= new
+            ahead += new
+        return seen
+
+    assert of["rd"] in follow("early")
+    assert {of[name] for name in ("w3", "w4", "w5")} <= follow("rs")
+    # What was between both may be in the window or not.
+    assert of["w0"] not in follow("rd")
+    assert of["rs"] not in follow("w0")
+
+
+@pytest.mark.parametrize(
+    ("share", "rounds"), [(1.1e-5, 6), (1e-5, 4), (0.9e-5, 4), (0.0, 4)]
+)
+def test_rounds_end_after_four_that_bring_little(
+    share: float, rounds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module, costs = random_module(5)
+
+    def better(window: Window, best: Best, **_: object) -> None:
+        best.us *= 1 - share
+
+    monkeypatch.setattr(search, "anneal", better)
+    found = [
+        improve(problem, _NO_CAP, Effort(rounds=2), Budget())
+        for problem in problems(module, costs)
+    ]
+    assert {each.rounds for each in found} - {0} == {rounds}
+
+
+def test_rounds_end_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    module, costs = random_module(5)
+    calls = 0
+
+    def best_of_all(window: Window, best: Best, enough_us: float, **_: object) -> None:
+        nonlocal calls
+        calls += 1
+        best.us = enough_us
+
+    monkeypatch.setattr(search, "anneal", best_of_all)
+    for problem in problems(module, costs):
+        assert improve(problem, _NO_CAP, Effort(), Budget()).rounds == 0
+    assert calls
