@@ -16,6 +16,8 @@ from collections.abc import Iterator
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
+import small_loops
+
 from tests.loop_modules import loop_module
 
 DEVICES = 8
@@ -38,9 +40,13 @@ class Text:
     Attributes:
         manual: as XLA's partitioner leaves alone; needed with `partition-id`, and
             where a collective with a channel becomes dead, which XLA else keeps.
+        replicas: devices are replicas, not partitions.
     """
 
-    def __init__(self, *, manual: bool = False, kinds: str = "f32") -> None:
+    def __init__(
+        self, *, manual: bool = False, kinds: str = "f32", replicas: bool = False
+    ) -> None:
+        self.replicas = replicas
         self.lines: list[str] = []
         self.parameters: list[str] = []
         self.manual = manual
@@ -67,6 +73,10 @@ class Text:
             f"replica_groups={GROUPS.get(groups, groups)}, use_global_device_ids=true"
         )
 
+    def over_replicas(self, right: str, groups: str = "all") -> str:
+        """A collective without a channel."""
+        return self.add(f"{right}, replica_groups={GROUPS[groups]}")
+
     def permute(self, right: str, pairs: str) -> str:
         self.channels += 1
         return self.add(
@@ -91,8 +101,9 @@ class Text:
             for op in ("add", "maximum", "minimum")
             if any(f"to_apply=%{op}_{kind}" in line for line in self.lines)
         )
+        devices = "replica_count" if self.replicas else "num_partitions"
         return (
-            f"HloModule small, num_partitions={DEVICES}\n\n{applied}"
+            f"HloModule small, {devices}={DEVICES}\n\n{applied}"
             f"ENTRY %main ({', '.join(self.parameters)}) -> {result} {{\n"
             + "\n".join(written)
             + "\n}\n"
@@ -212,22 +223,61 @@ def own_part_of_gather() -> Iterator[tuple[str, str]]:
 
 
 def padded_gather() -> Iterator[tuple[str, str]]:
-    """Each device reads its part of a padded gather."""
-    for rows, kind in itertools.product((2, 3, 5), ("f32", "bf16")):
+    """The first or last device of each group reads all of a padded gather."""
+    for side, groups, more, kind in itertools.product(
+        ("low", "high"), ("all", "halves", "across"), (0, 2), ("f32", "bf16")
+    ):
         t = Text(manual=True)
-        x = t.parameter(f"{kind}[{rows}]{{0}}")
+        count = MEMBERS[groups]
+        gathered, window = 3 * count, 3 * count + more
+        rest = count * window - gathered
+        x = t.parameter(f"{kind}[3]{{0}}")
         g = t.collective(
-            f"{kind}[{8 * rows}]{{0}} all-gather({x}), dimensions={{0}}", "all"
+            f"{kind}[{gathered}]{{0}} all-gather({x}), dimensions={{0}}", groups
         )
         zero = t.add(f"{kind}[] constant(0)")
-        more = 8 * rows * 4
-        p = t.add(f"{kind}[{8 * rows + more}]{{0}} pad({g}, {zero}), padding={more}_0")
-        at = _own_offset(t, "all", rows * 5, "product")
+        padding = f"{rest}_0" if side == "low" else f"0_{rest}"
+        p = t.add(f"{kind}[{count * window}]{{0}} pad({g}, {zero}), padding={padding}")
+        at = _own_offset(t, groups, window, "table")
         d = t.add(
-            f"{kind}[{rows * 5}]{{0}} dynamic-slice({p}, {at}), "
-            f"dynamic_slice_sizes={{{rows * 5}}}"
+            f"{kind}[{window}]{{0}} dynamic-slice({p}, {at}), "
+            f"dynamic_slice_sizes={{{window}}}"
         )
-        yield f"padded_{rows}_{kind}", t.module(d, f"{kind}[{rows * 5}]{{0}}")
+        yield (
+            f"padded_{side}_{groups}_{more}_{kind}",
+            t.module(d, f"{kind}[{window}]{{0}}"),
+        )
+
+
+def alike_on_replicas() -> Iterator[tuple[str, str]]:
+    """Sums over replicas, of what is the same on all of them."""
+    for (kind, op), groups, source in itertools.product(
+        (
+            ("f32", "add"),
+            ("bf16", "add"),
+            ("s32", "add"),
+            ("f32", "maximum"),
+            ("s32", "minimum"),
+        ),
+        ("all", "halves", "across"),
+        ("summed", "counted", "constant"),
+    ):
+        t = Text(kinds=kind, replicas=True)
+        shape = f"{kind}[16,4]{{1,0}}"
+        x = t.parameter(shape)
+        if source == "summed":
+            value = t.over_replicas(f"{shape} all-reduce({x}), to_apply=%{op}_{kind}")
+        elif source == "counted":
+            value = t.add(f"{shape} iota(), iota_dimension=0")
+        else:
+            number = t.add(f"{kind}[] constant(3)")
+            value = t.add(f"{shape} broadcast({number}), dimensions={{}}")
+        value = t.add(f"{shape} negate({value})")
+        again = t.over_replicas(
+            f"{shape} all-reduce({value}), to_apply=%{op}_{kind}", groups
+        )
+        r = t.add(f"{shape} multiply({again}, {x})")
+        yield f"alike_{source}_{kind}_{op}_{groups}", t.module(r, shape)
 
 
 def alike_everywhere() -> Iterator[tuple[str, str]]:
@@ -499,6 +549,24 @@ def several_sums() -> Iterator[tuple[str, str]]:
             yield f"sixteen_bits_{kind}_{opcode[:4]}_{op}", t.module(s, shape)
 
 
+def sums_beside() -> Iterator[tuple[str, str]]:
+    """Sums of several values, which XLA combines."""
+    for sizes, kind, groups in itertools.product(
+        ((8, 4), (3, 3, 3)), ("f32", "bf16"), ("all", "halves", "across")
+    ):
+        t = Text(kinds=kind)
+        shapes = [f"{kind}[{n},2]{{1,0}}" for n in sizes]
+        read = []
+        for shape in shapes:
+            x = t.parameter(shape)
+            s = t.collective(f"{shape} all-reduce({x}), to_apply=%add_{kind}", groups)
+            read.append(t.add(f"{shape} negate({s})"))
+        shape = f"({', '.join(shapes)})"
+        result = t.add(f"{shape} tuple({', '.join(read)})")
+        key = "_".join(map(str, sizes))
+        yield f"beside_{key}_{kind}_{groups}", t.module(result, shape)
+
+
 def permutes() -> Iterator[tuple[str, str]]:
     """Rings of many steps and sizes, alone and in a row."""
     for step, kind in itertools.product(range(1, 8), ("f32", "bf16")):
@@ -550,9 +618,13 @@ BY_VARIANT = {
         thin_gathers,
         narrow_values,
         several_sums,
+        sums_beside,
+        alike_on_replicas,
+        small_loops.added_sums,
+        small_loops.kept_rows,
     ),
-    "transfers": (permutes,),
-    "loops": (loops,),
+    "transfers": (permutes, small_loops.sent_rows),
+    "loops": (loops, small_loops.stored_rows, small_loops.read_rows),
 }
 
 
