@@ -45,6 +45,17 @@ EDGED = f"""{HEAD}\
   ROOT %r = f32[64]{{0}} add(%w, %d)
 }}
 """
+#: %w reads the barrier beside a tuple that has one operand twice.
+TWICE = f"""{HEAD}\
+  %s = {START}(%p), channel_id=1, {PAIRS}
+  %d = f32[64]{{0}} collective-permute-done(%s)
+  %b = f32[64]{{0}} opt-barrier(%p)
+  %t = (f32[64]{{0}}, f32[64]{{0}}) tuple(%p, %p)
+  %v = f32[64]{{0}} get-tuple-element(%t), index=1
+  %w = f32[64]{{0}} add(%b, %v)
+  ROOT %r = f32[64]{{0}} add(%w, %d)
+}}
+"""
 
 
 def constraints(text: str, name: str) -> list[str]:
@@ -63,6 +74,7 @@ def constraints(text: str, name: str) -> list[str]:
         (BARRED, "s", "before optimization barrier %b"),
         (BARRED, "d", "before optimization barrier %b"),
         (BARRED, "w", "after optimization barrier %b"),
+        (TWICE, "w", "after optimization barrier %b"),
         (EDGED, "s", "after %w: control edge"),
         (EDGED, "w", "before %s: control edge"),
     ],

@@ -10,6 +10,7 @@ from hlo_passes.scheduler.estimators.approximate import (
     ApproximateEstimator,
     GpuApproximateEstimator,
 )
+from hlo_passes.scheduler.latency_hiding import driver
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.groups import GroupState, find_groups
 from hlo_passes.scheduler.latency_hiding.resources import Resource
@@ -167,6 +168,9 @@ def test_groups_are_placed_one_after_the_other() -> None:
         for name in members.split():
             scene.annotate(name, in_group(group))
     assert scene.order() == "sb v db sa w da t"
+    # A start that was handed back keeps other groups waiting only until it is placed.
+    flexible = scene.order(flexible_scheduling_annotation_scheduling=True)
+    assert sorted(flexible.split()) == sorted("sb v db sa w da t".split())
 
 
 @pytest.mark.parametrize("no_group", ["-1", "noop", ""])
@@ -301,6 +305,25 @@ ENTRY %main (p: bf16[8]) -> (bf16[8], bf16[1]) {
   ROOT %t = (bf16[8]{0}, bf16[1]{0}) tuple(%pd, %s)
 }
 """
+
+
+@pytest.mark.parametrize(
+    ("estimated", "lost_bytes", "reruns"),
+    [(False, 1, 0), (True, 1, 1), (True, 0, 0)],
+)
+def test_a_rerun_counts_what_fragments_if_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, estimated: bool, lost_bytes: int, reruns: int
+) -> None:
+    """The peak of 136 bytes is within the limit; with one byte more it is not."""
+    monkeypatch.setattr(driver, "fragmentation_bytes", lambda *_: lost_bytes)
+    settings = SchedulerSettings.generic(
+        aggressive_scheduling_policies=True,
+        memory_limit_bytes=136,
+        rerun=1,
+        estimate_fragmentation_size=estimated,
+    )
+    result = schedule_module(hlo_passes.parse(RERUN), ApproximateEstimator(), settings)
+    assert result.reruns == reruns
 
 
 def test_reruns_tighten_the_limit_until_it_fits() -> None:

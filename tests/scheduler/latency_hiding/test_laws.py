@@ -241,14 +241,24 @@ class ClosestRival:
         return found | {FIRST_COME.name: step}
 
 
-@given(random_scenes(40), any_settings(), st.sampled_from((1, 3, 8)))
+@given(
+    random_scenes(40),
+    any_settings(),
+    st.sampled_from((1, 3, 8)),
+    st.lists(st.tuples(st.integers(0, 40), st.sampled_from(OWN[:3])), max_size=2),
+)
 def test_the_runner_up_is_the_closest_rival(
-    made: RandomScene, settings: dict[str, Any], few: int
+    made: RandomScene,
+    settings: dict[str, Any],
+    few: int,
+    own: list[tuple[int, Rule]],
 ) -> None:
     module = hlo_passes.parse(made.scene.text())
     # Rules that compare all candidates by a number make one order of them.
     chosen = SchedulerSettings(**settings)
     plain = [r for r in RULES if r.by_number and r.kind is None]
+    for at, rule in own:
+        plain.insert(at, rule)
     rules = active_rules(chosen, tuple(plain))
     memory = ModuleMemory(module, top_down=chosen.top_down_scheduling)
     environment = Environment(made.costs, chosen, make_tracker(chosen), rules)

@@ -94,6 +94,26 @@ def test_hops_to_the_nearest_copy_wrap_as_in_xla(
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("first", ["x", "z"])
+def test_an_edge_takes_as_long_from_both_ends(first: str) -> None:
+    """Whether edges that take longer come before plain ones or after them."""
+    graph = graph_of(
+        f"""HloModule m, is_scheduled=true
+
+ENTRY %main (p: f32[8]) -> f32[8] {{
+  %p = f32[8] parameter(0)
+  %{first} = f32[8] negate(%p)
+  %{"xz".replace(first, "")} = f32[8] sine(%p)
+  ROOT %y = f32[8] add(%x, %z)
+}}
+""",
+        latencies={"x": 3.0},
+    )
+    into = zip(graph.preds[3], graph.pred_us[3] or (), strict=True)
+    assert {graph.name(n): us for n, us in into} == {"x": 3.0, "z": 1.0}
+    assert [graph.latency_us(n, 3) for n in graph.preds[3]] == graph.pred_us[3]
+
+
 def test_an_order_of_edges_that_go_backwards() -> None:
     graph = graph_of(TEXT)
     graph.connect(7, 3)  # the start of the first pair after %y

@@ -14,6 +14,7 @@ from hlo_passes.scheduler.latency_hiding.in_flight import groups_of, most_shared
 from hlo_passes.scheduler.latency_hiding.pressure_track import PressureTrack
 from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.tracker import runs_on_another_thread
 from hlo_passes.scheduler.latency_hiding.waiting_times import StaleHeap, WaitingTimes
 from hlo_passes.scheduler.memory.pressure import ModuleMemory, PressureState
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
@@ -120,6 +121,29 @@ def test_who_holds_what(case: str) -> None:
     swapped = make_tracker(SchedulerSettings.generic(top_down_scheduling=True))
     if generic is not None:
         assert swapped.resources(start) == ((generic, Usage.OCCUPY),)
+
+
+@pytest.mark.parametrize(
+    ("body", "attribute", "expected"),
+    [
+        ("work", "", False),
+        ("work", ', async_execution_thread="main"', False),
+        ("thread", "", True),
+        ("thread", ', async_execution_thread="parallel"', True),
+    ],
+)
+def test_a_half_runs_on_the_thread_of_what_it_wraps(
+    body: str, attribute: str, expected: bool
+) -> None:
+    """Where no attribute names one."""
+    module = hlo_passes.parse(
+        f"{HEAD}{BODIES}ENTRY %main (p: f32[8]) -> f32[8] {{\n"
+        f"  %p = {PLAIN} parameter(0)\n"
+        f"  %s = {START} async-start(%p), calls=%{body}{attribute}\n"
+        f"  ROOT %d = {PLAIN} async-done(%s){attribute}\n}}\n"
+    )
+    for half in module.entry.instructions[1:]:
+        assert runs_on_another_thread(half) is expected
 
 
 @pytest.mark.parametrize(

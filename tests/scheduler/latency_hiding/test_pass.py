@@ -14,9 +14,14 @@ from hlo_passes.cli.main import main
 from hlo_passes.errors import PassError, PipelineSpecError, UsageError
 from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.framework.pipeline import PipelineResult
+from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    LatencyHidingScheduler,
+)
 from hlo_passes.scheduler.latency_hiding.result import log_text
 from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
 from hlo_passes.scheduler.latency_hiding.rule_list import parse_rules
@@ -461,6 +466,22 @@ def test_costs_that_the_estimator_does_not_read_are_refused(outside: str) -> Non
             hlo_passes.parse(one_gather(1).text())
         )
     assert caught.value.code == "U219"
+
+
+def test_an_estimator_of_ones_own_is_adjusted_as_one_by_name_is() -> None:
+    text = one_gather(3).text()
+    named = LatencyHidingScheduler(estimator="gpu-approximate")
+    own = LatencyHidingScheduler()
+    for costs in (
+        GpuApproximateEstimator(),
+        EstimatorStack((GpuApproximateEstimator(),)),
+    ):
+        module = hlo_passes.parse(text)
+        context = PassContext(pricing=Pricing(estimator=costs))
+        found = own.make_estimator(module, context)
+        wanted = named.make_estimator(module, PassContext())
+        assert found.name == wanted.name
+        assert len(found.estimators) == len(wanted.estimators)
 
 
 def test_progress_is_told_from_one_second_on(monkeypatch: pytest.MonkeyPatch) -> None:

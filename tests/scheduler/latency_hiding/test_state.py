@@ -264,6 +264,25 @@ def test_the_estimator_is_asked_where_an_answer_may_differ() -> None:
     assert all(map(delays(foreign), (start, done, x, y)))
 
 
+def test_starts_of_copies_are_pushed_out_only_until_they_are_placed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    graph = graph_of(TEXT, SchedulerSettings(enable_selective_memcpy_overlap=True))
+    monkeypatch.setattr(
+        graph.tracker, "releases_selectively", lambda i: i.name in ("sa", "sb")
+    )
+    state = SchedulingState(graph, delays_starts=False)
+    state.seed()
+    seen: set[int] = set()
+    while state.ready or state.noops:
+        seen |= {*state.selective_releasers}
+        state.place(
+            state.noops.pop() if state.noops else state.ready.take(len(state.ready) - 1)
+        )
+        assert not any(state.placed[n] for n in state.selective_releasers)
+    assert seen == {*named(graph, "sa", "sb")}
+
+
 def test_candidates_are_a_list_and_arrays() -> None:
     classes = [n % 3 for n in range(200)]
     candidates = Candidates(range(3))

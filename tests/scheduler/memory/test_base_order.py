@@ -402,6 +402,61 @@ def test_fusions_may_take_over_what_they_read_in_order(
     assert may_share(a, module.entry.root, ()) == expected
 
 
+_INDEX = "%i = s32[] constant(0)\n  %j = s32[] constant(1)\n  "
+_PLACES = "%k = s32[4,1]{1,0} constant({{0},{1},{2},{3}})\n  "
+_SCATTER = (
+    "update_window_dims={}, inserted_window_dims={0}, scatter_dims_to_operand_dims={0}, "
+    "index_vector_dim=1, to_apply=%sum"
+)
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        # What is read is written at once, at the same place.
+        (
+            f"""{_INDEX}%s = f32[8]{{0}} dynamic-slice(%x, %i), dynamic_slice_sizes={{8}}
+  %n = f32[8]{{0}} negate(%s)
+  ROOT %o = f32[64]{{0}} dynamic-update-slice(%x, %n, %i)""",
+            True,
+        ),
+        (
+            f"""{_INDEX}%s = f32[8]{{0}} dynamic-slice(%x, %i), dynamic_slice_sizes={{8}}
+  %n = f32[8]{{0}} negate(%s)
+  ROOT %o = f32[64]{{0}} dynamic-update-slice(%x, %n, %j)""",
+            False,
+        ),
+        # Only what it scatters into, once, and if the scatter is the result.
+        (
+            f"""{_PLACES}%u = f32[4]{{0}} slice(%y), slice={{[0:4]}}
+  ROOT %o = f32[64]{{0}} scatter(%x, %k, %u), {_SCATTER}""",
+            True,
+        ),
+        (
+            f"""{_PLACES}%u = f32[4]{{0}} slice(%y), slice={{[0:4]}}
+  %c = f32[64]{{0}} scatter(%x, %k, %u), {_SCATTER}
+  ROOT %o = f32[64]{{0}} negate(%c)""",
+            False,
+        ),
+        (
+            f"""%k = s32[64,1]{{1,0}} iota(), iota_dimension=0
+  ROOT %o = f32[64]{{0}} scatter(%y, %k, %x), {_SCATTER}""",
+            False,
+        ),
+        (
+            f"""%k = s32[64,1]{{1,0}} iota(), iota_dimension=0
+  ROOT %o = f32[64]{{0}} scatter(%x, %k, %x), {_SCATTER}""",
+            False,
+        ),
+    ],
+)
+def test_fusions_that_write_a_part(body: str, *, expected: bool) -> None:
+    module = hlo_passes.parse(FUSED.format(body=body, shape="f32[64]{0}"))
+    a = module.entry.find("a")
+    assert a is not None
+    assert may_share(a, module.entry.root, ()) == expected
+
+
 @pytest.mark.parametrize(
     ("other", "expected"),
     [
@@ -463,6 +518,34 @@ backend_config={"gemm_backend_config":{"beta":1}}
     assert may_share(i["t"], i["h"], (0,))
     assert not may_share(i["t"], i["g"], (0,))  # is an operand twice
     assert not may_share(i["t"], i["h"], (1,))  # the workspace
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ("while(%t), condition=%go, body=%same", True),
+        ("conditional(%c, %t, %t), branch_computations={%same, %same}", True),
+        ("call(%t), to_apply=%same", False),
+    ],
+)
+def test_what_calls_may_take_over_its_operand(user: str, *, expected: bool) -> None:
+    entry = hlo_passes.parse(f"""HloModule m
+
+%same {{ ROOT %s = (f32[8]) parameter(0) }}
+%go {{
+  %g = (f32[8]) parameter(0)
+  ROOT %no = pred[] constant(false)
+}}
+
+ENTRY %e {{
+  %a = f32[8] parameter(0)
+  %c = s32[] parameter(1)
+  %t = (f32[8]) tuple(%a)
+  ROOT %u = (f32[8]) {user}
+}}
+""").entry
+    (t,) = (i for i in entry.instructions if i.name == "t")
+    assert may_share(t, entry.root, ()) == expected
 
 
 def test_what_may_take_over_its_only_place() -> None:

@@ -11,6 +11,7 @@ from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import array_shape, intern, tuple_shape
 from hlo_passes.scheduler.memory.buffer_sizes import part_size_bytes, parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
+from hlo_passes.scheduler.memory.dataflow import build_points_to
 from hlo_passes.scheduler.memory.in_place import in_place_pairs
 
 
@@ -401,6 +402,31 @@ def test_loops_with_one_condition_hand_nothing_on() -> None:
         given = flow.value[flow.position(module.entry.parameters[0], ())]
         assert (values == {given}) == passes_on
         assert (values <= flow.phis) == (not passes_on)
+
+
+@pytest.mark.parametrize(
+    ("result", "is_passed_on"), [("f32[8]", True), ("(f32[8], f32[8])", False)]
+)
+def test_the_older_analysis_finds_the_results_of_a_done_in_its_start(
+    result: str, is_passed_on: bool
+) -> None:
+    """Where the shapes agree; else the done makes values of its own."""
+    given = "f32[8]"
+    module = _module(
+        f"""
+  %p = {given} parameter(0)
+  %s = (({given}), f32[8]) async-start(%p), calls=%inside
+  ROOT %d = {result} async-done(%s)""",
+        before=f"""%inside (a: {given}) -> f32[8] {{
+  %a = {given} parameter(0)
+  ROOT %n = f32[8] negate(%a)
+}}""",
+    )
+    flow = build_points_to(build_buffers(module).flow.reached)
+    start, done = module.entry.instructions[1:]
+    own = flow.position(done, ())
+    inside = flow.position(start, (1,)) if is_passed_on else own
+    assert flow.value[own] == inside
 
 
 def test_a_buffer_has_the_size_of_its_first_value() -> None:
