@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pathlib
@@ -18,7 +19,11 @@ from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.passes.framework.sequence import expanded
 from hlo_passes.scheduler.improver import whole_module
 from hlo_passes.scheduler.improver.offers import offers
+from hlo_passes.scheduler.improver.schedule_improver import ScheduleImprover
 from hlo_passes.scheduler.improver.search import Effort
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    LatencyHidingScheduler,
+)
 from tests.modules import REPOSITORY
 from tests.scheduler.improver.modules import conditions, order_text, random_module
 from tests.scheduler.schedules import LATE, START, module, write_costs
@@ -26,6 +31,7 @@ from tests.scheduler.schedules import LATE, START, module, write_costs
 _SOURCE = """\
 from hlo_passes.passes.framework.pipeline import Pipeline
 from tests.scheduler.improver.modules import conditions, order_text, random_module
+from hlo_passes.scheduler.improver.schedule_improver import ScheduleImprover
 from hlo_passes.scheduler.improver.search import Effort
 from hlo_passes.scheduler.improver.whole_module import improve_module
 for seed in (2, 5, 9):
@@ -209,3 +215,14 @@ def test_offers_leave_every_order_as_it_was() -> None:
             useful += not offer.kept
             assert order_text(made) == found
     assert useful
+
+
+def test_options_of_the_scheduler_have_its_defaults() -> None:
+    """Orders are improved within the limits, and by the prices, that made them."""
+    scheduler, improver = (
+        {f.name: f.default for f in dataclasses.fields(kind)}
+        for kind in (LatencyHidingScheduler, ScheduleImprover)
+    )
+    shared = scheduler.keys() & improver.keys()
+    assert {"parallel_async_compute_limit", "costs", "xla"} <= shared
+    assert {k: improver[k] for k in shared} == {k: scheduler[k] for k in shared}

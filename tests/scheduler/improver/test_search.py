@@ -380,3 +380,35 @@ def test_rounds_end_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     for problem in problems(module, costs):
         assert improve(problem, _NO_CAP, Effort(), Budget()).rounds == 0
     assert calls
+
+
+def test_moves_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = taken = 0
+    try_window = Window.try_window
+
+    def counted(window: Window, low: int, new: list[int], threshold_us: float) -> bool:
+        nonlocal tried, taken
+        tried += 1
+        is_taken = try_window(window, low, new, threshold_us)
+        taken += is_taken
+        return is_taken
+
+    monkeypatch.setattr(Window, "try_window", counted)
+    monkeypatch.setattr(search, "polish", lambda _: None)  # its moves do not count
+    module, costs = random_module(4)
+    budget = Budget()
+    for problem in problems(module, costs):
+        before = tried, taken
+        found = improve(problem, _NO_CAP, _LIGHT, budget)
+        assert (found.tried, found.taken) == (tried - before[0], taken - before[1])
+    assert (budget.tried, budget.taken) == (tried, taken)
+    assert tried > taken > 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_peaks_of_a_result(seed: int) -> None:
+    module, costs = random_module(seed)
+    given = peak_memory(module).size_bytes
+    result = improve_module(module, conditions(costs, effort=_LIGHT))
+    assert result.peak_before_bytes == given
+    assert result.peak_after_bytes == peak_memory(module).size_bytes
