@@ -123,6 +123,30 @@ def test_the_header_comes_first_and_then_the_text() -> None:
     assert [name for _, name in found[1:]] == ["n", "g", "r"]
 
 
+@pytest.mark.parametrize("text", ["{[}", "{(}"])
+def test_attributes_that_cannot_be_split(text: str) -> None:
+    entry = _ENTRY.replace("(0)", f"(0), origin={text}")
+    assert _codes(f"HloModule m\n\n{entry}") == [("V104", "p")]
+
+
+@pytest.mark.parametrize(
+    ("thread", "codes"), [("main", ["V605"]), ("host", []), ("parallel", [])]
+)
+def test_what_runs_beside_the_main_thread_may_be_several_operations(
+    thread: str, codes: list[str]
+) -> None:
+    foot = "" if thread == "main" else f', execution_thread="{thread}"'
+    found = _codes(
+        "HloModule m\n\n%w {\n  %a = f32[8] parameter(0)\n"
+        "  %n = f32[8] negate(%a)\n  ROOT %c = f32[8] cosine(%n)\n}" + foot + "\n\n"
+        "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        "  %s = ((f32[8]), f32[8], u32[]) async-start(%p), "
+        f'async_execution_thread="{thread}", calls=%w\n'
+        "  ROOT %d = f32[8] async-done(%s)\n}\n"
+    )
+    assert [code for code, _ in found] == codes
+
+
 def test_what_has_no_place_comes_first_in_the_order_in_which_it_was_told() -> None:
     module, other = (
         hlo_passes.parse(_ENTRY.replace("ROOT %p", "%q = f32[] constant(0)\n  ROOT %p"))

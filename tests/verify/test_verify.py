@@ -146,10 +146,49 @@ def test_second_run_sees_that_the_entry_no_longer_suits_the_header() -> None:
     assert findings(module) == ()
 
 
-def test_second_run_sees_a_name_that_a_pass_gave_twice() -> None:
-    module = hlo_passes.parse(TWO_FAULTS.replace("f32[9]", "f32[8]"))
-    module.entry.find("big").name = "p"
-    assert [f.code for f in findings(module)][:1] == ["V001"]
+@pytest.mark.parametrize(
+    ("name", "codes"),
+    [
+        ("p", ["V001"]),
+        ("f32", ["V002"]),
+        ("a b", ["V002"]),
+        ("__a", ["V003"]),
+        ("__xla_a", []),
+        ("a", []),
+    ],
+)
+def test_names_that_a_pass_gave(name: str, codes: list[str]) -> None:
+    module = hlo_passes.parse(
+        "HloModule m\n\nENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        "  %q = f32[8] negate(%p)\n  ROOT %r = f32[8] negate(%q)\n}\n"
+    )
+    module.entry.find("q").name = name
+    assert [f.code for f in findings(module)] == codes
+
+
+def test_a_fault_of_the_header_is_in_its_first_line() -> None:
+    text = "HloModule m, strange=1\n\nENTRY %e {\n  ROOT %p = f32[] parameter(0)\n}\n"
+    (found,) = findings(hlo_passes.parse(text, filename="m.hlo"))
+    assert found.render().startswith("m.hlo:1:1: error[V105]")
+
+
+def test_second_run_sees_that_a_computation_is_no_longer_wrapped() -> None:
+    """Inside what an async-start calls, XLA looks at no form but the root's."""
+    body = (
+        "  %a = f32[8] parameter(0)\n"
+        '  %u = f32[8] custom-call(%a), custom_call_target="Unpin"\n'
+        '  ROOT %n = f32[8] negate(%u)\n}, execution_thread="host"\n\n'
+    )
+    module = hlo_passes.parse(
+        f"HloModule m\n\n%one {{\n{body}%other {{\n{body}"
+        "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        "  %s = ((f32[8]), f32[8], u32[]) async-start(%p), "
+        'async_execution_thread="host", calls=%one\n'
+        "  ROOT %d = f32[8] async-done(%s)\n}\n"
+    )
+    assert [(f.code, f.computation) for f in findings(module)] == [("V903", "other")]
+    module.entry.find("s").set_attribute("calls", "%other")
+    assert [(f.code, f.computation) for f in findings(module)] == [("V903", "one")]
 
 
 def _another_right_order(computation: hlo_passes.Computation) -> list:
