@@ -65,17 +65,22 @@ def read_module(path: str) -> Module:
         return module_from_proto(data, filename=name)
     if form == STABLEHLO:
         return _registered_reader(form[1:])(data, name)
+    hint = "a serialized proto is read if its name ends in .pb"
+    return parse(utf8_text(data, name, hint=hint), filename=name)
+
+
+def utf8_text(data: bytes, filename: str, *, hint: str = "") -> str:
+    """Bytes as text. Raises ParseError P040 at the first that is not UTF-8."""
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as problem:
         before = data[: problem.start].decode("utf-8", "replace")
         raise ParseError(
             "this is not text: it has a byte that is not UTF-8",
             code="P040",
-            location=SourceText(before, name).location(len(before)),
-            hint="a serialized proto is read if its name ends in .pb",
+            location=SourceText(before, filename).location(len(before)),
+            hint=hint,
         ) from problem
-    return parse(text, filename=name)
 
 
 def _name_of(path: str) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from hlo_passes.errors import ParseError
+from hlo_passes.files import utf8_text
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime import jax_private
 from hlo_passes.source import Location
@@ -36,7 +37,7 @@ def read_module(data: bytes, filename: str) -> Module:
     """Read StableHLO, as text or bytecode.
 
     Raises:
-        ParseError: P042, it is not StableHLO; P011, nested too deeply.
+        ParseError: P042, it is not StableHLO; P011, nested too deeply; P040, not UTF-8.
     """
     proto = _read_with(_proto_of, data, filename)
     return parse(jax_private.proto_to_text(proto), filename=filename)
@@ -84,6 +85,8 @@ def _read_with(
     reader: Callable[[bytes], _Result], data: bytes, filename: str
 ) -> _Result:
     if not data.startswith(_BYTECODE):
+        # A message that quotes other bytes would end jaxlib.
+        utf8_text(data, filename)
         _check_bounds(data, filename)
     try:
         return reader(data)

@@ -47,3 +47,11 @@ def test_a_result_beyond_all_memory_is_refused() -> None:
         read_module(text.encode(), "m.mlir")
     quoted = MODULE.replace("@m {", '@m attributes {mhlo.a = "%a#2147483648"} {')
     assert read_module(quoted.encode(), "m.mlir").entry.parameters
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    """A message of jaxlib that quotes them would end the process."""
+    start, end = MODULE.encode().split(b"f32", 1)
+    line = start.count(b"\n") + 1
+    with pytest.raises(ParseError, match=rf"m.mlir:{line}:.*error\[P040\]"):
+        read_module(start + b"\xa0" + end, "m.mlir")
