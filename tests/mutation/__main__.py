@@ -24,6 +24,7 @@ says how long instead. Exit code 1 when fewer than `--least` percent fall.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import pathlib
 import queue
@@ -108,11 +109,19 @@ def survivors(file: pathlib.Path) -> list[Mutant]:
         if row["verdict"] == "SURVIVED":
             place, line, operator, occurrence = str(row["key"]).rsplit(":", 3)
             mutant = make(REPOSITORY, place, operator, int(occurrence), int(line))
-            if mutant is None or mutant.after != row["after"]:
+            same = (row["before"], row["after"])
+            if mutant is None or (mutant.before, mutant.after) != same:
                 print(f"changed   {row['key']}: the file is another one now")
             else:
-                found.append(mutant)
+                found.append(dataclasses.replace(mutant, line=first_changed(mutant)))
     return found
+
+
+def first_changed(mutant: Mutant) -> int:
+    """The first line of a mutant's file that it changes."""
+    now = (REPOSITORY / mutant.file).read_text().splitlines()
+    pairs = enumerate(zip(now, mutant.source.splitlines(), strict=False), 1)
+    return next(line for line, (own, changed) in pairs if own != changed)
 
 
 def run(
