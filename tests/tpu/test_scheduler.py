@@ -10,9 +10,12 @@ import pytest
 import hlo_passes
 from hlo_passes import PassContext, Pipeline, Pricing, UsageError
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.sent_after import SentAfter
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
+from hlo_passes.scheduler.latency_hiding.tpu_tracker import LINKS
 from hlo_passes.scheduler.memory.tpu_sizes import tpu_memory_limit_bytes, tpu_sizes
 from hlo_passes.scheduler.tpu.chips import chip, chip_names
 from hlo_passes.scheduler.tpu.costs import require_tpu_costs, tpu_costs
@@ -55,6 +58,32 @@ def test_settings_are_a_row_of_the_chip_and_the_flags() -> None:
     assert not off.aggressive_scheduling_policies
     on = tpu_settings("v5p", "xla_tpu_use_aggressive_scheduling=true")
     assert on.aggressive_scheduling_policies
+
+
+def test_a_pair_holds_the_links_of_its_kind() -> None:
+    """All-gathers use four directions of the torus, permutes all six."""
+    module = parse("""HloModule m
+
+ENTRY %e {
+  %p = f32[8] parameter(0)
+  %g = (f32[8], f32[16]) all-gather-start(%p), replica_groups={{0,1}}, dimensions={0}
+  %gd = f32[16] all-gather-done(%g)
+  %c = (f32[8], f32[8]) collective-permute-start(%p), source_target_pairs={{0,1}}
+  %cd = f32[8] collective-permute-done(%c)
+  ROOT %t = (f32[16], f32[8]) tuple(%gd, %cd)
+}
+""")
+    tracker = make_tracker(tpu_settings("v5e"))
+    for name, usage, kind, links in (
+        ("g", Usage.RELEASE, Resource.ALL_GATHER, LINKS[:4]),
+        ("gd", Usage.OCCUPY, Resource.ALL_GATHER, LINKS[:4]),
+        ("c", Usage.RELEASE, Resource.COLLECTIVE_PERMUTE, LINKS),
+        ("cd", Usage.OCCUPY, Resource.COLLECTIVE_PERMUTE, LINKS),
+    ):
+        half = module.entry.find(name)
+        assert half is not None
+        expected = tuple((resource, usage) for resource in (kind, *links))
+        assert tracker.resources(half) == expected
 
 
 @pytest.mark.parametrize("flags", ["fast", "xla_latency_hiding_scheduler_rerun=yes"])

@@ -150,7 +150,14 @@ def test_metrics_that_read_each_edge_have_all(options: str) -> None:
 
 @pytest.mark.parametrize("family", ["all-reduces", "all-reduce chain"])
 def test_edges_are_as_many_as_the_nodes(family: str) -> None:
-    text = GRAPHS[family].text(100)
+    # A buffer that few use comes first.
+    few = (
+        "  %few = f32[8]{0} negate(%p)\n  %early = f32[8]{0} all-reduce(%few), "
+        "channel_id=200, replica_groups=[1,8]<=[8], use_global_device_ids=true, "
+        "to_apply=%add\n"
+    )
+    head, tail = GRAPHS[family].text(100).split("%p = f32[8]{0} parameter(0)\n")
+    text = f"{head}%p = f32[8]{{0}} parameter(0)\n{few}{tail}"
     module = hlo_passes.parse(text)
     Pipeline.parse("async-collective-creator").run(module)
     _, graphs = _scheduled(module.to_text(), "0.12.0.1", few=16)

@@ -73,6 +73,8 @@ def test_nothing_asynchronous_is_a_remark() -> None:
     module, result = run(scene.text())
     assert not result.changed
     assert "no computation has anything asynchronous" in result.remarks[0]
+    found = schedule_module(module, GpuApproximateEstimator(), SchedulerSettings())
+    assert (found.computations, found.reruns) == ((), 0)
     assert names(module) == "f t"
 
 

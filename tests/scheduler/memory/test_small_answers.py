@@ -13,6 +13,7 @@ from hlo_passes.scheduler import ModuleMemory
 from hlo_passes.scheduler.memory.call_values import _bound_operands
 from hlo_passes.scheduler.memory.filled_bytes import _Bytes
 from hlo_passes.scheduler.memory.in_place import _trace
+from hlo_passes.scheduler.memory.pressure import PressureState
 from hlo_passes.scheduler.memory.tpu_sizes import padded_bytes
 
 _INTERVALS = st.tuples(st.integers(0, 30), st.integers(1, 8))
@@ -123,3 +124,7 @@ ENTRY %e {
     order = module.entry.instructions
     assert of.peak_delta_bytes() == of.peak_delta_bytes(order)
     assert of.peak_bytes() == 400 + 200
+    state = PressureState(of)
+    for k in reversed(range(len(order))):
+        state.place(k)
+    assert (state.live, state.delta_bytes) == (set(), 0)
