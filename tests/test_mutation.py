@@ -175,6 +175,33 @@ def test_results_are_kept_and_survivors_run_again(
     assert len(ran) == count
 
 
+def test_survivors_are_found_where_they_are_now(
+    tmp_path: pathlib.Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (tmp_path / "m.py").write_text(SOURCE)
+    known = [*islice(draw(tmp_path, ["m.py"], 1), 20)]
+    rows = [
+        {"key": m.key, "verdict": "SURVIVED", "before": m.before, "after": m.after}
+        for m in known
+    ]
+    results = tmp_path / "results.jsonl"
+    results.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(command, "REPOSITORY", tmp_path)
+    new = (
+        "def earlier(limit: int) -> bool:\n    return limit is None or 3 > limit\n\n\n"
+    )
+    moved = SOURCE.replace("@cache\n", f"{new}@cache\n")
+    moved = moved.replace("max(x for x", "min(x for x")
+    (tmp_path / "m.py").write_text(moved)
+    found = {(m.line, m.before, m.after) for m in command.survivors(results)}
+    gone = {m for m in known if "max(x" in m.before}
+    assert gone
+    assert found == {(m.line + 4, m.before, m.after) for m in known if m not in gone}
+    assert capsys.readouterr().out.count("the file is another one now") == len(gone)
+
+
 def test_what_changes_no_behaviour_is_not_run_and_does_not_count(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,

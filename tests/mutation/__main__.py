@@ -24,7 +24,6 @@ says how long instead. Exit code 1 when fewer than `--least` percent fall.
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import pathlib
 import queue
@@ -36,7 +35,7 @@ from itertools import islice
 
 from tests.modules import REPOSITORY
 from tests.mutation.equivalent import reason_of
-from tests.mutation.mutants import Mutant, draw, make
+from tests.mutation.mutants import Mutant, draw, remade
 from tests.mutation.nearest import CRITICAL, WIDER, nearest_tests
 from tests.mutation.quick import Quick
 from tests.mutation.traces import Traces
@@ -107,21 +106,14 @@ def survivors(file: pathlib.Path) -> list[Mutant]:
     found = []
     for row in results(file).values():
         if row["verdict"] == "SURVIVED":
-            place, line, operator, occurrence = str(row["key"]).rsplit(":", 3)
-            mutant = make(REPOSITORY, place, operator, int(occurrence), int(line))
-            same = (row["before"], row["after"])
-            if mutant is None or (mutant.before, mutant.after) != same:
+            mutant = remade(
+                REPOSITORY, str(row["key"]), str(row["before"]), str(row["after"])
+            )
+            if mutant is None:
                 print(f"changed   {row['key']}: the file is another one now")
             else:
-                found.append(dataclasses.replace(mutant, line=first_changed(mutant)))
+                found.append(mutant)
     return found
-
-
-def first_changed(mutant: Mutant) -> int:
-    """The first line of a mutant's file that it changes."""
-    now = (REPOSITORY / mutant.file).read_text().splitlines()
-    pairs = enumerate(zip(now, mutant.source.splitlines(), strict=False), 1)
-    return next(line for line, (own, changed) in pairs if own != changed)
 
 
 def run(

@@ -126,6 +126,28 @@ def draw(root: pathlib.Path, files: Iterable[str], seed: int) -> Iterator[Mutant
             yield mutant
 
 
+def remade(root: pathlib.Path, key: str, before: str, after: str) -> Mutant | None:
+    """A mutant again, by its key; None if there is no such change any more.
+
+    Its line may be another one now: of those that read the same, the one that was as
+    many places from the top, else the nearest.
+    """
+    file, line, operator, occurrence = key.rsplit(":", 3)
+    source = root.joinpath(file).read_text()
+    lines = source.splitlines()
+    near = sorted(
+        (number != int(occurrence), abs(at - int(line)), at, number)
+        for (at, _), found in _places(source).items()
+        for name, number in found
+        if name == operator and lines[at - 1].strip() in before
+    )
+    for _, _, at, number in near:
+        mutant = make(root, file, operator, number, at)
+        if mutant is not None and (mutant.before, mutant.after) == (before, after):
+            return mutant
+    return None
+
+
 def make(
     root: pathlib.Path, file: str, operator: str, occurrence: int, line: int
 ) -> Mutant | None:
