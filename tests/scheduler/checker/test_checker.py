@@ -419,6 +419,15 @@ def test_a_cycle_is_named() -> None:
     )
 
 
+def test_of_those_that_a_device_waits_for_the_first_is_named() -> None:
+    text = TWO.replace("{{0,1}}", "{{0,1,2}}").replace("partitions=2", "partitions=3")
+    one, other = hlo_passes.parse(text), _ordered(text, "p", "work", "begin2")
+    (found,) = scheduler.check_device_order([one, other, other])
+    assert found.message.endswith(
+        "device 0 waits for device 1 in %begin; device 1 waits for device 0 in %begin2"
+    )
+
+
 def test_a_device_that_a_group_names_twice_comes_once() -> None:
     # The verifier refuses the group (V400); the checker may be asked without it.
     groups = "replica_groups={{0,1}}"

@@ -133,6 +133,7 @@ def test_comparisons(direction: str, expected: tuple[int, ...]) -> None:
          "  ROOT %r = u32[] select(%t, %id, %replica)", 3),
         ("  %t = pred[] constant(false)\n  ROOT %r = pred[] not(%t)", 1),
         ("  %c = s32[] constant(256)\n  ROOT %r = pred[] convert(%c)", 1),
+        ("  %c = s32[] constant(-256)\n  ROOT %r = pred[] convert(%c)", 1),
         ("  %c = s32[] constant(256)\n  ROOT %r = u8[] convert(%c)", 0),
         ("  %c = u8[] constant(255)\n  ROOT %r = s8[] convert(%c)", -1),
         # Tables, whose ends hold an index in.

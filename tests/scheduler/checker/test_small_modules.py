@@ -7,6 +7,7 @@ import pytest
 import hlo_passes
 from hlo_passes.scheduler.checker import programs
 from hlo_passes.scheduler.checker.asynchronous import flights
+from hlo_passes.scheduler.checker.in_place import in_place_pairs
 from hlo_passes.scheduler.checker.memory import peak_memory
 from hlo_passes.scheduler.checker.overlap import lane_of
 from hlo_passes.scheduler.checker.participants import Machine
@@ -72,6 +73,149 @@ def test_all_that_came_went_or_changed_is_told() -> None:
         ("C003", "b", changed % "opcode"),
         ("C003", "r", changed % "operands"),
     ]
+
+
+def test_another_root_is_told() -> None:
+    entry = """
+        %p = f32[8] parameter(0)
+        ROOT %a = f32[8] negate(%p)
+        %b = f32[8] sine(%p)
+        """
+    before, after = _module(entry), _module(entry)
+    after.entry.set_root(after.entry.find("b"))
+    (found,) = check_schedule(after, before)
+    assert (found.code, found.instruction) == ("C003", "b")
+    assert found.message == "the root was %a before scheduling"
+
+
+def test_a_module_for_more_devices_than_can_be_checked() -> None:
+    module = _module("ROOT %p = f32[8] parameter(0)")
+    for count, codes in ((2**20, []), (2**20 + 1, ["C043"])):
+        module.set_attribute("replica_count", str(count))
+        assert [f.code for f in check_schedule(module)] == codes
+
+
+@pytest.mark.parametrize("count", [2, 7, 8, 9, 12])
+def test_a_message_names_the_first_eight(count: int) -> None:
+    starts = [f"%v{k} = f32[8] negate(%p)" for k in range(count)]
+    starts += [
+        f"%b{k} = f32[8] all-reduce-start(%v{k}), {_GROUPS}" for k in range(count)
+    ]
+    dones = [f"%d{k} = f32[8] all-reduce-done(%b{k})" for k in range(count)]
+    lines = ["%p = f32[8] parameter(0)", *starts, *dones, "ROOT %r = f32[8] copy(%p)"]
+    found = check_schedule(
+        _module("\n".join(lines)), parallel_collective_overlap_limit=count - 1
+    )
+    names = ", ".join(f"%b{k}" for k in range(min(count, 8)))
+    more = f", {count - 8} more" if count > 8 else ""
+    assert [f.message for f in found] == [
+        f"{count} in flight on the lane of collectives, the limit is {count - 1}: "
+        f"{names}{more}"
+    ]
+
+
+def test_a_start_is_compared_with_all_that_fly_on_other_streams() -> None:
+    def on(stream: int) -> str:
+        return f'{_GROUPS}, backend_config={{"operation_queue_id":"{stream}"}}'
+
+    module = _module(
+        f"""
+        %p = f32[8] parameter(0)
+        %u = f32[8] negate(%p)
+        %v = f32[8] sine(%p)
+        %a = f32[8] all-reduce-start(%p), {on(6)}
+        %b = f32[8] all-reduce-start(%u), {on(5)}
+        %c = f32[8] all-reduce-start(%v), {on(6)}
+        %x = f32[8] all-reduce-done(%a)
+        %y = f32[8] all-reduce-done(%b)
+        %z = f32[8] all-reduce-done(%c)
+        ROOT %r = (f32[8], f32[8], f32[8]) tuple(%x, %y, %z)
+        """
+    )
+    assert _codes(module, device_order=False) == [("C031", "b"), ("C031", "c")]
+
+
+def test_the_peak_may_be_at_the_first_line() -> None:
+    module = _module(
+        """
+        %z = f32[64] iota(), iota_dimension=0
+        ROOT %n = f32[64] negate(%z)
+        """
+    )
+    found = check_schedule(module, memory_limit_bytes=255)
+    assert [(f.code, f.instruction) for f in found] == [("C050", "z")]
+    assert check_schedule(module, memory_limit_bytes=256) == []
+
+
+def test_a_result_in_a_parameters_buffer_is_written_after_its_readers() -> None:
+    def order(*names: str) -> hlo_passes.Module:
+        module = _module(
+            """
+            %p = f32[8] parameter(0)
+            %q = f32[8] parameter(1)
+            %s = (f32[8], f32[8]) collective-permute-start(%q), source_target_pairs={{0,1},{1,0}}
+            %r = f32[8] negate(%p)
+            %d = f32[8] collective-permute-done(%s)
+            ROOT %t = (f32[8], f32[8]) tuple(%d, %r)
+            """
+        )
+        module.set_attribute("input_output_alias", "{ {0}: (0, {}, may-alias) }")
+        module.entry.set_order([module.entry.find(name) for name in names])
+        return module
+
+    assert _codes(order(*"pqsrdt")) == [("C060", "r")]
+    assert _codes(order(*"pqrsdt")) == []
+
+
+@pytest.mark.parametrize(
+    ("lines", "pairs"),
+    [
+        (
+            "ROOT %r = f32[8] scatter(%a, %i, %u), to_apply=%add",
+            ((0, (), ()),),
+        ),
+        (
+            "ROOT %r = (f32[8], f32[8]) scatter(%a, %b, %i, %u, %u), to_apply=%add",
+            ((0, (), (0,)), (1, (), (1,))),
+        ),
+        ("ROOT %r = f32[8] fusion(%u, %a, %k), kind=kLoop, calls=%one", ((1, (), ()),)),
+        (
+            "ROOT %r = (f32[8], f32[8]) fusion(%u, %a, %k), kind=kLoop, calls=%two",
+            ((1, (), (1,)),),
+        ),
+    ],
+    ids=["scatter", "scatter of two", "fusion", "fusion of two"],
+)
+def test_which_operands_are_written_in_place(
+    lines: str, pairs: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
+) -> None:
+    def body(name: str, last: str) -> str:
+        return f"""%{name} {{
+  %u.{name} = f32[1] parameter(0)
+  %a.{name} = f32[8] parameter(1)
+  %k.{name} = s32[] parameter(2)
+  {last}
+}}
+"""
+
+    update = "f32[8] dynamic-update-slice(%a.{0}, %u.{0}, %k.{0})"
+    module = _module(
+        f"""
+        %a = f32[8] parameter(0)
+        %b = f32[8] parameter(1)
+        %i = s32[1,1] parameter(2)
+        %u = f32[1] parameter(3)
+        %k = s32[] parameter(4)
+        {lines}
+        """,
+        body("one", f"ROOT %w.one = {update.format('one')}"),
+        body(
+            "two",
+            f"%w.two = {update.format('two')}\n  %n.two = f32[8] broadcast(%u.two), dimensions={{0}}\n"
+            "  ROOT %t.two = (f32[8], f32[8]) tuple(%n.two, %w.two)",
+        ),
+    )
+    assert in_place_pairs(module.entry.root) == pairs
 
 
 def test_of_strangers_in_a_group_the_first_is_named() -> None:
