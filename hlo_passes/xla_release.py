@@ -89,8 +89,7 @@ class XlaRelease:
             metadata, and who reads the loop's result reads its elements; else it has a
             fresh channel.
         moved_reductions_take_attributes: frontend attributes of an all-reduce leave the
-            loop with it; else its operand inherits them. What the sum is added to after
-            the loop has the loop's metadata.
+            loop with it; else its operand inherits them.
         keeps_donation: input-output aliases survive a callback that replaces a module.
         calls_back_without_gpus: registered callbacks run in compilations for GPUs that
             are not there.

@@ -35,7 +35,6 @@ from hlo_passes.passes.loops.movable_reductions import (
 )
 from hlo_passes.passes.loops.pipelining import Callers, constant
 from hlo_passes.passes.rewriting.cloning import clone_instruction, element_of
-from hlo_passes.passes.rewriting.copies import derive
 from hlo_passes.xla_release import XlaRelease
 
 #: What a new loop or collective takes from the one that it was made from.
@@ -184,6 +183,8 @@ class _Motion:
         computation = loop.computation
         new = clone_instruction(loop, computation, loop.operands, before=loop)
         results: dict[int, Instruction] = {}
+        # One constant for each number, whoever starts there.
+        numbers: dict[int, Instruction] = {}
         for reduction, slices in moved.items():
             whole = element_of(new, slices.index, before=loop)
             kind = whole.shape.element_type
@@ -207,9 +208,10 @@ class _Motion:
             computation.set_shape(reduced, value.shape)
             value = _converted(reduced, kind, loop)
             if not value.shape.compatible(whole.shape):
-                places = [
-                    constant(computation, "s64", o, before=loop) for o in slices.offsets
-                ]
+                for o in slices.offsets:
+                    if o not in numbers:
+                        numbers[o] = constant(computation, "s64", o, before=loop)
+                places = [numbers[o] for o in slices.offsets]
                 value = computation.new(
                     "dynamic-update-slice",
                     whole.shape,
@@ -251,12 +253,9 @@ class _Motion:
                 value = _converted(total, reduction.shape.element_type, loop)
                 value = self._reduced(reduction, value, loop)
                 value = _converted(value, total.shape.element_type, loop)
-                added = computation.new(
+                results[each.index] = computation.new(
                     "add", value.shape, [before[each.index], value], before=loop
                 )
-                if self.release.moved_reductions_take_attributes:
-                    derive(added, loop, added=True)
-                results[each.index] = added
         self._replace(loop, new, results)
         return new
 
