@@ -10,11 +10,11 @@ unknown, and callers take it to be equal on all devices.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.analysis.integers import constant_integers
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import BITS, SIGNED
@@ -27,7 +27,6 @@ Context = tuple[tuple[int, Values | tuple[Values | None, ...] | None], ...]
 _MOST_RESULTS: Final = 4096
 #: No integer is wider; a shift by more leaves nothing, in XLA as here.
 _WIDEST: Final = 64
-_NUMBER: Final = re.compile(r"-?\d+")
 
 _BINARY: Final[dict[str, Callable[[int, int], int]]] = {
     "add": lambda a, b: a + b,
@@ -134,7 +133,7 @@ class Frame:
                 self.outer.values(outer)
             )  # fmt: skip
         if opcode == "constant":
-            return _literal(instruction.literal or "")
+            return constant_integers(instruction)
         if opcode == "get-tuple-element":
             return self._element(instruction)
         if opcode in ("fusion", "call"):
@@ -175,12 +174,6 @@ def _may_be_known(instruction: Instruction) -> bool:
     if instruction.opcode == "constant":
         return "..." not in (instruction.literal or "")
     return shape.element_count == 1
-
-
-def _literal(text: str) -> Values | None:
-    words = text.replace("true", "1").replace("false", "0")
-    found = _NUMBER.findall(words)
-    return tuple(map(int, found)) if found else None
 
 
 def _compute(

@@ -136,6 +136,10 @@ def test_comparisons(direction: str, expected: tuple[int, ...]) -> None:
         ("  %c = s32[] constant(-256)\n  ROOT %r = pred[] convert(%c)", 1),
         ("  %c = s32[] constant(256)\n  ROOT %r = u8[] convert(%c)", 0),
         ("  %c = u8[] constant(255)\n  ROOT %r = s8[] convert(%c)", -1),
+        # Numbers in comments are none.
+        ("  ROOT %r = s32[] constant(/*1*/ 5)", 5),
+        ("  %t = s32[2] constant({/*i0=9*/ 7, 8})\n  %i = s32[] constant(1)\n"
+         "  ROOT %r = s32[1] dynamic-slice(%t, %i), dynamic_slice_sizes={1}", 8),
         # Tables, whose ends hold an index in.
         ("  %t = s32[4] constant({7, 8, 9, 10})\n"
          "  ROOT %r = s32[1] dynamic-slice(%t, %replica), "
