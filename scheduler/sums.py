@@ -10,11 +10,13 @@ import operator
 from collections.abc import Iterable
 
 
-def sequential_sum(values: Iterable[float]) -> float:
-    """The sum from left to right, rounded after each addition; 0.0 for none.
+def sequential_sum(values: Iterable[float], start: float = 0.0) -> float:
+    """The sum from left to right, rounded after each addition; `start` for none.
+
+    With `start=0`, whole numbers stay whole.
 
     It is what XLA's C++ computes. The built-in `sum` carries the rounding errors of
     floats along from Python 3.12 on, so its figures would differ by Python in the last
     printed digit.
     """
-    return functools.reduce(operator.add, values, 0.0)
+    return functools.reduce(operator.add, values, start)

@@ -305,7 +305,7 @@ class _Step:
             else unqueued_lanes(placement)
         )
         points, peak = memory_points(self.memory.of(computation), placement)
-        often = sequential_sum(self.counts[r][0] for r in runs)
+        often = sequential_sum((self.counts[r][0] for r in runs), start=0)
         totals = Totals({r: self.counts[r][1] for r in runs}, often, self.device)
         account = self.accounts.of(run)
         return _Part(

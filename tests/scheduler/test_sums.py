@@ -27,6 +27,8 @@ def test_every_addition_is_rounded() -> None:
     assert sequential_sum(tenths) == 0.9999999999999999
     assert sequential_sum(iter(tenths)) == 0.9999999999999999
     assert repr(sequential_sum(())) == "0.0"
+    assert repr(sequential_sum([2, 3], start=0)) == "5"
+    assert repr(sequential_sum([2, 0.5], start=0)) == "2.5"
 
 
 def test_no_figure_comes_from_the_built_in_sum(
