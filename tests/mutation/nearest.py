@@ -52,7 +52,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
     "scheduler/checker": (
         "tests/scheduler/checker/test_checker.py",
         _ANSWERS,
-        *_files("tests/scheduler/checker", "memory"),
+        *_files("tests/scheduler/checker", "meetings", "memory"),
     ),
     "scheduler/memory": (
         *_files("tests/scheduler/memory", "values", "pressure", "base_order"),

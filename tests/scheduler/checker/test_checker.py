@@ -17,38 +17,11 @@ from hlo_passes.scheduler.checker.schedule_checker import (
     check_schedule,
 )
 from tests.modules import REPOSITORY
-
-_GATHER = "replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true"
-TWO = f"""HloModule m, is_scheduled=true, num_partitions=2
-
-ENTRY %main {{
-  %p = f32[8] parameter(0)
-  %begin = (f32[8], f32[16]) all-gather-start(%p), channel_id=1, {_GATHER}
-  %work = f32[8] negate(%p)
-  %end = f32[16] all-gather-done(%begin)
-  %begin2 = (f32[8], f32[16]) all-gather-start(%work), channel_id=2, {_GATHER}
-  %end2 = f32[16] all-gather-done(%begin2)
-  ROOT %r = f32[16] add(%end, %end2)
-}}
-"""
-
-
-def _ordered(text: str, *names: str) -> Module:
-    """The module with these instructions of its entry first, in that order."""
-    module = hlo_passes.parse(text, filename="m.hlo")
-    by_name = {i.name: i for i in module.entry.instructions}
-    chosen = [by_name[name] for name in names]
-    rest = [i for i in module.entry.instructions if i not in chosen]
-    module.entry.set_order([*chosen, *rest])
-    return module
-
-
-def _codes(module: Module, **options: object) -> list[tuple[str, str]]:
-    return [(f.code, f.instruction) for f in check_schedule(module, **options)]
+from tests.scheduler.checker.two_gathers import GATHER, TWO, codes, ordered
 
 
 def test_a_legal_schedule_has_no_findings() -> None:
-    assert _codes(_ordered(TWO), parallel_collective_overlap_limit=1) == []
+    assert codes(ordered(TWO), parallel_collective_overlap_limit=1) == []
 
 
 @pytest.mark.parametrize(
@@ -60,14 +33,14 @@ def test_a_legal_schedule_has_no_findings() -> None:
     ],
 )
 def test_order(order: list[str], expected: list[tuple[str, str]]) -> None:
-    assert _codes(_ordered(TWO, *order)) == expected
+    assert codes(ordered(TWO, *order)) == expected
 
 
 def test_limit_is_exceeded_where_the_second_begins() -> None:
-    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
-    assert _codes(module, parallel_collective_overlap_limit=1) == [("C030", "begin2")]
-    assert _codes(module, parallel_collective_overlap_limit=2) == []
-    assert _codes(module) == []  # not asked
+    module = ordered(TWO, "p", "work", "begin", "begin2", "end")
+    assert codes(module, parallel_collective_overlap_limit=1) == [("C030", "begin2")]
+    assert codes(module, parallel_collective_overlap_limit=2) == []
+    assert codes(module) == []  # not asked
 
 
 def test_a_loop_counts_with_what_flies_around_it() -> None:
@@ -94,8 +67,8 @@ ENTRY %main {
 }
 """
     module = hlo_passes.parse(text)
-    assert _codes(module, parallel_collective_overlap_limit=1) == [("C030", "w")]
-    assert _codes(module, parallel_collective_overlap_limit=2) == []
+    assert codes(module, parallel_collective_overlap_limit=1) == [("C030", "w")]
+    assert codes(module, parallel_collective_overlap_limit=2) == []
 
 
 def test_a_loop_counts_with_each_lane_of_its_body() -> None:
@@ -130,7 +103,7 @@ ENTRY %main {{
   ROOT %r = f32[8] add(%w, %end)
 }}
 """)
-    assert _codes(module, parallel_collective_overlap_limit=1) == [("C030", "w")]
+    assert codes(module, parallel_collective_overlap_limit=1) == [("C030", "w")]
 
 
 @pytest.mark.parametrize(
@@ -190,7 +163,7 @@ ENTRY %main {{
   ROOT %r = f32[8] add(%w, %end)
 }}
 """)
-    found = _codes(module, parallel_async_compute_limit=1)
+    found = codes(module, parallel_async_compute_limit=1)
     assert found == [("C030", name) for name in expected]
 
 
@@ -210,26 +183,26 @@ ENTRY %main {{
   ROOT %r = f32[8] fusion(%x), kind=kLoop, calls=%fused
 }}
 """
-    assert _codes(hlo_passes.parse(text), scheduling_groups=True) == []
+    assert codes(hlo_passes.parse(text), scheduling_groups=True) == []
     called = text.replace("fusion(%x), kind=kLoop, calls=", "call(%x), to_apply=")
-    found = _codes(hlo_passes.parse(called), scheduling_groups=True)
+    found = codes(hlo_passes.parse(called), scheduling_groups=True)
     assert found == [("C070", "c")]
-    assert _codes(hlo_passes.parse(called)) == []
+    assert codes(hlo_passes.parse(called)) == []
 
 
 def test_what_is_marked_synchronous_does_not_fly() -> None:
     mark = 'backend_config={"collective_backend_config":{"is_sync":true}}'
     text = TWO.replace("channel_id=1,", f"channel_id=1, {mark},")
-    module = _ordered(text, "p", "work", "begin", "begin2", "end")
-    assert _codes(module, parallel_collective_overlap_limit=1) == []
+    module = ordered(text, "p", "work", "begin", "begin2", "end")
+    assert codes(module, parallel_collective_overlap_limit=1) == []
 
 
 def test_generic_limits_count_by_kind() -> None:
-    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
-    assert _codes(module, flavour="generic", all_gather_overlap_limit=1) == [
+    module = ordered(TWO, "p", "work", "begin", "begin2", "end")
+    assert codes(module, flavour="generic", all_gather_overlap_limit=1) == [
         ("C030", "begin2")
     ]
-    assert _codes(module, flavour="generic", all_reduce_overlap_limit=1) == []
+    assert codes(module, flavour="generic", all_reduce_overlap_limit=1) == []
 
 
 @pytest.mark.parametrize(
@@ -280,7 +253,7 @@ ENTRY %main {{
   ROOT %r = f32[8] negate(%p)
 }}
 """
-        return _codes(hlo_passes.parse(text), parallel_collective_overlap_limit=1)
+        return codes(hlo_passes.parse(text), parallel_collective_overlap_limit=1)
 
     assert flying(4, mark) == []
     assert flying(5, mark) == [("C030", "begin4")]
@@ -288,10 +261,8 @@ ENTRY %main {{
 
 
 def test_groups_that_share_two_devices() -> None:
-    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
-    assert _codes(module, enable_collective_multi_streaming=True) == [
-        ("C031", "begin2")
-    ]
+    module = ordered(TWO, "p", "work", "begin", "begin2", "end")
+    assert codes(module, enable_collective_multi_streaming=True) == [("C031", "begin2")]
 
 
 def test_two_streams_were_assigned() -> None:
@@ -302,16 +273,16 @@ def test_two_streams_were_assigned() -> None:
             text = text.replace(
                 f"channel_id={channel}", f"channel_id={channel}, {config}"
             )
-        return _ordered(text, "p", "work", "begin", "begin2", "end")
+        return ordered(text, "p", "work", "begin", "begin2", "end")
 
-    assert _codes(on(5, 5)) == []
-    assert _codes(on(0, 6)) == []
-    assert _codes(on(5, 6)) == [("C031", "begin2")]
+    assert codes(on(5, 5)) == []
+    assert codes(on(0, 6)) == []
+    assert codes(on(5, 6)) == [("C031", "begin2")]
 
 
 def test_without_a_schedule_nothing_else_is_said() -> None:
     module = hlo_passes.parse(TWO.replace(", is_scheduled=true", ""))
-    assert _codes(module) == [("C001", "")]
+    assert codes(module) == [("C001", "")]
 
 
 def test_a_finding_reads_like_the_verifiers() -> None:
@@ -320,7 +291,7 @@ def test_a_finding_reads_like_the_verifiers() -> None:
     assert [f.render() for f in found] == [
         "m.hlo:8:4: error[C050]: 176 bytes are in use together, but the limit is 0\n"
         "  %begin2 = (f32[8], f32[16]) all-gather-start(%work), channel_id=2, "
-        f"{_GATHER}\n   ^"
+        f"{GATHER}\n   ^"
     ]
 
 
@@ -365,192 +336,16 @@ def test_verify_each_asks_the_checker_behind_a_scheduler() -> None:
     assert refused.value.code == "E002"  # the verifier comes first
     with pytest.raises(scheduler.IllegalScheduleError) as illegal:
         ScheduleChecker().check(
-            _ordered(TWO, "end"), None, pipeline.context, hlo_passes.Report()
+            ordered(TWO, "end"), None, pipeline.context, hlo_passes.Report()
         )
     assert illegal.value.code == "C020"
 
 
 def test_verify_each_hands_on_the_limits_and_the_module_before() -> None:
-    module = _ordered(TWO, "p", "work", "begin", "begin2", "end")
+    module = ordered(TWO, "p", "work", "begin", "begin2", "end")
     text = "latency-hiding-scheduler"
     hlo_passes.Pipeline.parse(text).run(module, verify_each=True)
-    assert _codes(module, parallel_collective_overlap_limit=1) == []
-
-
-# -- devices ----------------------------------------------------------------------
-
-
-def test_hosts_with_two_orders_meet_in_different_things() -> None:
-    one = hlo_passes.parse(TWO.replace("channel_id=2", "channel_id=1"))
-    other = _ordered(TWO.replace("channel_id=2", "channel_id=1"), "p", "work", "begin2")
-    assert scheduler.check_device_order([one, one]) == []
-    (found,) = scheduler.check_device_order([one, other])
-    assert found.code == "C042"
-    assert "device 1 in %begin2 meets device 0 in %begin" in found.message
-    with pytest.raises(hlo_passes.UsageError):
-        scheduler.check_device_order([one])
-
-
-def test_a_synchronous_collective_waits_for_no_start_before_it() -> None:
-    """It is no part of the stream on which starts follow one another."""
-    text = TWO.replace(
-        "%work = f32[8] negate(%p)",
-        f"%work = f32[16] all-gather(%p), channel_id=3, {_GATHER}",
-    ).replace(
-        "f32[8], f32[16]) all-gather-start(%work)",
-        "f32[16], f32[32]) all-gather-start(%work)",
-    )
-    text = text.replace("%end2 = f32[16]", "%end2 = f32[32]")
-    text = text.replace(
-        "%r = f32[16] add(%end, %end2)", "%r = (f32[16], f32[32]) tuple(%end, %end2)"
-    )
-    module = hlo_passes.parse(text)
-    other = _ordered(text, "p", "work", "begin")
-    assert scheduler.check_device_order([module, other]) == []
-
-
-def test_a_cycle_is_named() -> None:
-    other = _ordered(TWO, "p", "work", "begin2")
-    (found,) = scheduler.check_device_order([hlo_passes.parse(TWO), other])
-    assert (found.code, found.message) == (
-        "C040",
-        "devices wait for each other in a cycle: device 0 waits for device 1 in "
-        "%begin; device 1 waits for device 0 in %begin2",
-    )
-
-
-def test_of_those_that_a_device_waits_for_the_first_is_named() -> None:
-    text = TWO.replace("{{0,1}}", "{{0,1,2}}").replace("partitions=2", "partitions=3")
-    one, other = hlo_passes.parse(text), _ordered(text, "p", "work", "begin2")
-    (found,) = scheduler.check_device_order([one, other, other])
-    assert found.message.endswith(
-        "device 0 waits for device 1 in %begin; device 1 waits for device 0 in %begin2"
-    )
-
-
-def test_a_device_that_a_group_names_twice_comes_once() -> None:
-    # The verifier refuses the group (V400); the checker may be asked without it.
-    groups = "replica_groups={{0,1}}"
-    module = hlo_passes.parse(TWO.replace(groups, "replica_groups={{0,1,1}}"))
-    assert _codes(module) == []
-
-
-# -- several communications of one channel ------------------------------------------
-
-_PAIRS = "frontend_attributes={_xla_send_recv_source_target_pairs=%s}"
-
-
-def _transfers(order: str, pairs: dict[str, str], data: dict[str, str]) -> Module:
-    """Transfers a, b... in an order such as 'ra sa ra! sa!' (! for a done)."""
-    lines = [f"%p{n} = {data[n]} parameter({i})" for i, n in enumerate(data)]
-    lines.append("%t = token[] after-all()")
-    for word in order.split():
-        role, name = word[0], word[1]
-        kind = {"r": "recv", "s": "send"}[role]
-        if word.endswith("!"):
-            shape = f"({data[name]}, token[])" if role == "r" else "token[]"
-            lines.append(
-                f"%{role}{name}d = {shape} {kind}-done(%{role}{name}), channel_id=1"
-            )
-            continue
-        operands = "%t" if role == "r" else f"%p{name}, %t"
-        lines.append(
-            f"%{role}{name} = ({data[name]}, u32[], token[]) {kind}({operands}), "
-            f"channel_id=1, {_PAIRS % pairs[name]}"
-        )
-    lines.append("ROOT %o = () tuple()")
-    body = "\n  ".join(lines)
-    return hlo_passes.parse(
-        f"HloModule m, is_scheduled=true, num_partitions=3\n\nENTRY %main {{\n  {body}\n}}\n"
-    )
-
-
-_FORTH_AND_BACK = {"a": "{{0,1},{1,2}}", "b": "{{1,0},{2,1}}"}
-_BOTH_WAYS = {"a": "{{0,1},{1,0}}", "b": "{{0,1},{1,0}}"}
-_TWO_SIZES = {"a": "f32[4]", "b": "f32[8]"}
-
-
-@pytest.mark.parametrize(
-    ("order", "pairs", "expected"),
-    [
-        # As XLA decomposes two permutes.
-        ("ra sa rb sb ra! sa! rb! sb!", _FORTH_AND_BACK, []),
-        # Between other devices the order is free.
-        ("ra rb sb sa ra! sa! rb! sb!", _FORTH_AND_BACK, []),
-        # A done waits for its own start, not for all of the channel.
-        ("ra rb sa ra! sb rb! sa! sb!", _BOTH_WAYS, []),
-        ("ra rb sa rb! sb ra! sa! sb!", _BOTH_WAYS, ["C040"]),
-        ("ra ra! sa sa!", _BOTH_WAYS, ["C040"]),
-        # The first receive takes what is sent first.
-        ("ra rb sb sa ra! rb! sa! sb!", _BOTH_WAYS, ["C042"]),
-    ],
-)
-def test_transfers_of_one_channel_meet_from_device_to_device(
-    order: str, pairs: dict[str, str], expected: list[str]
-) -> None:
-    module = _transfers(order, pairs, _TWO_SIZES)
-    assert [code for code, _ in _codes(module)] == expected
-
-
-def test_permutes_and_groups_of_one_channel_that_not_all_devices_enter() -> None:
-    gather = "dimensions={0}, use_global_device_ids=true"
-    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, num_partitions=3
-
-ENTRY %main (a: f32[4]) -> f32[24] {{
-  %a = f32[4] parameter(0)
-  %b = f32[4] collective-permute(%a), channel_id=1, source_target_pairs={{{{0,1}}}}
-  %c = f32[4] collective-permute(%b), channel_id=1, source_target_pairs={{{{1,2}}}}
-  %d = f32[8] all-gather(%c), channel_id=1, replica_groups={{{{0,1}}}}, {gather}
-  ROOT %e = f32[24] all-gather(%d), channel_id=1, replica_groups={{{{0,1,2}}}}, {gather}
-}}
-""")
-    assert _codes(module) == []
-
-
-def test_a_collective_in_a_fusion_meets_as_any_other() -> None:
-    # XLA puts all-reduces that a kernel of its own runs into fusions.
-    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
-
-%add (x: f32[], y: f32[]) -> f32[] {
-  %x = f32[] parameter(0)
-  %y = f32[] parameter(1)
-  ROOT %s = f32[] add(%x, %y)
-}
-
-%fused (x.1: f32[4]) -> f32[4] {
-  %x.1 = f32[4] parameter(0)
-  ROOT %r = f32[4] all-reduce(%x.1), channel_id=2, to_apply=%add, \
-    use_global_device_ids=true, replica_groups={{0,1}}
-}
-
-%wrapped (x.2: f32[4]) -> f32[4] {
-  %x.2 = f32[4] parameter(0)
-  ROOT %f = f32[4] fusion(%x.2), kind=kLoop, calls=%fused
-}
-
-%first (a: f32[4]) -> f32[4] {
-  %a = f32[4] parameter(0)
-  %s.1 = ((f32[4]), f32[4]) async-start(%a), calls=%wrapped
-  %d.1 = f32[4] async-done(%s.1)
-  ROOT %c = f32[4] collective-permute(%d.1), channel_id=1, source_target_pairs={{0,1}}
-}
-
-%second (b: f32[4]) -> f32[4] {
-  %b = f32[4] parameter(0)
-  %c.1 = f32[4] collective-permute(%b), channel_id=1, source_target_pairs={{0,1}}
-  ROOT %f.1 = f32[4] fusion(%c.1), kind=kLoop, calls=%fused
-}
-
-ENTRY %main (p: f32[4]) -> f32[4] {
-  %p = f32[4] parameter(0)
-  %id = u32[] partition-id()
-  %zero = u32[] constant(0)
-  %is_first = pred[] compare(%id, %zero), direction=EQ
-  ROOT %k = f32[4] conditional(%is_first, %p, %p), true_computation=%first, \
-    false_computation=%second
-}
-""")
-    assert [code for code, _ in _codes(module)] == ["C040"]
+    assert codes(module, parallel_collective_overlap_limit=1) == []
 
 
 # -- independence -----------------------------------------------------------------
@@ -661,11 +456,11 @@ def test_a_reader_after_the_start_that_overwrites_is_refused(
     # However the value came into the buffer: an operation that filled it has nothing
     # to fear from readers of what is written there later.
     module = hlo_passes.parse(_in_place(first, value))
-    assert _codes(module) == [("C060", "reader")]
+    assert codes(module) == [("C060", "reader")]
     order = [i.name for i in module.entry.instructions]
     order.remove("reader")
     order.insert(order.index("begin"), "reader")
-    assert _codes(_ordered(_in_place(first, value), *order)) == []
+    assert codes(ordered(_in_place(first, value), *order)) == []
 
 
 def test_a_loop_overwrites_what_it_changes_beside_what_it_passes_on() -> None:
@@ -696,7 +491,7 @@ ENTRY %main {
   ROOT %r = (f32[8], f32[8], f32[8]) tuple(%right, %wrong, %g)
 }
 """)
-    assert _codes(module, alias_hazards="all") == [("C061", "wrong")]
+    assert codes(module, alias_hazards="all") == [("C061", "wrong")]
 
 
 def test_a_reader_that_needs_the_result_too_is_excused() -> None:
@@ -704,7 +499,7 @@ def test_a_reader_that_needs_the_result_too_is_excused() -> None:
     text = _in_place("", "negate(%p)").replace("tuple(%reader, %end)", "tuple(%p, %q)")
     text = text.replace("  ROOT %r", "  %q = f32[8] add(%v, %end)\n  ROOT %r")
     text = text.replace("  %reader = f32[8] add(%p, %v)\n", "")
-    assert _codes(hlo_passes.parse(text)) == []
+    assert codes(hlo_passes.parse(text)) == []
 
 
 @pytest.mark.parametrize(
@@ -738,4 +533,4 @@ ENTRY %main {{
   ROOT %r = (f32[8], f32[8], f32[8]) tuple(%rb, %ra, %da)
 }}
 """)
-    assert _codes(module) == expected
+    assert codes(module) == expected
