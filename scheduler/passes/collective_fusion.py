@@ -113,7 +113,10 @@ def _fuse(collective: Instruction, choice: KernelChoice) -> None:
         operand = computation.new("bitcast", inner, (operand,), before=collective)
     else:
         inner, outer = operand.shape, shape
-    body = Computation(module.fresh_computation_name(f"fused_{collective.name}"))
+    body = Computation(
+        module.fresh_computation_name(f"fused_{collective.name}"),
+        execution_thread=computation.execution_thread,
+    )
     module.add_computation(body, before=computation)
     parameter = body.new("parameter", inner, name="param_0", literal="0")
     root = body.new(

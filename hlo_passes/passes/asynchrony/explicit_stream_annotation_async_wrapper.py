@@ -164,7 +164,10 @@ def _called(instruction: Instruction) -> Instruction:
     module = computation.module
     marks = instruction.frontend_attributes
     instruction.set_attribute(_MOVED, None)
-    body = Computation(module.fresh_computation_name("called_computation"))
+    body = Computation(
+        module.fresh_computation_name("called_computation"),
+        execution_thread=computation.execution_thread,
+    )
     module.add_computation(body, before=computation)
     body.set_root(body_instruction(instruction, body))
     attributes = {"to_apply": f"%{body.name}"}

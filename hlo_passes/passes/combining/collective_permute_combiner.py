@@ -115,6 +115,9 @@ def _key(
         reason = f"has the unknown attribute {unknown}"
     elif has_control_edges(permute):
         reason = "has control edges"
+    elif permute.shape.is_array and not _keeps_type(permute):
+        # XLA gives the permute of several its operands' types, and then reads others.
+        reason = "makes another type than its operand has"
     if reason:
         report.remark(f"not combined: %{permute.name} {reason}")
         return None
@@ -131,6 +134,10 @@ def _key(
         group,
         None if context.xla_quirks else "channel_id" in attributes,
     )
+
+
+def _keeps_type(permute: Instruction) -> bool:
+    return permute.shape.element_type == permute.operands[0].shape.element_type
 
 
 def _combine(batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:

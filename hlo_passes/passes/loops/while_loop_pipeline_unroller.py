@@ -172,7 +172,10 @@ def _unroll(loop: Instruction, depth: int) -> None:
     body, condition = loop.called_computations
     module, shape = loop.computation.module, loop.shape
     # Call copies of the body, one after the other.
-    unrolled = Computation(module.fresh_computation_name(f"{body.name}.unrolled"))
+    unrolled = Computation(
+        module.fresh_computation_name(f"{body.name}.unrolled"),
+        execution_thread=body.execution_thread,
+    )
     module.add_computation(unrolled, before=loop.computation)
     value = unrolled.new("parameter", shape, name="input_tuple", literal="0")
     for _ in range(depth):

@@ -120,7 +120,7 @@ def unroll_in_loop(
     condition_name, body_name = map(module.fresh_computation_name, names)
     body, condition = loop.called_computations
     # All iterations, each on the result of the one before.
-    unrolled = Computation(body_name)
+    unrolled = Computation(body_name, execution_thread=body.execution_thread)
     module.add_computation(unrolled, before=outside)
     (parameter,) = body.parameters
     state = _parameter(unrolled, parameter)
@@ -129,7 +129,7 @@ def unroll_in_loop(
         state = _iteration(order, unrolled, state, index, value, numbering)
     unrolled.set_root(state)
     # The condition holds before the first iteration alone.
-    once = Computation(condition_name)
+    once = Computation(condition_name, execution_thread=condition.execution_thread)
     module.add_computation(once, before=outside)
     counter = element_of(_parameter(once, condition.parameters[0]), index)
     start = once.new("constant", counter.shape, literal=str(values[0]))
