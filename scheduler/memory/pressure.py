@@ -55,8 +55,9 @@ class ComputationMemory:
         frees: per instruction, buffers that end after it is placed (bottom-up: those
             that it is the first to define), with multiplicity.
         inner_peak_bytes: per instruction, the greatest peak of what it calls.
-        initial_live: buffers that live below the computation, at its first call.
-        initial_bytes: their sizes' sum; 0 for the entry.
+        initial_live: buffers that live below the computation, at its first call, of
+            those that begin or end in it or in what it calls.
+        initial_bytes: of all buffers that live below it; 0 for the entry.
         sizes_bytes: bytes by buffer id, of the whole module.
         is_tracked: False if the entry never reaches it: its tables are empty.
     """
@@ -222,7 +223,7 @@ class ModuleMemory:
             )
         allocs, frees = self.table.allocs, self.table.frees
         inner, callees = self._replay.inner_peak_bytes, reached.callees
-        live = self._replay.initial_live(computation)
+        below = self._replay.below(computation)
         return ComputationMemory(
             computation=computation,
             order=order,
@@ -230,8 +231,8 @@ class ModuleMemory:
             allocs=[allocs[n] for n in block],
             frees=[frees[n] for n in block],
             inner_peak_bytes=[inner(n) if n in callees else 0 for n in block],
-            initial_live=live,
-            initial_bytes=sum(self.sizes_bytes[b] for b in live),
+            initial_live=below.live,
+            initial_bytes=below.bytes,
             sizes_bytes=self.sizes_bytes,
         )
 

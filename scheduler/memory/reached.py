@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.calls import runs_callees
-
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
     from hlo_passes.ir.instruction import Instruction
@@ -29,14 +27,6 @@ _CALL_NOTHING: Final = frozenset(
     """fusion get-tuple-element bitcast parameter constant tuple copy add multiply
     broadcast dot all-gather-start all-gather-done all-reduce-done async-done""".split()
 )
-
-
-def has_own_instructions(caller: Instruction) -> bool:
-    """Whether its callees run one instruction at a time, on the caller's values.
-
-    All other callees are embedded (adders, comparators).
-    """
-    return runs_callees(caller) or caller.opcode == "async-start"
 
 
 @dataclass(frozen=True, slots=True)

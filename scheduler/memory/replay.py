@@ -19,7 +19,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hlo_passes.scheduler.memory.buffer_table import BufferTable
-from hlo_passes.scheduler.memory.reached import has_own_instructions
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -31,14 +30,42 @@ class _Replayed:
 
     Attributes:
         peak: growth in bytes over what lives below.
-        calls: (callee, calling instruction, buffers below the call, replay of the
-            callee; None if it is embedded), in order of the replay.
+        calls: in order of the replay.
     """
 
     peak: int = 0
-    calls: list[tuple[Computation, int, frozenset[int], _Replayed | None]] = field(
-        default_factory=list
-    )
+    calls: list[_Call] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call that a replay met.
+
+    Attributes:
+        callee: what is called.
+        below: buffers that live below the call, of those that the callee touches.
+        grown: bytes that live below the call beyond those below the caller.
+        replay: of the callee.
+    """
+
+    callee: Computation
+    below: frozenset[int]
+    grown: int
+    replay: _Replayed
+
+
+@dataclass(frozen=True, slots=True)
+class Below:
+    """What lives below a computation.
+
+    Attributes:
+        live: the buffers of it that begin or end in the computation, or in what it
+            calls. Others make no difference to it, and there may be very many.
+        bytes: of all that live, those others too.
+    """
+
+    live: frozenset[int]
+    bytes: int
 
 
 class Replay:
@@ -65,19 +92,7 @@ class Replay:
             n: tuple(c for c in targets if self._reached.runs_on(c))
             for n, targets in self._reached.callees.items()
         }
-        self._initial: dict[Computation, frozenset[int]] = {}
-        # Adders, comparators and the like touch nothing of their caller: their peak is
-        # the same at each call, so the last call alone determines what lived at that
-        # time.
-        self._called_at: dict[Computation, int] = {}
-        self._embedded = {
-            c
-            for c, sites in self._reached.call_sites.items()
-            if sites
-            and not any(
-                has_own_instructions(self._reached.instructions[n]) for n in sites
-            )
-        }
+        self._below: dict[Computation, Below] = {}
         self.stored_peaks: dict[Computation, int] = {}
         self._touched: dict[Computation, frozenset[int]] = {}
         self._replayed: dict[tuple[Computation, frozenset[int]], _Replayed] = {}
@@ -95,22 +110,9 @@ class Replay:
             (self.stored_peaks.get(c, 0) for c in self._callees.get(n, ())), default=0
         )
 
-    def initial_live(self, computation: Computation) -> frozenset[int]:
-        """Buffers that live below a computation."""
-        known = self._initial.get(computation)
-        if known is not None:
-            return known
-        site = self._called_at[computation]
-        caller = self._reached.instructions[site].computation
-        live = set(self.initial_live(caller))
-        allocs, frees = self._table.allocs, self._table.frees
-        for n in self._in_replay_order(caller):
-            if n == site:
-                break
-            live.update(allocs[n])
-            live.difference_update(frees[n])
-        self._initial[computation] = frozenset(live)
-        return self._initial[computation]
+    def below(self, computation: Computation) -> Below:
+        """What lives below a computation that is replayed, at its last replay."""
+        return self._below[computation]
 
     def _in_replay_order(self, computation: Computation) -> Sequence[int]:
         block = self._blocks[computation]
@@ -127,7 +129,7 @@ class Replay:
         for n in self._in_replay_order(computation):
             if n in callees:
                 for callee in callees[n]:
-                    self._call(callee, n, live, replayed)
+                    replayed.calls.append(self._call(callee, live, delta))
                 peak = max(peak, delta + self.inner_peak_bytes(n))
             for b in allocs[n]:
                 if b not in live:
@@ -142,27 +144,16 @@ class Replay:
         replayed.peak = peak
         return replayed
 
-    def _call(
-        self, callee: Computation, site: int, live: set[int], caller: _Replayed
-    ) -> None:
+    def _call(self, callee: Computation, live: set[int], grown: int) -> _Call:
         """Replay a callee with the buffers that live below its call."""
-        if callee in self._embedded:
-            self._called_at[callee] = site
-            caller.calls.append((callee, site, frozenset(), None))
-            if callee not in self.stored_peaks:
-                replayed = self._backwards(callee, frozenset())
-                self.stored_peaks[callee] = replayed.peak
-            return
-        below = frozenset(live)
-        if len(self._reached.call_sites[callee]) == 1 and len(self._callees[site]) == 1:
+        # What it does not touch changes nothing, and differs from call to call.
+        below = self._touched_by(callee) & live
+        replayed = self._replayed.get((callee, below))
+        if replayed is None:
             replayed = self._backwards(callee, below)
-        else:
-            # What it does not touch changes nothing, and differs from call to call.
-            key = (callee, below & self._touched_by(callee))
-            replayed = self._replayed.get(key) or self._backwards(*key)
-            self._replayed[key] = replayed
-        caller.calls.append((callee, site, below, replayed))
+            self._replayed[callee, below] = replayed
         self.stored_peaks[callee] = replayed.peak
+        return _Call(callee, below, grown, replayed)
 
     def _touched_by(self, computation: Computation) -> frozenset[int]:
         """The buffers that begin or end in a computation, or in what it calls."""
@@ -183,28 +174,19 @@ class Replay:
         Read backwards, the first replay of a computation is its last. Earlier ones of
         it need no reading: each calls the same computations.
         """
-        called_at: dict[Computation, int] = {}
-        # Per open call: the computation, what lives below it, how much of that its
-        # callees do not see because it was replayed without, and the calls that remain.
-        nothing: frozenset[int] = frozenset()
-        stack = [(entry, nothing, nothing, iter(reversed(replayed.calls)))]
+        # Per open call: the computation, what lives below it, the calls that remain.
+        begun = Below(frozenset(), 0)
+        stack = [(entry, begun, iter(reversed(replayed.calls)))]
         while stack:
-            computation, below, unseen, remaining = stack[-1]
+            computation, below, remaining = stack[-1]
             call = next(remaining, None)
             if call is None:
-                self._initial.setdefault(computation, below)
+                self._below.setdefault(computation, below)
                 stack.pop()
                 continue
-            callee, site, seen, replay = call
-            if replay is None:
-                called_at.setdefault(callee, site)
-            elif callee not in self._initial:
-                below = seen | unseen
-                if (
-                    callee,
-                    seen & self._touched.get(callee, nothing),
-                ) in self._replayed:
-                    unseen = below - self._touched[callee]
-                stack.append((callee, below, unseen, iter(reversed(replay.calls))))
-                self.stored_peaks[callee] = replay.peak
-        self._called_at.update(called_at)
+            callee = call.callee
+            if callee in self._below:
+                continue
+            inner = Below(call.below, below.bytes + call.grown)
+            stack.append((callee, inner, iter(reversed(call.replay.calls))))
+            self.stored_peaks[callee] = call.replay.peak

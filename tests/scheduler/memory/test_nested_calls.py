@@ -47,16 +47,23 @@ def _random_module(draw: random.Random) -> Module:
 
 
 def _call_by_call(memory: ModuleMemory) -> dict[str, tuple[int, int, frozenset[int]]]:
-    """(peak, bytes below, buffers below) of each computation, from its last replay."""
+    """(peak, bytes below, buffers below) of each computation, from its last replay.
+
+    Of the buffers, those that the computation or a callee begins or ends.
+    """
     found: dict[str, tuple[int, int, frozenset[int]]] = {}
     table, sizes = memory.table, memory.sizes_bytes
     callees = memory.buffers.flow.reached.callees
 
-    def replay(computation: Computation, below: frozenset[int]) -> int:
+    def replay(computation: Computation, below: frozenset[int]) -> tuple[int, set[int]]:
         live, using, peak = set(below), 0, 0
+        touched: set[int] = set()
         for n in reversed(memory.blocks[computation]):
-            inner = [replay(callee, frozenset(live)) for callee in callees.get(n, ())]
-            peak = max(peak, using + max(inner, default=0))
+            touched.update(table.allocs[n], table.frees[n])
+            for callee in callees.get(n, ()):
+                inner, its = replay(callee, frozenset(live))
+                peak = max(peak, using + inner)
+                touched |= its
             for b in table.allocs[n]:
                 using += 0 if b in live else sizes[b]
                 live.add(b)
@@ -64,8 +71,8 @@ def _call_by_call(memory: ModuleMemory) -> dict[str, tuple[int, int, frozenset[i
             for b in table.frees[n]:
                 using -= sizes[b] if b in live else 0
                 live.discard(b)
-        found[computation.name] = (peak, sum(sizes[b] for b in below), below)
-        return peak
+        found[computation.name] = (peak, sum(sizes[b] for b in below), below & touched)
+        return peak, touched
 
     replay(memory.module.entry, frozenset())
     return found
