@@ -55,7 +55,7 @@ def async_pair(
         copy = copied_computation(body, "clone", before=wrapper)
         wrapper.root.set_attribute("calls", f"%{copy.name}")
     if thread != MAIN_THREAD:
-        _set_thread(wrapper, thread)
+        set_thread(wrapper, thread)
     return started_and_awaited(
         instruction, wrapper, described=described, aliasing=aliasing
     )
@@ -226,7 +226,7 @@ def _wrap(instruction: Instruction) -> Computation:
     return wrapper
 
 
-def _set_thread(computation: Computation, thread: str) -> None:
+def set_thread(computation: Computation, thread: str) -> None:
     """Put a computation and everything that it calls on an execution thread."""
     stack = [computation]
     seen = {computation}

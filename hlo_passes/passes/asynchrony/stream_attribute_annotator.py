@@ -21,17 +21,23 @@ from typing import ClassVar, Final
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.async_form import is_fusion, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import has_gpu_config, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import facts
 from hlo_passes.passes.asynchrony.async_wrapping import body_instruction
+from hlo_passes.passes.asynchrony.written_out import write_out
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.eligibility import unknown_attribute
 from hlo_passes.passes.rewriting.gpu_backend_config import set_operation_queue_id
 from hlo_passes.passes.rewriting.replacement import take_place
 from hlo_passes.xla_release import XlaRelease
 
 _SLICES: Final = ("dynamic-slice", "dynamic-update-slice")
+#: Sugar that starts one.
+_STARTED_SLICES: Final = tuple(f"{opcode}-start" for opcode in _SLICES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +48,8 @@ class StreamAttributeAnnotator(Pass):
     inside has the same queue or none. In a scheduled module a `copy-start` without
     queue receives a new one (the next free channel id), and so does a dynamic-slice
     or dynamic-update-slice in an asynchronous computation, in a fusion of its own.
+    Starts of these slices and of fusions that are written as sugar
+    (`dynamic-slice-start`) are first written out, as XLA reads them.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -65,13 +73,13 @@ class StreamAttributeAnnotator(Pass):
             in_async = graph.is_async_body(computation)
             for instruction in post_order(computation):
                 opcode = instruction.opcode
-                if opcode == "fusion":
+                if is_fusion(instruction):
                     _annotate_fusion(instruction, release, report)
                 elif not module.is_scheduled:
                     continue
                 elif opcode == "copy-start":
                     _annotate_copy(instruction, release, fresh, report)
-                elif in_async and opcode in _SLICES:
+                elif (in_async and opcode in _SLICES) or opcode in _STARTED_SLICES:
                     _wrap_slice(instruction, release, fresh, report)
         return module.version != version
 
@@ -88,7 +96,7 @@ def _annotate_fusion(fusion: Instruction, release: XlaRelease, report: Report) -
                 f"{operation_queue_id(instruction)} and a root of queue {queue}"
             )
             return
-    set_operation_queue_id(fusion, release, queue)
+    set_operation_queue_id(_as_read(fusion), release, queue)
     report.count("fusions-annotated")
 
 
@@ -106,6 +114,7 @@ def _wrap_slice(
 ) -> None:
     if not _may_write(piece, report):
         return
+    piece = _as_read(piece)
     computation = piece.computation
     fusion = computation.new(
         "fusion",
@@ -128,13 +137,24 @@ def _queue_of_root(body: Computation) -> int:
     return 0 if body.root.opcode == "tuple" else operation_queue_id(body.root)
 
 
+def _as_read(instruction: Instruction) -> Instruction:
+    """The operation itself: of a start in sugar, what it starts, written out."""
+    return write_out(instruction) if is_start(instruction) else instruction
+
+
 def _may_write(instruction: Instruction, report: Report) -> bool:
-    if has_gpu_config(instruction):
-        return True
-    report.remark(
-        f"not annotated: the backend config of %{instruction.name} is not JSON"
-    )
-    return False
+    if not has_gpu_config(instruction):
+        report.remark(
+            f"not annotated: the backend config of %{instruction.name} is not JSON"
+        )
+        return False
+    unknown = unknown_attribute(instruction)
+    if unknown and facts(instruction.opcode).is_sugar:
+        report.remark(
+            f"not annotated: %{instruction.name} has the unknown attribute {unknown}"
+        )
+        return False
+    return True
 
 
 def _body_of(piece: Instruction) -> Computation:
