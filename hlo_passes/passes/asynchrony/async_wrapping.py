@@ -74,11 +74,9 @@ def started_and_awaited(
     described = {
         n: instruction.attributes[n] for n in described if n in instruction.attributes
     }
-    attributes = described | {"calls": f"%{wrapper.name}"}
+    attributes = described | calling(wrapper)
     if aliasing:
         attributes["output_to_operand_aliasing"] = aliasing
-    if wrapper.execution_thread != MAIN_THREAD:
-        attributes["async_execution_thread"] = f'"{wrapper.execution_thread}"'
     start = computation.new(
         "async-start",
         tuple_shape([operands, instruction.shape]),
@@ -96,6 +94,14 @@ def started_and_awaited(
         before=instruction,
     )
     return start, done
+
+
+def calling(wrapper: Computation) -> dict[str, str]:
+    """The attributes with which an `async-start` runs a computation on its thread."""
+    attributes = {"calls": f"%{wrapper.name}"}
+    if wrapper.execution_thread != MAIN_THREAD:
+        attributes["async_execution_thread"] = f'"{wrapper.execution_thread}"'
+    return attributes
 
 
 def replace_by_pair(

@@ -21,7 +21,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, tuple_shape
-from hlo_passes.passes.asynchrony.async_wrapping import DESCRIPTION
+from hlo_passes.passes.asynchrony.async_wrapping import DESCRIPTION, calling
 from hlo_passes.passes.asynchrony.explicit_collectives_group_async_wrapper import (
     GROUP_MARK,
 )
@@ -174,7 +174,7 @@ def _group(members: Sequence[Instruction]) -> None:
         "async-start",
         tuple_shape([tuple_shape([o.shape for o in operands]), results]),
         operands,
-        in_print_order({**described, "calls": f"%{body.name}"}, "async-start"),
+        in_print_order({**described, **calling(body)}, "async-start"),
         name=f"{body.name}-start",
     )
     done = computation.new(
