@@ -8,10 +8,10 @@ After:   while from tuple(%zero, %two):  %two.sunk = f32[] constant(2)
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from typing import ClassVar
 
-from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.ir.calls import call_instead
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -49,7 +49,9 @@ class WhileLoopConstantSinking(Pass):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Visit the loops, outer ones first."""
         version = module.version
-        graph = build_call_graph(module)
+        calls = Counter[Computation]()
+        for computation in module.computations:
+            calls.update(_called(computation))
         work, seen = [module.entry], set[Computation]()
         while work:
             computation = work.pop()
@@ -58,12 +60,14 @@ class WhileLoopConstantSinking(Pass):
             seen.add(computation)
             for instruction in computation.instructions:
                 if instruction.opcode == "while":
-                    self._sink(instruction, graph, report)
+                    self._sink(instruction, calls, report)
                 work += instruction.called_computations
         return module.version != version
 
-    def _sink(self, loop: Instruction, graph: CallGraph, report: Report) -> None:
-        """Sink what one loop starts with."""
+    def _sink(
+        self, loop: Instruction, calls: Counter[Computation], report: Report
+    ) -> None:
+        """Sink what one loop starts with; `calls` is how often each one is called."""
         start = loop.operands[0]
         if start.opcode != "tuple":
             report.remark(f"not sunk: %{loop.name} starts from no tuple")
@@ -83,19 +87,37 @@ class WhileLoopConstantSinking(Pass):
             if not indices:
                 continue
             callee = loop.called_computations[place]
-            if len(graph.callers_of(callee)) != 1:
+            if calls[callee] > 1:
+                calls[callee] -= 1
                 callee, _ = clone_computation(callee)
                 call_instead(loop, place, callee)
+                calls[callee] = 1
+                # The copy calls what the original calls.
+                _count_calls(callee, calls)
             for index in indices:
                 _read_constant(callee, place, index, start.operands[index])
                 report.count("constants-sunk")
 
     def _is_wanted(self, value: Instruction) -> bool:
-        if self.only_scalars and value.shape.rank:
+        if self.only_scalars and not value.shape.is_scalar:
             return False
         if value.opcode == "broadcast" and self.broadcasts:
             return value.operands[0].opcode == "constant"
         return value.opcode == "constant"
+
+
+def _called(computation: Computation) -> list[Computation]:
+    return [c for i in computation.instructions for c in i.called_computations]
+
+
+def _count_calls(copy: Computation, calls: Counter[Computation]) -> None:
+    """Count the calls of a new computation, and of those that were copied with it."""
+    work = [copy]
+    while work:
+        for callee in _called(work.pop()):
+            if not calls[callee]:
+                work.append(callee)
+            calls[callee] += 1
 
 
 def _readers(
