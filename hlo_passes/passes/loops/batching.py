@@ -16,7 +16,8 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.metadata import FrontendAttributes
 from hlo_passes.ir.opcodes import facts
-from hlo_passes.ir.shapes import Shape, array_shape
+from hlo_passes.ir.shapes import Layout, Shape, array_shape
+from hlo_passes.ir.small_values import parse_small
 from hlo_passes.passes.loops.pipelined_stores import sliced_dimension
 from hlo_passes.passes.loops.pipelining import FIRST_INDEX, Copying, constant
 from hlo_passes.passes.rewriting.cloning import Copies, clone_instruction
@@ -39,11 +40,17 @@ _OF_ALL_GATHER: Final = (
     "use_global_device_ids",
 )
 _GROUP_KEY: Final = "collective_group_key"
+#: A custom call that demands a layout.
+_DEMANDS_LAYOUT: Final = '"LayoutConstraint"'
+_DEMANDED: Final = "operand_layout_constraints"
 
 
 def full_shape(count: int, shape: Shape) -> Shape:
-    """The shape of `count` values."""
-    return array_shape(shape.element_type, (count, *shape.dimensions))
+    """The shape of `count` values, one after the other in memory."""
+    assert shape.layout is not None
+    inside = (d + 1 for d in shape.layout.minor_to_major)
+    layout = Layout((*inside, 0))
+    return array_shape(shape.element_type, (count, *shape.dimensions), layout)
 
 
 def zeros(
@@ -70,6 +77,8 @@ def why_not_batched(operation: Instruction) -> str:
             return "starts from something computed"
         return ""
     if facts(opcode).is_elementwise or opcode in _AS_THEY_ARE or opcode in _OTHERS:
+        return ""
+    if operation.attributes.get("custom_call_target") == _DEMANDS_LAYOUT:
         return ""
     return "has no form for all iterations"
 
@@ -115,6 +124,10 @@ class Batching:
             operation, self.computation, self._operands(operation), before=self.before
         )
         self.computation.set_shape(copy, self._full(operation.shape))
+        demanded = operation.attributes.get(_DEMANDED)
+        if demanded is not None:
+            shapes = map(self._full, parse_small("shape_list", demanded))
+            copy.set_attribute(_DEMANDED, f"{{{', '.join(s.text for s in shapes)}}}")
         self.values[operation] = copy
 
     def _full(self, shape: Shape) -> Shape:

@@ -21,7 +21,7 @@ from hlo_passes.analysis.post_order import post_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.shapes import Shape, array_shape, tuple_shape
+from hlo_passes.ir.shapes import Shape, tuple_shape
 from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.loops.batching import (
     Batching,
@@ -352,7 +352,7 @@ class _Sink:
         full = state.shape.elements[place]
         row = body.new(
             "reshape",
-            array_shape(value.shape.element_type, (1, *value.shape.dimensions)),
+            full_shape(1, value.shape),
             [value],
         )
         zero = zeros(body, index.shape, None)
