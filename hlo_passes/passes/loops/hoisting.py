@@ -16,6 +16,7 @@ from hlo_passes.ir.shapes import Shape
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.passes.loops.loop_state import hand_in, invariant_elements
 from hlo_passes.passes.rewriting.cloning import Copies, clone_instruction
+from hlo_passes.passes.rewriting.origins import name_of_iterations
 
 #: The frontend attribute of loops out of which nothing may move.
 _DISABLED: Final = "_xla_disable_loop_instr_hoisting"
@@ -44,8 +45,6 @@ def _reason_to_keep(loop: Instruction, counts: TripCounts) -> str:
         return f"has {_DISABLED}"
     if not loop.shape.is_tuple:
         return "has a state that is no tuple"
-    if loop.control_predecessors or loop.control_successors:
-        return "has control edges"
     count = counts.of(loop)
     if count is not None and count < 2:
         return f"runs {('never', 'once')[count]}"
@@ -110,9 +109,9 @@ class Hoisting:
                 work += reversed(missing)
             else:
                 operands = [self.copies[o] for o in one.operands]
-                self.copies[one] = clone_instruction(
-                    one, parent, operands, before=self.loop
-                )
+                copy = clone_instruction(one, parent, operands, before=self.loop)
+                name_of_iterations(copy, self.loop)
+                self.copies[one] = copy
                 work.pop()
         self.moved.append(instruction)
 

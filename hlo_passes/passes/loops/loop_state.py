@@ -16,6 +16,7 @@ from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.loops.pipelining import parameter_of
 from hlo_passes.passes.rewriting.cloning import Copies, clone_computation, element_of
 from hlo_passes.passes.rewriting.copies import derive
+from hlo_passes.passes.rewriting.origins import origin_with_elements
 
 
 def invariant_elements(body: Computation) -> list[Instruction]:
@@ -49,9 +50,11 @@ def append_elements(
     start, state, root = loop.operands[0], body.parameters[0], body.root
     shapes = [value.shape for value in values]
     for one in (start, state, root, condition.parameters[0], loop):
-        one.computation.set_shape(one, tuple_shape([*one.shape.elements, *shapes]))
         # It says for each element where that is from.
-        one.set_attribute("origin", None)
+        is_parameter = one.opcode == "parameter"
+        origin = None if is_parameter else origin_with_elements(one, values)
+        one.computation.set_shape(one, tuple_shape([*one.shape.elements, *shapes]))
+        one.set_attribute("origin", origin)
     loop.computation.set_operands(start, [*start.operands, *values])
     first = len(root.operands)
     added = [element_of(state, first + k, before=before) for k in range(len(values))]
@@ -128,8 +131,17 @@ def hand_in(
     )
     derive(new, loop)
     new.set_attribute("sharding", None)
+    if "origin" in loop.attributes:
+        new.set_attribute("origin", origin_with_elements(loop, values))
     elements = [element_of(new, k, before=loop) for k in range(count)]
     result = computation.new("tuple", loop.shape, elements, before=loop)
     computation.replace_uses(loop, result)
+    # It runs when the old one ran.
+    before, after = loop.control_predecessors, loop.control_successors
+    computation.drop_control_edges(loop)
+    for first in before:
+        computation.add_control_edge(first, new)
+    for then in after:
+        computation.add_control_edge(new, then)
     computation.remove(loop)
     return new, copies, handed_in
