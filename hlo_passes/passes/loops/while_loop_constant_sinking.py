@@ -123,23 +123,23 @@ def _count_calls(copy: Computation, calls: Counter[Computation]) -> None:
 def _readers(
     computation: Computation, place: int, index: int
 ) -> list[tuple[Instruction, Instruction]]:
-    """(element, reader) of an element of the state, the pass-through apart."""
+    """(element, reader) of an element of the state, the pass-through apart.
+
+    None where nothing but the result reads it.
+    """
     state, root = computation.parameters[0], computation.root
     found = []
     for element in state.users:
-        if element.tuple_index_or_none != index:
+        if element.tuple_index_or_none != index or not element.users:
             continue
-        # In a body one element is handed on, and only its other readers count.
-        is_kept = place == _BODY and root.operands[index] is element
-        if place == _BODY and not is_kept:
-            continue
-        found += [
-            (element, reader)
-            for reader in element.users
-            if not (
-                is_kept and reader is root and list(root.operands).count(element) == 1
-            )
-        ]
+        readers = list(element.users)
+        if place == _BODY:
+            # One element is handed on, and only its other readers count.
+            if root.operands[index] is not element or readers == [root]:
+                continue
+            if list(root.operands).count(element) == 1:
+                readers = [reader for reader in readers if reader is not root]
+        found += [(element, reader) for reader in readers]
         if element.is_root:
             found.append((element, element))
     return found
@@ -149,10 +149,11 @@ def _read_constant(
     computation: Computation, place: int, index: int, value: Instruction
 ) -> None:
     """Let the readers of an element read a copy of the constant instead."""
-    readers = _readers(computation, place, index)
-    first = readers[0][0]
-    copy = _copied(value, computation, first)
-    for element, reader in readers:
+    copies: dict[Instruction, Instruction] = {}
+    for element, reader in _readers(computation, place, index):
+        if element not in copies:
+            copies[element] = _copied(value, computation, element)
+        copy = copies[element]
         if reader is element:
             computation.set_root(copy)
         elif reader is computation.root and place == _BODY:
@@ -163,7 +164,7 @@ def _read_constant(
             computation.set_operands(reader, operands)
         else:
             computation.replace_operand(reader, element, copy)
-        if place == _CONDITION and not element.users and not element.removed:
+        if place == _CONDITION and not (element.users or element.is_root):
             computation.remove_with_dead_operands(element)
 
 
