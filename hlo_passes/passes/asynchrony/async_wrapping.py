@@ -234,6 +234,7 @@ def _wrap(instruction: Instruction) -> Computation:
 
 def set_thread(computation: Computation, thread: str) -> None:
     """Put a computation and everything that it calls on an execution thread."""
+    written = None if thread == MAIN_THREAD else f'"{thread}"'
     stack = [computation]
     seen = {computation}
     while stack:
@@ -241,7 +242,7 @@ def set_thread(computation: Computation, thread: str) -> None:
         current.set_execution_thread(thread)
         for instruction in current.instructions:
             if instruction.opcode == "async-start":
-                instruction.set_attribute("async_execution_thread", f'"{thread}"')
+                instruction.set_attribute("async_execution_thread", written)
             for callee in instruction.called_computations:
                 if callee not in seen:
                     seen.add(callee)

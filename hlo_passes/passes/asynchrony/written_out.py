@@ -101,7 +101,5 @@ def _operation(halves: list[Instruction]) -> Instruction:
         name="async_op",
     )
     wrapper.set_root(operation)
-    thread = start.attributes.get(_THREAD, "").strip('"')
-    if thread not in ("", MAIN_THREAD):
-        set_thread(wrapper, thread)
+    set_thread(wrapper, start.attributes.get(_THREAD, "").strip('"') or MAIN_THREAD)
     return operation
