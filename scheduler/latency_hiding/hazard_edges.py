@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 #: The edges of a buffer with at most as many uses are all kept.
 _FEW: Final = 16
-#: Sets of nodes take at most as many bits together; else all edges are kept.
-_MOST_BITS: Final = 1 << 30
 
 
 @dataclass(slots=True)
@@ -153,10 +151,7 @@ class HazardEdges:
         ):
             return
         self._find_shared()
-        if len(graph) * len(self._nodes) > _MOST_BITS:
-            self._shared.clear()
-            self._shared_of.clear()
-        elif self._shared:
+        if self._shared:
             self._find_later()
 
     def connect(self, done: int) -> None:
@@ -233,18 +228,30 @@ class HazardEdges:
             shared.nodes = sum(map(self.bits.__getitem__, shared.places))
 
     def _find_later(self) -> None:
-        """Of each done, what operand and control edges of the computation lead to."""
+        """What edges of the computation lead to, of dones that write a shared buffer.
+
+        Goes backwards. What follows a node is forgotten once the first node that leads
+        there was visited.
+        """
         graph = self.graph
         index, bits = graph.index, self.bits
-        after = [0] * len(graph)
+        after: dict[int, int] = {}
+        forgotten: dict[int, list[int]] = {}
         for n in range(len(graph) - 1, -1, -1):
             instruction = graph.instructions[n]
             found = bits.get(n, 0)
             for follower in (*instruction.users, *instruction.control_successors):
-                found |= after[index[follower]]
-            after[n] = found
-            if graph.is_done[n]:
+                found |= after.get(index[follower], 0)
+            if graph.is_done[n] and self._table.buffers_of(instruction) in self._shared:
                 self._later[n] = found
+            if found:
+                leading = (*instruction.operands, *instruction.control_predecessors)
+                first = min((index[i] for i in leading), default=n)
+                if first < n:
+                    after[n] = found
+                    forgotten.setdefault(first, []).append(n)
+            for m in forgotten.pop(n, ()):
+                del after[m]
 
     def _connect_many(self, shared: _Shared, done: int) -> None:
         graph, bits = self.graph, self.bits
