@@ -253,6 +253,19 @@ def executable_text(executable: Any) -> str:
     return max((module.to_string() for module in modules), key=len, default="")
 
 
+def needed_bytes(executable: Any) -> int:
+    """What an executable takes of a device: arguments, results, temporaries, code."""
+    with _expected("Executable.get_compiled_memory_stats"):
+        found = executable.get_compiled_memory_stats()
+        return (
+            found.argument_size_in_bytes
+            + found.output_size_in_bytes
+            - found.alias_size_in_bytes
+            + found.temp_size_in_bytes
+            + found.generated_code_size_in_bytes
+        )
+
+
 def execute(executable: Any, arguments: Sequence[jax.Array]) -> list[list[jax.Array]]:
     """Run a LoadedExecutable; per result the arrays of this process's devices."""
     with _expected("LoadedExecutable.execute_sharded"):

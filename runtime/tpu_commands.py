@@ -69,10 +69,8 @@ def refuse_tpu_arguments(arguments: argparse.Namespace) -> None:
             )
 
 
-def _grid_of(arguments: argparse.Namespace) -> Grid:
-    """The chips that are asked for; UsageError U026 for arguments of GPUs."""
-    from hlo_passes.runtime.tpu_aot import grid_to_compile_for
-
+def refuse_gpu_arguments(arguments: argparse.Namespace) -> None:
+    """UsageError U026 for an argument of GPUs with a TPU as the target."""
     for name, spelled in _OF_GPUS.items():
         if getattr(arguments, name, None):
             raise UsageError(
@@ -80,6 +78,13 @@ def _grid_of(arguments: argparse.Namespace) -> Grid:
                 code="U026",
                 hint="--topology=2x4 says how many chips, --slices how many grids",
             )
+
+
+def _grid_of(arguments: argparse.Namespace) -> Grid:
+    """The chips that are asked for; UsageError U026 for arguments of GPUs."""
+    from hlo_passes.runtime.tpu_aot import grid_to_compile_for
+
+    refuse_gpu_arguments(arguments)
     return grid_to_compile_for(
         arguments.target, arguments.topology, arguments.slices or 1
     )

@@ -4,6 +4,7 @@ hlo-passes tune train.py:step --target=h100_sxm --hosts=2
 hlo-passes tune step.mlir --budget=80 --memory=72GiB --output=flags.env
 hlo-passes tune dump/ --json
 hlo-passes tune train.py:step --also=maxtext-a3-1vm --also="--xla_gpu_...=..."
+hlo-passes tune train.py:step --target=v5e --topology=2x4
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import os
 import pathlib
 import sys
 import time
+from collections.abc import Callable
 from typing import Any, Final, TypedDict
 
 from hlo_passes import files
@@ -27,6 +29,7 @@ from hlo_passes.module_form import STABLEHLO, form_of
 from hlo_passes.pricing import Pricing
 from hlo_passes.progress import say, show_progress
 from hlo_passes.runtime.program_option import add_program_arguments
+from hlo_passes.runtime.tpu_commands import add_tpu_arguments, refuse_tpu_arguments
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -38,6 +41,7 @@ from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.memory.footprint import available_bytes
 from hlo_passes.scheduler.page.tuning import tune_page
 from hlo_passes.scheduler.simulation.arguments import add_rules_arguments, rules_of
+from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.scheduler.tuning.byte_text import bytes_from_text
 from hlo_passes.scheduler.tuning.choices import choices_for
 from hlo_passes.scheduler.tuning.combination import Combination
@@ -55,6 +59,7 @@ from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
 from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.store import Store
+from hlo_passes.scheduler.tuning.tpu_report import tpu_report_text
 from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
 from hlo_passes.verify.verifier import verify
 
@@ -65,6 +70,7 @@ _FLAGS: Final = "XLA_FLAGS"
 def _configure(parser: argparse.ArgumentParser) -> None:
     add_program_arguments(parser)
     add_pricing_arguments(parser)
+    add_tpu_arguments(parser)
     add_rules_arguments(parser)
     parser.add_argument(
         "--budget", type=positive, default=_BUDGET, metavar="N",
@@ -109,19 +115,35 @@ def _run(arguments: argparse.Namespace) -> int:
     check_executor(arguments.executor)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     began = time.monotonic()
-    result = (
-        _tune_program(arguments, began)
-        if _is_program(arguments.function)
-        else _tune_module(arguments, began)
-    )
+    result, text_of = _tuned(arguments, began)
     # Write the flags, and tell.
     if arguments.output:
         files.write_text(arguments.output, env_file(result))
     if arguments.json:
         sys.stdout.write(json.dumps(result.to_json(), indent=1) + "\n")
     else:
-        say(report_text(result))
+        say(text_of(result))
     return INTERRUPTED if result.search.interrupted else ExitCode.DONE
+
+
+def _tuned(
+    arguments: argparse.Namespace, began: float
+) -> tuple[TuneResult, Callable[[Any], str]]:
+    """What was found, and what makes its text."""
+    if is_chip(arguments.target):
+        from hlo_passes.runtime.tuning.tpu_command import tune_for_chips
+
+        if not _is_program(arguments.function):
+            raise UsageError(
+                f"{arguments.function} is no program, and only XLA:TPU compiles one",
+                code="U026",
+                hint="name the program: FILE.py:FUNCTION or FILE.mlir",
+            )
+        return tune_for_chips(arguments, began), tpu_report_text
+    refuse_tpu_arguments(arguments)
+    if _is_program(arguments.function):
+        return _tune_program(arguments, began), report_text
+    return _tune_module(arguments, began), report_text
 
 
 def _is_program(name: str) -> bool:

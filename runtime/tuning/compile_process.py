@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import IO, Any, Final
@@ -27,10 +27,9 @@ from typing import IO, Any, Final
 from hlo_passes import workers
 from hlo_passes.errors import HloError
 from hlo_passes.runtime.run_process import WorkerAnswerError, WorkerError
-from hlo_passes.runtime.tuning.program import Program, Traced
+from hlo_passes.runtime.tuning.program import Traced, Tuned
 from hlo_passes.runtime.tuning.scheduled_module import ScheduledModule
 
-_MODULE: Final = "hlo_passes.runtime.tuning.compile_worker"
 #: Time in which a program is traced, and in which XLA compiles it.
 DEFAULT_SECONDS: Final = 3600.0
 _CHUNK: Final = 1 << 16
@@ -54,12 +53,29 @@ class Compiled:
     is_certain: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """What a process answered to a request to compile.
+
+    Attributes:
+        folder: with its files.
+        fields: of its answer.
+        problem: why there are no files, '' where there are.
+        is_certain: whether the next attempt would end the same way.
+    """
+
+    folder: str
+    fields: dict[str, Any]
+    problem: str = ""
+    is_certain: bool = True
+
+
 class CompileProcess:
     """A process with one traced program."""
 
     def __init__(
         self,
-        program: Program,
+        program: Tuned,
         *,
         environment: Mapping[str, str] | None = None,
         seconds: float = DEFAULT_SECONDS,
@@ -120,36 +136,48 @@ class CompileProcess:
 
         Raises the errors of `traced`.
         """
+        with self.answered(options, {"makes_kernels": makes_kernels}) as found:
+            if found.problem:
+                return Compiled(None, found.problem, found.is_certain)
+            before, after = (
+                pathlib.Path(found.folder, name).read_text()
+                for name in ("before.hlo", "after.hlo")
+            )
+            fields = found.fields
+        return Compiled(
+            ScheduledModule(before, after, fields["seconds"], fields["is_last"])
+        )
+
+    @contextlib.contextmanager
+    def answered(
+        self, options: Mapping[str, Any], more: Mapping[str, Any]
+    ) -> Iterator[Answered]:
+        """Compile; what the process left in the folder is there until the end.
+
+        Args:
+            options: flags by name.
+            more: of the request.
+        """
         if self._process is None:
             self._start()
         with tempfile.TemporaryDirectory(prefix="hlo-passes-tune-") as folder:
-            request = {
-                "options": dict(options),
-                "folder": folder,
-                "makes_kernels": makes_kernels,
-            }
+            request = {"options": dict(options), "folder": folder, **more}
             try:
                 fields = self._ask(request)
             except WorkerError as problem:
                 code = self._process.poll() if self._process is not None else None
                 self.close()
                 is_certain = code not in (None, -signal.SIGKILL, -signal.SIGTERM)
-                return Compiled(None, problem.message, is_certain)
-            if "error" in fields:
-                return Compiled(None, fields["message"].splitlines()[0])
-            before, after = (
-                pathlib.Path(folder, name).read_text()
-                for name in ("before.hlo", "after.hlo")
-            )
-        return Compiled(
-            ScheduledModule(before, after, fields["seconds"], fields["is_last"])
-        )
+                yield Answered(folder, {}, problem.message, is_certain)
+            else:
+                problem = fields.get("message", "no message").splitlines()[0]
+                yield Answered(folder, fields, problem if "error" in fields else "")
 
     def _start(self) -> None:
         self.close()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115
         self._process = subprocess.Popen(
-            [sys.executable, "-m", _MODULE],
+            [sys.executable, "-m", self._program.WORKER],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._log,

@@ -30,7 +30,8 @@ from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
 from hlo_passes.runtime.tuning.program import Program
 from hlo_passes.runtime.tuning.scheduled_module import compile_to_schedule
 
-_Answer = Callable[[dict[str, Any]], None]
+Fields = dict[str, Any]
+_Answer = Callable[[Fields], None]
 
 
 def _answers() -> _Answer:
@@ -45,20 +46,23 @@ def _answers() -> _Answer:
     return answer
 
 
-def _trace(request: dict[str, Any]) -> tuple[Compilation, dict[str, Any]]:
+def _trace(request: Fields) -> tuple[Compilation, Fields]:
     leave_out_frames_of_the_command()
     program = Program(**request)
     compilation = gpu_program(program.function, program.on, program.arguments)
-    content = hashlib.sha256(compilation.stablehlo().encode()).hexdigest()
-    machine = compilation.machine
-    return compilation, {
-        "content": content,
-        "machine": machine,
+    return compilation, traced(compilation)
+
+
+def traced(compilation: Compilation) -> Fields:
+    """What to answer of a program that was traced: the fields of `Traced`."""
+    return {
+        "content": hashlib.sha256(compilation.stablehlo().encode()).hexdigest(),
+        "machine": compilation.machine,
         "release": jax.__version__,
     }
 
 
-def _compile(compilation: Compilation, request: dict[str, Any]) -> dict[str, Any]:
+def _compile(compilation: Compilation, request: Fields) -> Fields:
     found = compile_to_schedule(
         compilation, request["options"], makes_kernels=request["makes_kernels"]
     )
@@ -68,17 +72,23 @@ def _compile(compilation: Compilation, request: dict[str, Any]) -> dict[str, Any
     return {"seconds": found.seconds, "is_last": found.is_last}
 
 
-def main() -> None:
-    """Answer requests until stdin ends."""
+def serve(
+    trace: Callable[[Fields], tuple[Compilation, Fields]],
+    compile_once: Callable[[Compilation, Fields], Fields],
+) -> None:
+    """Answer requests until stdin ends: trace the first one, compile the others.
+
+    Both functions get a request, and return what to answer.
+    """
     answer = _answers()
     compilation: Compilation | None = None
     for line in sys.stdin:
         request = json.loads(line)
         try:
             if compilation is None:
-                compilation, fields = _trace(request)
+                compilation, fields = trace(request)
             else:
-                fields = _compile(compilation, request)
+                fields = compile_once(compilation, request)
         except HloError as problem:
             fields = {
                 "error": problem.render(),
@@ -89,4 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    serve(_trace, _compile)

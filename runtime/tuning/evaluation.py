@@ -27,7 +27,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.installation.fingerprint import own_sources
 from hlo_passes.runtime.tuning import compile_process
 from hlo_passes.runtime.tuning.compile_process import CompileProcess
-from hlo_passes.runtime.tuning.program import Program, Traced
+from hlo_passes.runtime.tuning.program import Program, Traced, Tuned
 from hlo_passes.scheduler.hardware.target import target_text
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import (
@@ -90,10 +90,10 @@ class Task:
 
 
 #: The process that compiles for this one, with its program.
-_process: tuple[Program, CompileProcess] | None = None
+_process: tuple[Tuned, CompileProcess] | None = None
 
 
-def process_for(program: Program) -> CompileProcess:
+def process_for(program: Tuned) -> CompileProcess:
     """This process's compiling process; one at a time."""
     global _process
     if _process is None or _process[0] != program:

@@ -3,9 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, ClassVar, Protocol
 
 from hlo_passes.pricing import Pricing
+
+
+class Tuned(Protocol):
+    """A program for any machine, and the module of the process that compiles it."""
+
+    WORKER: ClassVar[str]
+
+    def to_json(self) -> dict[str, Any]:
+        """What that process receives first."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +31,8 @@ class Program:
         gpus_per_host: of one.
         devices: their number, where hosts do not say it.
     """
+
+    WORKER: ClassVar = "hlo_passes.runtime.tuning.compile_worker"
 
     function: str
     arguments: str = ""

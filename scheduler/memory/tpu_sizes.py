@@ -83,16 +83,21 @@ def tpu_memory_limit_bytes(
         memory_bytes: that the compiler counts on; less than the chip has.
         percent: `xla_tpu_scheduler_percent_shared_memory_limit`.
     """
+    given = tpu_parameters_bytes(module, name)
+    count = sum(len(c.instructions) for c in module.computations)
+    room = memory_bytes * percent // 100 - given - _BYTES_OF_AN_INSTRUCTION * count
+    return max(0, room)
+
+
+def tpu_parameters_bytes(module: Module, name: str) -> int:
+    """What the entry's parameters take of a chip's memory."""
     sizes = tpu_sizes(name)
-    given = sum(
+    return sum(
         sizes(shape)
         for parameter in module.entry.parameters
         for shape in _all_parts(parameter.shape)
         if shape.layout is None or not shape.layout.memory_space
     )
-    count = sum(len(c.instructions) for c in module.computations)
-    room = memory_bytes * percent // 100 - given - _BYTES_OF_AN_INSTRUCTION * count
-    return max(0, room)
 
 
 def _all_parts(shape: Shape) -> list[Shape]:

@@ -20,8 +20,8 @@ from hlo_passes.scheduler.tpu.costs import TpuCosts
 from hlo_passes.scheduler.tpu.log import SchedulerLog
 from hlo_passes.scheduler.tpu.settings import tpu_settings
 
-_TOTAL = "total cycles"
-_WASTED = "total wasted cycles"
+TOTAL = "total cycles"
+WASTED = "total wasted cycles"
 _US_PER_MS = 1000.0
 
 #: (total, wasted) cycles of one computation.
@@ -174,7 +174,7 @@ def logged_figures(log: SchedulerLog, phase: str) -> dict[str, Figures]:
 
 
 def _logged(figures: Any) -> Figures:
-    return figures.get(_TOTAL, 0.0), figures.get(_WASTED, 0.0)
+    return figures.get(TOTAL, 0.0), figures.get(WASTED, 0.0)
 
 
 def _counted(own: Statistics) -> Figures:

@@ -9,27 +9,44 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final, Literal
 
 from hlo_passes.scheduler.tuning.lever import OPTIMIZATION_LEVEL, Flag, Lever, Scope
 from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.tpu_levers import TPU_LEVERS
 from hlo_passes.xla_release import XlaRelease
+
+#: Whose levers they are.
+Family = Literal["gpu", "tpu"]
+_TABLES: Final[Mapping[Family, Mapping[str, Lever]]] = {
+    "gpu": LEVERS,
+    "tpu": {name: row.lever for name, row in TPU_LEVERS.items()},
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Combination:
     """Settings by lever, in the order of the table; a lever not named is as XLA has it.
 
-    Two combinations with the same settings are equal.
+    Two combinations of the same family with the same settings are equal.
     """
 
     settings: tuple[tuple[str, str], ...] = ()
+    family: Family = "gpu"
 
     @classmethod
-    def of(cls, settings: Mapping[str, str]) -> Combination:
+    def of(cls, settings: Mapping[str, str], family: Family = "gpu") -> Combination:
         """Of settings by lever, in any order; KeyError for an unknown lever."""
+        table = _TABLES[family]
         for name, setting in settings.items():
-            LEVERS[name].candidate(setting)
-        return cls(tuple((name, settings[name]) for name in LEVERS if name in settings))
+            table[name].candidate(setting)
+        rows = tuple((name, settings[name]) for name in table if name in settings)
+        return cls(rows, family)
+
+    @property
+    def table(self) -> Mapping[str, Lever]:
+        """All levers of its family, by name."""
+        return _TABLES[self.family]
 
     def __bool__(self) -> bool:
         """Whether any lever is set."""
@@ -47,7 +64,7 @@ class Combination:
     def with_(self, lever: str, setting: str) -> Combination:
         """The same with a lever set otherwise; '' takes it back."""
         settings = dict(self.settings) | {lever: setting}
-        return Combination.of({n: s for n, s in settings.items() if s})
+        return Combination.of({n: s for n, s in settings.items() if s}, self.family)
 
     def without(self, lever: str) -> Combination:
         """The same with a lever as XLA has it, and those that need it, too."""
@@ -59,14 +76,13 @@ class Combination:
 
     def is_sound(self, lever: str) -> bool:
         """Whether a lever that needs another one has it."""
-        needed = LEVERS[lever].only_with
+        needed = self.table[lever].only_with
         return not needed or any(self.get(other) for other in needed)
 
     def part(self, scope: Scope) -> Combination:
         """The levers of one scope."""
-        return Combination(
-            tuple(row for row in self.settings if LEVERS[row[0]].scope == scope)
-        )
+        rows = (row for row in self.settings if self.table[row[0]].scope == scope)
+        return Combination(tuple(rows), self.family)
 
     def to_text(self) -> str:
         """'pipelined all-gather, overlap limit 2'."""
@@ -82,8 +98,7 @@ def flags_of(chosen: Combination, release: XlaRelease) -> tuple[Flag, ...]:
     """The flags of a combination; of two that say the same one, the later lever's."""
     flags: dict[str, Flag] = {}
     for name, setting in chosen.settings:
-        lever: Lever = LEVERS[name]
-        for flag in lever.candidate(setting).flags_in(release):
+        for flag in chosen.table[name].candidate(setting).flags_in(release):
             flags[flag.name] = flag
     return tuple(flags.values())
 

@@ -14,5 +14,5 @@ def env_file(result: TuneResult) -> str:
     lines = [f"# {result.name} on {result.machine}: {change}"]
     lines += [f"{name}={value}" for name, value in result.variables.items()]
     if result.flags:
-        lines.append(f'XLA_FLAGS="{result.flags}"')
+        lines.append(f'{result.flags_variable}="{result.flags}"')
     return "".join(f"{line}\n" for line in lines)

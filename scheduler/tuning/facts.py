@@ -132,19 +132,24 @@ def facts_of(module: Module, topology: Topology) -> ProgramFacts:
 
 
 def _kinds_inside(loops: list[Instruction]) -> Iterator[str]:
-    """Kinds of the collectives that loops run, also by what their bodies call."""
+    """Kinds of the collectives that loops run."""
+    for computation in computations_of_loops(loops):
+        yield from filter(None, map(_kind, computation.instructions))
+
+
+def computations_of_loops(loops: list[Instruction]) -> list[Computation]:
+    """What loops run, also by what their bodies call."""
     reached: dict[Computation, None] = {}
     for loop in loops:
         reached |= dict.fromkeys(loop.called_computations)
     work = list(reached)
     for computation in work:
         for instruction in computation.instructions:
-            if kind := _kind(instruction):
-                yield kind
             if runs_callees(instruction):
                 new = [c for c in instruction.called_computations if c not in reached]
                 reached |= dict.fromkeys(new)
                 work += new
+    return work
 
 
 def _kind(instruction: Instruction) -> str:

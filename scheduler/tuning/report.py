@@ -25,7 +25,7 @@ _TIMES: Final = 2.0
 #: A bound that leaves less than this share of the step is reached.
 _REACHED: Final = 0.05
 #: Relative difference up to which two compilations gave the same step: rounding.
-_SAME: Final = 1e-6
+SAME: Final = 1e-6
 
 
 def report_text(result: TuneResult) -> str:
@@ -40,14 +40,15 @@ def report_text(result: TuneResult) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def _line(label: str, text: str) -> str:
+def label_line(label: str, text: str) -> str:
+    """A line of the report, '' as its label for one that goes on."""
     return f"{label:{_WIDTH}}{text}".rstrip()
 
 
 def _steps(result: TuneResult) -> Iterator[str]:
-    yield _line("baseline", f"step {_figures(result, result.baseline)}")
+    yield label_line("baseline", f"step {_figures(result, result.baseline)}")
     if not result.search.best:
-        yield _line("best", f"the baseline: {_nothing_helps(result)}")
+        yield label_line("best", f"the baseline: {nothing_helps(result)}")
         return
     best = result.best
     changes = result.changes
@@ -62,8 +63,8 @@ def _steps(result: TuneResult) -> Iterator[str]:
     sure = "" if result.is_sure else "not sure: "
     if search.fits(best) and not search.fits(result.baseline):
         sure = "fits, where the baseline does not: "
-    step = f"step {_figures(result, best, f' ({_change(result.change)}{held})')}"
-    yield _line("best", sure + step)
+    step = f"step {_figures(result, best, f' ({change_text(result.change)}{held})')}"
+    yield label_line("best", sure + step)
 
 
 def _figures(result: TuneResult, found: Outcome, change: str = "") -> str:
@@ -78,7 +79,8 @@ def _figures(result: TuneResult, found: Outcome, change: str = "") -> str:
     )
 
 
-def _nothing_helps(result: TuneResult) -> str:
+def nothing_helps(result: TuneResult) -> str:
+    """Why the baseline is the best."""
     tried = len(result.search.tried) + len(
         [c for c in result.search.own if c not in result.search.tried]
     )
@@ -92,19 +94,21 @@ def _what_to_set(result: TuneResult) -> Iterator[str]:
     if result.is_compiled:
         others = "".join(f"{n}={v} " for n, v in result.variables.items())
         flags = f'XLA_FLAGS="{result.flags}"' if result.flags else ""
-        yield _line("set", f"{others}{flags}")
-        yield _line("", f"or jax.jit(..., compiler_options={_python(result)})")
+        yield label_line("set", f"{others}{flags}")
+        options = compiler_options_text(result)
+        yield label_line("", f"or jax.jit(..., compiler_options={options})")
         if result.alone is not None:
-            yield _line("", _recompiled(result))
+            yield label_line("", _recompiled(result))
     else:
-        yield _line("set", f'--passes="{result.pipelines.get(best, "")}"')
+        yield label_line("set", f'--passes="{result.pipelines.get(best, "")}"')
         if result.flags:
-            yield _line("", f'in XLA: XLA_FLAGS="{result.flags}"')
+            yield label_line("", f'in XLA: XLA_FLAGS="{result.flags}"')
     if best.get("several streams"):
-        yield _line("", "its prices are those of `simulate --streams=2`")
+        yield label_line("", "its prices are those of `simulate --streams=2`")
 
 
-def _python(result: TuneResult) -> str:
+def compiler_options_text(result: TuneResult) -> str:
+    """What to give to `compiler_options`, as Python."""
     pairs = (f"{json.dumps(n)}: {v!r}" for n, v in result.options.items())
     return f"{{{', '.join(pairs)}}}".replace("'", '"')
 
@@ -114,7 +118,7 @@ def _recompiled(result: TuneResult) -> str:
     assert alone is not None, "somebody asked"
     if not alone.is_done:
         return f"beware: with these flags alone, {alone.problem}"
-    if abs(alone.change_from(result.best)) <= _SAME:
+    if abs(alone.change_from(result.best)) <= SAME:
         return "compiled again with these flags alone, in a new process: the same step"
     return (
         "beware: compiled again with these flags alone, in a new process, the step is "
@@ -128,7 +132,7 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
         found = tried.outcome
         told = f"{tried.given.label(result.release)}: "
         if found.is_done:
-            change = _change(found.change_from(result.baseline))
+            change = change_text(found.change_from(result.baseline))
             changes = found.changes_from(result.baseline)
             held = ""
             if changes:
@@ -147,7 +151,7 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
         if tried.unknown:
             names = ", ".join(tried.unknown)
             told += f"; left out, as XLA {result.release} does not know it: {names}"
-        yield _line("given list", told)
+        yield label_line("given list", told)
 
 
 def _levers(result: TuneResult) -> Iterator[str]:
@@ -158,13 +162,13 @@ def _levers(result: TuneResult) -> Iterator[str]:
     yield from _listed("memory", map(_changed, _of(rows, "too much memory")))
     yield from _listed("no effect", (row.text for row in _of(rows, "no effect")))
     yield from _listed("failed", (f"{r.text}: {r.why}" for r in _of(rows, "failed")))
-    yield from _listed("not tried", _pointless(_of(rows, "pointless")))
+    yield from _listed("not tried", levers_by_reason(_of(rows, "pointless")))
 
 
 def _listed(label: str, texts: Iterable[str]) -> Iterator[str]:
     texts = list(texts)
     if texts:
-        yield _line(label, "; ".join(texts))
+        yield label_line(label, "; ".join(texts))
 
 
 def _of(rows: Iterable[Row], verdict: Verdict) -> list[Row]:
@@ -177,13 +181,13 @@ def _worst(rows: list[Row]) -> list[Row]:
 
 def _parts(result: TuneResult, rows: list[Row]) -> Iterator[str]:
     for row in _of(rows, "set"):
-        alone = "" if row.outcome is None else f" {_change(row.change)} alone"
+        alone = "" if row.outcome is None else f" {change_text(row.change)} alone"
         without = result.without(row.lever)
-        told = "" if without is None else f", {_change(without)} without it"
+        told = "" if without is None else f", {change_text(without)} without it"
         yield f"{row.text}{alone}{told}"
 
 
-def _pointless(rows: list[Row]) -> Iterator[str]:
+def levers_by_reason(rows: list[Row]) -> Iterator[str]:
     """Levers by what makes them pointless."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
@@ -193,26 +197,26 @@ def _pointless(rows: list[Row]) -> Iterator[str]:
 
 
 def _changed(row: Row) -> str:
-    return f"{row.text} {_change(row.change)}"
+    return f"{row.text} {change_text(row.change)}"
 
 
 def _further(result: TuneResult) -> Iterator[str]:
     if result.improved is not None:
-        change = _change(result.improved.change_from(result.best))
+        change = change_text(result.improved.change_from(result.best))
         where = (
             'runtime.install("schedule-improver", stage="post-scheduler", '
             'platforms="cuda")'
             if result.installs
             else "schedule-improver; jax 0.12 takes it into its compilation"
         )
-        yield _line("and then", f"our order in place of XLA's: {change} ({where})")
+        yield label_line("and then", f"our order in place of XLA's: {change} ({where})")
     bound = result.baseline
     left = 1.0 - bound.bound_us / result.best.step_us if result.best.step_us else 0.0
     told = f"{time_text(bound.bound_us)} ({bound.bound_by})"
     if left < _REACHED:
-        yield _line("bound", f"{told}: the best is within {_REACHED:.0%} of it")
+        yield label_line("bound", f"{told}: the best is within {_REACHED:.0%} of it")
     else:
-        yield _line(
+        yield label_line(
             "bound",
             f"{told}: no flag goes below it with these bytes and flops; "
             f"{share_text(left, 1.0)} of the best step is above it",
@@ -230,7 +234,7 @@ def _in_program(result: TuneResult) -> Iterator[str]:
             change = min(0.0, each.bound_us / result.best.step_us - 1.0)
             most = f"at most {_percent(change)}, to {time_text(each.bound_us)}"
             most += f" ({each.bound_by})"
-        yield _line(
+        yield label_line(
             label,
             f"{each.name}, not tried: {each.what}; {each.exposed_text}; {most}",
         )
@@ -260,7 +264,7 @@ def _notes(result: TuneResult) -> Iterator[str]:
     )
 
 
-def _change(change: float) -> str:
+def change_text(change: float) -> str:
     """'-6.3%', or '4.0 times the step' where it is far longer."""
     if 1.0 + change >= _TIMES:
         return f"{1.0 + change:.1f} times the step"

@@ -168,6 +168,11 @@ class TuneResult:
         return " ".join(filter(None, (self.given_flags, own)))
 
     @property
+    def flags_variable(self) -> str:
+        """The variable of the environment that takes the flags."""
+        return "XLA_FLAGS"
+
+    @property
     def variables(self) -> dict[str, str]:
         """What else to set in the environment."""
         return variables(self.search.best, self.release)

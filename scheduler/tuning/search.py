@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from hlo_passes.scheduler.tuning.combination import Combination
-from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.lever import Lever
 from hlo_passes.scheduler.tuning.outcome import Outcome
 
 #: A change by less than this share of the step is none: nobody should set a flag for
@@ -80,6 +80,11 @@ class Search:
     best: Combination = field(default_factory=Combination)
     interrupted: bool = False
     _reserve: int = 0
+
+    @property
+    def levers(self) -> Mapping[str, Lever]:
+        """All levers of the family, by name."""
+        return self.baseline.table
 
     # -- what was found -------------------------------------------------------
 
@@ -178,7 +183,7 @@ class Search:
 
     def _orders(self, around: Combination) -> None:
         """Find the best schedule for a module with our scheduler, and compile that."""
-        levers = [n for n in self.choices if LEVERS[n].scope == "schedule"]
+        levers = [n for n in self.choices if self.levers[n].scope == "schedule"]
         best, outcome = around, self._price([around]).get(around)
         if outcome is None or not outcome.is_done:
             return
@@ -189,7 +194,7 @@ class Search:
                 both
                 for one in batch
                 for name in levers
-                if LEVERS[name].only_with
+                if self.levers[name].only_with
                 for both in self._changes(one, name)
             ]
             found = self._price([c for c in dict.fromkeys(batch) if _is_sound(c)])
@@ -218,10 +223,10 @@ class Search:
         depth = max(map(len, self.choices.values()), default=0)
         for k in range(depth):
             batch = [
-                Combination.of({name: settings[k]})
+                self.baseline.with_(name, settings[k])
                 for name, settings in self.choices.items()
                 if k < len(settings)
-                and not LEVERS[name].only_with
+                and not self.levers[name].only_with
                 and (k < _ENDS or self._may_matter(name))
             ]
             # Orders are priced by our scheduler where it can, without a compilation.
@@ -254,7 +259,8 @@ class Search:
             change = found.change_from(against)
             if name not in best or change < best[name][0]:
                 best[name] = change, setting
-        order = sorted(best, key=lambda name: (best[name][0], list(LEVERS).index(name)))
+        place = list(self.levers).index
+        order = sorted(best, key=lambda name: (best[name][0], place(name)))
         return [(name, best[name][1]) for name in order]
 
     def _together(self) -> None:
@@ -262,7 +268,8 @@ class Search:
         helpful = self.helpful()
         if len(helpful) > 1:
             together = [
-                Combination.of(dict(helpful[:k])) for k in range(2, len(helpful) + 1)
+                Combination.of(dict(helpful[:k]), self.baseline.family)
+                for k in range(2, len(helpful) + 1)
             ]
             self._around(reversed(together))
         while helpful and self.left > 0:
@@ -284,7 +291,7 @@ class Search:
 
     def _neighbors(self, around: Combination) -> list[Combination]:
         """One lever otherwise; those that interact with what is set come first."""
-        near = {n for set_ in around.levers for n in LEVERS[set_].interacts}
+        near = {n for set_ in around.levers for n in self.levers[set_].interacts}
         names = sorted(self.choices, key=lambda name: name not in near)
         return [
             changed
@@ -295,7 +302,7 @@ class Search:
 
     def _is_worth(self, name: str) -> bool:
         """Whether a lever did anything so far, or was not tried."""
-        lever = LEVERS[name]
+        lever = self.levers[name]
         if lever.scope == "schedule" and self.baseline in self.own:
             return False  # `_orders` does it, for every new best
         alone = [c for c in self.tried if c.levers == (name,)]
@@ -304,9 +311,10 @@ class Search:
     def _pairs(self, around: Combination) -> Iterator[Combination]:
         """Two levers that interact otherwise, both at once."""
         for one, other in itertools.combinations(self.choices, 2):
-            if not (
-                other in LEVERS[one].interacts or one in LEVERS[other].interacts
-            ) or not (self._is_worth(one) or self._is_worth(other)):
+            near = self.levers[one].interacts, self.levers[other].interacts
+            if not (other in near[0] or one in near[1]) or not (
+                self._is_worth(one) or self._is_worth(other)
+            ):
                 continue
             for first in self._changes(around, one):
                 for both in self._changes(first, other):

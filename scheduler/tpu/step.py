@@ -1,0 +1,118 @@
+"""The step by the compiler's own statistic: its totals, put together over the loops.
+
+    step = step_of(module, costs)
+    step.total_cycles, step.exposed_cycles
+
+The compiler's log has a total for each computation that its scheduler looked at: the
+costs of its nodes, and the cycles that it waits. A loop in it costs iterations times
+the nodes of the body *without* what the body waits. So each loop is counted here as
+iterations times the body's own total, and the entry's total becomes the step.
+Iterations are the compiler's: the loop's cost over that of the body's nodes. All of
+these are estimates of the compiler, in cycles of the TensorCore.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hlo_passes.errors import HloError
+from hlo_passes.ir.async_form import half, is_collective
+from hlo_passes.ir.calls import runs_callees
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.tpu.comparison import TOTAL, WASTED
+from hlo_passes.scheduler.tpu.costs import TpuCosts
+
+_PEAK = "memory pressure peak (bytes)"
+
+
+class NoStatisticError(HloError):
+    """The compiler's log has no total for the program."""
+
+    default_code = "R004"
+
+
+@dataclass(frozen=True, slots=True)
+class TpuStep:
+    """A step as the compiler's statistic has it.
+
+    Attributes:
+        total_cycles: of it all.
+        exposed_cycles: of these, in waits for collectives, in synchronous ones, and in
+            fusions that hold one.
+        peak_bytes: of what the entry allocates, in whole tiles; parameters come on top.
+    """
+
+    total_cycles: float
+    exposed_cycles: float
+    peak_bytes: int
+
+
+def step_of(module: Module, costs: TpuCosts) -> TpuStep:
+    """The step of a module as the compiler's scheduler left it.
+
+    Raises NoStatisticError R004 if the log has no total of its entry.
+
+    Complexity: linear in instructions.
+    """
+    return _Statistic(costs, costs.statistics.get("after", {})).step(module)
+
+
+@dataclass(slots=True)
+class _Statistic:
+    costs: TpuCosts
+    after: Mapping[str, Mapping[str, float]]
+    _known: dict[Computation, tuple[float, float]] = field(default_factory=dict)
+
+    def step(self, module: Module) -> TpuStep:
+        entry = module.entry
+        if entry.name not in self.after:
+            raise NoStatisticError("the compiler's log has no statistic of the program")
+        # Callees stand before their callers.
+        for computation in module.computations:
+            if computation.name in self.after:
+                self._known[computation] = self._times(computation)
+        total, exposed = self._known[entry]
+        return TpuStep(total, exposed, int(self.after[entry.name].get(_PEAK, 0)))
+
+    def _times(self, computation: Computation) -> tuple[float, float]:
+        """(total, exposed) of one execution."""
+        found = self.after[computation.name]
+        total, exposed = found.get(TOTAL, 0.0), found.get(WASTED, 0.0)
+        for instruction in computation.instructions:
+            cycles = self.costs.node_cycles.get(instruction.name, 0.0)
+            if runs_callees(instruction):
+                times, more, hidden = self._callee(instruction, cycles)
+                total += times * more
+                exposed += times * hidden
+            elif _communicates(instruction):
+                exposed += cycles
+        return total, exposed
+
+    def _callee(self, caller: Instruction, cycles: float) -> tuple[float, float, float]:
+        """(executions, cycles of each that its node lacks, exposed cycles of each).
+
+        A conditional is left as the compiler prices it.
+        """
+        body = next((c for c in caller.called_computations if c in self._known), None)
+        if body is None or caller.opcode == "conditional":
+            return 0.0, 0.0, 0.0
+        total, exposed = self._known[body]
+        figures = self.after[body.name]
+        nodes = figures.get(TOTAL, 0.0) - figures.get(WASTED, 0.0)
+        if nodes <= 0.0:
+            return 0.0, 0.0, 0.0
+        return cycles / nodes, total - nodes, exposed
+
+
+def _communicates(instruction: Instruction) -> bool:
+    """A synchronous collective, or a fusion that holds one."""
+    if is_collective(instruction):
+        return not half(instruction)
+    return instruction.opcode == "fusion" and any(
+        is_collective(inner)
+        for callee in instruction.called_computations
+        for inner in callee.instructions
+    )

@@ -1,0 +1,180 @@
+"""The text of `hlo-passes tune` for a TPU: both statistics in columns.
+
+                                  compiler             simulated             memory
+baseline                        810.21 ms             816.30 ms             3.2 GiB
+best                            790.02 ms  -2.5%      797.11 ms  -2.4%      3.2 GiB
+set         LIBTPU_INIT_ARGS="--xla_tpu_...=true"
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from hlo_passes.scheduler.headline import beware
+from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.report import (
+    SAME,
+    change_text,
+    compiler_options_text,
+    label_line,
+    levers_by_reason,
+    nothing_helps,
+)
+from hlo_passes.scheduler.tuning.result import Row, Verdict
+from hlo_passes.scheduler.tuning.search import LEAST_GAIN
+from hlo_passes.scheduler.tuning.tpu_result import TpuTuneResult, simulated_change
+
+_NAME_WIDTH: Final = 36
+_HEADS: Final[dict[Verdict, str]] = {
+    "set": "set",
+    "helps alone": "no gain with the best",
+    "leave": "leave",
+    "too much memory": "too much memory",
+    "no effect": "no effect",
+}
+
+
+def tpu_report_text(result: TpuTuneResult) -> str:
+    """The whole text."""
+    lines = [
+        f"{result.name} on {result.machine}, libtpu {result.library}"
+        f"{beware(result.remarks)}"
+    ]
+    lines += _steps(result)
+    lines += _what_to_set(result)
+    lines += _levers(result)
+    lines += [f"note: {note}" for note in _notes(result)]
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _steps(result: TpuTuneResult) -> Iterator[str]:
+    yield _columns("step", ("compiler", "", "exposed", "simulated", "", "memory"))
+    yield _row("baseline", result, result.baseline)
+    if result.search.best:
+        yield _row("best", result, result.best)
+    else:
+        yield label_line("best", f"the baseline: {nothing_helps(result)}")
+
+
+def _columns(name: str, cells: tuple[str, ...]) -> str:
+    widths = (12, 10, 8, 13, 10, 11)
+    text = "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
+    return f"{name:{_NAME_WIDTH}}{text}".rstrip()
+
+
+def _row(name: str, result: TpuTuneResult, found: Outcome) -> str:
+    """Both steps of one combination, and what they changed."""
+    is_baseline = found is result.baseline
+    ours = found.steps_us[-1]
+    changes = (
+        found.change_from(result.baseline),
+        simulated_change(found, result.baseline),
+    )
+    texts = ["" if is_baseline else change_text(each) for each in changes]
+    return _columns(
+        name,
+        (
+            time_text(found.step_us),
+            texts[0],
+            share_text(found.exposed_us, found.step_us),
+            time_text(ours),
+            texts[1],
+            bytes_text(found.memory_bytes),
+        ),
+    )
+
+
+def _what_to_set(result: TpuTuneResult) -> Iterator[str]:
+    if not result.search.best:
+        return
+    if not result.is_sure:
+        yield label_line("", "not sure: the two statistics disagree")
+    if abs(result.work_change) >= LEAST_GAIN:
+        share = result.work_change
+        yield label_line(
+            "",
+            f"of the change, {change_text(share)} is work that the compiler prices "
+            "otherwise in other fusions; the rest is communication that nothing hides",
+        )
+    if result.search.fits(result.best) and not result.search.fits(result.baseline):
+        yield label_line("", "it fits, where the baseline does not")
+    yield label_line("set", f'LIBTPU_INIT_ARGS="{result.flags}"')
+    options = compiler_options_text(result)
+    yield label_line("", f"or jax.jit(..., compiler_options={options})")
+    for text in _recompiled(result):
+        yield label_line("", text)
+
+
+def _recompiled(result: TpuTuneResult) -> Iterator[str]:
+    found = result.recompiled
+    if found is None:
+        return
+    if not found.outcome.is_done:
+        yield f"beware: with these flags alone, {found.outcome.problem}"
+    elif abs(found.outcome.change_from(result.best)) <= SAME:
+        yield "compiled again with these flags alone, in a new process: the same step"
+    else:
+        yield (
+            "beware: compiled again with these flags alone, in a new process, the step "
+            f"is {time_text(found.outcome.step_us)}"
+        )
+    if found.problem:
+        yield f"beware: compiled to the end, {found.problem}"
+        return
+    told = "compiled to the end, too"
+    if found.computations:
+        told += (
+            f": the same statistic in {found.equal} of the {found.computations} "
+            "computations with something asynchronous"
+        )
+    else:
+        told += ": nothing is asynchronous"
+    if found.needed_bytes:
+        needed, has = bytes_text(found.needed_bytes), bytes_text(result.chip_bytes)
+        told += f"; it takes {needed} of a device's {has}"
+    yield told
+
+
+def _levers(result: TpuTuneResult) -> Iterator[str]:
+    rows = result.rows
+    for verdict, head in _HEADS.items():
+        found = [row for row in rows if row.verdict == verdict]
+        if verdict == "no effect":
+            texts = [row.text for row in found if not _moves_simulated(result, row)]
+            found = [row for row in found if _moves_simulated(result, row)]
+            if texts:
+                yield label_line(head, "; ".join(texts))
+        for row in found:
+            if row.outcome is not None:
+                yield _row(f"  {head}: {row.text}"[:_NAME_WIDTH], result, row.outcome)
+    for name in result.search.best.levers:
+        without = result.without(name)
+        if without is not None:
+            yield label_line("", f"without {name}: {change_text(without)}")
+    failed = [f"{r.text}: {r.why}" for r in rows if r.verdict == "failed"]
+    if failed:
+        yield label_line("failed", "; ".join(failed))
+    pointless = [row for row in rows if row.verdict == "pointless"]
+    if pointless:
+        yield label_line("not tried", "; ".join(levers_by_reason(pointless)))
+
+
+def _moves_simulated(result: TpuTuneResult, row: Row) -> bool:
+    return abs(result.simulated_row(row)) >= LEAST_GAIN
+
+
+def _notes(result: TpuTuneResult) -> Iterator[str]:
+    search = result.search
+    if search.interrupted:
+        yield "interrupted: this is the best so far"
+    yield (
+        "all times are estimates: `compiler` is the statistic of the compiler's own "
+        "scheduler, over the loops, by which the best is chosen; `simulated` is our "
+        "simulation with its costs; nothing ran on a TPU"
+    )
+    yield (
+        f"{len(search.tried)} of {search.budget} combinations compiled as far as the "
+        f"schedule, in {result.seconds:.0f} s ({result.compilations} compilations)"
+    )
