@@ -61,7 +61,8 @@ class Compiled:
         costs: of the compiler's scheduler; {} without.
         problem: why there is no module.
         seconds: that XLA took.
-        needed_bytes: of an executable; 0 where none was made.
+        needed_bytes: as in `TpuSchedule`, which has the next one, too.
+        final_work_us: see there.
         is_certain: whether the next attempt would give the same.
     """
 
@@ -70,6 +71,7 @@ class Compiled:
     problem: str = ""
     seconds: float = 0.0
     needed_bytes: int = 0
+    final_work_us: float = 0.0
     is_certain: bool = True
 
 
@@ -200,42 +202,44 @@ class TpuEvaluator:
     def alone(self, chosen: Combination, given_flags: str) -> Recompiled:
         """Compile anew from the flags of LIBTPU_INIT_ARGS, in a process of its own.
 
-        Once as far as the schedule, and once to the end as a user does.
+        Once as far as the schedule, and once to the end as a user does; the program
+        without levers is compiled to the end, too.
 
         Args:
             chosen: what the flags say.
             given_flags: what LIBTPU_INIT_ARGS has without them.
         """
         flags = f"{given_flags} {xla_flags(chosen, self.release)}".strip()
-        keys = [
-            key_of("tpu alone", flags, str(end), self._compile_key(_NOTHING))
-            for end in (False, True)
-        ]
-        found = [self._stored(key) for key in keys]
-        if None in found:
-            environment = {FLAGS_VARIABLE: flags}
-            program = dataclasses.replace(self.program, flags=())
-            with CompileProcess(program, environment=environment) as process:
-                found = [
-                    known or _compile(process, {}, to_the_end=end)
-                    for known, end in zip(found, (False, True), strict=True)
-                ]
-            self.compilations += 2
-            for key, compiled in zip(keys, found, strict=True):
-                self._keep(key, compiled)
-        alone, whole = found
-        assert alone is not None, "compiled above"
-        assert whole is not None, "compiled above"
-        before = _totals(self._compiled[chosen])
-        after = _totals(whole)
+        alone, whole = self._from_flags(flags, (False, True))
+        (baseline,) = self._from_flags(given_flags, (True,))
+        before, after = _totals(self._compiled[chosen]), _totals(whole)
         return Recompiled(
-            price(alone, self.rules),
-            whole.problem,
-            sum(before.get(name) == figures for name, figures in after.items()),
-            len(after),
-            whole.needed_bytes,
-            whole.seconds,
+            outcome=price(alone, self.rules),
+            problem=whole.problem,
+            equal=sum(before.get(name) == pair for name, pair in after.items()),
+            computations=len(after),
+            needed_bytes=whole.needed_bytes,
+            final_work_us=whole.final_work_us,
+            baseline_final_work_us=baseline.final_work_us,
+            seconds=whole.seconds,
         )
+
+    def _from_flags(self, flags: str, ends: Sequence[bool]) -> list[Compiled]:
+        """Compilations in one new process: as far as the schedule, or to the end."""
+        key = key_of("tpu alone", flags, self._compile_key(_NOTHING))
+        found = {end: self._stored(key_of(key, str(end))) for end in ends}
+        if None in found.values():
+            # The flags of the user are in the text already.
+            program = dataclasses.replace(self.program, flags=())
+            environment = {FLAGS_VARIABLE: flags}
+            with CompileProcess(program, environment=environment) as process:
+                for end in ends:
+                    if found[end] is None:
+                        compiled = _compile(process, {}, to_the_end=end)
+                        self.compilations += 1
+                        self._keep(key_of(key, str(end)), compiled)
+                        found[end] = compiled
+        return [compiled for compiled in found.values() if compiled is not None]
 
     # -- running ---------------------------------------------------------------
 

@@ -22,10 +22,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from hlo_passes.errors import HloError
 from hlo_passes.ir.async_form import is_start
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.proto import module_from_proto, module_to_proto
 from hlo_passes.proto_worker import run_task
 from hlo_passes.runtime import jax_private, tpu_aot
@@ -36,11 +38,14 @@ from hlo_passes.runtime.installation.for_tpu import require_schedule
 from hlo_passes.runtime.installation.install import Registrations
 from hlo_passes.runtime.tpu_aot import Grid
 from hlo_passes.runtime.tpu_program import (
+    FINAL,
     SCHEDULED,
     TPU_STAGES,
     CompiledForTpu,
     compile_program,
 )
+from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL
+from hlo_passes.scheduler.simulation.simulate import simulate
 from hlo_passes.text.reader import parse
 
 #: What names the instructions that are added begin with.
@@ -67,12 +72,15 @@ class TpuSchedule:
         costs: of the compiler's scheduler, as `TpuCosts.to_json` has them; {} without.
         seconds: that it took.
         needed_bytes: of a device's memory; 0 where the compilation stopped before.
+        final_work_us: of what is computed, by the estimates of the compiler's last
+            module; 0 where the compilation stopped before, or that has none.
     """
 
     module: str
     costs: dict[str, Any]
     seconds: float
     needed_bytes: int = 0
+    final_work_us: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
         """All fields."""
@@ -117,7 +125,17 @@ def compile_to_the_end(
     made = getattr(program, "made", ())
     needed = jax_private.needed_bytes(made[-1]) if made else 0
     module = compiled.texts.get(SCHEDULED, "")
-    return TpuSchedule(module, costs, compiled.seconds, needed)
+    work = _final_work_us(compiled)
+    return TpuSchedule(module, costs, compiled.seconds, needed, work)
+
+
+def _final_work_us(compiled: CompiledForTpu) -> float:
+    """What is computed, as `estimated_cycles` have it; 0 without them."""
+    on = Pricing(target=compiled.grid.part.name, estimator=TPU_FINAL)
+    try:
+        return simulate(compiled.module(FINAL), on).compute_us
+    except HloError:
+        return 0.0
 
 
 @contextlib.contextmanager

@@ -30,6 +30,8 @@ _FIRST: Final[tuple[Effect, ...]] = ("seen", "untried", "none seen")
 #: Levers that are never tried, by what makes that pointless.
 _NEVER: Final = {
     "scheduler": "without its scheduler the compiler has no statistic to judge by",
+    "VMEM of a fusion": "it chooses tiles, and the scheduler prices products before "
+    "tiles are final",
 }
 
 

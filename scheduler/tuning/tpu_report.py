@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from hlo_passes.scheduler.headline import beware
-from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
+from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.report import (
     SAME,
@@ -26,7 +26,7 @@ from hlo_passes.scheduler.tuning.result import Row, Verdict
 from hlo_passes.scheduler.tuning.search import LEAST_GAIN
 from hlo_passes.scheduler.tuning.tpu_result import TpuTuneResult, simulated_change
 
-_NAME_WIDTH: Final = 36
+_NAME_WIDTH: Final = 44
 _HEADS: Final[dict[Verdict, str]] = {
     "set": "set",
     "helps alone": "no gain with the best",
@@ -59,7 +59,7 @@ def _steps(result: TpuTuneResult) -> Iterator[str]:
 
 
 def _columns(name: str, cells: tuple[str, ...]) -> str:
-    widths = (12, 10, 8, 13, 10, 11)
+    widths = (12, 9, 11, 12, 9, 11)
     text = "".join(f"{c:>{w}}" for c, w in zip(cells, widths, strict=True))
     return f"{name:{_NAME_WIDTH}}{text}".rstrip()
 
@@ -78,7 +78,7 @@ def _row(name: str, result: TpuTuneResult, found: Outcome) -> str:
         (
             time_text(found.step_us),
             texts[0],
-            share_text(found.exposed_us, found.step_us),
+            time_text(found.exposed_us),
             time_text(ours),
             texts[1],
             bytes_text(found.memory_bytes),
@@ -89,15 +89,8 @@ def _row(name: str, result: TpuTuneResult, found: Outcome) -> str:
 def _what_to_set(result: TpuTuneResult) -> Iterator[str]:
     if not result.search.best:
         return
-    if not result.is_sure:
-        yield label_line("", "not sure: the two statistics disagree")
-    if abs(result.work_change) >= LEAST_GAIN:
-        share = result.work_change
-        yield label_line(
-            "",
-            f"of the change, {change_text(share)} is work that the compiler prices "
-            "otherwise in other fusions; the rest is communication that nothing hides",
-        )
+    for text in _doubts(result):
+        yield label_line("", text)
     if result.search.fits(result.best) and not result.search.fits(result.baseline):
         yield label_line("", "it fits, where the baseline does not")
     yield label_line("set", f'LIBTPU_INIT_ARGS="{result.flags}"')
@@ -105,6 +98,24 @@ def _what_to_set(result: TpuTuneResult) -> Iterator[str]:
     yield label_line("", f"or jax.jit(..., compiler_options={options})")
     for text in _recompiled(result):
         yield label_line("", text)
+
+
+def _doubts(result: TpuTuneResult) -> Iterator[str]:
+    """What says that the gain may be another one."""
+    if not result.is_sure:
+        yield "not sure: the two statistics disagree"
+    if abs(result.work_change) >= LEAST_GAIN:
+        yield (
+            f"of the change, {change_text(result.work_change)} is work that the "
+            "scheduler prices otherwise in other fusions; the rest is communication "
+            "that nothing hides"
+        )
+    if (change := result.final_change) is not None:
+        sure = "" if change < -LEAST_GAIN else "not sure: "
+        yield (
+            f"{sure}with work by the estimates of the compiler's last module, the "
+            f"step changes by {change_text(change)}"
+        )
 
 
 def _recompiled(result: TpuTuneResult) -> Iterator[str]:

@@ -26,6 +26,9 @@ class Recompiled:
         equal: computations whose statistic in that one is the search's.
         computations: that have one there.
         needed_bytes: of a device by the executable; 0 unknown.
+        final_work_us: what is computed, by the estimates that the compiler leaves in
+            its last module; 0 unknown.
+        baseline_final_work_us: the same without levers.
         seconds: that it took.
     """
 
@@ -34,6 +37,8 @@ class Recompiled:
     equal: int
     computations: int
     needed_bytes: int
+    final_work_us: float
+    baseline_final_work_us: float
     seconds: float
 
     def to_json(self) -> dict[str, Any]:
@@ -44,6 +49,8 @@ class Recompiled:
             "equal_computations": self.equal,
             "computations": self.computations,
             "needed_bytes": self.needed_bytes or None,
+            "final_work_us": self.final_work_us or None,
+            "baseline_final_work_us": self.baseline_final_work_us or None,
             "seconds": self.seconds,
         }
 
@@ -92,6 +99,19 @@ class TpuTuneResult(TuneResult):
         before = baseline.step_us - baseline.exposed_us
         return (work - before) / baseline.step_us if baseline.step_us else 0.0
 
+    @property
+    def final_change(self) -> float | None:
+        """Of the step, with work by the estimates of the compiler's last modules.
+
+        What is exposed is the statistic's. None where these were not made.
+        """
+        again = self.recompiled
+        if again is None or not (again.final_work_us and again.baseline_final_work_us):
+            return None
+        after = again.final_work_us + self.best.exposed_us
+        before = again.baseline_final_work_us + self.baseline.exposed_us
+        return share(after, before)
+
     def simulated_row(self, row: Row) -> float:
         """The change of a lever alone in the simulated step; 0 without an outcome."""
         if row.outcome is None or not row.outcome.is_done:
@@ -114,6 +134,7 @@ class TpuTuneResult(TuneResult):
             "baseline_simulated_step_us": baseline.steps_us[-1],
             "best_simulated_step_us": best.steps_us[-1],
             "work_change_share": self.work_change,
+            "final_change_share": self.final_change,
             "libtpu": self.library,
             "recompiled": None
             if self.recompiled is None
