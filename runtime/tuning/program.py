@@ -32,7 +32,7 @@ class Program:
         devices: their number, where hosts do not say it.
     """
 
-    WORKER: ClassVar = "hlo_passes.runtime.tuning.compile_worker"
+    WORKER: ClassVar[str] = "hlo_passes.runtime.tuning.compile_worker"
 
     function: str
     arguments: str = ""

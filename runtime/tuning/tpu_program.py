@@ -21,7 +21,7 @@ class TpuProgram:
         flags: of the compiler for all compilations, 'name=value' each.
     """
 
-    WORKER: ClassVar = "hlo_passes.runtime.tuning.tpu_compile_worker"
+    WORKER: ClassVar[str] = "hlo_passes.runtime.tuning.tpu_compile_worker"
 
     function: str
     arguments: str = ""
