@@ -113,7 +113,7 @@ def compile_to_tpu_schedule(
     seconds = time.perf_counter() - begun
     compiled = CompiledForTpu(program.name, grid, options, {}, log.text, seconds)
     costs = compiled.costs().to_json() if compiled.log.rounds else {}
-    return TpuSchedule(_without_probes(module or ""), costs, seconds)
+    return TpuSchedule(without_probes(module or ""), costs, seconds)
 
 
 def compile_to_the_end(
@@ -179,7 +179,7 @@ def add_probes(module: Module) -> int:
     return len(asks)
 
 
-def _without_probes(text: str) -> str:
+def without_probes(text: str) -> str:
     """A module's text as it would be without what was added to price it."""
     if ADDED not in text:
         return text
