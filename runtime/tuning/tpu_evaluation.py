@@ -229,7 +229,9 @@ class TpuEvaluator:
         key = key_of("tpu alone", flags, self._compile_key(_NOTHING))
         found = {end: self._stored(key_of(key, str(end))) for end in ends}
         if None in found.values():
-            # The flags of the user are in the text already.
+            # One compiler's memory at a time; the search's process starts again when it
+            # is needed. The flags of the user are in the text already.
+            process_for(self.program).close()
             program = dataclasses.replace(self.program, flags=())
             environment = {FLAGS_VARIABLE: flags}
             with CompileProcess(program, environment=environment) as process:
