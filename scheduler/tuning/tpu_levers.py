@@ -163,12 +163,12 @@ _ROWS: Final = (
     _row(
         "asynchronous all-to-alls", "all-to-alls have a start and a done",
         _on("xla_tpu_enable_async_all_to_all"), "off", ("any", "all-to-all"),
-        effect="seen",
+        effect="seen", interacts=("early starts", "depth before stalls"),
     ),
     _row(
         "asynchronous all-reduces", "all-reduces have a start and a done",
         {"on": {"xla_enable_async_all_reduce": "ENABLED"}}, "off",
-        ("any", "all-reduce"),
+        ("any", "all-reduce"), interacts=("all-reduces in fusions",),
     ),
     _row(
         "merged pairs", "a pair that hides nothing becomes the plain collective",
@@ -198,7 +198,7 @@ _ROWS: Final = (
     _row(
         "several steps", "a collective is beside several fusions",
         _off(f"{_FUSION}_multiple_steps"), "on", ("products", ""), chips=_CUTTING,
-        effect="seen",
+        effect="seen", interacts=(_GATHERS,),
     ),
     _row(
         "fusions of starts and dones", "fusions hold starts and dones alone",
@@ -224,6 +224,7 @@ _ROWS: Final = (
                  **_off(f"{_SPARSE}_{kind.replace('-', '_')}")}
             ),
             default, ("any", kind), chips=_SPARSE_CHIPS, effect=effect,
+            interacts=("early starts", "depth before stalls"),
         )
         for kind, default, effect in _ON_SPARSE_CORES
     ),
@@ -235,7 +236,7 @@ _ROWS: Final = (
             "xla_should_allow_loop_variant_parameter_in_chain",
             "xla_should_add_loop_invariant_op_in_chain",
         ),
-        "off", ("looped", "all-gather"), effect="seen",
+        "off", ("looped", "all-gather"), effect="seen", interacts=(_GATHERS,),
     ),
     _row(
         "all-gathers ahead, backwards", "the same in the backward pass",
@@ -252,6 +253,7 @@ _ROWS: Final = (
         {"all": {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "0"},
          "none": {"xla_jf_spmd_threshold_for_windowed_einsum_mib": "1000000"}},
         "the compiler's", ("products", ""), effect="seen",
+        interacts=("permutes at once",),
     ),
     _row(
         "combined permutes", "several permutes become one",
