@@ -48,7 +48,7 @@ _PACKAGES: Final = ("jaxlib", "jax", "libtpu")
 FLAGS_VARIABLE: Final = "LIBTPU_INIT_ARGS"
 _READ: Final = (FLAGS_VARIABLE, "XLA_FLAGS", "JAX_ENABLE_X64")
 #: Goes up when `compile_to_tpu_schedule` compiles otherwise.
-_WAY: Final = "1"
+_WAY: Final = "2"
 _NOTHING: Final = Combination(family="tpu")
 
 

@@ -12,14 +12,19 @@ moves nothing between devices, and makes the scheduler tell what the computation
 What follows the schedule (tiles, memory spaces, code) takes most of a compilation and
 changes no price of the log: it is left out, by handing XLA:TPU a module that cannot be
 read. `compile_to_the_end` does neither.
+
+Right before its scheduler XLA:TPU makes some pairs synchronous. Where a computation has
+no price because of that, the program is compiled once more, with a permute there, too.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any, Final
 
 from hlo_passes.errors import HloError
@@ -96,12 +101,26 @@ def compile_to_tpu_schedule(
 
     Raises CompilationError R004 if XLA refuses the program or a flag.
     """
+    found = _compile_to_tpu_schedule(program, grid, options, frozenset())
+    if missing := unpriced(found.module, found.costs):
+        again = _compile_to_tpu_schedule(program, grid, options, missing)
+        return dataclasses.replace(again, seconds=found.seconds + again.seconds)
+    return found
+
+
+def _compile_to_tpu_schedule(
+    program: Compilation,
+    grid: Grid,
+    options: Mapping[str, Any],
+    also: Collection[str],
+) -> TpuSchedule:
+    """The same, with permutes also in the computations that are named."""
     begun = time.perf_counter()
     failure: CompilationError | None = None
     with (
         dump_folder("latency-hiding-scheduler") as dump,
         tpu_aot.scheduler_log() as log,
-        _only_to_the_schedule() as stopped,
+        _only_to_the_schedule(also) as stopped,
     ):
         try:
             program.run({**dump.options, **options})
@@ -139,7 +158,7 @@ def _final_work_us(compiled: CompiledForTpu) -> float:
 
 
 @contextlib.contextmanager
-def _only_to_the_schedule() -> Iterator[list[bool]]:
+def _only_to_the_schedule(also: Collection[str]) -> Iterator[list[bool]]:
     """Compilations price everything and end after the scheduler; one entry for each."""
     stopped: list[bool] = []
 
@@ -150,7 +169,7 @@ def _only_to_the_schedule() -> Iterator[list[bool]]:
 
     before, after = Registrations(_PRE), Registrations(_POST)
     try:
-        before.add(tpu_aot.PLATFORM, _with_probes)
+        before.add(tpu_aot.PLATFORM, partial(_with_probes, also))
         after.add(tpu_aot.PLATFORM, stop)
         yield stopped
     finally:
@@ -158,22 +177,31 @@ def _only_to_the_schedule() -> Iterator[list[bool]]:
         after.clear()
 
 
-def _with_probes(data: bytes) -> bytes | None:
+def _with_probes(also: Collection[str], data: bytes) -> bytes | None:
     """A module's proto in which every computation that runs is priced."""
     module = module_from_proto(
         data, filename="<compiled by XLA:TPU>", large_constants=False, run=run_task
     )
-    if not add_probes(module):
+    if not add_probes(module, also):
         return None
     return require_schedule(module_to_proto(module, run=run_task), _PRE)
 
 
-def add_probes(module: Module) -> int:
+def add_probes(module: Module, also: Collection[str] = ()) -> int:
     """Give each computation without anything asynchronous a permute; how many got one.
+
+    Args:
+        module: to change.
+        also: names of computations that get one whatever they have.
 
     Complexity: linear in instructions.
     """
-    asks = [each for each in scheduled_computations(module) if _has_no_price(each)]
+    asks = [
+        each
+        for each in scheduled_computations(module)
+        if _takes_time(each)
+        and (each.name in also or not any(map(is_start, each.instructions)))
+    ]
     for computation in asks:
         _add_probe(computation)
     return len(asks)
@@ -191,11 +219,24 @@ def without_probes(text: str) -> str:
     return module.to_text()
 
 
-def _has_no_price(computation: Computation) -> bool:
+def unpriced(text: str, costs: Mapping[str, Any]) -> frozenset[str]:
+    """Computations of a scheduled module that the compiler's statistic lacks."""
+    if not text:
+        return frozenset()
+    after = costs.get("statistics", {}).get("after", {})
+    return frozenset(
+        each.name
+        for each in scheduled_computations(parse(text))
+        if _takes_time(each) and each.name not in after
+    )
+
+
+def _takes_time(computation: Computation) -> bool:
+    """Whether it is more than a loop's condition, or a body that does nothing."""
     root = computation.root
-    if root is None or root.opcode == "parameter" or root.shape.element_type == "pred":
-        return False  # conditions of loops, and bodies that do nothing
-    return not any(map(is_start, computation.instructions))
+    return root is not None and not (
+        root.opcode == "parameter" or root.shape.element_type == "pred"
+    )
 
 
 def _add_probe(computation: Computation) -> None:
