@@ -37,7 +37,7 @@ flag follows in parentheses: `XLA_FLAGS=--FLAG=VALUE` sets it in a real compilat
 "Compared with XLA" names the releases whose own modules before and after the pass are
 in this repository (`corpus/golden`, `tests/passes/xla_pairs`); tests see that our pass
 makes the same of them. "Not compared" means that there are none: the pass follows
-XLA's source.
+XLA's source, and most were asked XLA's unit tests ([measurements.md](measurements.md)).
 """
 
 #: Where XLA's own modules before and after a pass are: RELEASE/CASE/PASS.before.hlo.gz.
