@@ -215,3 +215,21 @@ def test_places_are_those_of_a_new_post_order(
     with anew:
         combiner.run(slow, PassContext(), Report())
     assert quick.to_text() == slow.to_text()
+
+
+def test_what_a_candidate_needs_is_walked_once() -> None:
+    """Sixty sums of a value with itself are 2^60 paths."""
+    sums = "\n".join(f"  %n{k + 1} = s8[1] add(%n{k}, %n{k})" for k in range(60))
+    pairs = "source_target_pairs={{0,1}}"
+    module = hlo_passes.parse(f"""HloModule m, num_partitions=2
+
+ENTRY %main {{
+  %n0 = s8[1] parameter(0)
+  %a = s8[1] collective-permute(%n0), channel_id=1, {pairs}
+{sums}
+  %b = s8[1] collective-permute(%n60), channel_id=2, {pairs}
+  ROOT %t = (s8[1], s8[1]) tuple(%a, %b)
+}}
+""")
+    assert CollectivePermuteCombiner().run(module, PassContext(), Report())
+    assert _combined(module) == [("n0", "n60")]

@@ -388,6 +388,19 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
     assert "the module is for 4 devices" in finding.message
 
 
+def test_error_a_group_with_a_device_below_0() -> None:
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, replica_count=2
+
+ENTRY %main (x: f32[8]) -> f32[16] {
+  %x = f32[8]{0} parameter(0)
+  ROOT %r = f32[16]{0} all-gather(%x), replica_groups={{0,-1}}, dimensions={0}
+}
+""")
+    (finding,) = check_schedule(module)
+    assert finding.code == "C041"
+    assert "device 0 waits for device -1 in %r" in finding.message
+
+
 @pytest.mark.parametrize("option", ["all-reduce-overlap-limit", "memory-limit-bytes"])
 def test_error_limit_below_nothing(option: str) -> None:
     with pytest.raises(hlo_passes.HloError) as refused:
@@ -461,6 +474,15 @@ def test_a_reader_after_the_start_that_overwrites_is_refused(
     order.remove("reader")
     order.insert(order.index("begin"), "reader")
     assert codes(ordered(_in_place(first, value), *order)) == []
+
+
+def test_what_begins_after_a_synchronous_pair_is_checked_too() -> None:
+    mark = 'backend_config={"collective_backend_config":{"is_sync":true}}'
+    first = f"{_PERMUTE}, {mark}\n"
+    first += "  %c = f32[8] collective-permute-done(%a)"
+    assert codes(hlo_passes.parse(_in_place(first, "negate(%c)"))) == [
+        ("C060", "reader")
+    ]
 
 
 def test_a_loop_overwrites_what_it_changes_beside_what_it_passes_on() -> None:

@@ -52,6 +52,7 @@ def test_all_that_came_went_or_changed_is_told() -> None:
         %p = f32[8] parameter(0)
         %a = f32[8] negate(%p)
         %b = f32[8] sine(%a)
+        %c = f32[8] cosine(%a)
         ROOT %r = f32[8] add(%a, %b)
         """
     )
@@ -61,6 +62,7 @@ def test_all_that_came_went_or_changed_is_told() -> None:
         %new = f32[8] negate(%p)
         %newer = f32[8] negate(%new)
         %b = f32[8] cosine(%newer)
+        %c = f32[8] sine(%newer)
         ROOT %r = f32[8] add(%b, %b)
         """
     )
@@ -71,6 +73,7 @@ def test_all_that_came_went_or_changed_is_told() -> None:
         ("C002", "new", "did not exist before scheduling"),
         ("C002", "newer", "did not exist before scheduling"),
         ("C003", "b", changed % "opcode"),
+        ("C003", "c", changed % "opcode"),
         ("C003", "r", changed % "operands"),
     ]
 
@@ -183,8 +186,28 @@ def test_a_result_in_a_parameters_buffer_is_written_after_its_readers() -> None:
             "ROOT %r = (f32[8], f32[8]) fusion(%u, %a, %k), kind=kLoop, calls=%two",
             ((1, (), (1,)),),
         ),
+        (
+            "%t = (s32[]) tuple(%k)\n"
+            "ROOT %r = f32[8] collective-permute(%a, %b, %t, %t), "
+            "slice_sizes={{4}}, source_target_pairs={{0,1}}",
+            ((1, (), ()),),
+        ),
+        (
+            "%t = (s32[]) tuple(%k)\n"
+            "ROOT %r = (f32[8], f32[8], u32[], u32[]) "
+            "collective-permute-start(%a, %b, %t, %t), "
+            "slice_sizes={{4}}, source_target_pairs={{0,1}}",
+            ((1, (), (1,)),),
+        ),
     ],
-    ids=["scatter", "scatter of two", "fusion", "fusion of two"],
+    ids=[
+        "scatter",
+        "scatter of two",
+        "fusion",
+        "fusion of two",
+        "permute",
+        "started permute",
+    ],
 )
 def test_which_operands_are_written_in_place(
     lines: str, pairs: tuple[tuple[int, tuple[int, ...], tuple[int, ...]], ...]
@@ -268,7 +291,8 @@ _LOOP = """%condition (c: (s32[], (f32[8], u32[], token[]))) -> pred[] {
 """
 
 
-def test_what_does_not_end_here_flies_to_the_loop_that_it_enters() -> None:
+@pytest.mark.parametrize("order", ["pksnitmwr", "pkistmnwr"])
+def test_what_does_not_end_here_flies_to_the_loop_that_it_enters(order: str) -> None:
     module = _module(
         """
         %p = f32[8] parameter(0)
@@ -283,8 +307,9 @@ def test_what_does_not_end_here_flies_to_the_loop_that_it_enters() -> None:
         """,
         _LOOP,
     )
+    module.entry.set_order([module.entry.find(name) for name in order])
     (flight,) = flights(module.entry)
-    assert (flight.begin, flight.end) == (2, 7)
+    assert (flight.begin, flight.end) == (order.index("s"), order.index("w"))
     assert flight.half.name == "s"
 
 
