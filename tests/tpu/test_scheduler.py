@@ -129,6 +129,8 @@ def test_the_memory_limit() -> None:
     module = parse(TILED)
     limit = tpu_memory_limit_bytes(module, "v5e", 10_000_000, percent=50)
     assert limit == 5_000_000 - 64 * 256 * 4 - 5 * 10_240
+    # XLA:TPU leaves a twentieth to others unless it is told otherwise.
+    assert tpu_memory_limit_bytes(module, "v5e", 10_000_000) == limit + 4_500_000
     assert tpu_memory_limit_bytes(module, "v5e", 100) == 0
 
 

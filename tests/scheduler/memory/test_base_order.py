@@ -86,6 +86,69 @@ ENTRY %e (p: f32[]) -> (f32[1024], f32[512], f32[]) {
     assert _names(module, "list") == "zero p a r b c out"
 
 
+def test_two_tuples_of_one_value_end_with_the_last_user_of_either() -> None:
+    """%y makes the least; of the others, which free nothing, the last is the first."""
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e {
+  %p = f32[1] parameter(0)
+  %v = f32[64] custom-call(%p), custom_call_target="f"
+  %s = (f32[64]) tuple(%v)
+  %t = (f32[64]) tuple(%v)
+  %w = f32[8] custom-call(%t), custom_call_target="f"
+  %x = f32[8] custom-call(%s), custom_call_target="f"
+  %y = f32[4] custom-call(%s, %t), custom_call_target="f"
+  %z = f32[8] custom-call(%t, %s), custom_call_target="f"
+  ROOT %r = (f32[8], f32[8], f32[4], f32[8]) tuple(%w, %x, %y, %z)
+}
+""")
+    assert _names(module, "list") == "p v t s y z x w r"
+
+
+def test_the_last_user_of_one_of_two_tuples_frees_it() -> None:
+    """%z makes 128 bytes and frees 80 of both tuples; %other makes 64 and frees none."""
+    module = hlo_passes.parse("""HloModule m
+
+ENTRY %e {
+  %p = f32[1] parameter(0)
+  %a = f32[16] custom-call(%p), custom_call_target="f"
+  %b = f32[4] custom-call(%p), custom_call_target="f"
+  %other = f32[16] custom-call(%p), custom_call_target="f"
+  %s = (f32[16]) tuple(%a)
+  %t = (f32[4]) tuple(%b)
+  %v = f32[2] custom-call(%t, %s), custom_call_target="f"
+  %w = f32[4] custom-call(%t), custom_call_target="f"
+  %x = f32[2] custom-call(%s, %t), custom_call_target="f"
+  %y = f32[2] custom-call(%s, %t), custom_call_target="f"
+  %z = f32[32] custom-call(%s, %t), custom_call_target="f"
+  ROOT %r = (f32[2], f32[4], f32[2], f32[2], f32[32]) tuple(%v, %w, %x, %y, %z)
+}
+""")
+    names = _names(module, "list").split()
+    assert names.index("z") < names.index("other")
+
+
+@pytest.mark.parametrize("beside", ["t", "far", "p"])
+def test_a_heap_that_packs_the_largest_first_loses_eight_bytes(beside: str) -> None:
+    """%last is at 0, %b behind %a, and %c behind both: 84 bytes, of which 76 live.
+
+    A table of pointers takes none of the heap, nor does what is in another memory.
+    """
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true
+
+ENTRY %e {{
+  %p = f32[] parameter(0)
+  %a = f32[12] custom-call(%p), custom_call_target="f"
+  %t = (f32[]) tuple(%p)
+  %far = f32[2]{{0:S(1)}} custom-call(%p), custom_call_target="f"
+  %b = f32[6] custom-call(%a, %{beside}), custom_call_target="f"
+  %c = f32[3] custom-call(%{beside}, %b), custom_call_target="f"
+  ROOT %last = f32[16] custom-call(%c), custom_call_target="f"
+}}
+""")
+    assert fragmentation_bytes(module, ModuleMemory(module).buffers) == 84 - 76
+
+
 @pytest.mark.parametrize(
     ("config", "gibibytes", "expected"),
     [

@@ -85,6 +85,17 @@ ENTRY %main (p: f32[256]) -> f32[256] {{
         assert footprint(ModuleMemory(module)).peak_bytes == peak
 
 
+def test_the_peak_may_be_at_the_first_instruction() -> None:
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true
+
+ENTRY %main () -> s32[256] {
+  ROOT %r = s32[256]{0} iota(), iota_dimension=0
+}
+""")
+    found = footprint(ModuleMemory(module))
+    assert (found.at, found.peak_bytes) == ("r", 1024)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_what_lives_at_the_peak_is_as_large_as_the_peak(
     seed: int, monkeypatch: pytest.MonkeyPatch

@@ -35,6 +35,29 @@ def test_adjustments_of_an_order(sync: str, expected: str) -> None:
     assert " ".join(i.name for i in order) == expected
 
 
+def test_sugar_of_any_name_moves_as_a_generic_pair() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+ENTRY %e (p: f32[4]) -> (f32[2], f32[4]) {
+  %p = f32[4]{0} parameter(0)
+  %a = f32[4]{0} negate(%p)
+  %s = ((f32[4]{0}), f32[2]{0}) reduce-scatter-start(%p), \
+replica_groups={{0,1}}, dimensions={0}, to_apply=%add
+  %d = f32[2]{0} reduce-scatter-done(%s)
+  %b = f32[4]{0} negate(%a)
+  ROOT %out = (f32[2]{0}, f32[4]{0}) tuple(%d, %b)
+}
+""")
+    order = adjusted(module.entry.instructions)
+    assert " ".join(i.name for i in order) == "p s a b d out"
+
+
 TRANSFER = """HloModule m
 
 ENTRY %e (p: f32[4]) -> f32[4] {

@@ -302,7 +302,7 @@ output_to_operand_aliasing={{1}: (2, {})}
   ROOT %m = f32[8] add(%n, %c)
 }""",
     )
-    found = {name: module.entry.find(name) for name in "suv"}
+    found = {name: module.entry.find(name) for name in "suvd"}
     own = {
         name: [pair for pair in in_place_pairs(i) if pair.output_path == (1,)]
         for name, i in found.items()
@@ -311,6 +311,9 @@ output_to_operand_aliasing={{1}: (2, {})}
     assert own["s"] == []
     assert (1, (), (1,)) not in own["u"]
     assert (1, (), (1,)) in own["v"]
+    # The result of the done is that of the chain, in which the operand is at {0,2}.
+    assert found["d"] is not None
+    assert in_place_pairs(found["d"]) == [(0, (0, 2), ())]
 
 
 def test_scatter_counts_its_inputs() -> None:
