@@ -102,6 +102,13 @@ def test_two_fusions_of_one_body_are_alike_and_wrong() -> None:
     assert [f[0] for f in _found(FUSION, FUSION)] == ["V602"]
 
 
+def test_each_of_two_that_differ_from_a_third_alike_is_told() -> None:
+    reduce = "f32[] all-reduce(%s), replica_groups={}, to_apply=%add"
+    constrained = f"{reduce}, constrain_layout=true"
+    found = _found(reduce, constrained, constrained)
+    assert [(code, name) for code, _, name in found] == [("V309", "i1"), ("V309", "i9")]
+
+
 def test_device_counts_count() -> None:
     text = HEAD + f"  ROOT %i = {SHARDED}\n}}\n"
     module = hlo_passes.parse(text)

@@ -190,6 +190,22 @@ def test_a_call_that_only_fixes_an_order_is_no_second_end() -> None:
     )
     assert _codes(text) == []
     assert _codes(text.replace("control_dep", "another")) != []
+    other = text.replace("() custom-call(%s)", "f32[8] copy(%s)")
+    assert ("V501", "s") in _codes(other)
+
+
+def test_a_start_is_no_further_operand_of_its_update() -> None:
+    given = "((f32[8]), f32[8], u32[])"
+    text = (
+        "HloModule m\n\n"
+        f"%w {{\n  %a = f32[8] parameter(0)\n  %b = {given} parameter(1)\n"
+        "  ROOT %n = f32[8] negate(%a)\n}\n\n"
+        "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+        f"  %s = {given} async-start(%p), calls=%w\n"
+        f"  %u = ((f32[8], {given}), f32[8], u32[]) async-update(%s, %s)\n"
+        "  ROOT %d = f32[8] async-done(%u)\n}\n"
+    )
+    assert _codes(text) == [("V503", "u")]
 
 
 @pytest.mark.parametrize(

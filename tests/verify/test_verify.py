@@ -126,6 +126,22 @@ def test_second_run_sees_a_change_in_a_callee() -> None:
     assert ("V606", "fused") in found  # %scaled and %spread are dead now
 
 
+def test_second_run_sees_that_a_loops_body_returns_something_else() -> None:
+    module = hlo_passes.parse(
+        "HloModule m\n\n"
+        "%turn {\n  %x = s32[] parameter(0)\n  %f = f32[] constant(1)\n"
+        "  ROOT %n = s32[] negate(%x)\n}\n\n"
+        "%cond {\n  %y = s32[] parameter(0)\n"
+        "  ROOT %t = pred[] compare(%y, %y), direction=LT\n}\n\n"
+        "ENTRY %e {\n  %p = s32[] parameter(0)\n"
+        "  ROOT %w = s32[] while(%p), condition=%cond, body=%turn\n}\n"
+    )
+    assert findings(module) == ()
+    body = module.computation("turn")
+    body.set_root(body.find("f"))
+    assert ("V400", "w") in [(f.code, f.instruction) for f in findings(module)]
+
+
 def test_second_run_sees_a_change_of_the_header() -> None:
     module = hlo_passes.parse(PROGRAM)
     assert findings(module) == ()

@@ -10,14 +10,19 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.errors import UsageError
+from hlo_passes.scheduler.estimators.ring import RingEstimator
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collectives import Collective, describe
 from hlo_passes.scheduler.simulation.accounts import executions
+from hlo_passes.scheduler.simulation.any_structure import _floor_of, _model_of
 from hlo_passes.scheduler.simulation.overlap_bound import _Flow
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.ranges import Outcome
 from hlo_passes.scheduler.simulation.rules import Rules
-from hlo_passes.scheduler.simulation.simulate import simulate
+from hlo_passes.scheduler.simulation.simulate import simulate, simulate_with
 from hlo_passes.scheduler.simulation.step import run_step
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
@@ -250,6 +255,62 @@ def test_a_branch_that_runs_in_part_adds_no_latency(
         assert found == bound_of(Sync("a", 1.0)) > 0.0
     else:
         assert found == shares[1] * bound_of(Compute("c", 1.0)) > 0.0
+
+
+@pytest.mark.parametrize("best", [1, 1 << 10, 1 << 20, 1 << 30, 1 << 50])
+def test_a_floor_has_the_best_rate_of_all_sizes(best: int) -> None:
+    """Twice the rate at one size, wherever a table has it."""
+    module = module_of((Sync("a", 1.0),))
+    (reduce,) = (i for i in module.entry.instructions if i.opcode == "all-reduce")
+    described = describe(reduce)
+    assert described is not None
+
+    def model(asked: Collective) -> float:
+        size = asked.transferred_bytes
+        return size * (0.5 if size == best else 1.0)
+
+    floor = _floor_of(described, model)
+    assert floor is not None
+    assert floor.us_per_byte == pytest.approx(0.5, rel=1e-5)
+
+
+def test_a_formula_of_a_stack_is_asked_of_its_own_part() -> None:
+    ring = RingEstimator(target("h100_sxm"))
+    stack = EstimatorStack((TableEstimator({}, {}), ring))
+    assert _model_of(stack, "ring/formula") is not None
+    assert _model_of(stack.estimators[0], "ring/formula") is None
+    assert _model_of(stack, "ring/constant") is None
+
+
+def test_what_is_synchronous_overlaps_a_stream_that_needs_none_of_it() -> None:
+    """One after the other they take 20 us, but an order without waits takes 10."""
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %q = f32[8] parameter(1)
+  %s = f32[8] all-reduce-start(%p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  %d = f32[8] all-reduce-done(%s)
+  %sync = f32[8] all-reduce(%q), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  ROOT %r = (f32[8], f32[8]) tuple(%d, %sync)
+}
+""")
+    costs = TableEstimator({"sync": 10.0}, {"s": 10.0})
+    times = simulate_with(module, "h100_sxm", Topology(1, 1, 2), costs, Rules()).times
+    assert (times.step_time_us, times.lower_bound_us) == (20.0, 10.0)
+
+
+def test_a_timeline_is_told_without_its_long_lists() -> None:
+    told = repr(timeline_of((Compute("c", 1.0), Sync("a", 1.0))))
+    assert "step_time_us=2.0" in told
+    for name in ("spans", "memory", "footprint", "sensitivity", "overlay", "advice"):
+        assert f"{name}=" not in told
 
 
 # -- how often things run ---------------------------------------------------------
