@@ -247,3 +247,21 @@ def test_branches_have_one_sharding(differs: int | None) -> None:
         "branch_computations={%b0, %b1, %b2}\n}\n"
     )
     assert found == ([] if differs is None else [("V802", "w")])
+
+
+def test_a_call_takes_a_buffer_only_on_a_stream() -> None:
+    def with_mark(mark: str) -> str:
+        return (
+            "HloModule m\n\n"
+            "%f {\n  %c = b(f32[8]) parameter(0)\n"
+            '  ROOT %u = f32[8] custom-call(%c), custom_call_target="Unpin", '
+            "output_to_operand_aliasing={{}: (0, {})}\n}\n\n"
+            "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+            '  %b = b(f32[8]) custom-call(%p), custom_call_target="Pin", '
+            "output_to_operand_aliasing={{}: (0, {})}\n"
+            f"  ROOT %k = f32[8] call(%b), to_apply=%f{mark}\n}}\n"
+        )
+
+    mark = ', frontend_attributes={_xla_stream_annotation="1"}'
+    assert ("V901", "k") in _codes(with_mark(""))
+    assert ("V901", "k") not in _codes(with_mark(mark))

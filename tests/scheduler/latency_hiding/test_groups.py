@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 import hlo_passes
@@ -11,8 +14,10 @@ from hlo_passes.scheduler.estimators.approximate import (
     GpuApproximateEstimator,
 )
 from hlo_passes.scheduler.latency_hiding import driver
+from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.groups import GroupState, find_groups
+from hlo_passes.scheduler.latency_hiding.pairs import considered
 from hlo_passes.scheduler.latency_hiding.resources import Resource
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
@@ -227,6 +232,39 @@ def test_members_of_a_group_keep_their_order_all_or_none() -> None:
         pair_and_loops(*marks).order()
     assert caught.value.code == "E031"
     assert caught.value.location is not None
+
+
+def test_a_group_may_have_one_member() -> None:
+    order = pair_and_loops(("w", in_group("3"))).order()
+    assert sorted(order.split()) == ["da", "sa", "t", "w"]
+
+
+def test_a_start_frees_what_its_done_would_need_in_the_groups_order() -> None:
+    """From the last line on: one less, then two dones more, of which one stays."""
+    scene = Scene()
+    for k, name in enumerate("abc"):
+        scene.permute(f"s{name}", f"d{name}", f"p{k}")
+    lines = {line.split(" = ")[0].removeprefix("%"): line for line in scene.lines}
+    scene.lines = [lines[name] for name in "sa sb da db sc dc".split()]
+    for name in ("da", "db", "sc"):
+        scene.annotate(name, in_group("3", KEEP))
+    scene.root("da", "db", "dc")
+    graph = graph_of(scene.text())
+    state = SchedulingState(graph, delays_starts=False)
+    groups = GroupState(state, find_groups(graph), None)
+    need = groups.need(state, 3, pessimistic=False)
+    assert [*need.values()] == [1]
+
+
+def test_groups_below_no_group_are_groups() -> None:
+    """-1 says that a node has none; -5 is the number of a group."""
+    known = {0: -5, 1: -1, 2: 4}
+    state: Any = SimpleNamespace(
+        groups=SimpleNamespace(group_of=known.__getitem__), fits=lambda n: True
+    )
+    candidates = Candidates([0, 1, 2])
+    found = {g: considered(state, candidates, g) for g in known.values()}
+    assert found == {-5: [0], -1: [1], 4: [2]}
 
 
 def test_a_group_hands_back_its_last_start_alone() -> None:

@@ -241,6 +241,69 @@ ENTRY %main {{
     assert groups_of(module.entry.instructions[1]) == expected
 
 
+@pytest.mark.parametrize(
+    ("member", "expected"),
+    [
+        ("%s = ((f32[8]), f32[8]) async-start(%a), calls=%exchange", ((0, 1), (2, 3))),
+        ("%s = ((f32[8]), f32[8]) async-start(%a), calls=%work", None),
+    ],
+)
+def test_a_group_connects_what_its_generic_starts_wrap(
+    member: str, expected: tuple[tuple[int, ...], ...] | None
+) -> None:
+    module = hlo_passes.parse(f"""HloModule m, num_partitions=4
+
+%exchange {{
+  %b = f32[8] parameter(0)
+  ROOT %x = f32[8] all-to-all(%b), replica_groups={{{{0,1}},{{2,3}}}}, dimensions={{0}}
+}}
+
+%work {{
+  %c = f32[8] parameter(0)
+  ROOT %n = f32[8] negate(%c)
+}}
+
+%group {{
+  %a = f32[8] parameter(0)
+  {member}
+  ROOT %d = f32[8] async-done(%s)
+}}
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %g = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%group, frontend_attributes={{_collectives_group=""}}
+  ROOT %e = f32[8] async-done(%g)
+}}
+""")
+    assert groups_of(module.entry.instructions[1]) == expected
+
+
+def test_what_a_callee_needs_only_raises_the_peak() -> None:
+    """At the call 32 bytes of the callee count, behind it 64 of the caller."""
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true
+
+%f {
+  %a = f32[2] parameter(0)
+  %b = f32[8] broadcast(%a), dimensions={0}
+  ROOT %c = f32[2] slice(%b), slice={[0:2]}
+}
+
+ENTRY %main {
+  %p = f32[2] parameter(0)
+  %k = f32[2] call(%p), to_apply=%f
+  %l = f32[16] broadcast(%k), dimensions={0}
+  ROOT %r = f32[2] slice(%l), slice={[0:2]}
+}
+""")
+    tables = ModuleMemory(module).of(module.entry)
+    track, state = PressureTrack(tables, {}), PressureState(tables)
+    for n in reversed(range(len(tables.order))):
+        track.place(n)
+        state.place(n)
+        assert track.peak_delta_bytes == state.peak_delta_bytes
+    assert track.peak_delta_bytes == 64 + 8
+
+
 @given(random_scenes(30))
 def test_memory_kept_up_to_date_is_memory_summed(made: RandomScene) -> None:
     module = hlo_passes.parse(made.scene.text())

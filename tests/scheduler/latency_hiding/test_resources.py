@@ -315,6 +315,7 @@ KERNELS = {
         'fusion(%p), kind=kLoop, calls=%negated, backend_config={"fusion_backend_config":'
         '{"kind":"__cudnn$fusion"}}', True,
     ),
+    "map of a dot": ("map(%p, %p), dimensions={0,1}, to_apply=%scalar_dot", True),
     "gemm": ('custom-call(%p), custom_call_target="__cublas$gemm"', False),
     "lt matmul": ('custom-call(%p), custom_call_target="__cublas$lt$matmul$f8"', False),
     "convolution": ('custom-call(%p), custom_call_target="__cudnn$convForward"', False),
@@ -385,6 +386,11 @@ def test_what_memory_bounds(case: str) -> None:
   %x = f32[] parameter(0)
   %y = f32[] parameter(1)
   ROOT %sum = f32[] add(%x, %y)
+}}
+%scalar_dot (v: f32[], w: f32[]) -> f32[] {{
+  %v = f32[] parameter(0)
+  %w = f32[] parameter(1)
+  ROOT %d = f32[] dot(%v, %w)
 }}
 %negated (a: f32[8,8]) -> f32[8,8] {{
   %a = f32[8,8]{{1,0}} parameter(0)

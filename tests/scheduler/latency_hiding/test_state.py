@@ -24,6 +24,7 @@ from hlo_passes.scheduler.latency_hiding.pressure_track import PressureTrack
 from hlo_passes.scheduler.latency_hiding.resources import Resource
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost_us
 from hlo_passes.scheduler.memory.pressure import ModuleMemory, PressureState
 from tests.scheduler.latency_hiding.graphs import graph_of
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
@@ -262,6 +263,25 @@ def test_the_estimator_is_asked_where_an_answer_may_differ() -> None:
 
     foreign = EstimatorStack((table, _Foreign()))
     assert all(map(delays(foreign), (start, done, x, y)))
+
+
+@pytest.mark.parametrize(("most", "hides"), [(1, False), (2, True), (3, True)])
+def test_what_could_hide_a_copy_within_some_hops(most: int, hides: bool) -> None:
+    settings = SchedulerSettings(max_hops_to_closest_selective_overlap=most)
+    state = SchedulingState(graph_of(TEXT, settings), delays_starts=False)
+    state.seed()
+    n, *_ = [k for k in range(len(state.graph)) if not state.graph.not_valuable[k]]
+    other, third = [k for k in range(len(state.graph)) if k != n][:2]
+    state.ready, state.hops = Candidates([n, other, third]), [0] * len(state.graph)
+    state.hops[other], state.hops[third] = 2, 9
+    assert state.hides_near_copy(n) is hides
+
+
+def test_what_no_estimator_knows_takes_no_time() -> None:
+    graph = graph_of(TEXT)
+    start = next(i for n, i in enumerate(graph.instructions) if graph.is_start[n])
+    assert node_cost_us(_Foreign(), start) == 0.0
+    assert latency_us(_Foreign(), start, start.users[0]) == 0.0
 
 
 def test_starts_of_copies_are_pushed_out_only_until_they_are_placed(
