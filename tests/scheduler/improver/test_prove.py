@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import types
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,12 +14,12 @@ from hlo_passes.errors import PipelineSpecError, UsageError
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import PassRun, Pipeline
 from hlo_passes.scheduler.improver import exact_model as models
-from hlo_passes.scheduler.improver import solvers
+from hlo_passes.scheduler.improver import prove, solvers
 from hlo_passes.scheduler.improver.atoms import STARTS, Atoms, make_atoms
 from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import step_us
 from hlo_passes.scheduler.improver.exact_model import ExactModel, exact_model
-from hlo_passes.scheduler.improver.prove import prove_module
+from hlo_passes.scheduler.improver.prove import Proof, prove_module
 from hlo_passes.scheduler.improver.reach import reach_of
 from hlo_passes.scheduler.improver.search import Effort
 from hlo_passes.scheduler.improver.solvers import CP_SAT, HIGHS, Limits, cp_sat, highs
@@ -184,6 +185,30 @@ def test_the_same_limit_of_nodes_says_the_same() -> None:
         proofs = prove_module(made, conditions(costs), limits)
         said.add("\n".join(p.text(limits) for p in proofs))
     assert len(said) == 1
+
+
+def test_nothing_is_proven_of_an_order_above_the_limits() -> None:
+    pytest.importorskip("scipy")
+    made, costs = random_module(16, length=8, loops=True)
+    (proof, _) = prove_module(made, conditions(costs), Limits(nodes=1))
+    assert proof.why_not == "its order is not within edges and limits"
+
+
+def test_what_a_proof_leaves_of_the_time_is_shared_by_those_after_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of 10 s the first of two may take five; it takes 2, so the other may take 8."""
+    shares: list[float | None] = []
+
+    def proved(atoms: Atoms, proof: Proof, limits: Limits) -> Proof:
+        del atoms
+        shares.append(limits.seconds)
+        return replace(proof, seconds=2.0)
+
+    monkeypatch.setattr(prove, "_proved", proved)
+    made, costs = random_module(4, length=8, loops=True)
+    prove_module(made, conditions(costs), Limits(seconds=10.0))
+    assert shares == [5.0, 8.0]
 
 
 # -- the pass -----------------------------------------------------------------

@@ -10,6 +10,7 @@ from unittest import mock
 import numpy as np
 import pytest
 from hypothesis import given
+from hypothesis import settings as limited
 from hypothesis import strategies as st
 
 import hlo_passes
@@ -26,6 +27,7 @@ from hlo_passes.scheduler.latency_hiding.pairs import (
     concerned,
     considered,
 )
+from hlo_passes.scheduler.latency_hiding.plan import ClassRules, Ranking
 from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -200,6 +202,46 @@ def test_the_scan_chooses_as_pairs_do_for_every_list_and_setting(
     with mock.patch.object(scan, "_FEW", few):
         fast = outcome(made, rules, preferred, watched=False, settings=settings)
     assert fast == outcome(made, rules, preferred, watched=True, settings=settings)
+
+
+def no_rank(self: ClassRules, *, fitting: bool = False) -> Ranking | None:
+    """As if the classes at the head of the list were in no order."""
+    return None if fitting else ranking(self, fitting=fitting)
+
+
+ranking = ClassRules.ranking
+
+
+@pytest.mark.parametrize("few", [1, 8])
+@limited(max_examples=20)
+@given(made=random_scenes(hints=True))
+def test_without_ranks_of_classes_the_choices_are_the_same(
+    few: int, made: RandomScene
+) -> None:
+    with (
+        mock.patch.object(scan, "_FEW", few),
+        mock.patch.object(ClassRules, "ranking", no_rank),
+    ):
+        fast = outcome(made, RULES, {}, watched=False, settings={})
+    assert fast == outcome(made, RULES, {}, watched=True, settings={})
+
+
+#: Costs decide between nodes of one kind, but a number and a text are in no order.
+SEVERAL_KINDS = by_number(
+    "several-kinds", "own", "cost", lambda s, n: s.graph.cost[n],
+    kind=lambda s, n: "odd" if int(n) % 2 else 2,
+)  # fmt: skip
+
+
+@limited(max_examples=20)
+@given(made=random_scenes())
+def test_kinds_that_are_in_no_order_are_compared_pair_by_pair(
+    made: RandomScene,
+) -> None:
+    rules = (SEVERAL_KINDS, *RULES)
+    with mock.patch.object(scan, "_FEW", 1):
+        fast = outcome(made, rules, {}, watched=False, settings={})
+    assert fast == outcome(made, rules, {}, watched=True, settings={})
 
 
 class ClosestRival:
