@@ -1,7 +1,8 @@
 """Passes on what runs on a thread of its own: new computations run on it, too.
 
-    ENTRY %main (x) {..}        %main (x) {..}, execution_thread="parallel"
-                                ENTRY %around (x) {async-start(x), calls=%main ..}
+    ENTRY %main (x) {..}     %main (x) {..}, execution_thread="parallel"
+                             %started (x) {call(x), to_apply=%main}, the same thread
+                             ENTRY %around (x) {async-start(x), calls=%started ..}
 
 Callee and caller of a fusion, call or loop that are on two threads are refused (V604).
 """
@@ -45,10 +46,13 @@ def _beside(module: hlo_passes.Module) -> hlo_passes.Module | None:
     given = "".join(
         f"  %p{k} = {shape} parameter({k})\n" for k, shape in enumerate(shapes)
     )
+    # What a start runs itself, some passes leave alone: it calls what they shall see.
     around = (
+        f"\n\n%started {{\n{given}"
+        f"  ROOT %all = {root} call({names}), to_apply=%{module.entry.name}\n}}{_THREAD}"
         f"\n\nENTRY %around {{\n{given}"
         f"  %begin = (({', '.join(shapes)}), {root}) async-start({names})"
-        f"{_THREAD.replace(' exec', ' async_exec')}, calls=%{module.entry.name}\n"
+        f"{_THREAD.replace(' exec', ' async_exec')}, calls=%started\n"
         f"  ROOT %end = {root} async-done(%begin)\n}}\n"
     )
     try:

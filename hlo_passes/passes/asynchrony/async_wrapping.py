@@ -54,8 +54,7 @@ def async_pair(
         (body,) = instruction.called_computations
         copy = copied_computation(body, "clone", before=wrapper)
         wrapper.root.set_attribute("calls", f"%{copy.name}")
-    if thread != MAIN_THREAD:
-        set_thread(wrapper, thread)
+    set_thread(wrapper, thread)
     return started_and_awaited(
         instruction, wrapper, described=described, aliasing=aliasing
     )
