@@ -217,3 +217,51 @@ def test_three_pairs_in_any_order(
     assert isinstance(model, ExactModel)
     assert model.is_complete is bool(most_spans)
     assert _points(model) == points
+
+
+_LOOP_BESIDE = """HloModule beside, is_scheduled=true, num_partitions=4
+
+%sum (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %s = f32[] add(%x, %y)
+}
+
+%body (t: f32[8]) -> f32[8] {
+  %t = f32[8]{0} parameter(0)
+  %in = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%t)
+  ROOT %ind = f32[8]{0} copy-done(%in)
+}
+
+%cond (c: f32[8]) -> pred[] {
+  %c = f32[8]{0} parameter(0)
+  ROOT %more = pred[] constant(false)
+}
+
+ENTRY %main (p: f32[8], q: f32[8]) -> (f32[8], f32[8], f32[8]) {
+  %p = f32[8]{0} parameter(0)
+  %q = f32[8]{0} parameter(1)
+  %init = f32[8]{0} constant({...})
+  %a = f32[8]{0} all-reduce-start(%p), channel_id=1, replica_groups={{0,1,2,3}}, use_global_device_ids=true, to_apply=%sum
+  %ad = f32[8]{0} all-reduce-done(%a)
+  %b = (f32[8]{0}, f32[8]{0}, u32[]) copy-start(%q)
+  %bd = f32[8]{0} copy-done(%b)
+  %loop = f32[8]{0} while(%init), condition=%cond, body=%body, backend_config={"known_trip_count":{"n":"3"}}
+  ROOT %out = (f32[8]{0}, f32[8]{0}, f32[8]{0}) tuple(%loop, %ad, %bd)
+}
+"""
+
+
+def test_a_loop_with_a_copy_inside_fits_beside_the_collective_of_the_model() -> None:
+    costs = TableEstimator({}, {"in": 10.0, "a": 100.0, "b": 5.0})
+    problem = problems(
+        hlo_passes.parse(_LOOP_BESIDE), costs, parallel_async_compute_limit=1
+    )[-1]
+    atoms = make_atoms(problem)
+    reach = reach_of(atoms)
+    assert [*reach.alone.values()] == [0b10]  # the copy, which is not in the model
+    model = exact_model(atoms, reach)
+    assert isinstance(model, ExactModel)
+    assert model.pairs == 1
+    # The loop before, inside and after the collective.
+    assert _points(model) == 3
