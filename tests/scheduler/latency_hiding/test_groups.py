@@ -150,6 +150,31 @@ def test_dones_of_a_group_add_up_unless_their_starts_are_in_it(
     assert e.value.code == "E031"
 
 
+def test_a_start_whose_done_comes_later_makes_room_for_others_of_its_group() -> None:
+    scene = permutes_in_group("sa sb c da db")
+    scene.permute("sc", "dc", "p3")
+    lines = {line.split(" = ")[0].removeprefix("%"): line for line in scene.lines}
+    scene.lines = [lines[name] for name in "sa sb da db sc c dc".split()]
+    scene.annotate("sc", in_group("3", KEEP))
+    graph = graph_of(scene.text(), SchedulerSettings())
+    state = SchedulingState(graph, delays_starts=False)
+    groups = GroupState(state, find_groups(graph), None)
+    # From below: %sc gives back what %dc holds; two dones are one above that.
+    need = groups.need(state, 3, pessimistic=False)
+    assert need == {Resource.GPU_COLLECTIVES: 1}
+
+
+def test_candidates_of_a_group_are_no_others() -> None:
+    scene = pair_and_loops(("w", in_group("1")), ("x", in_group("2")), loops=2)
+    graph = graph_of(scene.text())
+    numbers = {graph.name(n): n for n in range(len(graph))}
+    state = SchedulingState(graph, delays_starts=False)
+    state.groups = GroupState(state, find_groups(graph), None)
+    both = Candidates([numbers["w"], numbers["x"]])
+    assert considered(state, both, 1) == [numbers["w"]]
+    assert considered(state, both, 2) == [numbers["x"]]
+
+
 def pair_and_loops(*members: tuple[str, str], loops: int = 1) -> Scene:
     """A permute and work, some of it annotated."""
     scene = Scene()
@@ -225,11 +250,12 @@ def test_eight_of_those_that_wait_are_named() -> None:
     assert str(caught.value).count("waits for scheduling group 1") == 8
 
 
-def test_members_of_a_group_keep_their_order_all_or_none() -> None:
-    kept = in_group("3", KEEP)
-    marks = [("sa", kept), ("da", kept), ("w", in_group("3"))]
-    with pytest.raises(PassError, match="%w has no keep_original_sequence") as caught:
-        pair_and_loops(*marks).order()
+@pytest.mark.parametrize("other", ["da", "w"])
+def test_members_of_a_group_keep_their_order_all_or_none(other: str) -> None:
+    marks = {name: in_group("3", KEEP) for name in ("sa", "da", "w")}
+    marks[other] = in_group("3")
+    with pytest.raises(PassError, match=f"%{other} has no keep_original") as caught:
+        pair_and_loops(*marks.items()).order()
     assert caught.value.code == "E031"
     assert caught.value.location is not None
 

@@ -495,6 +495,8 @@ def test_progress_is_told_from_one_second_on(monkeypatch: pytest.MonkeyPatch) ->
     run(chain_of_collectives().text(), context=PassContext(progress=lines.append))
     assert lines[-1] == ""
     assert re.fullmatch(r"scheduling %main: \d+ of 19 instructions", lines[0])
+    told = [int(found) for found in re.findall(r": (\d+) of", "\n".join(lines))]
+    assert told == [4, 8, 12, 16]
     # Nobody has to listen, and a short run is told once, when it ends.
     run(chain_of_collectives().text())
     monkeypatch.setattr(driver, "_PROGRESS_SECONDS", 1e9)

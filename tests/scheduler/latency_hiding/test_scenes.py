@@ -5,10 +5,20 @@ The others are in tests/scheduler/passes/cases.
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
-from tests.scheduler.latency_hiding.scenes import Scene, one_gather, shape_text
+from tests.scheduler.latency_hiding.scenes import (
+    Scene,
+    memory_scene,
+    one_gather,
+    shape_text,
+)
 
 
 def test_what_is_read_twice_counts_twice() -> None:
@@ -48,6 +58,37 @@ def test_statistics_truncate_the_start() -> None:
     found = lhs_statistics(entry, costs, tracker, order=[i for i in wanted if i])
     assert found.wasted_us["all-gather"] == pytest.approx(6.4)
     assert found.total_us == pytest.approx(11.0)
+
+
+def test_what_no_estimator_knows_takes_no_time() -> None:
+    scene = one_gather(1)
+    (entry,) = scene.schedule(estimator=EstimatorStack(())).computations
+    assert entry.before.total_us == entry.after.total_us == 0.0
+
+
+class _Counting(Estimator):
+    """Notes whose cost it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+
+    @property
+    def name(self) -> str:
+        return "counting"
+
+    def node_cost(self, instruction: Instruction) -> None:
+        self.asked[instruction.name] += 1
+
+    def latency(self, start: Instruction, user: Instruction) -> None:
+        del start, user
+
+
+def test_each_cost_is_asked_for_once() -> None:
+    scene = memory_scene()
+    costs = _Counting()
+    result = scene.schedule(estimator=costs, memory_limit_bytes=100, rerun=2)
+    assert result.reruns == 2
+    assert {*costs.asked.values()} == {1}
 
 
 def test_settings_out_of_range_are_refused() -> None:

@@ -28,7 +28,7 @@ from hlo_passes.scheduler.latency_hiding.statistics import latency_us, node_cost
 from hlo_passes.scheduler.memory.pressure import ModuleMemory, PressureState
 from tests.scheduler.latency_hiding.graphs import graph_of
 from tests.scheduler.latency_hiding.random_scenes import RandomScene, random_scenes
-from tests.scheduler.latency_hiding.scenes import Scene
+from tests.scheduler.latency_hiding.scenes import Scene, shape_text
 from tests.scheduler.latency_hiding.test_metrics import COSTS, LATENCIES, TEXT
 
 #: Estimators whose answers differ for starts alone.
@@ -301,6 +301,26 @@ def test_starts_of_copies_are_pushed_out_only_until_they_are_placed(
         )
         assert not any(state.placed[n] for n in state.selective_releasers)
     assert seen == {*named(graph, "sa", "sb")}
+
+
+@pytest.mark.parametrize(("hops", "is_near"), [(0, True), (1, True), (2, False)])
+def test_a_copy_is_near_up_to_the_hops_of_the_settings(
+    hops: int, is_near: bool
+) -> None:
+    settings = SchedulerSettings(enable_selective_memcpy_overlap=True)
+    assert settings.max_hops_to_closest_selective_overlap == 1
+    scene = Scene()
+    scene.add(
+        "g", shape_text(8), 'custom-call(%p0), custom_call_target="__cublas$gemm"'
+    )
+    scene.loop("x", "p1")
+    scene.root("g", "x")
+    graph = graph_of(scene.text(), settings)
+    state = SchedulingState(graph, delays_starts=False)
+    product, other = named(graph, "g", "x")
+    state.ready = Candidates([product, other])
+    state.hops[product], state.hops[other] = 0, hops  # its own do not count
+    assert state.hides_near_copy(product) is is_near
 
 
 def test_candidates_are_a_list_and_arrays() -> None:
