@@ -30,6 +30,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.progress import say, show_progress
 from hlo_passes.runtime.program_option import add_program_arguments
 from hlo_passes.runtime.tpu_commands import add_tpu_arguments, refuse_tpu_arguments
+from hlo_passes.runtime.tuning.searching import searched
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -57,10 +58,8 @@ from hlo_passes.scheduler.tuning.own_passes import (
 from hlo_passes.scheduler.tuning.own_schedule import rules_for
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
-from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.store import Store
 from hlo_passes.scheduler.tuning.tpu_report import tpu_report_text
-from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
 from hlo_passes.verify.verifier import verify
 
 _BUDGET: Final = 40
@@ -187,7 +186,12 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
         evaluator.rules = rules_of(arguments, module)
         facts = facts_of(module, Topology.parse(evaluator.traced.machine))
         choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
-        search = _search(arguments, choices.settings, evaluator)
+        search = searched(
+            arguments,
+            choices.settings,
+            evaluator,
+            memory_bytes=_limit_bytes(arguments),
+        )
         # Given lists, the best again from its flags alone, what our order would give,
         # and what only the program can change.
         best = search.best
@@ -255,7 +259,12 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
         evaluator.outcome, arguments.executor, arguments.processes
     ) as workers:
         tried_by = OwnPassesWorkers(evaluator, workers)
-        search = _search(arguments, choices.settings, tried_by)
+        search = searched(
+            arguments,
+            choices.settings,
+            tried_by,
+            memory_bytes=_limit_bytes(arguments),
+        )
     show_progress("")
     best = search.best
     pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}
@@ -285,30 +294,12 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     return result
 
 
-def _search(
-    arguments: argparse.Namespace, settings: dict[str, tuple[str, ...]], evaluator: Any
-) -> Search:
-    """Run the search; a KeyboardInterrupt before there is a step goes on."""
-    limit = arguments.memory
-    if limit is None:
-        memory = target(arguments.target).memory_bytes
-        limit = available_bytes(memory) if memory else None
-    search = Search(
-        settings,
-        evaluator,
-        arguments.budget,
-        memory_bytes=limit,
-        progress=TuneProgress(arguments.budget).show,
-    )
-    search.run()
-    if search.baseline not in search.tried:
-        raise KeyboardInterrupt
-    found = search.tried[search.baseline]
-    if found.problem:
-        from hlo_passes.runtime.executable import CompilationError
-
-        raise CompilationError(f"the program cannot be priced: {found.problem}")
-    return search
+def _limit_bytes(arguments: argparse.Namespace) -> int | None:
+    """The memory that a step may take: as asked for, or what the GPU offers."""
+    if arguments.memory is not None:
+        return arguments.memory
+    memory = target(arguments.target).memory_bytes
+    return available_bytes(memory) if memory else None
 
 
 class _Told(TypedDict):

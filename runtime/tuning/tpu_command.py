@@ -7,6 +7,7 @@ hlo-passes tune train.py:step --target=v6e --flag=xla_tpu_...=true --output=flag
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 import time
@@ -18,15 +19,14 @@ from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.tpu_aot import require_library
 from hlo_passes.runtime.tpu_commands import refuse_gpu_arguments
 from hlo_passes.runtime.tpu_program import flags_of, library_version
+from hlo_passes.runtime.tuning.searching import searched
 from hlo_passes.runtime.tuning.tpu_evaluation import FLAGS_VARIABLE, TpuEvaluator
 from hlo_passes.runtime.tuning.tpu_program import TpuProgram
 from hlo_passes.scheduler.simulation.arguments import rules_of
 from hlo_passes.scheduler.simulation.rules import Rules
-from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.store import Store
 from hlo_passes.scheduler.tuning.tpu_facts import tpu_choices_for, tpu_facts_of
 from hlo_passes.scheduler.tuning.tpu_result import Recompiled, TpuTuneResult
-from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
 
 _MODEL: Final = "costs: tpu-log"
 
@@ -74,7 +74,13 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
         choices = tpu_choices_for(tpu_facts_of(module), grid.part.name)
         device_bytes = grid.part.hbm_bytes // grid.part.devices_per_chip
         limit = arguments.memory or device_bytes
-        search = _search(arguments, choices.settings, evaluator, limit)
+        search = searched(
+            arguments,
+            choices.settings,
+            evaluator,
+            memory_bytes=limit,
+            nothing=nothing,
+        )
         # The best again from its flags alone.
         recompiled: Recompiled | None = None
         given = [f"--{name}={_spelled(value)}" for name, value in given_options.items()]
@@ -86,7 +92,8 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
                 recompiled = evaluator.alone(search.best, given_flags)
             except KeyboardInterrupt:
                 search.interrupted = True
-        devices = grid.slices * _devices(grid.text, grid.part.devices_per_chip)
+        chips = grid.slices * math.prod(map(int, grid.text.split("x")))
+        devices = chips * grid.part.devices_per_chip
         slices = f"{grid.slices} x " if grid.slices > 1 else ""
         return TpuTuneResult(
             name=arguments.function,
@@ -101,7 +108,7 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
             compilations=evaluator.compilations,
             seconds=time.monotonic() - began,
             remarks=search.tried[nothing].remarks,
-            library=library_version(),
+            libtpu=library_version(),
             chip_bytes=device_bytes,
             given_options=given_options,
             recompiled=recompiled,
@@ -109,38 +116,6 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
     finally:
         evaluator.close()
         show_progress("")
-
-
-def _search(
-    arguments: argparse.Namespace,
-    settings: dict[str, tuple[str, ...]],
-    evaluator: TpuEvaluator,
-    limit: int,
-) -> Search:
-    """Run the search; a KeyboardInterrupt before there is a step goes on."""
-    search = Search(
-        settings,
-        evaluator,
-        arguments.budget,
-        memory_bytes=limit,
-        progress=TuneProgress(arguments.budget).show,
-        baseline=evaluator.nothing,
-        best=evaluator.nothing,
-    )
-    search.run()
-    if search.baseline not in search.tried:
-        raise KeyboardInterrupt
-    found = search.tried[search.baseline]
-    if found.problem:
-        raise CompilationError(f"the program cannot be priced: {found.problem}")
-    return search
-
-
-def _devices(grid: str, of_a_chip: int) -> int:
-    chips = 1
-    for size in grid.split("x"):
-        chips *= int(size)
-    return chips * of_a_chip
 
 
 def _spelled(value: object) -> str:

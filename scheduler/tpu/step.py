@@ -70,7 +70,7 @@ class _Statistic:
         entry = module.entry
         if entry.name not in self.after:
             raise NoStatisticError("the compiler's log has no statistic of the program")
-        # Callees stand before their callers.
+        # Callees come before their callers.
         for computation in module.computations:
             if computation.name in self.after:
                 self._known[computation] = self._times(computation)

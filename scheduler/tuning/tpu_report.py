@@ -39,7 +39,7 @@ _HEADS: Final[dict[Verdict, str]] = {
 def tpu_report_text(result: TpuTuneResult) -> str:
     """The whole text."""
     lines = [
-        f"{result.name} on {result.machine}, libtpu {result.library}"
+        f"{result.name} on {result.machine}, libtpu {result.libtpu}"
         f"{beware(result.remarks)}"
     ]
     lines += _steps(result)

@@ -60,13 +60,13 @@ class TpuTuneResult(TuneResult):
     """Everything that the command tells for a TPU.
 
     Attributes:
-        library: release of libtpu.
+        libtpu: its release.
         chip_bytes: memory of one device.
         given_options: flags that all compilations had, for `compiler_options`.
         recompiled: the best from scratch; None where nobody asked.
     """
 
-    library: str = ""
+    libtpu: str = ""
     chip_bytes: int = 0
     given_options: Mapping[str, Any] = field(default_factory=dict)
     recompiled: Recompiled | None = None
@@ -135,7 +135,7 @@ class TpuTuneResult(TuneResult):
             "best_simulated_step_us": best.steps_us[-1],
             "work_change_share": self.work_change,
             "final_change_share": self.final_change,
-            "libtpu": self.library,
+            "libtpu": self.libtpu,
             "recompiled": None
             if self.recompiled is None
             else self.recompiled.to_json(),

@@ -28,8 +28,8 @@ _THREAD: Final = "async_execution_thread"
 _ALIASING: Final = "output_to_operand_aliasing"
 #: What XLA reads at a half for the operation, too; the last half that has it wins.
 _OF_BOTH: Final = (
-    *("frontend_attributes", "statistics", "origin", "metadata", "backend_config"),
-)
+    "frontend_attributes", "statistics", "origin", "metadata", "backend_config",
+)  # fmt: skip
 #: Operations that have an aliasing of their own.
 _ALIASING_INSIDE: Final = frozenset({"fusion", "custom-call"})
 
@@ -39,7 +39,7 @@ def write_out(start: Instruction) -> Instruction:
 
     Returns the operation, root of the new computation. The halves keep their names.
     """
-    halves = halves_of(start)
+    halves = _halves_of(start)
     operation = _operation(halves)
     of_start = _own_attributes(operation.opcode).union(_OF_BOTH)
     for old in halves:
@@ -61,7 +61,7 @@ def write_out(start: Instruction) -> Instruction:
     return operation
 
 
-def halves_of(start: Instruction) -> list[Instruction]:
+def _halves_of(start: Instruction) -> list[Instruction]:
     """A start, its updates and its done, in order."""
     halves = [start]
     while True:

@@ -68,7 +68,7 @@ def result(simulated_gain: float = 40.0, **more: Any) -> TpuTuneResult:
         "pipelines": {},
         "compilations": 7,
         "seconds": 9.0,
-        "library": "0.0.52",
+        "libtpu": "0.0.52",
         "chip_bytes": DEVICE,
     }
     return TpuTuneResult(**{**told, **more})
