@@ -21,6 +21,7 @@ from typing import Final
 from hlo_passes.analysis.dump_names import DumpName, dump_name
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.module_form import PROTO, form_of
+from hlo_passes.whole_numbers import whole_number
 
 _BEFORE: Final = "before_optimizations"
 _CONFIGURED: Final = "before_config_assignment"
@@ -86,8 +87,8 @@ class DumpedStage:
         """Whether this is a stage of that name, or the result of that pass."""
         plain = _plain(wanted)
         plain = _OTHER_NAMES.get(plain, plain)
-        if wanted.isdecimal():
-            return self.step == int(wanted)
+        if (number := whole_number(wanted)) is not None:
+            return self.step == number
         stage, after = self.name.stage, _plain(self.name.after)
         if plain == _PARTITIONED and after == _plain(_PARTITIONER):
             return True
@@ -195,8 +196,8 @@ def file_of_dump(folder: str, choice: Choice | None = None) -> str:
 
 
 def _chosen(folder: str, modules: Sequence[DumpedModule], wanted: str) -> DumpedModule:
-    if wanted.isdecimal():
-        found = [m for m in modules if m.number == int(wanted)]
+    if (number := whole_number(wanted)) is not None:
+        found = [m for m in modules if m.number == number]
     elif wanted:
         found = [m for m in modules if m.name == wanted]
         found = found or [m for m in modules if m.name == f"jit_{wanted}"]

@@ -18,6 +18,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from hlo_passes.whole_numbers import whole_number
+
 _VERSION: Final = re.compile(r"(\d+(?:\.\d+)+)(?:[.\-+]?[a-z].*)?")
 
 
@@ -362,4 +364,5 @@ def is_beyond_known(version: str) -> bool:
 
 def _numbers(version: str) -> tuple[int, ...]:
     found = _VERSION.fullmatch(version.strip())
-    return tuple(map(int, found[1].split("."))) if found else ()
+    parts = found[1].split(".") if found else ()
+    return tuple(whole_number(part) or 0 for part in parts)

@@ -18,6 +18,7 @@ import jax
 
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.runtime.dtypes import ELEMENT_TYPES, numpy_dtype
+from hlo_passes.whole_numbers import whole_number
 
 _TOKEN: Final = re.compile(
     r"\s*(?:(?P<shape>[A-Za-z]\w*)\[(?P<sizes>[\d\s,]*)\](?:\{[\d,]*\})?"
@@ -120,10 +121,11 @@ class _Reader:
         sizes = [size.strip() for size in self.token["sizes"].split(",")]
         if sizes[-1] == "":
             sizes.pop()
-        if not all(size.isdecimal() for size in sizes):
+        dimensions = tuple(n for s in sizes if (n := whole_number(s)) is not None)
+        if len(dimensions) != len(sizes):
             raise self.refused("sizes are whole numbers with commas between them")
         self.advance()
-        return jax.ShapeDtypeStruct(tuple(map(int, sizes)), numpy_dtype(name))
+        return jax.ShapeDtypeStruct(dimensions, numpy_dtype(name))
 
     def structure(self, opened: str) -> Any:
         self.depth += 1

@@ -26,6 +26,7 @@ from hlo_passes.files import read_opened
 from hlo_passes.runtime import jax_private, stablehlo
 from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.gpu_aot import require_devices_for_xla
+from hlo_passes.whole_numbers import whole_number
 
 #: The attributes that say how a parameter or a result is divided.
 _SHARDY: Final = "sdy.sharding"
@@ -188,9 +189,10 @@ def _count(module: Any, name: str, path: str) -> int:
     if name not in attributes:
         return 0
     said = str(attributes[name]).partition(" : ")[0]
-    if not said.isdecimal() or int(said) < 1:
+    count = whole_number(said)
+    if not count:
         raise stablehlo.not_stablehlo(f"{name} = {said}", path)
-    return int(said)
+    return count
 
 
 def _mesh_size(mesh: Any) -> int:

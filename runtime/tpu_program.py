@@ -35,6 +35,7 @@ from hlo_passes.runtime.user_function import read_program
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 from hlo_passes.scheduler.tpu.log import SchedulerLog, read_log
 from hlo_passes.text.reader import parse
+from hlo_passes.whole_numbers import integer_of
 
 BEFORE: Final = "tpu-before-scheduler"
 SCHEDULED: Final = "tpu-scheduled"
@@ -184,8 +185,8 @@ def flags_of(flags: Sequence[str]) -> dict[str, Any]:
                 hint="as in --flag=xla_tpu_scheduler_percent_shared_memory_limit=90",
             )
         typed: Any = {"true": True, "false": False}.get(value.lower(), value)
-        if value.lstrip("-").isdecimal():
-            typed = int(value)
+        if (number := integer_of(value)) is not None:
+            typed = number
         found[name] = typed
     return found
 

@@ -24,6 +24,7 @@ from hlo_passes.analysis.parameter_paths import ParameterPaths
 from hlo_passes.errors import ParseError
 from hlo_passes.ir.async_form import done_of, half, work_of, wrapped_instruction
 from hlo_passes.ir.stack_frames import StackFrames, parse_stack_frames
+from hlo_passes.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
@@ -222,4 +223,8 @@ def _split_sources(metadata: Metadata) -> list[tuple[str, int]]:
     if metadata.source_line or not metadata.source_file:
         return []
     found = [_FILE_AND_LINE.match(part) for part in metadata.source_file.split(",")]
-    return [(match[1], int(match[2])) for match in found if match]
+    return [
+        (match[1], line)
+        for match in found
+        if match and (line := whole_number(match[2])) is not None
+    ]

@@ -10,11 +10,11 @@ Source: openxla/xla `xla/service/scheduling_annotations_util.cc` (Aug 2026).
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from hlo_passes.errors import PassError
+from hlo_passes.whole_numbers import integer_of
 
 if TYPE_CHECKING:
     from hlo_passes.ir.instruction import Instruction
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 GROUP_ID: Final = "_scheduling_group_id"
 NO_GROUP: Final = "noop"
-_INTEGER: Final = re.compile(r"\s*[+-]?\d+\s*")
 _LARGEST: Final = (1 << 63) - 1
 
 
@@ -56,12 +55,11 @@ def annotation_of(instruction: Instruction) -> Annotation | None:
     if text == NO_GROUP:
         return None
     fields = text.split(":")
-    well_formed = len(fields) <= 2 and all(
-        not field or _INTEGER.fullmatch(field) for field in fields
-    )
-    numbers = [int(field) if field else None for field in fields] if well_formed else []
+    numbers = [integer_of(field) for field in fields]
+    unread = [field for field in fields if field and integer_of(field) is None]
     if (
-        not well_formed
+        len(fields) > 2
+        or unread
         or (numbers[0] or 0) < 0
         or any(abs(number or 0) > _LARGEST for number in numbers)
     ):

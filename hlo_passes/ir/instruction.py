@@ -37,6 +37,7 @@ from hlo_passes.ir.replica_groups import (
 )
 from hlo_passes.ir.small_values import parse_ints
 from hlo_passes.source import Location
+from hlo_passes.whole_numbers import number_of_digits
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -51,7 +52,7 @@ _CALLS_PLAINLY = {
     "fusion": re.compile(r", kind=k[A-Z][a-z]+, calls=%([\w.-]+)(?=,|$)"),
     "reduce": re.compile(r", dimensions=\{[0-9,]*\}, to_apply=%([\w.-]+)(?=,|$)"),
 }
-_INDEX = re.compile(r", index=([0-9]+)(?=,|$)")
+_INDEX = re.compile(r", index=([0-9]{1,9})(?=,|$)")
 
 
 class Instruction:
@@ -190,7 +191,7 @@ class Instruction:
         if self.opcode != "parameter" or self.literal is None:
             msg = f"%{self.name} is not a parameter"
             raise ValueError(msg)
-        return int(self.literal)
+        return number_of_digits(self.literal)
 
     @property
     def tuple_index(self) -> int:
@@ -202,7 +203,7 @@ class Instruction:
             plain = _INDEX.match(self._tail)
             if plain:
                 return int(plain[1])
-        return int(self.attributes["index"])
+        return number_of_digits(self.attributes["index"])
 
     @property
     def tuple_index_or_none(self) -> int | None:
@@ -361,7 +362,7 @@ class Instruction:
     def channel_id(self) -> int | None:
         """`channel_id`, None where there is none."""
         text = self.attributes.get("channel_id")
-        return None if text is None else int(text)
+        return None if text is None else number_of_digits(text)
 
     @channel_id.setter
     def channel_id(self, value: int | None) -> None:

@@ -22,6 +22,7 @@ from hlo_passes.ir.element_types import (
 from hlo_passes.ir.lexical import COMMENT
 from hlo_passes.ir.shapes import COMPLEX, Shape
 from hlo_passes.ir.value_cursor import ValueCursor
+from hlo_passes.whole_numbers import number_of_digits
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +46,6 @@ _NEGATIVE_ZERO: Final = re.compile(r"-(0+)(?![0-9.eE])")
 _SEPARATORS: Final = str.maketrans("{},\t\r\n", "      ")
 _BLANKS: Final = str.maketrans("", "", " ,\t\r\n")
 
-_MAXIMUM_DIGITS: Final = 20  # of a 64-bit integer
 _DOUBLE_PAYLOAD_BITS: Final = 52
 _MODULUS: Final = 1 << 64
 _SIGN: Final = 1 << 63
@@ -233,9 +233,7 @@ class _Body:
     def _integer(self, index: int, token: str) -> int:
         if not _INTEGER.fullmatch(token):
             self.fail_token(index, "an integer")
-        if len(token.lstrip("-0")) > _MAXIMUM_DIGITS:
-            self.fail_range(index)
-        value = int(token)
+        value = number_of_digits(token)
         if not -_SIGN <= value < _MODULUS:
             self.fail_range(index)
         return value - _MODULUS if value >= _SIGN else value

@@ -20,6 +20,7 @@ from hlo_passes.ir.header_values import Alias, parse_input_output_alias
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES
 from hlo_passes.source import SourceText
+from hlo_passes.whole_numbers import number_of_digits, whole_number
 
 _CALLEES = frozenset(CALLEE_ATTRIBUTES)
 
@@ -140,12 +141,12 @@ class Module:
     @property
     def replica_count(self) -> int:
         """Number of replicas, 1 unless the header says otherwise."""
-        return int(self._attributes.get("replica_count", "1"))
+        return number_of_digits(self._attributes.get("replica_count", "1"))
 
     @property
     def num_partitions(self) -> int:
         """Number of partitions, 1 unless the header says otherwise."""
-        return int(self._attributes.get("num_partitions", "1"))
+        return number_of_digits(self._attributes.get("num_partitions", "1"))
 
     @property
     def input_output_aliases(self) -> tuple[Alias, ...]:
@@ -219,8 +220,9 @@ class Module:
         # Its number is free again.
         stem, _, number = computation.name.rpartition(".")
         following = self._next_computation_number.get(stem)
-        if following is not None and number.isdecimal():
-            self._next_computation_number[stem] = min(int(number), following) or 1
+        free = whole_number(number)
+        if following is not None and free is not None:
+            self._next_computation_number[stem] = min(free, following) or 1
         if computation.inline_owner is not None:
             computation.inline_owner.computation.touch(computation.inline_owner)
         self._changed()

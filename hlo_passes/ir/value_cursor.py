@@ -19,6 +19,7 @@ from hlo_passes.ir.lexical import TRIVIA
 from hlo_passes.ir.shape_parser import read_shape
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.source import SourceText
+from hlo_passes.whole_numbers import number_of_digits
 
 #: Where a blank or a comment may start; most tokens have nothing between them.
 _TRIVIA_STARTS: Final = " \t\r\n/"
@@ -30,8 +31,6 @@ _NUMBER: Final = re.compile(
 _JSON_STOP: Final = re.compile(r'[{}"]')
 _JSON_STRING: Final = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
 
-#: More digits than this never fit 64 bits; Python would refuse to read them.
-_MAXIMUM_DIGITS: Final = 20
 
 T = TypeVar("T")
 
@@ -119,10 +118,7 @@ class ValueCursor:
         match = self.take(_INTEGER)
         if not match:
             self.fail(f"expected {what}")
-        digits = match[0].lstrip("-").lstrip("0") or "0"
-        value = int(digits) if len(digits) <= _MAXIMUM_DIGITS else 1 << 64
-        if match[0][0] == "-":
-            value = -value
+        value = number_of_digits(match[0])
         if not -(1 << 63) <= value < 1 << 64:
             self.fail("this integer does not fit 64 bits", at=at)
         return value if value < 1 << 63 else value - (1 << 64)

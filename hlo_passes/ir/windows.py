@@ -13,19 +13,17 @@ from dataclasses import dataclass, fields
 from typing import Any, Final
 
 from hlo_passes.ir.value_cursor import ValueCursor
+from hlo_passes.whole_numbers import number_of_digits
 
 _SIZES: Final = re.compile(r"-?[0-9]+(?![x_0-9.])|[0-9]+(?:x[0-9]+)+(?![0-9_.])")
 _PADS: Final = re.compile(
     r"-?[0-9]+_-?[0-9]+(?:_[0-9]+)?(?:x-?[0-9]+_-?[0-9]+(?:_[0-9]+)?)*"
 )
 _DIM_LABELS: Final = re.compile(r"([0-9bf?]{2,})_([0-9io?]{2,})->([0-9bf?]{2,})")
-_MAXIMUM_DIGITS: Final = 19
 
 
 def _integers(cursor: ValueCursor, text: str, separator: str, at: int) -> list[int]:
-    parts = text.split(separator)
-    values = [int(p) if len(p.lstrip("-0")) <= _MAXIMUM_DIGITS else 1 << 63
-              for p in parts]  # fmt: skip
+    values = [number_of_digits(part) for part in text.split(separator)]
     if any(not -(1 << 63) <= value < 1 << 63 for value in values):
         cursor.fail("this integer does not fit 64 bits", at=at)
     return values

@@ -16,6 +16,7 @@ from typing import Final
 from hlo_passes.errors import HloError, UnsupportedHloError
 from hlo_passes.ir.shapes import BITS, FLOATING, SIGNED, UNSIGNED, Shape
 from hlo_passes.verify.finding import Fault
+from hlo_passes.whole_numbers import number_of_digits
 
 _REMEMBERED: Final = 65_536
 _INTEGER = re.compile(r"-?\d{1,19}")
@@ -42,7 +43,7 @@ def _is_plain_element(token: str, kind: str) -> bool:
         return abs(float(token)) <= _SAFE.get(kind, _SAFE_NARROW)
     if not _INTEGER.fullmatch(token):
         return False
-    value = int(token)
+    value = number_of_digits(token)
     if kind in SIGNED:
         half = 1 << (BITS[kind] - 1)
         return -half <= value < half

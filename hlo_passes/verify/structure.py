@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from hlo_passes.ir.computation import NUMBERS
 from hlo_passes.ir.opcodes import VARIADIC, facts
 from hlo_passes.ir.shapes import PRIMITIVE_TYPES
+from hlo_passes.whole_numbers import whole_number
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -144,10 +145,10 @@ def _check_parameters(instructions: tuple[Instruction, ...], report: Report) -> 
     numbers: dict[int, Instruction] = {}
     for parameter in parameters:
         literal = parameter.literal or ""
-        if not literal.isdecimal():
+        number = whole_number(literal)
+        if number is None:
             report.add(parameter, "V008", f"parameter({literal}) has no number")
             continue
-        number = int(literal)
         if number in numbers:
             report.add(
                 parameter, "V008",

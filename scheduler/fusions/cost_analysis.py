@@ -30,6 +30,7 @@ from hlo_passes.scheduler.fusions.fused_graph import (
 from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_CYCLES
 from hlo_passes.scheduler.latency.durations import round_half_away
+from hlo_passes.whole_numbers import number_of_digits
 
 _F32 = np.float32
 
@@ -249,7 +250,7 @@ def _convolution_flops(convolution: Instruction, _: OpCycles) -> float:
         convolution.shape,
         parse_window(convolution.attributes.get("window", "{}")),
         parse_dim_labels(labels),
-        int(convolution.attributes.get("batch_group_count", "1")),
+        number_of_digits(convolution.attributes.get("batch_group_count", "1")),
     )
 
 

@@ -89,9 +89,10 @@ def fusion_time(
     compute = compute_ticks(cost.flops, kernel.launch, target)
     read = 0
     priced: dict[Instruction, int] = {}
-    for index, operand in enumerate(fusion.operands):
+    # Operands that the body does not take are not read.
+    for operand, own in zip(fusion.operands, cost.operand_bytes, strict=False):
         # A value that is read twice counts its first place twice, as in XLA.
-        total = priced.setdefault(operand, cost.operand_bytes[index])
+        total = priced.setdefault(operand, own)
         read += read_ticks(
             operand, total, kernel.launch.blocks, coalesced=coalesced, target=target
         )

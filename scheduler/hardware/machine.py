@@ -25,6 +25,7 @@ from hlo_passes.scheduler.hardware.topology import (
 )
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.tpu.chips import chip, is_chip
+from hlo_passes.whole_numbers import whole_number
 
 _UNKNOWN: Final = "<unknown>"
 #: More hosts than any machine has.
@@ -117,15 +118,15 @@ def _chips_for(on: Pricing, devices: int) -> Topology:
     """The TPUs that a user named, else as many as there are devices."""
     part, grid = chip(on.target), on.topology_text
     if grid and not isinstance(on.topology, TpuGrid):
-        sizes = grid.split("x")
-        if len(sizes) != part.dimensions or not all(s.isdecimal() for s in sizes):
+        sizes = [whole_number(size) for size in grid.split("x")]
+        if len(sizes) != part.dimensions or not all(sizes):
             raise UsageError(
                 f"--topology={grid} is no grid of {part.name}, a {part.torus}",
                 code="U252",
                 hint="chips in each dimension, as in "
                 + ("2x4" if part.dimensions == 2 else "2x2x1"),
             )
-        devices = math.prod(map(int, sizes)) * part.devices_per_chip
+        devices = math.prod(n for n in sizes if n) * part.devices_per_chip
     if isinstance(on.topology, TpuGrid):
         return on.topology
     return TpuGrid(1, 1, devices, grid or f"{devices} devices")

@@ -37,6 +37,7 @@ from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
 )
 from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.whole_numbers import whole_number
 
 _GIVEN = "given"
 _LIMIT = "limit"
@@ -124,7 +125,10 @@ class ScheduleImprover(Pass):
     def __post_init__(self) -> None:
         """Refuse values out of range (U013), and files that nothing reads (U219)."""
         self._scheduler()
-        if self.memory_cap not in (_GIVEN, _LIMIT) and not self.memory_cap.isdecimal():
+        if (
+            self.memory_cap not in (_GIVEN, _LIMIT)
+            and whole_number(self.memory_cap) is None
+        ):
             raise ValueError("memory-cap must be given, limit or a number of bytes")
         for name, number in (
             ("effort", self.effort),
@@ -138,7 +142,7 @@ class ScheduleImprover(Pass):
                 raise ValueError(f"{name} must be 0 or more")
         if not 0.0 <= self.min_gain < 1.0:
             raise ValueError("min-gain must be a share of the step, as in 0.001")
-        if not all(limit.isdecimal() and int(limit) for limit in self.offer_limits):
+        if not all(whole_number(limit) for limit in self.offer_limits):
             raise ValueError("offer-limits must be numbers from 1 on, as in '2 4'")
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:

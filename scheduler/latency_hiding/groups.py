@@ -30,6 +30,7 @@ from hlo_passes.scheduler.latency_hiding.resources import RESOURCE_NAMES, Resour
 from hlo_passes.scheduler.latency_hiding.rule import Rule, by_number
 from hlo_passes.scheduler.latency_hiding.scan import policy
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+from hlo_passes.whole_numbers import integer_of
 
 _LEADING_NUMBER: Final = re.compile(r"\s*(-?[0-9]+)")
 _NONE: Final = -1
@@ -61,7 +62,7 @@ def annotated_group(instruction: Instruction) -> int | None:
     """The group that an instruction is annotated with; None for none."""
     text = attr.frontend(instruction, attr.GROUP_ID)
     found = _LEADING_NUMBER.match(text or "")
-    return int(found[1]) if found else None
+    return integer_of(found[1]) if found else None
 
 
 def find_groups(graph: ScheduleGraph) -> dict[int, list[int]]:

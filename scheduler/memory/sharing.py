@@ -126,8 +126,9 @@ def _fusion_may_share(operand: Instruction, fusion: Instruction, path: Path) -> 
     if not fusion_kind(fusion).startswith(_OWN_EMITTERS):
         hero = reduction_hero(graph)
     walk = _Walk(graph, path, hero)
-    parameter = graph.parameters[fusion.operands.index(operand)]
-    if not walk.run(parameter):
+    place = fusion.operands.index(operand)
+    # A body may take fewer values than its fusion has operands.
+    if place >= len(graph.parameters) or not walk.run(graph.parameters[place]):
         return False
     if len(parts_of(fusion.shape).shapes) > 1 and not walk.others_agree():
         return False

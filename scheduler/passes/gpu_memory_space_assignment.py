@@ -32,6 +32,7 @@ from hlo_passes.ir.shapes import BITS, Shape, tuple_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.memory.buffer_sizes import memory_space, parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
+from hlo_passes.whole_numbers import whole_number
 
 Path = tuple[int, ...]
 
@@ -236,7 +237,7 @@ class GpuMemorySpaceAssignment(Pass):
         if (
             known is None
             or len(rest) > 2
-            or (limit and not limit.isdecimal())
+            or (limit and whole_number(limit) is None)
             or (element_type and element_type not in BITS)
         ):
             raise PipelineSpecError(
@@ -244,7 +245,7 @@ class GpuMemorySpaceAssignment(Pass):
                 code="U013",
                 hint=f"one of {', '.join(_KINDS)}, then :BYTES and :TYPE if wanted",
             )
-        return _Filter(known, int(limit) if limit else None, element_type)
+        return _Filter(known, whole_number(limit), element_type)
 
     # -- copies --------------------------------------------------------------
 
@@ -317,8 +318,9 @@ def _asked_by_call(
 
 def _spaces(text: str) -> Iterator[tuple[int, int]]:
     for match in _SPACE.finditer(text):
-        if int(match[2]):
-            yield int(match[1]), int(match[2])
+        operand, space = whole_number(match[1]), whole_number(match[2])
+        if operand is not None and space:
+            yield operand, space
 
 
 def _names(buffers: Buffers, numbers: set[int]) -> Iterator[str]:

@@ -25,6 +25,7 @@ from hlo_passes.ir.gpu_config import is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.passes.send_recv import owner_of_transfer
+from hlo_passes.whole_numbers import whole_number
 from hlo_passes.xla_release import XlaRelease
 
 #: Copies between host and device may have two streams of their own.
@@ -112,9 +113,9 @@ class Stream:
         numbered = _NUMBERED.fullmatch(word)
         if numbered:
             is_compute = numbered["kind"] == "comput"
-            return Stream(
-                "compute" if is_compute else "communication", int(numbered["n"])
-            )
+            number = whole_number(numbered["n"])
+            if number is not None:
+                return Stream("compute" if is_compute else "communication", number)
         old = _OLD_KIND.fullmatch(word)
         if old and old[1] in _OLD_KINDS:
             return Stream("communication", _OLD_KINDS[old[1]])
@@ -201,14 +202,15 @@ def annotated_number(instruction: Instruction) -> int | None:
     text = instruction.frontend_attributes.get(STREAM_ANNOTATION)
     if text is None or is_collective_annotation(instruction):
         return None
-    if not text.strip().isdecimal() or int(text) > _LARGEST_NUMBER:
+    number = whole_number(text.strip())
+    if number is None or number > _LARGEST_NUMBER:
         raise PassError(
             f"%{instruction.name}: {STREAM_ANNOTATION}={text!r} is not a stream",
             code="E020",
             location=instruction.location,
             hint="use a number of 0 or more, or collective",
         )
-    return int(text)
+    return number
 
 
 def runs_synchronously(

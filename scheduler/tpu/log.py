@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hlo_passes.ir.opcodes import facts
+from hlo_passes.whole_numbers import number_of_digits
 
 _LINE: Final = re.compile(r"I\d{4} \S+\s+\d+ latency_hiding_scheduler\.cc:\d+\] ?(.*)")
 _CLOCK: Final = re.compile(r"TensorCore frequency: (\d+) MHz")
@@ -132,7 +133,7 @@ class _Reader:
             table.setdefault(self._computation, {})[match[1].lower()] = float(match[2])
         elif "memory usage" in said and self.log.memory_limit_bytes is None:
             if match := _LIMIT.search(said):
-                self.log.memory_limit_bytes = int(match[1])
+                self.log.memory_limit_bytes = number_of_digits(match[1])
         elif self._round is not None:
             self._read_round(self._round, said)
 
@@ -148,7 +149,7 @@ class _Reader:
         elif match := _FIRST.match(said):
             this.decisions.append((match[1], "", "first"))
         elif match := _PRESSURE.match(said):
-            self._memory[match[1], match[2]] = int(match[3])
+            self._memory[match[1], match[2]] = number_of_digits(match[3])
         elif said.startswith("Scheduled: "):
             this.placed.append(said.split()[1])
             keys = (("pressure", "before"), ("pressure", "after"), ("peak", "after"))

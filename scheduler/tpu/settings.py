@@ -15,6 +15,7 @@ from typing import Any, Final
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.tpu.chips import chip
+from hlo_passes.whole_numbers import whole_number
 
 #: What all chips have, beside XLA's bare defaults.
 _EVERYWHERE: Final[dict[str, Any]] = {
@@ -90,8 +91,8 @@ def _value(name: str, value: str) -> bool | int | None:
     """A flag's value; None for AUTO, which leaves the chip's own."""
     small = value.lower()
     is_number = "max_concurrent" in name or name.endswith("_rerun")
-    if is_number and value.isdecimal():
-        return int(value)
+    if is_number and (number := whole_number(value)) is not None:
+        return number
     if not is_number and small in (*_YES, *_NO):
         return small in _YES
     if small == "auto":

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from hlo_passes.whole_numbers import integer_of
 from hlo_passes.xla_release import RELEASES, XlaRelease
 
 #: What a lever changes: the order alone, so that our scheduler can price it; the
@@ -59,7 +60,8 @@ class Flag:
         text = self.option or self.text
         if text in ("true", "false"):
             return text == "true"
-        return int(text) if text.lstrip("-").isdecimal() else text
+        number = integer_of(text)
+        return text if number is None else number
 
 
 @dataclass(frozen=True, slots=True)

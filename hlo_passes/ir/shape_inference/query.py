@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hlo_passes.errors import HloError
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.ir.small_values import parse_ints
+from hlo_passes.whole_numbers import number_of_digits
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -100,7 +101,7 @@ class Query:
         text = self.text(name)
         if not _INTEGER.fullmatch(text):
             self.fail(f"{name} must be a number, it is {text}")
-        return int(text)
+        return number_of_digits(text)
 
     def flag(self, name: str, *, default: bool) -> bool:
         """Value of a boolean attribute."""

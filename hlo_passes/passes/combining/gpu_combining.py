@@ -42,6 +42,7 @@ from hlo_passes.passes.rewriting.gpu_backend_config import (
     set_collective_fields,
 )
 from hlo_passes.passes.rewriting.merging import merged_attributes
+from hlo_passes.whole_numbers import integer_of
 from hlo_passes.xla_release import xla_release
 
 #: Frontend attributes of the module and of collectives that control the heuristic.
@@ -292,8 +293,7 @@ def _suggested_threshold(module: Module) -> int | None:
     text = module.attributes.get("frontend_attributes")
     if text is None:
         return None
-    suggested = parse_frontend_attributes(text).get(SUGGESTED_THRESHOLD, "")
-    return int(suggested) if suggested.lstrip("-").isdecimal() else None
+    return integer_of(parse_frontend_attributes(text).get(SUGGESTED_THRESHOLD, ""))
 
 
 def _reason_to_leave(collective: Instruction) -> str:

@@ -161,7 +161,10 @@ class WhileLoopUnroller(Pass):
         counted = _values(loop, release, quirks=quirks)
         if counted is None:
             return "has no counter that XLA knows" if quirks else "does not count"
-        count, size = len(counted[1]), len(body.instructions)
+        values = counted[1]
+        # `len` ends at 2**63.
+        count = max(0, -((values.start - values.stop) // values.step))
+        size = len(body.instructions)
         if not count:
             return "does not run"
         if size > self.most_instructions:

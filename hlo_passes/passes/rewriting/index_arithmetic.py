@@ -16,6 +16,7 @@ Source: openxla/xla `xla/hlo/transforms/simplifiers/algebraic_simplifier.cc`,
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -27,7 +28,9 @@ from hlo_passes.ir.literals import parse_literal
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import INTEGRAL, Shape, array_shape
 from hlo_passes.passes.rewriting.copies import derive
+from hlo_passes.whole_numbers import number_of_digits
 
+_INTEGER: Final = re.compile(r"-?[0-9]+")
 _UNSIGNED: Final = frozenset({"u8", "u16", "u32", "u64"})
 #: Types of tables and indices that XLA computes in place of reading a table.
 _TABLES: Final = frozenset({"s32", "u32"})
@@ -74,7 +77,7 @@ def scalar_integer(instruction: Instruction) -> int | None:
     text = (instruction.literal or "").strip()
     if shape.element_type not in INTEGRAL:
         return None
-    return int(text) if text.lstrip("-").isdecimal() else None
+    return number_of_digits(text) if _INTEGER.fullmatch(text) else None
 
 
 def new_constant(like: Instruction, shape: Shape, value: int) -> Instruction:
