@@ -23,7 +23,7 @@ _ID = array_shape("u32")
 def obstacle_to_position(collective: Instruction) -> str:
     """Why no table gives the position of each device in its group; '' if one does."""
     groups = groups_of(collective)
-    if not groups or _is_everybody(groups):
+    if not groups or is_everybody(groups):
         return ""
     size = len(groups) * len(groups[0])
     ids = [device for group in groups for device in group]
@@ -50,8 +50,8 @@ def starts_of_own_part(
         index = _flattened(computation, replica)
     if groups == ((0,),):
         index = zero
-    elif groups and not _is_everybody(groups):
-        index = _position(computation, index, groups)
+    elif groups and not is_everybody(groups):
+        index = position_in_group(computation, index, groups)
     if mode == "cross-replica-and-partition":
         # The group is of replicas, with all partitions of each.
         index = (
@@ -73,9 +73,10 @@ def _flattened(computation: Computation, replica: Instruction) -> Instruction:
     return computation.new("add", _ID, (first, partition))
 
 
-def _position(
+def position_in_group(
     computation: Computation, device: Instruction, groups: Groups
 ) -> Instruction:
+    """New instructions: the position of a device in its group, by its id."""
     positions = [0] * (len(groups) * len(groups[0]))
     for group in groups:
         for position, member in enumerate(group):
@@ -89,6 +90,6 @@ def _position(
     return computation.new("reshape", _ID, (one_of,))
 
 
-def _is_everybody(groups: Groups) -> bool:
+def is_everybody(groups: Groups) -> bool:
     """Whether there is one group, in order of ids."""
     return len(groups) == 1 and groups[0] == tuple(range(len(groups[0])))
