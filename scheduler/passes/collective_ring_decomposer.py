@@ -32,8 +32,9 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
-from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step
+from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
 from hlo_passes.scheduler.simulation.units import time_text
+from hlo_passes.scheduler.sums import sequential_sum
 
 #: What a form is called in remarks.
 _WORDS: Final[dict[Form, str]] = {
@@ -233,7 +234,7 @@ def _keyed(
     found: list[tuple[Instruction, Members]],
 ) -> Iterator[tuple[Key, tuple[Instruction, Members]]]:
     for collective, members in found:
-        yield (collective.computation.name, collective.name), (collective, members)
+        yield key_of(collective), (collective, members)
 
 
 def _on_a_host(members: Members, per_host: int) -> int:
@@ -283,7 +284,7 @@ class _Choice:
     def run(self) -> None:
         """Rewrite what pays, the most exposed first, until nothing does."""
         now = self.trials.step(self.module.clone(), self.left)
-        first = now.us
+        first = now
         while True:
             remarks: list[str] = []
             taken = self._take_one(now, remarks)
@@ -292,10 +293,10 @@ class _Choice:
             now = taken
         for remark in remarks:
             self.report.remark(f"not decomposed: {remark}")
-        if now.us < first:
+        if now is not first:
             self.report.details["collective-ring-decomposer"] = {
-                "step_us": now.us,
-                "step_us_before": first,
+                "step_us": now.simulated_us,
+                "step_us_before": first.simulated_us,
             }
 
     def _take_one(self, now: Step, remarks: list[str]) -> Step | None:
@@ -316,7 +317,7 @@ class _Choice:
             new = write_chains(
                 collective, members, chain.form, self.channels, chain.columns
             )
-            self.trials.charged |= {i.name for i in new}
+            self.trials.added |= set(map(key_of, new))
             count_chains(self.report, opcode, new)
             return after
         return None
@@ -350,12 +351,16 @@ class _Choice:
                 break
             after = self._tried(key, chain)
             said = said or (
-                f"stays: the step takes {time_text(after.us)} with {_WORDS[chain.form]}, "
-                f"{time_text(now.us)} without"
+                f"stays: the step takes {time_text(after.us)} with "
+                f"{_WORDS[chain.form]}, {time_text(now.us)} without"
             )
             if after.timeline.fits is False and now.timeline.fits is not False:
                 said = f"stays: {_WORDS[chain.form]} does not fit into memory"
-            elif now.us - after.us > worth and (best is None or after.us < best[1].us):
+            elif (
+                now.us - after.us > worth
+                and after.simulated_us <= now.simulated_us
+                and (best is None or after.us < best[1].us)
+            ):
                 best = chain, after
         return said if best is None else best
 
@@ -375,15 +380,17 @@ class _Choice:
                 collective.opcode, members, per_host
             ):
                 _, new = self._rewritten(key, form, columns)
-                permutes = (i for i in new if i.opcode == _PERMUTE)
-                found.append(_Chain(form, columns, self.trials.price_us(permutes)))
+                price = sequential_sum(
+                    self.trials.fair_us(i) for i in new if i.opcode == _PERMUTE
+                )
+                found.append(_Chain(form, columns, price))
             self._prices[like] = sorted(found, key=lambda chain: chain.us)
         return self._prices[like]
 
     def _tried(self, key: Key, chain: _Chain) -> Step:
         copy, new = self._rewritten(key, chain.form, chain.columns)
         others = [other for other in self.left if other != key]
-        return self.trials.step(copy, others, {i.name for i in new})
+        return self.trials.step(copy, others, new)
 
     def _rewritten(
         self, key: Key, form: Form, columns: int

@@ -1,26 +1,34 @@
 """What a step takes with a collective as it is, and with permutes in its place.
 
     trials = ChainTrials(module, context.pricing, schedule)
-    before = trials.step(module.clone(), names)
-    before.exposed[key], before.hiding_us(key)
-    after = trials.step(copy with permutes, names)
+    before = trials.step(module.clone(), keys)
+    before.rows[key].exposed_us, before.hiding_us(key)
+    after = trials.step(copy with permutes, keys, new)
 
-Both are scheduled by the same passes and simulated by the same rules. An analytical
-model has no time for instructions that nobody has fused; what a rewrite adds around its
-permutes is charged with the roofline of a kernel of its own.
+Both are scheduled by the same passes and simulated by the same rules, twice: as
+`simulate` does, and with prices that are fair to the collective. For XLA's table of
+measured collectives knows no latency: below its smallest message a transfer costs next
+to nothing, and between two sizes the smaller one may cost more. So a permute is charged
+what the dearest one of at most its size takes, from 1 KiB on, and a collective what the
+cheapest one of at least its size takes. What a rewrite adds around its permutes, for
+which an analytical model has no time before it is fused, is charged with the roofline
+of a kernel of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.analysis.reachability import ancestors
-from hlo_passes.ir.async_form import done_of, half, is_collective
+from hlo_passes.ir.async_form import done_of, half, is_collective, work_of
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape, array_shape, tuple_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.rewriting.constants import zeros
+from hlo_passes.passes.rewriting.copies import copy_of
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator, is_constant
 from hlo_passes.scheduler.estimators.choice import estimator_for
@@ -35,6 +43,7 @@ from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.timeline import Timeline
 from hlo_passes.scheduler.simulation.timeline_data import (
     COMPUTE_LANE,
     CollectiveRow,
@@ -46,6 +55,10 @@ from hlo_passes.scheduler.sums import sequential_sum
 Key = tuple[str, str]
 #: Frontend attribute by which a collective of a trial is found again.
 _ID: Final = "collective_id"
+#: The smallest message of XLA's table.
+_SMALLEST_BYTES: Final = 1024
+#: How much larger the collectives are that a collective is compared with.
+_LARGER: Final = (2, 4, 8, 16, 32, 64)
 #: What keeps the compute lane busy.
 _WORK: Final = frozenset({"compute", "loop", "call", "conditional"})
 
@@ -55,24 +68,25 @@ class Step:
     """A scheduled and simulated step.
 
     Attributes:
-        module: as scheduled.
-        timeline: of it.
+        simulated_us: how long it takes by `simulate`.
+        timeline: of it, with fair prices.
         rows: of the collectives that were asked about; others never run.
+        starts: of these, in the scheduled module.
     """
 
-    module: Module
+    simulated_us: float
     timeline: TimelineData
     rows: Mapping[Key, CollectiveRow]
-    _starts: Mapping[Key, Instruction]
+    starts: Mapping[Key, Instruction]
 
     @property
     def us(self) -> float:
-        """How long the step takes."""
+        """How long the step takes, with fair prices."""
         return self.timeline.step_time_us
 
     def hiding_us(self, key: Key) -> float:
         """Work of its computation that a collective neither needs nor feeds."""
-        start = self._starts[key]
+        start = self.starts[key]
         done = done_of(start) or start
         bound = ancestors([start]) | _followers(done)
         names = {i.name for i in bound}
@@ -91,22 +105,24 @@ class ChainTrials:
     """Schedules and simulates copies of one module.
 
     Attributes:
-        module: not changed; says which machine and which release.
+        module: says which machine and which release.
         pricing: the machine and the source of costs.
         schedule: passes that schedule.
-        charged: names of instructions that rewrites have added.
+        added: what rewrites of the module have added to it.
         spent: instructions that were scheduled, all copies together.
+        machine: that the module runs on.
     """
 
     module: Module
     pricing: Pricing
     schedule: Pass
-    charged: set[str] = field(default_factory=set)
+    added: set[Key] = field(default_factory=set)
     spent: int = 0
     machine: Topology = field(init=False)
     _on: Pricing = field(init=False)
     _estimator: Estimator = field(init=False)
     _rules: Rules = field(init=False)
+    _fair: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Settle what a report would: machine, estimator and release."""
@@ -116,54 +132,116 @@ class ChainTrials:
         self._rules = Rules(release=found.release)
 
     def step(
-        self, copy: Module, keys: Iterable[Key], added: Collection[str] = ()
+        self, copy: Module, keys: Iterable[Key], new: Iterable[Instruction] = ()
     ) -> Step:
         """Schedule and simulate a copy, which is used up.
 
         Args:
             copy: of the module, perhaps rewritten.
             keys: of collectives in it that the caller will ask about.
-            added: names of instructions that are new in it.
+            new: what has been added to the copy alone.
         """
         self.spent += copy.instruction_count
-        for computation, name in keys:
-            _marked(copy, computation, name)
+        added = self.added | set(map(key_of, new))
+        fair: dict[Key, float] = {}
+        for key in (*keys, *sorted(added)):
+            collective = _found(copy, key)
+            if collective is not None and is_collective(collective):
+                fair[key] = self.fair_us(collective)
+                marked = collective.frontend_attributes.with_value(_ID, key[1])
+                collective.frontend_attributes = marked
         self.schedule.run(copy, PassContext(self._on), Report())
-        estimator = _Charging(
-            self._estimator, self.charged | set(added), target(self._on.target)
-        )
-        timeline = simulate_with(
-            copy, self._on.target, self.machine, estimator, self._rules
-        )
-        timeline = replace(
-            timeline, footprint=timeline.footprint.on(target(self._on.target))
-        )
         starts = {
-            (c.name, i.name): ((c.name, i.frontend_attributes[_ID]), i)
+            key_of(i): ((c.name, i.frontend_attributes[_ID]), i)
             for c in copy.computations
             for i in c.instructions
             if i.mentions(_ID) and is_collective(i) and half(i) in ("", "start")
+            # What a start wraps has the attribute, too.
+            if (c.name, i.frontend_attributes[_ID]) in fair
         }
+        prices = {at: fair[key] for at, (key, _) in starts.items()}
+        part = target(self._on.target)
+        timeline = self._simulated(
+            copy, _Charging(self._estimator, prices, added, part)
+        )
         rows = {
             starts[row.computation, row.name][0]: row
             for row in timeline.collectives
             if (row.computation, row.name) in starts
         }
-        return Step(copy, timeline, rows, dict(starts.values()))
+        timeline = replace(timeline, footprint=timeline.footprint.on(part))
+        simulated = self._simulated(copy, self._estimator)
+        return Step(simulated.step_time_us, timeline, rows, dict(starts.values()))
 
-    def price_us(self, collectives: Iterable[Instruction]) -> float:
-        """What collectives take one after the other."""
-        prices = Prices(self._estimator)
-        return sequential_sum(prices.synchronous(i).us for i in collectives)
-
-
-def _marked(copy: Module, computation: str, name: str) -> None:
-    found = copy.computation(computation)
-    collective = None if found is None else found.find(name)
-    if collective is not None:
-        collective.frontend_attributes = collective.frontend_attributes.with_value(
-            _ID, name
+    def _simulated(self, copy: Module, estimator: Estimator) -> Timeline:
+        return simulate_with(
+            copy, self._on.target, self.machine, estimator, self._rules
         )
+
+    def fair_us(self, collective: Instruction) -> float:
+        """What a collective is charged."""
+        key = (
+            collective.opcode,
+            collective.shape.text,
+            tuple(operand.shape.text for operand in collective.operands),
+            collective.attributes.get("replica_groups"),
+            collective.attributes.get("source_target_pairs"),
+        )
+        if key not in self._fair:
+            own = self._price(collective)
+            if collective.opcode == "collective-permute":
+                self._fair[key] = max((own, *self._of_smaller(collective)))
+            else:
+                self._fair[key] = min((own, *self._of_larger(collective)))
+        return self._fair[key]
+
+    def _of_smaller(self, permute: Instruction) -> Iterator[float]:
+        """Prices of permutes of at most the same size, from the smallest one on."""
+        shape = permute.shape
+        element = max(1, shape.byte_size // shape.element_count)
+        size = _SMALLEST_BYTES
+        while size <= max(shape.byte_size, _SMALLEST_BYTES):
+            other = array_shape(shape.element_type, (size // element,))
+            yield self._price_as(permute, [other], other)
+            size *= 2
+
+    def _of_larger(self, collective: Instruction) -> Iterator[float]:
+        """Prices of the same collective of more bytes."""
+        for times in _LARGER:
+            operands = [_larger(o.shape, times) for o in collective.operands]
+            yield self._price_as(collective, operands, _larger(collective.shape, times))
+
+    def _price_as(
+        self, collective: Instruction, operands: Sequence[Shape], shape: Shape
+    ) -> float:
+        """The price of a collective like another, with other shapes."""
+        computation = collective.computation
+        parts = [zeros(computation, operand) for operand in operands]
+        other = copy_of(collective, parts, shape)
+        price = self._price(other)
+        computation.remove_with_dead_operands(other)
+        return price
+
+    def _price(self, collective: Instruction) -> float:
+        return Prices(self._estimator).synchronous(collective).us
+
+
+def key_of(instruction: Instruction) -> Key:
+    """The computation's name and the instruction's."""
+    return instruction.computation.name, instruction.name
+
+
+def _found(module: Module, key: Key) -> Instruction | None:
+    computation = module.computation(key[0])
+    return None if computation is None else computation.find(key[1])
+
+
+def _larger(shape: Shape, times: int) -> Shape:
+    """So many times the elements, in the slowest dimension."""
+    if shape.is_tuple:
+        return tuple_shape([_larger(element, times) for element in shape.elements])
+    sizes = shape.dimensions or (1,)
+    return shape.with_dimensions((sizes[0] * times, *sizes[1:]))
 
 
 def _followers(instruction: Instruction) -> set[Instruction]:
@@ -180,10 +258,11 @@ def _followers(instruction: Instruction) -> set[Instruction]:
 
 @dataclass(frozen=True, slots=True)
 class _Charging:
-    """An estimator that charges what has no price, where a rewrite added it."""
+    """An estimator with fair prices, and the roofline for what a rewrite added."""
 
     inner: Estimator
-    charged: Collection[str]
+    fair: Mapping[Key, float]
+    added: Collection[Key]
     part: Target
 
     @property
@@ -194,7 +273,7 @@ class _Charging:
     def node_cost(self, instruction: Instruction) -> Estimate | None:
         """Its answer, or the roofline of a kernel."""
         found = self.inner.node_cost(instruction)
-        if instruction.name not in self.charged or is_collective(instruction):
+        if key_of(instruction) not in self.added or is_collective(instruction):
             return found
         if found is not None and not is_constant(found.model):
             return found
@@ -205,5 +284,12 @@ class _Charging:
         return Estimate(us_of_ticks(ticks), "roofline")
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
-        """Its answer."""
-        return self.inner.latency(start, user)
+        """The fair price, or its answer."""
+        fair, found = self.fair.get(key_of(start)), self.inner.latency(start, user)
+        if fair is None:
+            return found
+        if found is not None and not is_constant(found.model):
+            # A start may have another price than a synchronous collective.
+            dearer = work_of(start) == "collective-permute"
+            fair = (max if dearer else min)(fair, found.us)
+        return Estimate(fair, "fair")
