@@ -17,6 +17,7 @@ from typing import ClassVar, Final, Literal
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.decomposing.permute_chains import (
@@ -60,16 +61,18 @@ class CollectiveRingDecomposer(Pass):
 
     So the pass decides by price. It schedules and simulates the module as it is, and
     with each chain in turn, the most exposed collective first; a chain stays if the
-    step becomes shorter. What a chain adds around its permutes is charged as kernels,
-    for which the simulation of unfused instructions has no time. Remarks say what each
-    refused chain would cost. `always` writes them all, without asking.
+    step becomes shorter. XLA's table of measured collectives has gaps and noise, and
+    no latency below its smallest message, which would make tiny chains win. So a chain
+    must win twice: by `simulate`, and with prices that never fall as bytes rise. What
+    it adds around its permutes is charged as kernels. Remarks say what each refused
+    chain would cost. `always` writes them all, without asking.
 
     The order of the additions of floating types changes: block b of n is the sum, from
-    left to right, of members b+1, b+2, ..., b-1, b of the group. So each element is
-    within 2 (n-1) u times the sum of the absolute values of any other order's, with
-    u = 2^-24 for f32. `bidirectional` adds b-n/2, ..., b, and then the sum of
-    b+(n-1)/2, ..., b+1; `2d` adds along columns, then along rows. Gathers and
-    all-to-alls keep every bit.
+    left to right, of members b+1, b+2, ..., b-1, b of the group. `bidirectional` adds
+    b-n/2, ..., b, and then the sum of b+(n-1)/2, ..., b+1; `2d` adds along columns,
+    then along rows. A sum differs from that in any other order by at most 2 g times the
+    sum of the absolute values, with g = (n-1) u / (1 - (n-1) u) and u = 2^-24 for f32.
+    Gathers, all-to-alls, integers, minima and maxima keep every bit.
 
     A permute has a fresh channel id between partitions, none between replicas; the
     metadata and the frontend attributes of its collective, without
@@ -136,8 +139,11 @@ class CollectiveRingDecomposer(Pass):
             return False
         channels = count(next_channel_id(module))
         if self.always:
+            computations = dict.fromkeys(i.computation for i, _ in found)
             for collective, members in found:
                 self._write_always(collective, members, channels, report)
+            for computation in computations:
+                restore_text_order(computation)
             return module.version != version
         trials = ChainTrials(module, context.pricing, self._schedule())
         _Choice(self, module, trials, dict(_keyed(found)), channels, report).run()
@@ -313,10 +319,11 @@ class _Choice:
                 continue
             chain, after = found
             collective, members = self.left.pop(key)
-            opcode = collective.opcode
+            opcode, computation = collective.opcode, collective.computation
             new = write_chains(
                 collective, members, chain.form, self.channels, chain.columns
             )
+            restore_text_order(computation)
             self.trials.added |= set(map(key_of, new))
             count_chains(self.report, opcode, new)
             return after
@@ -399,7 +406,10 @@ class _Choice:
         copy = self.module.clone()
         computation = copy.computation(key[0])
         collective = None if computation is None else computation.find(key[1])
+        assert computation is not None
         assert collective is not None
         members = self.left[key][1]
         channels = count(next_channel_id(copy))
-        return copy, write_chains(collective, members, form, channels, columns)
+        new = write_chains(collective, members, form, channels, columns)
+        restore_text_order(computation)
+        return copy, new

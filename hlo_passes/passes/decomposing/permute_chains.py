@@ -27,7 +27,6 @@ from typing import Final, Literal
 
 from hlo_passes.analysis.device_offsets import Groups, groups_of
 from hlo_passes.analysis.devices import device_counts, group_mode
-from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import lists_text
@@ -172,6 +171,7 @@ def write_chains(
 ) -> list[Instruction]:
     """Replace a collective by permutes; returns all that is new.
 
+    The new instructions are the last ones: `restore_text_order` is up to the caller.
     Every permute has the metadata and the frontend attributes of the collective, but
     for its scheduling group. What the collective waited for comes before the first
     permutes; what waited for it, after the result.
@@ -205,6 +205,7 @@ class _Chains:
         self.columns = columns
         reduction = reduction_of(collective)
         self.operation = "" if reduction is None else reduction.root.opcode
+        self.new: list[Instruction] = []
         #: What needs a permute, and permutes that need no other.
         self.moved: set[Instruction] = set()
         self.first: list[Instruction] = []
@@ -215,7 +216,6 @@ class _Chains:
     def write(self) -> list[Instruction]:
         """Replace the collective; returns all that is new."""
         collective, computation = self.collective, self.computation
-        known = set(computation.instructions)
         shape = collective.shape
         wholes = shape.elements if shape.is_tuple else (shape,)
         results = [
@@ -233,8 +233,7 @@ class _Chains:
         computation.drop_control_edges(collective)
         computation.replace_uses(collective, result)
         computation.remove(collective)
-        restore_text_order(computation)
-        return [i for i in computation.instructions if i not in known]
+        return self.new
 
     def _result(self, operand: Instruction, whole: Shape) -> Instruction:
         """What the collective makes of one operand."""
@@ -306,6 +305,7 @@ class _Chains:
         self, part: Instruction, whole: Shape, dimension: int, groups: Groups
     ) -> Instruction:
         empty = zeros(self.computation, whole)
+        self.new += [*empty.operands, empty]
         result = self._put(empty, part, dimension, groups, 0)
         for direction, steps in self._directions(len(groups[0])):
             block = part
@@ -434,6 +434,8 @@ class _Chains:
             place = self._new(self.members.identity, _POSITION)
             if not is_everybody(groups):
                 place = position_in_group(self.computation, place, groups)
+                (lookup,) = place.operands
+                self.new += [lookup.operands[0], lookup, place]
             self._positions[groups] = place
         return self._positions[groups]
 
@@ -441,7 +443,9 @@ class _Chains:
         """A constant; one for all uses of a number."""
         known = self._scalars.get((kind, number))
         if known is None:
-            known = self._scalars[kind, number] = scalar(self.computation, kind, number)
+            known = scalar(self.computation, kind, number)
+            self._scalars[kind, number] = known
+            self.new.append(known)
         return known
 
     def _new(
@@ -452,6 +456,7 @@ class _Chains:
         **attributes: str,
     ) -> Instruction:
         new = self.computation.new(opcode, shape, operands, attributes)
+        self.new.append(new)
         if not self.moved.isdisjoint(operands):
             self.moved.add(new)
         return new
