@@ -9,10 +9,10 @@ Both are scheduled by the same passes and simulated by the same rules, twice: as
 `simulate` does, and with prices that are fair to the collective. For XLA's table of
 measured collectives knows no latency: below its smallest message a transfer costs next
 to nothing, and between two sizes the smaller one may cost more. So a permute is charged
-what the dearest one of at most its size takes, from 1 KiB on, and a collective what the
-cheapest one of at least its size takes. What a rewrite adds around its permutes, for
-which an analytical model has no time before it is fused, is charged with the roofline
-of a kernel of its own.
+what the most expensive one of at most its size takes, from 1 KiB on, and a collective
+what the cheapest one of at least its size takes. What a rewrite adds around its
+permutes, for which an analytical model has no time before it is fused, is charged with
+the roofline of a kernel of its own.
 """
 
 from __future__ import annotations
@@ -290,6 +290,6 @@ class _Charging:
             return found
         if found is not None and not is_constant(found.model):
             # A start may have another price than a synchronous collective.
-            dearer = work_of(start) == "collective-permute"
-            fair = (max if dearer else min)(fair, found.us)
+            costs_most = work_of(start) == "collective-permute"
+            fair = (max if costs_most else min)(fair, found.us)
         return Estimate(fair, "fair")
