@@ -24,7 +24,7 @@ ALLOWED = {
 #: Who may load what.
 JAX_USERS = {"jax": {"runtime"}, "jaxlib": {"runtime", "hlo_passes/proto_worker.py"}}
 #: What the IR may import of `hlo_passes`.
-BELOW_THE_IR = {"ir", "errors", "source"}
+BELOW_THE_IR = {"ir", "errors", "source", "whole_numbers"}
 #: One recursive type in three files: an instruction knows its computation, which knows
 #: its module. For type checkers alone each of them may name the others.
 GRAPH = {f"hlo_passes.ir.{name}" for name in ("instruction", "computation", "module")}
