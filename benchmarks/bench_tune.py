@@ -61,7 +61,7 @@ def measure(
 ) -> Sequence[object]:
     """The row of one program."""
     program = Program(name, target=on.target, hosts=on.hosts)
-    evaluator = XlaEvaluator(program, program.on, Rules(), Store(cache))
+    evaluator = XlaEvaluator(program, Rules(), Store(cache), on=program.on)
     try:
         began = time.monotonic()
         first = evaluator.baseline()

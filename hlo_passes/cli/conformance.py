@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> int:
     with Evaluator(judge, arguments.executor, arguments.processes) as evaluator:
         for pair, found in zip(pairs, evaluator.map(pairs), strict=True):
             if isinstance(found, Lost):
-                why = f"not judged: its worker died: {found.reason}"
+                why = f"not judged: {found.problem}"
                 found = Verdict(pair, why, xla_changed=False, seconds=0.0)
             verdicts.append(found)
     if arguments.json:

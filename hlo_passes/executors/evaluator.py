@@ -56,6 +56,11 @@ class Lost:
 
     reason: str
 
+    @property
+    def problem(self) -> str:
+        """Why there is no result, as a clause."""
+        return f"its worker died: {self.reason}"
+
 
 @dataclass(slots=True)
 class _Asked(Generic[_Item]):

@@ -15,7 +15,8 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, TypedDict
 
 from hlo_passes import files
@@ -39,9 +40,11 @@ from hlo_passes.scheduler.command_arguments import (
 from hlo_passes.scheduler.estimators.choice import estimator_names
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.memory.footprint import available_bytes
 from hlo_passes.scheduler.page.tuning import tune_page
 from hlo_passes.scheduler.simulation.arguments import add_rules_arguments, rules_of
+from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.scheduler.tuning.byte_text import bytes_from_text
 from hlo_passes.scheduler.tuning.choices import choices_for
@@ -58,7 +61,6 @@ from hlo_passes.scheduler.tuning.own_passes import (
 from hlo_passes.scheduler.tuning.own_schedule import rules_for
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
-from hlo_passes.scheduler.tuning.store import Store
 from hlo_passes.scheduler.tuning.tpu_report import tpu_report_text
 from hlo_passes.verify.verifier import verify
 
@@ -154,12 +156,14 @@ def _is_program(name: str) -> bool:
 
 def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
     """XLA compiles every combination."""
-    from hlo_passes.runtime.executable import CompilationError
     from hlo_passes.runtime.gpu_aot import require_plug_in
+    from hlo_passes.runtime.tuning.compiled_tuning import (
+        compiled_first,
+        compiled_result,
+        evaluating,
+    )
     from hlo_passes.runtime.tuning.evaluation import XlaEvaluator
     from hlo_passes.runtime.tuning.program import Program
-    from hlo_passes.scheduler.hardware.topology import Topology
-    from hlo_passes.scheduler.simulation.rules import Rules
 
     on = checked_pricing(arguments)
     require_plug_in(on.target)
@@ -172,18 +176,9 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
         arguments.gpus_per_host,
         arguments.devices,
     )
-    store = Store.default() if arguments.cache is None else Store(arguments.cache)
-    show_progress("tune: tracing the program" if sys.stderr.isatty() else "")
-    evaluator = XlaEvaluator(
-        program, on, Rules(), store, arguments.executor, arguments.processes
-    )
-    try:
-        # The program as it is says which levers may matter.
-        first = evaluator.baseline()
-        if first.problem:
-            raise CompilationError(first.problem)
-        module = evaluator.module(Combination())
-        evaluator.rules = rules_of(arguments, module)
+    evaluator_of = partial(XlaEvaluator, program, Rules(), on=on)
+    with evaluating(evaluator_of, arguments) as evaluator:
+        first, module = compiled_first(evaluator, arguments)
         facts = facts_of(module, Topology.parse(evaluator.traced.machine))
         choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
         search = searched(
@@ -206,29 +201,17 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             if best and not search.interrupted:
                 result["alone"] = evaluator.alone(best, given_flags)
             if not search.interrupted:
-                result["improved"] = improved(
-                    evaluator.module(best), best, evaluator.settled, evaluator.rules
-                )
-                result["in_program"] = changes_in_program(
-                    evaluator.module(best),
-                    evaluator.settled,
-                    rules_for(best, evaluator.rules),
-                )
+                on, rules = evaluator.settled, evaluator.rules
+                # What is there when somebody ends it stays.
+                result.update(_afterwards(evaluator.module, best, on, rules))
         except KeyboardInterrupt:
             search.interrupted = True
         found = TuneResult(
-            **_told(arguments, module, evaluator.settled),
-            release=evaluator.release,
-            search=search,
-            dropped=choices.dropped,
+            **compiled_result(evaluator, search, choices, began),
+            **_priced_on(module, evaluator.settled),
             given_flags=given_flags,
             lists=tuple(lists),
-            is_compiled=True,
-            pipelines={},
-            compilations=evaluator.compilations,
-            seconds=time.monotonic() - began,
             installs=evaluator.release.calls_back_without_gpus,
-            remarks=search.tried[Combination()].remarks,
             **result,
         )
         if arguments.html:
@@ -236,9 +219,6 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             page = tune_page(found, evaluator.module, on, rules)
             files.write_text(arguments.html, page)
         return found
-    finally:
-        evaluator.close()
-        show_progress("")
 
 
 def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
@@ -268,8 +248,13 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     show_progress("")
     best = search.best
     pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}
+    after: dict[str, Any] = {}
+    if not search.interrupted:
+        on, rules = evaluator.on, evaluator.rules
+        after = dict(_afterwards(evaluator.module, best, on, rules))
     result = TuneResult(
-        **_told(arguments, module, evaluator.on),
+        **_priced_on(module, evaluator.on),
+        name=arguments.function,
         release=evaluator.release,
         search=search,
         dropped=choices.dropped,
@@ -278,20 +263,25 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
         pipelines=pipelines,
         compilations=0,
         seconds=time.monotonic() - began,
-        improved=None
-        if search.interrupted
-        else improved(evaluator.module(best), best, evaluator.on, evaluator.rules),
-        in_program=()
-        if search.interrupted
-        else changes_in_program(
-            evaluator.module(best), evaluator.on, rules_for(best, evaluator.rules)
-        ),
         remarks=search.tried[Combination()].remarks,
+        **after,
     )
     if arguments.html:
         page = tune_page(result, evaluator.module, evaluator.on, evaluator.rules)
         files.write_text(arguments.html, page)
     return result
+
+
+def _afterwards(
+    module_of: Callable[[Combination], Module],
+    best: Combination,
+    on: Pricing,
+    rules: Rules,
+) -> Iterator[tuple[str, Any]]:
+    """What our order would give for the best, and what only the program can change."""
+    yield "improved", improved(module_of(best), best, on, rules)
+    in_program = changes_in_program(module_of(best), on, rules_for(best, rules))
+    yield "in_program", in_program
 
 
 def _limit_bytes(arguments: argparse.Namespace) -> int | None:
@@ -302,23 +292,18 @@ def _limit_bytes(arguments: argparse.Namespace) -> int | None:
     return available_bytes(memory) if memory else None
 
 
-class _Told(TypedDict):
-    """The first fields of a result."""
+class _PricedOn(TypedDict):
+    """What a result says of its prices."""
 
-    name: str
     machine: str
     model: str
 
 
-def _told(arguments: argparse.Namespace, module: Module, on: Pricing) -> _Told:
-    """What was tuned, priced on what."""
+def _priced_on(module: Module, on: Pricing) -> _PricedOn:
+    """The machine, and what gave the prices."""
     found = reported(module, on)
     names = estimator_names(found.on)
-    return {
-        "name": arguments.function,
-        "machine": found.machine_line,
-        "model": f"costs: {'+'.join(names)}",
-    }
+    return {"machine": found.machine_line, "model": f"costs: {'+'.join(names)}"}
 
 
 TUNE = own_command("tune", _configure, _run)

@@ -2,7 +2,8 @@
 
     with CompileProcess(program) as process:
         process.traced                             what JAX made of the program
-        process.compile(compiler_options(chosen, release))
+        with process.answered(compiler_options(chosen, release), {...}) as found:
+            ...                                    found.folder has XLA's files
 
 XLA ends the process for some flags on some programs; that costs one evaluation.
 """
@@ -12,7 +13,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import pathlib
 import select
 import signal
 import subprocess
@@ -28,29 +28,12 @@ from hlo_passes import workers
 from hlo_passes.errors import HloError
 from hlo_passes.runtime.run_process import WorkerAnswerError, WorkerError
 from hlo_passes.runtime.tuning.program import Traced, Tuned
-from hlo_passes.runtime.tuning.scheduled_module import ScheduledModule
 
 #: Time in which a program is traced, and in which XLA compiles it.
 DEFAULT_SECONDS: Final = 3600.0
 _CHUNK: Final = 1 << 16
 #: Letters of the process's last words that a message repeats.
 _LAST_WORDS: Final = 300
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """What a compilation gave: a module, or why there is none.
-
-    Attributes:
-        module: what XLA made.
-        problem: why there is none.
-        is_certain: whether the next attempt would end the same way; a process may have
-            been killed, or too slow.
-    """
-
-    module: ScheduledModule | None
-    problem: str = ""
-    is_certain: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +44,8 @@ class Answered:
         folder: with its files.
         fields: of its answer.
         problem: why there are no files, '' where there are.
-        is_certain: whether the next attempt would end the same way.
+        is_certain: whether the next attempt would end the same way; a process may have
+            been killed, or too slow.
     """
 
     folder: str
@@ -129,34 +113,19 @@ class CompileProcess:
         assert self._traced is not None, "a process that started has traced"
         return self._traced
 
-    def compile(
-        self, options: Mapping[str, Any], *, makes_kernels: bool = False
-    ) -> Compiled:
-        """Compile with flags by name; a process that dies has a problem, and no more.
-
-        Raises the errors of `traced`.
-        """
-        with self.answered(options, {"makes_kernels": makes_kernels}) as found:
-            if found.problem:
-                return Compiled(None, found.problem, found.is_certain)
-            before, after = (
-                pathlib.Path(found.folder, name).read_text()
-                for name in ("before.hlo", "after.hlo")
-            )
-            fields = found.fields
-        return Compiled(
-            ScheduledModule(before, after, fields["seconds"], fields["is_last"])
-        )
-
     @contextlib.contextmanager
     def answered(
         self, options: Mapping[str, Any], more: Mapping[str, Any]
     ) -> Iterator[Answered]:
         """Compile; what the process left in the folder is there until the end.
 
+        A process that dies has a problem, and no more.
+
         Args:
             options: flags by name.
             more: of the request.
+
+        Raises the errors of `traced`.
         """
         if self._process is None:
             self._start()
@@ -234,3 +203,24 @@ class CompileProcess:
         fatal = [line for line in lines if line.startswith("F")]
         last = (fatal or [line for line in lines if line.strip()] or [""])[-1]
         return f": {last.strip()[:_LAST_WORDS]}" if last.strip() else ""
+
+
+#: The process that compiles for this one, with its program.
+_process: tuple[Tuned, CompileProcess] | None = None
+
+
+def process_for(program: Tuned) -> CompileProcess:
+    """This process's compiling process; one at a time."""
+    global _process
+    if _process is None or _process[0] != program:
+        end_process()
+        _process = program, CompileProcess(program)
+    return _process[1]
+
+
+def end_process() -> None:
+    """End this process's compiling process."""
+    global _process
+    if _process is not None:
+        _process[1].close()
+        _process = None

@@ -46,14 +46,12 @@ def _answers() -> _Answer:
     return answer
 
 
-def _trace(request: Fields) -> tuple[Compilation, Fields]:
-    leave_out_frames_of_the_command()
+def _trace(request: Fields) -> Compilation:
     program = Program(**request)
-    compilation = gpu_program(program.function, program.on, program.arguments)
-    return compilation, traced(compilation)
+    return gpu_program(program.function, program.on, program.arguments)
 
 
-def traced(compilation: Compilation) -> Fields:
+def _traced(compilation: Compilation) -> Fields:
     """What to answer of a program that was traced: the fields of `Traced`."""
     return {
         "content": hashlib.sha256(compilation.stablehlo().encode()).hexdigest(),
@@ -73,12 +71,14 @@ def _compile(compilation: Compilation, request: Fields) -> Fields:
 
 
 def serve(
-    trace: Callable[[Fields], tuple[Compilation, Fields]],
+    trace: Callable[[Fields], Compilation],
     compile_once: Callable[[Compilation, Fields], Fields],
 ) -> None:
     """Answer requests until stdin ends: trace the first one, compile the others.
 
-    Both functions get a request, and return what to answer.
+    Args:
+        trace: the program that a request names.
+        compile_once: as a request says; what to answer.
     """
     answer = _answers()
     compilation: Compilation | None = None
@@ -86,7 +86,9 @@ def serve(
         request = json.loads(line)
         try:
             if compilation is None:
-                compilation, fields = trace(request)
+                leave_out_frames_of_the_command()
+                compilation = trace(request)
+                fields = _traced(compilation)
             else:
                 fields = compile_once(compilation, request)
         except HloError as problem:

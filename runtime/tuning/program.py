@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from hlo_passes.pricing import Pricing
 
 
-class Tuned(Protocol):
-    """A program for any machine, and the module of the process that compiles it."""
+@dataclass(frozen=True, slots=True)
+class Tuned:
+    """What a user names, for any machine.
+
+    Attributes:
+        WORKER: the module of the process that compiles it.
+        function: FILE.py:FUNCTION, MODULE:FUNCTION or FILE.mlir.
+        arguments: of a function that is jitted itself.
+    """
 
     WORKER: ClassVar[str]
 
+    function: str
+    arguments: str = ""
+
     def to_json(self) -> dict[str, Any]:
-        """What that process receives first."""
-        ...
+        """All fields, which that process receives first."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
-    """What a user names, and the absent GPUs to compile it for.
+class Program(Tuned):
+    """A program, and the absent GPUs to compile it for.
 
     Attributes:
-        function: FILE.py:FUNCTION, MODULE:FUNCTION or FILE.mlir.
-        arguments: of a function that is jitted itself.
         target: the GPU.
         topology: 'PxHxG', '' for what the next two say.
         hosts: their number.
@@ -34,8 +42,6 @@ class Program:
 
     WORKER: ClassVar[str] = "hlo_passes.runtime.tuning.compile_worker"
 
-    function: str
-    arguments: str = ""
     target: str = "h100_sxm"
     topology: str = ""
     hosts: int | None = None
@@ -52,10 +58,6 @@ class Program:
             gpus_per_host=self.gpus_per_host,
             devices=self.devices,
         )
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)

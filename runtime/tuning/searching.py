@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Final
 
 from hlo_passes.scheduler.tuning.combination import Combination
-from hlo_passes.scheduler.tuning.search import Search
+from hlo_passes.scheduler.tuning.search import Evaluator, Search
 from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
 
 _NOTHING: Final = Combination()
@@ -19,7 +19,7 @@ _NOTHING: Final = Combination()
 def searched(
     arguments: argparse.Namespace,
     settings: Mapping[str, tuple[str, ...]],
-    evaluator: Any,
+    evaluator: Evaluator,
     *,
     memory_bytes: int | None,
     nothing: Combination = _NOTHING,

@@ -9,22 +9,23 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import sys
-import time
+from functools import partial
 from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.progress import show_progress
-from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.tpu_aot import require_library
 from hlo_passes.runtime.tpu_commands import refuse_gpu_arguments
 from hlo_passes.runtime.tpu_program import flags_of, library_version
+from hlo_passes.runtime.tuning.compiled_tuning import (
+    compiled_first,
+    compiled_result,
+    evaluating,
+)
 from hlo_passes.runtime.tuning.searching import searched
 from hlo_passes.runtime.tuning.tpu_evaluation import FLAGS_VARIABLE, TpuEvaluator
 from hlo_passes.runtime.tuning.tpu_program import TpuProgram
-from hlo_passes.scheduler.simulation.arguments import rules_of
 from hlo_passes.scheduler.simulation.rules import Rules
-from hlo_passes.scheduler.tuning.store import Store
 from hlo_passes.scheduler.tuning.tpu_facts import tpu_choices_for, tpu_facts_of
 from hlo_passes.scheduler.tuning.tpu_result import Recompiled, TpuTuneResult
 
@@ -58,28 +59,16 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
     )
     grid, given_options = program.grid, flags_of(program.flags)
     require_library(arguments.target)
-    store = Store.default() if arguments.cache is None else Store(arguments.cache)
-    show_progress("tune: tracing the program" if sys.stderr.isatty() else "")
-    evaluator = TpuEvaluator(
-        program, Rules(), store, arguments.executor, arguments.processes
-    )
-    try:
-        # The program as it is says which levers may matter.
-        nothing = evaluator.nothing
-        first = evaluator.baseline()
-        if first.problem or not first.module:
-            raise CompilationError(first.problem or "XLA:TPU scheduled nothing")
-        module = evaluator.module(nothing)
-        evaluator.rules = rules_of(arguments, module)
+    with evaluating(partial(TpuEvaluator, program, Rules()), arguments) as evaluator:
+        _, module = compiled_first(evaluator, arguments)
         choices = tpu_choices_for(tpu_facts_of(module), grid.part.name)
         device_bytes = grid.part.hbm_bytes // grid.part.devices_per_chip
-        limit = arguments.memory or device_bytes
         search = searched(
             arguments,
             choices.settings,
             evaluator,
-            memory_bytes=limit,
-            nothing=nothing,
+            memory_bytes=arguments.memory or device_bytes,
+            nothing=evaluator.nothing,
         )
         # The best again from its flags alone.
         recompiled: Recompiled | None = None
@@ -96,26 +85,15 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
         devices = chips * grid.part.devices_per_chip
         slices = f"{grid.slices} x " if grid.slices > 1 else ""
         return TpuTuneResult(
-            name=arguments.function,
+            **compiled_result(evaluator, search, choices, began),
             machine=f"{grid.part.name} {slices}{grid.text} ({devices} devices)",
             model=_MODEL,
-            release=evaluator.release,
-            search=search,
-            dropped=choices.dropped,
             given_flags=given_flags,
-            is_compiled=True,
-            pipelines={},
-            compilations=evaluator.compilations,
-            seconds=time.monotonic() - began,
-            remarks=search.tried[nothing].remarks,
             libtpu=library_version(),
             chip_bytes=device_bytes,
             given_options=given_options,
             recompiled=recompiled,
         )
-    finally:
-        evaluator.close()
-        show_progress("")
 
 
 def _spelled(value: object) -> str:

@@ -15,9 +15,8 @@ import pathlib
 
 from hlo_passes.runtime import tpu_aot
 from hlo_passes.runtime.capture import Compilation
-from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
 from hlo_passes.runtime.tpu_program import flags_of, tpu_program
-from hlo_passes.runtime.tuning.compile_worker import Fields, serve, traced
+from hlo_passes.runtime.tuning.compile_worker import Fields, serve
 from hlo_passes.runtime.tuning.tpu_program import TpuProgram
 from hlo_passes.runtime.tuning.tpu_schedule import (
     compile_to_the_end,
@@ -32,15 +31,13 @@ class _Worker:
 
     program: TpuProgram
 
-    def trace(self, request: Fields) -> tuple[Compilation, Fields]:
-        leave_out_frames_of_the_command()
+    def trace(self, request: Fields) -> Compilation:
         self.program = TpuProgram(**{**request, "flags": tuple(request["flags"])})
         tpu_aot.require_library(self.program.target)
         tpu_aot.require_passes_in_tpu_compilations()
         tpu_aot.ask_for_log()
         program = self.program
-        found = tpu_program(program.function, program.grid, program.arguments)
-        return found, traced(found)
+        return tpu_program(program.function, program.grid, program.arguments)
 
     def compile(self, compilation: Compilation, request: Fields) -> Fields:
         run = compile_to_the_end if request["to_the_end"] else compile_to_tpu_schedule

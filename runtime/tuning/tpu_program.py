@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass
+from typing import ClassVar
 
 from hlo_passes.runtime.tpu_aot import Grid, grid_to_compile_for
+from hlo_passes.runtime.tuning.program import Tuned
 
 
 @dataclass(frozen=True, slots=True)
-class TpuProgram:
-    """What a user names, and the absent TPUs to compile it for.
+class TpuProgram(Tuned):
+    """A program, and the absent TPUs to compile it for.
 
     Attributes:
-        function: FILE.py:FUNCTION, MODULE:FUNCTION or FILE.mlir.
-        arguments: of a function that is jitted itself.
         target: the chip.
         topology: chips in each dimension, '' for eight devices.
         slices: so many grids.
@@ -23,8 +22,6 @@ class TpuProgram:
 
     WORKER: ClassVar[str] = "hlo_passes.runtime.tuning.tpu_compile_worker"
 
-    function: str
-    arguments: str = ""
     target: str = "v5e"
     topology: str = ""
     slices: int = 1
@@ -34,7 +31,3 @@ class TpuProgram:
     def grid(self) -> Grid:
         """The chips; errors as of `grid_to_compile_for`."""
         return grid_to_compile_for(self.target, self.topology, self.slices)
-
-    def to_json(self) -> dict[str, Any]:
-        """All fields."""
-        return asdict(self)

@@ -130,7 +130,7 @@ def run_sweep(
         for choice, row in zip(choices, evaluator.map(choices), strict=True):
             if isinstance(row, Lost):
                 pipeline = pipeline_of(sweep.pipeline, sweep.swept, choice)
-                row = SweepRow(choice, pipeline, None, f"its worker died: {row.reason}")
+                row = SweepRow(choice, pipeline, None, row.problem)
             yield row
 
 

@@ -7,8 +7,9 @@ facts.lacks(("looped", "all-gather"))     'no all-gather is in a loop'
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Final
 
 from hlo_passes.ir.async_form import (
@@ -102,42 +103,64 @@ def facts_of(module: Module, topology: Topology) -> ProgramFacts:
 
     Complexity: linear in instructions.
     """
-    kinds: set[str] = set()
-    most: Counter[str] = Counter()
-    has_products = has_async_work = False
-    loops: list[Instruction] = []
-    for computation in scheduled_computations(module):
-        here: Counter[str] = Counter()
-        for instruction in computation.instructions:
-            has_products = has_products or gemm_of(instruction) is not None
-            if instruction.opcode == "while":
-                loops.append(instruction)
-            if kind := _kind(instruction):
-                here[kind] += _members(instruction)
-            elif is_start(instruction) and not _communicates(instruction):
-                has_async_work = True
-        kinds |= set(here)
-        here[""] = sum(here.values())
-        for kind, count in here.items():
-            most[kind] = max(most[kind], count)
-    return ProgramFacts(
-        kinds=frozenset(kinds),
-        together=tuple(sorted(most.items())),
-        looped=frozenset(_kinds_inside(loops)),
-        loops=len(loops),
-        has_products=has_products,
-        has_async_work=has_async_work,
+    return facts_from(
+        module,
+        _kinds,
+        has_products=any(
+            gemm_of(instruction) is not None
+            for computation in scheduled_computations(module)
+            for instruction in computation.instructions
+        ),
+        has_async_work=any(
+            is_start(instruction) and not _communicates(instruction)
+            for computation in scheduled_computations(module)
+            for instruction in computation.instructions
+        ),
         crosses_domains=topology.partitions > 1,
     )
 
 
-def _kinds_inside(loops: list[Instruction]) -> Iterator[str]:
-    """Kinds of the collectives that loops run."""
-    for computation in computations_of_loops(loops):
-        yield from filter(None, map(_kind, computation.instructions))
+def facts_from(
+    module: Module,
+    kinds_of: Callable[[Computation], Iterable[str]],
+    *,
+    has_products: bool,
+    has_async_work: bool,
+    crosses_domains: bool,
+) -> ProgramFacts:
+    """What a module has, counted.
+
+    Args:
+        module: scheduled or not.
+        kinds_of: the kind of each collective that begins in a computation.
+        has_products: as in `ProgramFacts`, which has the next two, too.
+        has_async_work: see there.
+        crosses_domains: see there.
+    """
+    kinds: set[str] = set()
+    most: Counter[str] = Counter()
+    loops: list[Instruction] = []
+    for computation in scheduled_computations(module):
+        here = Counter(kinds_of(computation))
+        kinds |= set(here)
+        here[""] = sum(here.values())
+        for kind, count in here.items():
+            most[kind] = max(most[kind], count)
+        loops += (i for i in computation.instructions if i.opcode == "while")
+    return ProgramFacts(
+        kinds=frozenset(kinds),
+        together=tuple(sorted(most.items())),
+        looped=frozenset(
+            kind for each in _computations_of_loops(loops) for kind in kinds_of(each)
+        ),
+        loops=len(loops),
+        has_products=has_products,
+        has_async_work=has_async_work,
+        crosses_domains=crosses_domains,
+    )
 
 
-def computations_of_loops(loops: list[Instruction]) -> list[Computation]:
+def _computations_of_loops(loops: list[Instruction]) -> list[Computation]:
     """What loops run, also by what their bodies call."""
     reached: dict[Computation, None] = {}
     for loop in loops:
@@ -150,6 +173,13 @@ def computations_of_loops(loops: list[Instruction]) -> list[Computation]:
                 reached |= dict.fromkeys(new)
                 work += new
     return work
+
+
+def _kinds(computation: Computation) -> Iterator[str]:
+    """The kind of each collective that begins here, of a combined one several times."""
+    for instruction in computation.instructions:
+        if kind := _kind(instruction):
+            yield from repeat(kind, _members(instruction))
 
 
 def _kind(instruction: Instruction) -> str:

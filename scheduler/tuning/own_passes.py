@@ -28,9 +28,8 @@ from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.lever import Candidate
-from hlo_passes.scheduler.tuning.levers import LEVERS
 from hlo_passes.scheduler.tuning.outcome import Outcome
-from hlo_passes.scheduler.tuning.own_schedule import simulated
+from hlo_passes.scheduler.tuning.own_schedule import simulated, with_options
 from hlo_passes.scheduler.tuning.search import Tried
 from hlo_passes.text.reader import parse
 from hlo_passes.xla_release import XlaRelease
@@ -94,12 +93,7 @@ class OwnPassesEvaluator:
         """The pipeline's text; '' for the module as it is."""
         if self.is_scheduled and not chosen:
             return ""
-        options = ",".join(
-            f"{option}={text}"
-            for name, setting in chosen.settings
-            for option, text in LEVERS[name].candidate(setting).options
-        )
-        return f"{self.passes}{{{options}}}" if options else self.passes
+        return with_options(self.passes, chosen)
 
     def module(self, chosen: Combination) -> Module:
         """The module after the passes. Raises HloError as they do."""
@@ -147,7 +141,7 @@ class OwnPassesWorkers:
         """Run the passes and price, in the order of the batch."""
         for chosen, found in zip(batch, self.workers.map(batch), strict=True):
             if isinstance(found, Lost):
-                found = Outcome.failed(f"its worker died: {found.reason}", source="own")
+                found = Outcome.failed(found.problem, source="own")
             yield chosen, found
 
     def scheduled(self, batch: Sequence[Combination]) -> Iterator[Tried]:

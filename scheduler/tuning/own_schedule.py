@@ -103,14 +103,17 @@ def elided_copies(before: Module, after: Module) -> frozenset[str]:
 
 def schedule_pipeline(chosen: Combination) -> str:
     """Our scheduler with the options of a combination, and what XLA runs after it."""
+    return f"{with_options(_SCHEDULER, chosen.part('schedule'))},{_AFTER}"
+
+
+def with_options(passes: str, chosen: Combination) -> str:
+    """A pipeline of ours with the options of a combination."""
     options = ",".join(
         f"{option}={text}"
-        for name, setting in chosen.part("schedule").settings
+        for name, setting in chosen.settings
         for option, text in LEVERS[name].candidate(setting).options
     )
-    return (
-        f"{_SCHEDULER}{{{options}}},{_AFTER}" if options else f"{_SCHEDULER},{_AFTER}"
-    )
+    return f"{passes}{{{options}}}" if options else passes
 
 
 def rules_for(chosen: Combination, rules: Rules) -> Rules:

@@ -25,7 +25,7 @@ _TIMES: Final = 2.0
 #: A bound that leaves less than this share of the step is reached.
 _REACHED: Final = 0.05
 #: Relative difference up to which two compilations gave the same step: rounding.
-SAME: Final = 1e-6
+_SAME: Final = 1e-6
 
 
 def report_text(result: TuneResult) -> str:
@@ -36,8 +36,14 @@ def report_text(result: TuneResult) -> str:
     lines += _given_lists(result)
     lines += _levers(result)
     lines += _further(result)
-    lines += [f"note: {note}" for note in _notes(result)]
-    return "".join(f"{line}\n" for line in lines)
+    return report_of(lines, result, _notes(result))
+
+
+def report_of(lines: Iterable[str], result: TuneResult, notes: Iterable[str]) -> str:
+    """Lines and notes as a text; the first note is that somebody ended the search."""
+    if result.search.interrupted:
+        notes = ("interrupted: this is the best so far", *notes)
+    return "".join(f"{line}\n" for line in (*lines, *(f"note: {n}" for n in notes)))
 
 
 def label_line(label: str, text: str) -> str:
@@ -95,10 +101,9 @@ def _what_to_set(result: TuneResult) -> Iterator[str]:
         others = "".join(f"{n}={v} " for n, v in result.variables.items())
         flags = f'XLA_FLAGS="{result.flags}"' if result.flags else ""
         yield label_line("set", f"{others}{flags}")
-        options = compiler_options_text(result)
-        yield label_line("", f"or jax.jit(..., compiler_options={options})")
+        yield label_line("", in_program_text(result))
         if result.alone is not None:
-            yield label_line("", _recompiled(result))
+            yield label_line("", recompiled_text(result.alone, result.best))
     else:
         yield label_line("set", f'--passes="{result.pipelines.get(best, "")}"')
         if result.flags:
@@ -107,18 +112,18 @@ def _what_to_set(result: TuneResult) -> Iterator[str]:
         yield label_line("", "its prices are those of `simulate --streams=2`")
 
 
-def compiler_options_text(result: TuneResult) -> str:
-    """What to give to `compiler_options`, as Python."""
+def in_program_text(result: TuneResult) -> str:
+    """How to set the best in the program, with `compiler_options` as Python."""
     pairs = (f"{json.dumps(n)}: {v!r}" for n, v in result.options.items())
-    return f"{{{', '.join(pairs)}}}".replace("'", '"')
+    options = f"{{{', '.join(pairs)}}}".replace("'", '"')
+    return f"or jax.jit(..., compiler_options={options})"
 
 
-def _recompiled(result: TuneResult) -> str:
-    alone = result.alone
-    assert alone is not None, "somebody asked"
+def recompiled_text(alone: Outcome, best: Outcome) -> str:
+    """Whether the best's flags alone give the same step."""
     if not alone.is_done:
         return f"beware: with these flags alone, {alone.problem}"
-    if abs(alone.change_from(result.best)) <= SAME:
+    if abs(alone.change_from(best)) <= _SAME:
         return "compiled again with these flags alone, in a new process: the same step"
     return (
         "beware: compiled again with these flags alone, in a new process, the step is "
@@ -161,8 +166,13 @@ def _levers(result: TuneResult) -> Iterator[str]:
     yield from _listed("leave", map(_changed, _worst(_of(rows, "leave"))))
     yield from _listed("memory", map(_changed, _of(rows, "too much memory")))
     yield from _listed("no effect", (row.text for row in _of(rows, "no effect")))
+    yield from without_step(rows)
+
+
+def without_step(rows: list[Row]) -> Iterator[str]:
+    """Lines of the levers that failed or were not tried."""
     yield from _listed("failed", (f"{r.text}: {r.why}" for r in _of(rows, "failed")))
-    yield from _listed("not tried", levers_by_reason(_of(rows, "pointless")))
+    yield from _listed("not tried", _by_reason(_of(rows, "pointless")))
 
 
 def _listed(label: str, texts: Iterable[str]) -> Iterator[str]:
@@ -187,7 +197,7 @@ def _parts(result: TuneResult, rows: list[Row]) -> Iterator[str]:
         yield f"{row.text}{alone}{told}"
 
 
-def levers_by_reason(rows: list[Row]) -> Iterator[str]:
+def _by_reason(rows: list[Row]) -> Iterator[str]:
     """Levers by what makes them pointless."""
     reasons: dict[str, list[str]] = {}
     for row in rows:
@@ -243,8 +253,6 @@ def _in_program(result: TuneResult) -> Iterator[str]:
 
 def _notes(result: TuneResult) -> Iterator[str]:
     search = result.search
-    if search.interrupted:
-        yield "interrupted: this is the best so far"
     yield (
         f"all times are predicted ({result.model}); nothing ran on a GPU; the range "
         "is that of simulate: latencies and kernels each times 0.7 to 1.3, compute up "

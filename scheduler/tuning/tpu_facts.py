@@ -9,18 +9,16 @@ An all-reduce of which a fusion keeps a slice is a reduce-scatter.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 from typing import Final
 
 from hlo_passes.ir.async_form import half, is_collective, is_start, work_of
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tuning.choices import Choices
-from hlo_passes.scheduler.tuning.facts import ProgramFacts, computations_of_loops
+from hlo_passes.scheduler.tuning.facts import ProgramFacts, facts_from
 from hlo_passes.scheduler.tuning.tpu_levers import TPU_LEVERS, Effect
 
 _PRODUCTS: Final = frozenset(["convolution", "dot"])
@@ -40,33 +38,17 @@ def tpu_facts_of(module: Module) -> ProgramFacts:
 
     Complexity: linear in instructions.
     """
-    kinds: set[str] = set()
-    most: Counter[str] = Counter()
-    loops: list[Instruction] = []
-    has_async_work = False
-    scheduled = scheduled_computations(module)
-    for computation in scheduled:
-        here = Counter(_kinds(computation))
-        kinds |= set(here)
-        here[""] = sum(here.values())
-        for kind, count in here.items():
-            most[kind] = max(most[kind], count)
-        for instruction in computation.instructions:
-            if instruction.opcode == "while":
-                loops.append(instruction)
-            if is_start(instruction) and not is_collective(instruction):
-                has_async_work = True
-    return ProgramFacts(
-        kinds=frozenset(kinds),
-        together=tuple(sorted(most.items())),
-        looped=frozenset(
-            kind for each in computations_of_loops(loops) for kind in _kinds(each)
-        ),
-        loops=len(loops),
+    return facts_from(
+        module,
+        _kinds,
         has_products=any(
             i.opcode in _PRODUCTS for c in module.computations for i in c.instructions
         ),
-        has_async_work=has_async_work,
+        has_async_work=any(
+            is_start(i) and not is_collective(i)
+            for c in scheduled_computations(module)
+            for i in c.instructions
+        ),
         crosses_domains=False,
     )
 

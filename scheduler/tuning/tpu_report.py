@@ -15,12 +15,13 @@ from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.report import (
-    SAME,
     change_text,
-    compiler_options_text,
+    in_program_text,
     label_line,
-    levers_by_reason,
     nothing_helps,
+    recompiled_text,
+    report_of,
+    without_step,
 )
 from hlo_passes.scheduler.tuning.result import Row, Verdict
 from hlo_passes.scheduler.tuning.search import LEAST_GAIN
@@ -45,8 +46,7 @@ def tpu_report_text(result: TpuTuneResult) -> str:
     lines += _steps(result)
     lines += _what_to_set(result)
     lines += _levers(result)
-    lines += [f"note: {note}" for note in _notes(result)]
-    return "".join(f"{line}\n" for line in lines)
+    return report_of(lines, result, _notes(result))
 
 
 def _steps(result: TpuTuneResult) -> Iterator[str]:
@@ -94,8 +94,7 @@ def _what_to_set(result: TpuTuneResult) -> Iterator[str]:
     if result.search.fits(result.best) and not result.search.fits(result.baseline):
         yield label_line("", "it fits, where the baseline does not")
     yield label_line("set", f'LIBTPU_INIT_ARGS="{result.flags}"')
-    options = compiler_options_text(result)
-    yield label_line("", f"or jax.jit(..., compiler_options={options})")
+    yield label_line("", in_program_text(result))
     for text in _recompiled(result):
         yield label_line("", text)
 
@@ -122,15 +121,7 @@ def _recompiled(result: TpuTuneResult) -> Iterator[str]:
     found = result.recompiled
     if found is None:
         return
-    if not found.outcome.is_done:
-        yield f"beware: with these flags alone, {found.outcome.problem}"
-    elif abs(found.outcome.change_from(result.best)) <= SAME:
-        yield "compiled again with these flags alone, in a new process: the same step"
-    else:
-        yield (
-            "beware: compiled again with these flags alone, in a new process, the step "
-            f"is {time_text(found.outcome.step_us)}"
-        )
+    yield recompiled_text(found.outcome, result.best)
     if found.problem:
         yield f"beware: compiled to the end, {found.problem}"
         return
@@ -164,12 +155,7 @@ def _levers(result: TpuTuneResult) -> Iterator[str]:
         without = result.without(name)
         if without is not None:
             yield label_line("", f"without {name}: {change_text(without)}")
-    failed = [f"{r.text}: {r.why}" for r in rows if r.verdict == "failed"]
-    if failed:
-        yield label_line("failed", "; ".join(failed))
-    pointless = [row for row in rows if row.verdict == "pointless"]
-    if pointless:
-        yield label_line("not tried", "; ".join(levers_by_reason(pointless)))
+    yield from without_step(rows)
 
 
 def _moves_simulated(result: TpuTuneResult, row: Row) -> bool:
@@ -178,8 +164,6 @@ def _moves_simulated(result: TpuTuneResult, row: Row) -> bool:
 
 def _notes(result: TpuTuneResult) -> Iterator[str]:
     search = result.search
-    if search.interrupted:
-        yield "interrupted: this is the best so far"
     yield (
         "all times are estimates: `compiler` is the statistic of the compiler's own "
         "scheduler, over the loops, by which the best is chosen; `simulated` is our "

@@ -11,9 +11,9 @@ import sys
 
 import pytest
 
-from hlo_passes.runtime.tuning import evaluation
+from hlo_passes.runtime.tuning import compile_process
 from hlo_passes.runtime.tuning.compile_process import CompileProcess
-from hlo_passes.runtime.tuning.evaluation import XlaEvaluator
+from hlo_passes.runtime.tuning.evaluation import XlaEvaluator, compile_for_gpus
 from hlo_passes.runtime.tuning.program import Program
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import Combination
@@ -31,16 +31,16 @@ LIMIT = Combination.of({"overlap limit": "2"})
 
 def test_a_compilation_that_ends_at_the_schedule_gives_the_same_module() -> None:
     with CompileProcess(Program(FSDP, hosts=1)) as process:
-        part = process.compile({}).module
-        whole = process.compile({}, makes_kernels=True).module
-        assert part is not None
-        assert whole is not None
+        part = compile_for_gpus(process, {})
+        whole = compile_for_gpus(process, {}, makes_kernels=True)
+        assert part.after
         assert part.after == whole.after
         assert part.before == whole.before
-        assert part.is_last
+        with process.answered({}, {"makes_kernels": False}) as found:
+            assert found.fields["is_last"]
         # A flag that XLA does not know is the problem of one evaluation.
-        refused = process.compile({"xla_gpu_no_such_flag": True})
-        assert refused.module is None
+        refused = compile_for_gpus(process, {"xla_gpu_no_such_flag": True})
+        assert not refused.after
         assert "xla_gpu_no_such_flag" in refused.problem
         assert not refused.problem.startswith("error")
 
@@ -57,10 +57,10 @@ def test_a_process_that_dies_costs_one_evaluation(monkeypatch) -> None:
         assert process.traced.machine == "1x1x8"
         assert process._process is not None
         process._process.kill()
-        ended = process.compile({})
+        ended = compile_for_gpus(process, {})
         assert "was ended by signal 9" in ended.problem
         assert not ended.is_certain
-        assert process.compile({}).module is not None
+        assert compile_for_gpus(process, {}).after
 
 
 def test_what_is_known_is_not_compiled_again(tmp_path: pathlib.Path) -> None:
@@ -68,7 +68,7 @@ def test_what_is_known_is_not_compiled_again(tmp_path: pathlib.Path) -> None:
     program = Program(FSDP, hosts=1)
     found = []
     for _ in range(2):
-        evaluator = XlaEvaluator(program, program.on, Rules(), store)
+        evaluator = XlaEvaluator(program, Rules(), store, on=program.on)
         outcomes = dict(evaluator.compiled([Combination(), LIMIT]))
         outcomes[Combination.of({"overlap limit": "4"})] = evaluator.alone(LIMIT, "")
         found.append(outcomes)
@@ -79,7 +79,7 @@ def test_what_is_known_is_not_compiled_again(tmp_path: pathlib.Path) -> None:
     # From its flags alone, in a process of its own, the step is the same.
     alone = found[0][Combination.of({"overlap limit": "4"})]
     assert alone.step_us == found[0][LIMIT].step_us
-    assert evaluation._process is None
+    assert compile_process._process is None
 
 
 def test_the_command(tmp_path: pathlib.Path) -> None:
@@ -104,7 +104,8 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
 
 def test_a_given_list_is_tried_as_it_is(tmp_path: pathlib.Path) -> None:
     program = Program(FSDP, hosts=1)
-    evaluator = XlaEvaluator(program, program.on, Rules(), Store(str(tmp_path)))
+    store = Store(str(tmp_path))
+    evaluator = XlaEvaluator(program, Rules(), store, on=program.on)
     outcomes = dict(evaluator.compiled([LIMIT]))
     limit = "--xla_gpu_experimental_parallel_collective_overlap_limit=2"
     tried = evaluator.listed(given_list(limit), "")

@@ -49,7 +49,7 @@ def disagreements(
     program: Program, tried: list[Combination]
 ) -> Iterator[tuple[Combination, float, float]]:
     """Each combination with XLA's step and ours, both 0 where XLA has no module."""
-    evaluator = XlaEvaluator(program, program.on, Rules(), Store(""))
+    evaluator = XlaEvaluator(program, Rules(), Store(""), on=program.on)
     try:
         evaluator.baseline()
         for chosen in tried:
