@@ -1,0 +1,68 @@
+"""The table of `benchmarks.bench_tune`, on steps made by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from benchmarks.bench_tune import Row, default_programs, drawn, summary, table
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from tests.modules import REPOSITORY
+
+BASELINE = Outcome(1000.0, bound_us=600.0, bound_by="compute")
+ROW = Row(
+    "train.py:step",
+    "h100_sxm 1x1x8",
+    baseline=BASELINE,
+    best=Outcome(800.0),
+    levers="overlap limit 2",
+    evaluations=40,
+    seconds=12.3,
+    drawn=Outcome(900.0),
+    held_by="200.0 us of all-gather (queued)",
+)
+HELD = dataclasses.replace(ROW, best=BASELINE, levers="nothing", drawn=BASELINE)
+
+
+def test_a_row() -> None:
+    assert ROW.to_text() == (
+        "| train.py:step | h100_sxm 1x1x8 | 1.00 ms | 800.0 us (-20.0%) "
+        "| overlap limit 2 | 600.0 us (compute), 40.0% above | 40 | 12 "
+        "| 900.0 us (-10.0%) |  |"
+    )
+
+
+def test_what_is_not_faster_says_why() -> None:
+    assert HELD.to_text().endswith("| 200.0 us of all-gather (queued) |")
+    bounded = dataclasses.replace(HELD, baseline=Outcome(1000.0, bound_us=951.0))
+    assert bounded.to_text().endswith("| the bound: it leaves less than 5% |")
+
+
+def test_the_table_ends_with_a_summary() -> None:
+    failed = Row("moe.py:moe", "h100_sxm@2", "No module named 'flax'")
+    lines = list(table([ROW, HELD, failed]))
+    assert {line.count("|") for line in lines[:5]} == {11}
+    assert "| No module named 'flax' |" in lines[4]
+    assert lines[-1] == summary([ROW, HELD, failed])
+    assert (
+        "5% or more in 2 of 2 rows; the best is faster than the baseline in 1"
+        in (lines[-1])
+    )
+    assert "than random search in 1 rows, a longer one in 0" in lines[-1]
+
+
+def test_the_programs_are_there() -> None:
+    names = default_programs()
+    assert len(names) == len(set(names)) == 29
+    for name in names:
+        file, _, function = name.rpartition(":")
+        assert f"def {function}(devices)" in (REPOSITORY / file).read_text()
+
+
+def test_what_is_drawn_is_sound() -> None:
+    choices = {"overlap limit": ("2", "4"), "scheduler": ("off",)}
+    found = [each for each, _ in zip(drawn(choices, 0), range(50), strict=False)]
+    assert {each.levers for each in found} == {
+        (), ("overlap limit",), ("scheduler",), ("overlap limit", "scheduler")
+    }  # fmt: skip
+    again = [each for each, _ in zip(drawn(choices, 0), range(50), strict=False)]
+    assert found == again
