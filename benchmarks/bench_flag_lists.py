@@ -66,7 +66,7 @@ def lists_table(found: Sequence[dict[str, Any]]) -> Iterator[str]:
     yield _line("baseline", *(f"{r['baseline_step_us'] / 1000:.2f} ms" for r in found))
     yield _line("best that `tune` finds", *map(_best, found))
     for name in PUBLISHED:
-        yield _line(f"`{name}`", *(change_text(_given(r, name)) for r in found))
+        yield _line(f"`{name}`", *(_given(row, name) for row in found))
 
 
 def _best(row: dict[str, Any]) -> str:
@@ -75,9 +75,20 @@ def _best(row: dict[str, Any]) -> str:
     return f"{change_text(change)}: {levers or 'the baseline'}"
 
 
-def _given(row: dict[str, Any], name: str) -> float | None:
-    """The change with a published list."""
-    return next(g["change"] for g in row["given_lists"] if g["name"] == name)
+def _given(row: dict[str, Any], name: str) -> str:
+    """What a published list does."""
+    return given_text(next(g for g in row["given_lists"] if g["name"] == name), row)
+
+
+def given_text(given: dict[str, Any], row: dict[str, Any]) -> str:
+    """The change with a list of flags, unless its step is not priced as the baseline's.
+
+    An operation without a price takes a constant that is no time, or none.
+    """
+    others = [each for each in given["remarks"] if each not in row["remarks"]]
+    if others and given["change"] is not None:
+        return f"not comparable: {'; '.join(others)}"
+    return change_text(given["change"])
 
 
 def flags_table(found: Sequence[dict[str, Any]]) -> Iterator[str]:
@@ -108,12 +119,12 @@ def _said(found: dict[str, Any], flag: str, lever: str) -> str:
         if not FLAGS[name].is_in(release):
             told.append("XLA does not know it")
             continue
-        change = next(
-            g["change"]
+        given = next(
+            g
             for g in found["given_lists"]
             if not g["name"] and g["xla_flags"].endswith(setting)
         )
-        told.append(f"{value or 'empty'}: {change_text(change)}")
+        told.append(f"{value or 'empty'}: {given_text(given, found)}")
     return "; ".join(told)
 
 
