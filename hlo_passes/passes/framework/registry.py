@@ -77,6 +77,7 @@ _FOLDERS: Final = {
         "sub-byte-collective-normalization",
     ),
     "kernels": ("collective-backend-assigner",),
+    "layouts": ("layout-chooser",),
     "loops": (
         "collective-pipeliner-backward",
         "collective-pipeliner-forward",

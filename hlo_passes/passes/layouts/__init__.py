@@ -1,0 +1,1 @@
+"""Passes that choose how arrays lie in memory."""

@@ -1,0 +1,112 @@
+"""Chooses layouts so that few bytes are copied between them.
+
+Before:  %x = f32[8,4]{1,0} parameter(0)
+         %t = f32[4,8]{1,0} transpose(%x), dimensions={1,0}          moves 128 bytes
+         %n = f32[4,8]{1,0} negate(%t)
+         %u = f32[8,4]{1,0} transpose(%n), dimensions={1,0}          moves 128 bytes
+After:   %t = f32[4,8]{0,1} transpose(%x), dimensions={1,0}          moves nothing
+         %n = f32[4,8]{0,1} negate(%t)
+         %u = f32[8,4]{1,0} transpose(%n), dimensions={1,0}          moves nothing
+
+Where ends demand different layouts, one copy stands where the array is smallest.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
+from hlo_passes.passes.layouts.problem import Chosen, Group, Part, parts_of
+from hlo_passes.passes.layouts.rewrite import rewrite
+from hlo_passes.passes.layouts.solving import Solution, solve
+
+
+@dataclass(frozen=True, slots=True)
+class LayoutChooser(ComputationPass):
+    """Choose layouts for which copies and transposes move the fewest bytes.
+
+    A pass of this project: XLA's layout assignment minimizes nothing. What counts is
+    what a `copy`, `transpose` or `reshape` writes in another order than it reads, and
+    what copies would write that XLA had to add. Parameters, roots, products,
+    convolutions, fusions, calls, custom calls, tuples, starts and dones keep their
+    layouts, and so does what has tiles, a memory space or a dynamic size. What goes
+    element by element has one layout for operands and result; so have collectives, with
+    the dimension that they gather, scatter or split as the slowest, as XLA's GPU and
+    CPU compilers demand. A transpose that moves nothing stays a `transpose`, which is
+    right before XLA's layout assignment, too; later XLA makes a `bitcast` of it.
+
+    Each part of a computation in which layouts depend on each other is solved alone.
+    The result is the best of all layouts where tables fit into `exact-limit`, or where
+    every instruction has two layouts to choose from; elsewhere cuts improve what is
+    given. Remarks say which. Parts that it cannot improve stay as they are. Loops count
+    as if they ran once. A scheduled module is left alone: its copies also keep values
+    from overwriting each other.
+
+    Requires: a module before copy insertion.
+    Ensures: no more bytes are moved than before; values are the same.
+    Complexity: linear in instructions where few layouts depend on each other; at most
+        `exact-limit` entries of tables for each part, and 24 smallest cuts.
+
+    Attributes:
+        exact_limit: entries of the tables of one part, 8 bytes each; 0: no exact
+            search.
+    """
+
+    name: ClassVar[str] = "layout-chooser"
+
+    exact_limit: int = 1 << 22
+
+    def __post_init__(self) -> None:
+        """Refuse a limit below 0."""
+        if self.exact_limit < 0:
+            msg = "exact-limit must be 0 or more"
+            raise ValueError(msg)
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit computations; say what is moved in all of them."""
+        if module.is_scheduled:
+            report.remark(
+                "not changed: the module is scheduled; its copies also keep values "
+                "from overwriting each other"
+            )
+            return False
+        changed = super(LayoutChooser, self).run(module, context, report)
+        if "bytes-moved-before" not in report.statistics:
+            report.remark("not changed: nothing moves that another layout could keep")
+        return changed
+
+    def run_on_computation(
+        self, computation: Computation, context: PassContext, report: Report
+    ) -> None:
+        """Solve every part in which something moves, and rewrite those that gain."""
+        groups: list[Group] = []
+        chosen: Chosen = {}
+        for part in parts_of(computation):
+            moved = part.given_bytes()
+            if not moved:
+                continue
+            solution = solve(part, self.exact_limit)
+            report.count("bytes-moved-before", moved)
+            report.count("bytes-moved-after", min(moved, solution.copied_bytes))
+            report.count("parts-solved-exactly", solution.is_exact)
+            report.count("parts-improved-by-cuts", not solution.is_exact)
+            if solution.copied_bytes < moved:
+                groups += part.groups
+                chosen |= solution.chosen
+            else:
+                report.remark(_unchanged(part, moved, solution))
+        if chosen:
+            rewrite(computation, groups, chosen, report)
+
+
+def _unchanged(part: Part, moved: int, solution: Solution) -> str:
+    """Why a part stays as it is."""
+    (first, *others) = part.moving_arrays()
+    also = f" and {len(others)} more" if others else ""
+    bound = (
+        "no layouts need fewer" if solution.is_exact else "none found that need fewer"
+    )
+    return f"not changed: %{first.name}{also}: {moved} bytes move, {bound}"
