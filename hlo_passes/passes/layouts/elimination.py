@@ -43,7 +43,7 @@ def smallest(
     """States of all variables for which the sum of the tables is smallest.
 
     Args:
-        sizes: the number of states of each variable.
+        sizes: the number of states of each variable, at most 65,536.
         tables: the terms.
         most_entries: of all tables that are made on the way.
 
@@ -59,7 +59,7 @@ def smallest(
             beside[variable].update(v for v in table.variables if v != variable)
     waiting = [(len(others), v) for v, others in enumerate(beside)]
     heapify(waiting)
-    taken: list[Table] = []
+    best: list[tuple[tuple[int, ...], Any]] = []
     is_taken = [False] * len(sizes)
     while waiting:
         degree, variable = heappop(waiting)
@@ -73,7 +73,7 @@ def smallest(
         own = tuple(tables_of[variable])
         whole = _sum(own, scope, sizes)
         is_taken[variable] = True
-        taken.append(Table(scope, whole))
+        best.append((scope, whole.argmin(axis=0).astype(np.uint16)))
         for table in own:
             for v in table.variables:
                 tables_of[v].pop(table, None)
@@ -84,11 +84,8 @@ def smallest(
             beside[v] -= {v, variable}
             heappush(waiting, (len(beside[v]), v))
     states = [0] * len(sizes)
-    for table in reversed(taken):
-        variable, *others = table.variables
-        states[variable] = int(
-            table.values[(slice(None), *(states[v] for v in others))].argmin()
-        )
+    for (variable, *others), state in reversed(best):
+        states[variable] = int(state[tuple(states[v] for v in others)])
     return states
 
 

@@ -19,7 +19,7 @@ from typing import ClassVar
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
-from hlo_passes.passes.layouts.problem import Chosen, Group, Part, parts_of
+from hlo_passes.passes.layouts.problem import Chosen, Part, parts_of
 from hlo_passes.passes.layouts.rewrite import rewrite
 from hlo_passes.passes.layouts.solving import Solution, solve
 
@@ -51,13 +51,12 @@ class LayoutChooser(ComputationPass):
         `exact-limit` entries of tables for each part, and 24 smallest cuts.
 
     Attributes:
-        exact_limit: entries of the tables of one part, 8 bytes each; 0: no exact
-            search.
+        exact_limit: entries of all tables of one part; 0: cuts alone, no proof.
     """
 
     name: ClassVar[str] = "layout-chooser"
 
-    exact_limit: int = 1 << 22
+    exact_limit: int = 1 << 25
 
     def __post_init__(self) -> None:
         """Refuse a limit below 0."""
@@ -82,7 +81,6 @@ class LayoutChooser(ComputationPass):
         self, computation: Computation, context: PassContext, report: Report
     ) -> None:
         """Solve every part in which something moves, and rewrite those that gain."""
-        groups: list[Group] = []
         chosen: Chosen = {}
         for part in parts_of(computation):
             moved = part.given_bytes()
@@ -94,12 +92,11 @@ class LayoutChooser(ComputationPass):
             report.count("parts-solved-exactly", solution.is_exact)
             report.count("parts-improved-by-cuts", not solution.is_exact)
             if solution.copied_bytes < moved:
-                groups += part.groups
                 chosen |= solution.chosen
             else:
                 report.remark(_unchanged(part, moved, solution))
         if chosen:
-            rewrite(computation, groups, chosen, report)
+            rewrite(computation, chosen, report)
 
 
 def _unchanged(part: Part, moved: int, solution: Solution) -> str:
@@ -107,6 +104,8 @@ def _unchanged(part: Part, moved: int, solution: Solution) -> str:
     (first, *others) = part.moving_arrays()
     also = f" and {len(others)} more" if others else ""
     bound = (
-        "no layouts need fewer" if solution.is_exact else "none found that need fewer"
+        "no layouts need fewer"
+        if solution.is_exact
+        else "no layouts were found that need fewer"
     )
     return f"not changed: %{first.name}{also}: {moved} bytes move, {bound}"

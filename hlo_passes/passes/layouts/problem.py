@@ -29,8 +29,10 @@ from hlo_passes.passes.layouts.ties import (
     Side,
     Tie,
     all_orders,
+    always_moves,
     dimensions_in,
     has_choice,
+    is_plain,
     order_of,
     orders_for,
     tie_of,
@@ -92,12 +94,10 @@ class Group:
 
     Attributes:
         array: the instruction that writes it.
-        reads: who reads it, and as which operand.
         members: the writer first.
     """
 
     array: Instruction
-    reads: list[tuple[Instruction, int]]
     members: list[Member]
 
     @property
@@ -232,34 +232,44 @@ def parts_of(computation: Computation) -> list[Part]:
         tie = tie_of(instruction)
         if tie is not None:
             choices[instruction] = Choice(instruction, tie)
-    reads: dict[Instruction, list[tuple[Instruction, int]]] = {
-        i: [] for i in instructions if has_choice(i.shape)
-    }
-    for instruction in instructions:
-        for k, operand in enumerate(instruction.operands):
-            if operand in reads:
-                reads[operand].append((instruction, k))
-    groups = [
-        _group_of(array, its_reads, choices) for array, its_reads in reads.items()
-    ]
+    reads = reads_of(computation, [i for i in instructions if has_choice(i.shape)])
+    groups = [_group_of(array, those, choices) for array, those in reads.items()]
     return _split([group for group in groups if group is not None])
 
 
+#: Who reads an array, and as which operand.
+Reads = list[tuple[Instruction, int]]
+
+
+def reads_of(
+    computation: Computation, arrays: Iterable[Instruction]
+) -> dict[Instruction, Reads]:
+    """Who reads each of some arrays, in text order."""
+    reads: dict[Instruction, Reads] = {array: [] for array in arrays}
+    for instruction in computation.instructions:
+        for k, operand in enumerate(instruction.operands):
+            if operand in reads:
+                reads[operand].append((instruction, k))
+    return reads
+
+
 def _group_of(
-    array: Instruction,
-    reads: list[tuple[Instruction, int]],
-    choices: dict[Instruction, Choice],
+    array: Instruction, reads: Reads, choices: dict[Instruction, Choice]
 ) -> Group | None:
     """An array with its readers; None where nothing can be chosen, or nobody reads."""
     writer = choices.get(array)
     as_given = Member(fixed=order_of(array.shape))
-    readers = dict.fromkeys(_reading(user, k, choices.get(user)) for user, k in reads)
+    readers = dict.fromkeys(
+        _reading(user, k, choices.get(user))
+        for user, k in reads
+        if not always_moves(user)
+    )
     if array.is_root:
         readers[as_given] = None
     members = [Member(writer, writer.tie.result) if writer else as_given, *readers]
     if not readers or all(m.choice is None for m in members):
         return None
-    group = Group(array, reads, members)
+    group = Group(array, members)
     for member in members:
         if member.choice is not None:
             member.choice.groups[group] = None
@@ -280,7 +290,7 @@ def read_by_fixed(user: Instruction, k: int) -> Shape:
 
     A tuple holds arrays as its shape says; all others read what they are given.
     """
-    if user.opcode == "tuple" and has_choice(user.shape.elements[k]):
+    if user.opcode == "tuple" and is_plain(user.shape.elements[k]):
         return user.shape.elements[k]
     return user.operands[k].shape
 

@@ -14,7 +14,7 @@ made equal by a reshape, which moves nothing.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,11 +23,18 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Layout, Shape
 from hlo_passes.passes.framework.base import Report
-from hlo_passes.passes.layouts.problem import Choice, Chosen, Group, read_by_fixed
+from hlo_passes.passes.layouts.problem import (
+    Choice,
+    Chosen,
+    read_by_fixed,
+    reads_of,
+)
 from hlo_passes.passes.layouts.ties import (
     MOVING,
     Order,
+    always_moves,
     dimensions_in,
+    is_plain,
     order_of,
 )
 
@@ -35,82 +42,102 @@ from hlo_passes.passes.layouts.ties import (
 _HANDED_ON: Final = ("metadata", "sharding")
 
 
-def rewrite(
-    computation: Computation, groups: Sequence[Group], chosen: Chosen, report: Report
-) -> None:
+def rewrite(computation: Computation, chosen: Chosen, report: Report) -> None:
     """Give instructions their layouts, and let each read its operands in the right one.
 
     Args:
         computation: the one.
-        groups: all that the choices are members of.
-        chosen: orders of the axes.
+        chosen: orders of the axes, for all choices of some parts.
         report: counts what changes.
     """
     choices = {choice.instruction: choice for choice in chosen}
-    given = {group.array: group.array.shape for group in groups}
-    wanted: dict[tuple[Instruction, int], Shape] = {
+    arrays = dict.fromkeys(
+        array
+        for instruction in choices
+        for array in (instruction, *instruction.operands)
+        if is_plain(array.shape) and array.shape.rank > 1
+    )
+    reads = reads_of(computation, arrays)
+    given = {array: array.shape for array in reads}
+    fixed = {
         (user, k): read_by_fixed(user, k)
-        for group in groups
-        for user, k in group.reads
+        for readers in reads.values()
+        for user, k in readers
         if user not in choices
     }
-    superfluous: list[Instruction] = []
-    for instruction in post_order(computation):
-        choice = choices.get(instruction)
+
+    def reading(user: Instruction, k: int) -> _Read:
+        choice = choices.get(user)
         if choice is None:
-            continue
-        if _is_superfluous(choice, chosen[choice], given):
-            superfluous.append(instruction)
-            layout = instruction.operands[0].shape.layout
-        elif not choice.tie.is_shown(chosen[choice], instruction.shape):
-            layout = choice.tie.layout(chosen[choice], instruction.shape.rank)
-        else:
-            continue
-        if layout != instruction.shape.layout:
-            computation.set_shape(instruction, instruction.shape.with_layout(layout))
-            report.count("layouts-changed")
+            shape = fixed[user, k]
+            return _Read(user, k, order_of(shape), shape.layout)
+        order = dimensions_in(choice.tie.operands[k] or (), chosen[choice])
+        layout = user.shape.layout if choice.tie.is_equal else None
+        return _Read(user, k, order, layout, moves=user.opcode in MOVING)
+
+    moving = _moving_copies(choices)
+    _lay_out(computation, chosen, moving, report)
     operands: dict[Instruction, dict[int, Instruction]] = {}
-    for group in groups:
-        reads: list[_Read] = []
-        for user, k in group.reads:
-            choice = choices.get(user)
-            if choice is None:
-                shape = wanted[user, k]
-                read = _Read(user, k, order_of(shape), shape.layout)
-            else:
-                side = choice.tie.operands[k] or ()
-                layout = user.shape.layout if choice.tie.is_equal else None
-                read = _Read(user, k, dimensions_in(side, chosen[choice]), layout)
-            reads.append(read)
-        if group.array.is_root:
-            shape = given[group.array]
-            reads.append(_Read(None, 0, order_of(shape), shape.layout))
-        for read, source in _sources(group.array, reads, report):
+    for array, readers in reads.items():
+        wanted = [reading(user, k) for user, k in readers if not always_moves(user)]
+        if array.is_root:
+            shape = given[array]
+            wanted.append(_Read(None, 0, order_of(shape), shape.layout))
+        for read, source in _sources(array, wanted, report):
             if read.user is None:
                 computation.set_root(source)
-            elif source is not group.array:
+            elif source is not array:
                 operands.setdefault(read.user, {})[read.operand] = source
     for user, changed in operands.items():
         computation.set_operands(
             user, (changed.get(k, o) for k, o in enumerate(user.operands))
         )
-    for copy in superfluous:
-        if not copy.removed and computation.replace(copy, copy.operands[0]):
-            report.count("copies-removed")
+    for copy in moving:
+        _remove_if_superfluous(copy, report)
 
 
-def _is_superfluous(
-    choice: Choice, order: Order, given: Mapping[Instruction, Shape]
-) -> bool:
-    """Whether a copy changed the layout, and no longer does."""
-    copy = choice.instruction
-    if copy.opcode != "copy":
-        return False
-    source, side = copy.operands[0], choice.tie.operands[0]
-    if source not in given or side is None:
-        return False
-    has_moved = order_of(given[source]) != order_of(copy.shape)
-    return has_moved and order_of(source.shape) == dimensions_in(side, order)
+def _moving_copies(choices: Mapping[Instruction, Choice]) -> dict[Instruction, None]:
+    """Copies that change a layout; any other is there for another reason."""
+    return {
+        i: None
+        for i in choices
+        if i.opcode == "copy" and order_of(i.shape) != order_of(i.operands[0].shape)
+    }
+
+
+def _lay_out(
+    computation: Computation,
+    chosen: Chosen,
+    moving: Container[Instruction],
+    report: Report,
+) -> None:
+    """Give instructions the layouts chosen."""
+    choices = {choice.instruction: choice for choice in chosen}
+    for instruction in post_order(computation):
+        choice = choices.get(instruction)
+        if choice is None or choice.tie.is_shown(chosen[choice], instruction.shape):
+            continue
+        layout = choice.tie.layout(chosen[choice], instruction.shape.rank)
+        if instruction in moving:
+            source = instruction.operands[0].shape
+            if order_of(source) == order_of(source.with_layout(layout)):
+                layout = source.layout
+        computation.set_shape(instruction, instruction.shape.with_layout(layout))
+        report.count("layouts-changed")
+
+
+def _remove_if_superfluous(copy: Instruction, report: Report) -> None:
+    """Remove a copy that no longer changes the layout."""
+    if copy.removed:
+        return
+    (source,) = copy.operands
+    if order_of(source.shape) != order_of(copy.shape):
+        return
+    if source.shape != copy.shape:
+        assert copy.shape.layout is not None
+        source = _added("reshape", source, copy.shape.layout)
+    if copy.computation.replace(copy, source):
+        report.count("copies-removed")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,17 +149,14 @@ class _Read:
         operand: as which of its operands.
         order: of the dimensions that it wants.
         layout: that it wants to the letter, None where the order is enough.
+        moves: whether it can change the order itself.
     """
 
     user: Instruction | None
     operand: int
     order: Order
     layout: Layout | None
-
-    @property
-    def moves(self) -> bool:
-        """Whether it can change the order itself."""
-        return self.user is not None and self.user.opcode in MOVING
+    moves: bool = False
 
 
 def _sources(

@@ -53,7 +53,8 @@ def solve(part: Part, exact_limit: int) -> Solution:
         is_exact = chosen is not None
     if chosen is None:
         chosen = expanded(part, part.given)
-    return Solution(chosen, part.cost(chosen), is_exact)
+    copied = part.cost(chosen)
+    return Solution(chosen, copied, is_exact or not copied)
 
 
 def _by_tables(part: Part, most_entries: int) -> Chosen | None:

@@ -248,9 +248,8 @@ def _of_one_layout(instruction: Instruction) -> Tie | None:
     ]
     if not fitting:
         return None
-    reads = [
-        (side, order_of(s)) for side, s in zip(tie.operands, arrays, strict=True) if s
-    ]
+    sides = zip(tie.operands, arrays, strict=True)
+    reads = [(side, order_of(s)) for side, s in sides if side is not None and s]
     given = next(
         (o for o in fitting if all(dimensions_in(s, o) == read for s, read in reads)),
         fitting[0],
@@ -308,7 +307,7 @@ def _of_broadcast(broadcast: Instruction) -> Tie | None:
     return Tie(
         axes=len(large),
         result=tuple((d,) for d in large),
-        operands=(side if has_choice(operand) else None,),
+        operands=(side,),
         given=given,
     )
 
@@ -333,25 +332,32 @@ def _of_reduce(reduce: Instruction) -> Tie | None:
 def _of_reshape(reshape: Instruction) -> Tie | None:
     """An axis is the smallest run of dimensions that is whole on both sides."""
     shape, operand = reshape.shape, reshape.operands[0].shape
-    result, source = (
-        _runs(a.dimensions, b.dimensions)
-        for a, b in ((shape, operand), (operand, shape))
-    )
+    result, source = _runs(shape, operand), _runs(operand, shape)
     orders = orders_for(result, order_of(shape), most=1)
     if not orders:
         return None
     return Tie(axes=len(result), result=result, operands=(source,), given=orders[0])
 
 
-def _runs(sizes: Order, others: Order) -> Side:
+def always_moves(instruction: Instruction) -> bool:
+    """Whether it is a reshape that moves its operand, in whatever order that lies."""
+    if instruction.opcode != "reshape" or tie_of(instruction) is not None:
+        return False
+    shape, operand = instruction.shape, instruction.operands[0].shape
+    if not is_plain(shape) or not is_plain(operand):
+        return False
+    return not orders_for(_runs(shape, operand), order_of(shape), most=1)
+
+
+def _runs(shape: Shape, other: Shape) -> Side:
     """Runs of dimensions larger than 1, cut where both products of sizes agree."""
     borders, product = set(), 1
-    for size in others:
+    for size in other.dimensions:
         product *= size
         borders.add(product)
     runs: list[list[int]] = []
     product, is_whole = 1, True
-    for d, size in enumerate(sizes):
+    for d, size in enumerate(shape.dimensions):
         if size == 1:
             continue
         if is_whole:
