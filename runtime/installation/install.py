@@ -55,7 +55,7 @@ MAXIMUM_REPORTS: Final = 1000
 
 #: Passes that may undo the copies of XLA's copy insertion: on CPUs and TPUs both
 #: stages come after it, on GPUs `post-scheduler` does.
-_IN_FRONT_OF_COPIES: Final = ("hlo-cse",)
+_IN_FRONT_OF_COPIES: Final = ("hlo-cse", "layout-chooser")
 _COPIES_COME_FIRST: Final = frozenset(["cpu", "tpu"])
 
 _numbers = itertools.count(1)
@@ -465,7 +465,7 @@ def _require_sound(
     for each in passes:
         if each.name in _IN_FRONT_OF_COPIES:
             raise UsageError(
-                f"{each.name} may merge the copies that XLA made, and so let one value "
+                f"{each.name} may merge or drop copies that XLA made, and so let one value "
                 f"overwrite another: XLA's copy insertion comes before {stage}",
                 code="U061",
                 hint="leave it out, or run it with `hlo-passes opt`",
