@@ -465,8 +465,8 @@ def _require_sound(
     for each in passes:
         if each.name in _IN_FRONT_OF_COPIES:
             raise UsageError(
-                f"{each.name} may merge or drop copies that XLA made, and so let one value "
-                f"overwrite another: XLA's copy insertion comes before {stage}",
+                f"{each.name} may merge or drop copies that XLA made, and so let one "
+                f"value overwrite another: XLA's copy insertion comes before {stage}",
                 code="U061",
                 hint="leave it out, or run it with `hlo-passes opt`",
             )
