@@ -8,7 +8,7 @@ After:   %t = f32[4,8]{0,1} transpose(%x), dimensions={1,0}          moves nothi
          %n = f32[4,8]{0,1} negate(%t)
          %u = f32[8,4]{1,0} transpose(%n), dimensions={1,0}          moves nothing
 
-Where ends demand different layouts, one copy stands where the array is smallest.
+Where ends demand different layouts, one copy is made where the array is smallest.
 """
 
 from __future__ import annotations
