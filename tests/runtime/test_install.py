@@ -350,6 +350,8 @@ def test_arguments_are_looked_at() -> None:
         runtime.install("hlo-dcee")
     with pytest.raises(UsageError, match=r"U061.*hlo-cse"):
         runtime.install("fixed-point(hlo-dce,hlo-cse)")
+    with pytest.raises(UsageError, match=r"U061.*layout-chooser"):
+        runtime.install("layout-chooser")
     with pytest.raises(PlatformError, match="R008"):
         runtime.install("hlo-dce", platforms="nowhere")
     with pytest.raises(UsageError, match=r"U060.*no platforms"):

@@ -19,7 +19,7 @@ from typing import ClassVar
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import ComputationPass, PassContext, Report
-from hlo_passes.passes.layouts.problem import Chosen, Part, parts_of
+from hlo_passes.passes.layouts.problem import Chosen, Group, Part, parts_of
 from hlo_passes.passes.layouts.rewrite import rewrite
 from hlo_passes.passes.layouts.solving import Solution, solve
 
@@ -81,6 +81,7 @@ class LayoutChooser(ComputationPass):
         self, computation: Computation, context: PassContext, report: Report
     ) -> None:
         """Solve every part in which something moves, and rewrite those that gain."""
+        groups: list[Group] = []
         chosen: Chosen = {}
         for part in parts_of(computation):
             moved = part.given_bytes()
@@ -92,11 +93,12 @@ class LayoutChooser(ComputationPass):
             report.count("parts-solved-exactly", solution.is_exact)
             report.count("parts-improved-by-cuts", not solution.is_exact)
             if solution.copied_bytes < moved:
+                groups += part.groups
                 chosen |= solution.chosen
             else:
                 report.remark(_unchanged(part, moved, solution))
-        if chosen:
-            rewrite(computation, chosen, report)
+        if groups:
+            rewrite(computation, groups, chosen, report)
 
 
 def _unchanged(part: Part, moved: int, solution: Solution) -> str:

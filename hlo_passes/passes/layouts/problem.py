@@ -16,7 +16,7 @@ Groups that share a choice hang together. Each such part is solved on its own.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -92,13 +92,20 @@ Chosen = dict[Choice, Order]
 class Group:
     """An array, who writes it, and who reads it.
 
+    Who reads a copy that changes the layout reads the array: the copy may go.
+
     Attributes:
         array: the instruction that writes it.
         members: the writer first.
+        copies: of the array, into other layouts.
+        given_bytes: that these copies write now, readers that move the array, each for
+            itself, and the copies that XLA would have to add for the others.
     """
 
     array: Instruction
     members: list[Member]
+    copies: list[Instruction]
+    given_bytes: int
 
     @property
     def size(self) -> int:
@@ -112,21 +119,6 @@ class Group:
     def wanted(self, chosen: Chosen) -> list[Order]:
         """What every member wants."""
         return [m.wants(chosen[m.choice] if m.choice else ()) for m in self.members]
-
-    def given_bytes(self) -> int:
-        """Bytes that copies of the array write now.
-
-        Each reader that moves it does so for itself; the copies that XLA would have to
-        add for the others are shared.
-        """
-        written, *read = self.wanted(
-            {m.choice: m.choice.tie.given for m in self.members if m.choice}
-        )
-        readers = zip(self.members[1:], read, strict=True)
-        differing = [(m, order) for m, order in readers if order != written]
-        moved = sum(m.moves for m, _ in differing)
-        added = {order for m, order in differing if not m.moves}
-        return self.size * (moved + len(added))
 
 
 @dataclass(eq=False, slots=True)
@@ -154,11 +146,11 @@ class Part:
 
     def given_bytes(self) -> int:
         """Bytes that are copied now."""
-        return sum(group.given_bytes() for group in self.groups)
+        return sum(group.given_bytes for group in self.groups)
 
     def moving_arrays(self) -> list[Instruction]:
         """Arrays that are copied now."""
-        return [group.array for group in self.groups if group.given_bytes()]
+        return [group.array for group in self.groups if group.given_bytes]
 
     def offer_orders(self) -> None:
         """Collect the orders worth choosing.
@@ -224,17 +216,43 @@ class Part:
 
 def parts_of(computation: Computation) -> list[Part]:
     """What can be chosen in a computation, in parts that do not touch."""
-    instructions = computation.instructions
     choices: dict[Instruction, Choice] = {}
-    for instruction in instructions:
-        if instruction.opcode == "parameter":
-            continue
+    copies: dict[Instruction, None] = {}
+    for instruction in computation.instructions:
         tie = tie_of(instruction)
-        if tie is not None:
+        if tie is None:
+            continue
+        if _moves_as_copy(instruction):
+            copies[instruction] = None
+        else:
             choices[instruction] = Choice(instruction, tie)
-    reads = reads_of(computation, [i for i in instructions if has_choice(i.shape)])
-    groups = [_group_of(array, those, choices) for array, those in reads.items()]
+    origin = {copy: _origin(copy, copies) for copy in copies}
+    arrays = [
+        i for i in computation.instructions if has_choice(i.shape) and i not in copies
+    ]
+    reads = reads_of(computation, arrays, origin)
+    copies_of: dict[Instruction, list[Instruction]] = {}
+    for copy, array in origin.items():
+        copies_of.setdefault(array, []).append(copy)
+    groups = [
+        _group_of(array, its_reads, copies_of.get(array, []), choices)
+        for array, its_reads in reads.items()
+    ]
     return _split([group for group in groups if group is not None])
+
+
+def _moves_as_copy(instruction: Instruction) -> bool:
+    """Whether it is a copy into another layout; any other has another purpose."""
+    return instruction.opcode == "copy" and (
+        order_of(instruction.shape) != order_of(instruction.operands[0].shape)
+    )
+
+
+def _origin(copy: Instruction, copies: Container[Instruction]) -> Instruction:
+    """What is copied, through all copies into other layouts."""
+    while copy in copies:
+        copy = copy.operands[0]
+    return copy
 
 
 #: Who reads an array, and as which operand.
@@ -242,34 +260,59 @@ Reads = list[tuple[Instruction, int]]
 
 
 def reads_of(
-    computation: Computation, arrays: Iterable[Instruction]
+    computation: Computation,
+    arrays: Iterable[Instruction],
+    origin: Mapping[Instruction, Instruction],
 ) -> dict[Instruction, Reads]:
-    """Who reads each of some arrays, in text order."""
+    """Who reads each of some arrays, or a copy of it, in text order.
+
+    Args:
+        computation: the one.
+        arrays: some of its instructions.
+        origin: what copies are copies of; they do not count as readers.
+    """
     reads: dict[Instruction, Reads] = {array: [] for array in arrays}
     for instruction in computation.instructions:
+        if instruction in origin:
+            continue
         for k, operand in enumerate(instruction.operands):
-            if operand in reads:
-                reads[operand].append((instruction, k))
+            array = origin.get(operand, operand)
+            if array in reads:
+                reads[array].append((instruction, k))
     return reads
 
 
 def _group_of(
-    array: Instruction, reads: Reads, choices: dict[Instruction, Choice]
+    array: Instruction,
+    reads: Reads,
+    copies: list[Instruction],
+    choices: dict[Instruction, Choice],
 ) -> Group | None:
     """An array with its readers; None where nothing can be chosen, or nobody reads."""
-    writer = choices.get(array)
+    writer, size = choices.get(array), array.shape.byte_size
     as_given = Member(fixed=order_of(array.shape))
-    readers = dict.fromkeys(
-        _reading(user, k, choices.get(user))
-        for user, k in reads
-        if not always_moves(user)
-    )
-    if array.is_root:
-        readers[as_given] = None
+    readers: dict[Member, None] = {}
+    moved = len(copies) * size
+    added: dict[tuple[Instruction, Order], None] = {}
+    for user, k in reads:
+        if always_moves(user):
+            continue
+        member = _reading(user, k, choices.get(user))
+        readers[member] = None
+        read = user.operands[k]
+        order = member.wants(member.choice.tie.given if member.choice else ())
+        if order != order_of(read.shape):
+            if member.moves:
+                moved += size
+            else:
+                added[read, order] = None
+    root = array.computation.root
+    if root is array or root in copies:
+        readers[Member(fixed=order_of(root.shape))] = None
     members = [Member(writer, writer.tie.result) if writer else as_given, *readers]
-    if not readers or all(m.choice is None for m in members):
+    if not copies and (not readers or all(m.choice is None for m in members)):
         return None
-    group = Group(array, members)
+    group = Group(array, members, copies, moved + len(added) * size)
     for member in members:
         if member.choice is not None:
             member.choice.groups[group] = None
@@ -307,21 +350,24 @@ def _split(groups: Sequence[Group]) -> list[Part]:
             choice = following
         return choice
 
-    firsts = []
     for group in groups:
-        first, *others = (m.choice for m in group.members if m.choice is not None)
-        for other in others:
-            one, another = top(first), top(other)
+        choices = _choices_of(group)
+        for other in choices[1:]:
+            one, another = top(choices[0]), top(other)
             if one is not another:
                 above[another] = one
-        firsts.append(first)
-    parts: dict[Choice, Part] = {}
+    parts: dict[Choice | Group, Part] = {}
     known: dict[Choice, None] = {}
-    for group, first in zip(groups, firsts, strict=True):
-        part = parts.setdefault(top(first), Part([], []))
+    for group in groups:
+        choices = _choices_of(group)
+        part = parts.setdefault(top(choices[0]) if choices else group, Part([], []))
         part.groups.append(group)
-        for member in group.members:
-            if member.choice is not None and member.choice not in known:
-                known[member.choice] = None
-                part.choices.append(member.choice)
+        for choice in choices:
+            if choice not in known:
+                known[choice] = None
+                part.choices.append(choice)
     return list(parts.values())
+
+
+def _choices_of(group: Group) -> list[Choice]:
+    return [m.choice for m in group.members if m.choice is not None]

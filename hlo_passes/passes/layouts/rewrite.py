@@ -7,25 +7,25 @@
     %n = f32[4,8]{0,1} negate(%copy)
     %t = f32[8,4]{1,0} transpose(%n)                 moves nothing in memory
 
-A copy that no longer changes a layout goes. One that never did stays: it is there for
-another reason. Layouts that differ in nothing but the place of dimensions of size 1 are
-made equal by a reshape, which moves nothing.
+A copy into a layout that nobody reads goes. One that changes no layout stays: it is
+there for another reason. Layouts that differ in nothing but the place of dimensions of
+size 1 are made equal by a reshape, which moves nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Layout, Shape
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.passes.layouts.problem import (
-    Choice,
     Chosen,
+    Group,
     read_by_fixed,
     reads_of,
 )
@@ -42,23 +42,29 @@ from hlo_passes.passes.layouts.ties import (
 _HANDED_ON: Final = ("metadata", "sharding")
 
 
-def rewrite(computation: Computation, chosen: Chosen, report: Report) -> None:
+def rewrite(
+    computation: Computation, groups: Sequence[Group], chosen: Chosen, report: Report
+) -> None:
     """Give instructions their layouts, and let each read its operands in the right one.
 
     Args:
         computation: the one.
-        chosen: orders of the axes, for all choices of some parts.
+        groups: of some parts.
+        chosen: orders of the axes, for all their choices.
         report: counts what changes.
     """
     choices = {choice.instruction: choice for choice in chosen}
-    arrays = dict.fromkeys(
+    origin = {copy: group.array for group in groups for copy in group.copies}
+    # Arrays without a choice have layouts, too, which may have to agree in text.
+    arrays = dict.fromkeys(group.array for group in groups) | dict.fromkeys(
         array
         for instruction in choices
         for array in (instruction, *instruction.operands)
-        if is_plain(array.shape) and array.shape.rank > 1
+        if array not in origin and is_plain(array.shape) and array.shape.rank > 1
     )
-    reads = reads_of(computation, arrays)
-    given = {array: array.shape for array in reads}
+    reads = reads_of(computation, arrays, origin)
+    root_of = origin.get(computation.root, computation.root)
+    result = computation.root.shape
     fixed = {
         (user, k): read_by_fixed(user, k)
         for readers in reads.values()
@@ -66,7 +72,9 @@ def rewrite(computation: Computation, chosen: Chosen, report: Report) -> None:
         if user not in choices
     }
 
-    def reading(user: Instruction, k: int) -> _Read:
+    def reading(user: Instruction, k: int, array: Instruction) -> _Read:
+        if always_moves(user):
+            return _Read(user, k, order_of(array.shape), None)
         choice = choices.get(user)
         if choice is None:
             shape = fixed[user, k]
@@ -75,69 +83,33 @@ def rewrite(computation: Computation, chosen: Chosen, report: Report) -> None:
         layout = user.shape.layout if choice.tie.is_equal else None
         return _Read(user, k, order, layout, moves=user.opcode in MOVING)
 
-    moving = _moving_copies(choices)
-    _lay_out(computation, chosen, moving, report)
+    for instruction, choice in choices.items():
+        if not choice.tie.is_shown(chosen[choice], instruction.shape):
+            layout = choice.tie.layout(chosen[choice], instruction.shape.rank)
+            shape = instruction.shape.with_layout(layout)
+            computation.set_shape(instruction, shape)
+            report.count("layouts-changed")
+    copies_of = {group.array: group.copies for group in groups}
     operands: dict[Instruction, dict[int, Instruction]] = {}
     for array, readers in reads.items():
-        wanted = [reading(user, k) for user, k in readers if not always_moves(user)]
-        if array.is_root:
-            shape = given[array]
-            wanted.append(_Read(None, 0, order_of(shape), shape.layout))
-        for read, source in _sources(array, wanted, report):
+        wanted = [reading(user, k, array) for user, k in readers]
+        if root_of is array:
+            wanted.append(_Read(None, 0, order_of(result), result.layout))
+        kept = copies_of.get(array, [])
+        for read, source in _sources(array, wanted, kept, report):
             if read.user is None:
                 computation.set_root(source)
-            elif source is not array:
+            else:
                 operands.setdefault(read.user, {})[read.operand] = source
     for user, changed in operands.items():
         computation.set_operands(
             user, (changed.get(k, o) for k, o in enumerate(user.operands))
         )
-    for copy in moving:
-        _remove_if_superfluous(copy, report)
-
-
-def _moving_copies(choices: Mapping[Instruction, Choice]) -> dict[Instruction, None]:
-    """Copies that change a layout; any other is there for another reason."""
-    return {
-        i: None
-        for i in choices
-        if i.opcode == "copy" and order_of(i.shape) != order_of(i.operands[0].shape)
-    }
-
-
-def _lay_out(
-    computation: Computation,
-    chosen: Chosen,
-    moving: Container[Instruction],
-    report: Report,
-) -> None:
-    """Give instructions the layouts chosen."""
-    choices = {choice.instruction: choice for choice in chosen}
-    for instruction in post_order(computation):
-        choice = choices.get(instruction)
-        if choice is None or choice.tie.is_shown(chosen[choice], instruction.shape):
-            continue
-        layout = choice.tie.layout(chosen[choice], instruction.shape.rank)
-        if instruction in moving:
-            source = instruction.operands[0].shape
-            if order_of(source) == order_of(source.with_layout(layout)):
-                layout = source.layout
-        computation.set_shape(instruction, instruction.shape.with_layout(layout))
-        report.count("layouts-changed")
-
-
-def _remove_if_superfluous(copy: Instruction, report: Report) -> None:
-    """Remove a copy that no longer changes the layout."""
-    if copy.removed:
-        return
-    (source,) = copy.operands
-    if order_of(source.shape) != order_of(copy.shape):
-        return
-    if source.shape != copy.shape:
-        assert copy.shape.layout is not None
-        source = _added("reshape", source, copy.shape.layout)
-    if copy.computation.replace(copy, source):
-        report.count("copies-removed")
+    for copy in reversed(origin):
+        if not copy.user_count and copy is not computation.root:
+            computation.remove(copy)
+            report.count("copies-removed")
+    restore_text_order(computation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,9 +132,12 @@ class _Read:
 
 
 def _sources(
-    array: Instruction, reads: Sequence[_Read], report: Report
+    array: Instruction,
+    reads: Sequence[_Read],
+    copies: Sequence[Instruction],
+    report: Report,
 ) -> Iterator[tuple[_Read, Instruction]]:
-    """Every reader with what it reads: the array, or a copy.
+    """Every reader with what it reads: the array, or a copy, old or new.
 
     A reader that can move the array does so itself unless others read the same copy.
     """
@@ -175,10 +150,16 @@ def _sources(
     for read in reads:
         if read.order not in in_order:
             if read.moves and len(readers[read.order]) == 1:
+                yield read, array
                 continue
-            layout = read.layout or _reordered(array.shape, read.order)
-            in_order[read.order] = _added("copy", array, layout)
-            report.count("copies-inserted")
+            old = next((c for c in copies if order_of(c.shape) == read.order), None)
+            if old is not None:
+                array.computation.set_operands(old, (array,))
+                in_order[read.order] = old
+            else:
+                layout = read.layout or _reordered(array.shape, read.order)
+                in_order[read.order] = _added("copy", array, layout)
+                report.count("copies-inserted")
         source = in_order[read.order]
         if read.layout not in (None, source.shape.layout):
             assert read.layout is not None

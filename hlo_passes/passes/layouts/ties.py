@@ -63,7 +63,7 @@ _ONE_LAYOUT: Final[dict[str, int | None]] = {
 _ALONG_A_DIMENSION: Final = frozenset({"all-gather", "all-to-all", "reduce-scatter"})
 #: Orders among which a layout does not decide that are looked at.
 _MOST_SHOWN: Final = 24
-#: What moves an array to another layout by itself, so that no copy is needed before.
+#: What can move an array to another layout by itself, so that no copy is needed before.
 MOVING: Final = frozenset({"copy", "reshape", "transpose"})
 
 
