@@ -130,6 +130,16 @@ def is_pair(start: Instruction, done: Instruction) -> bool:
     )
 
 
+def thread_of(instruction: Instruction) -> str:
+    """The thread that a generic half runs its computation on; 'main' by default."""
+    start = start_of(instruction)
+    thread = start.attributes.get("async_execution_thread")
+    if thread is not None:
+        return thread.strip('"')
+    wrapped = wrapped_computation(start)
+    return "main" if wrapped is None else wrapped.execution_thread
+
+
 def wrapped_computation(instruction: Instruction) -> Computation | None:
     """What a generic half runs; None for sugar, which names no computation of its own.
 

@@ -264,11 +264,4 @@ def is_host_transfer(start: Instruction) -> bool:
 
 def runs_on_another_thread(half: Instruction) -> bool:
     """Whether a generic half runs its computation on another thread."""
-    start = async_form.start_of(half)
-    thread = start.attributes.get("async_execution_thread")
-    if thread is None:
-        wrapped = async_form.wrapped_computation(start)
-        name = "main" if wrapped is None else wrapped.execution_thread
-    else:
-        name = thread.strip('"')
-    return name != half.computation.execution_thread
+    return async_form.thread_of(half) != half.computation.execution_thread

@@ -30,7 +30,10 @@ from hlo_passes.xla_release import XlaRelease
 
 #: Copies between host and device may have two streams of their own.
 CopyKind = Literal["memcpy-d2h", "memcpy-h2d"]
-StreamKind = Literal["default", "compute", "communication", "memcpy-d2h", "memcpy-h2d"]
+#: A TPU's SparseCores are one more, which no GPU has.
+StreamKind = Literal[
+    "default", "compute", "communication", "memcpy-d2h", "memcpy-h2d", "sparsecore"
+]
 
 #: Frontend attribute with the number of a stream, or the word 'collective'.
 STREAM_ANNOTATION: Final = "_xla_stream_annotation"

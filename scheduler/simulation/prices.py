@@ -9,6 +9,10 @@ keeps its stream busy as long as the same fusion would keep the compute lane bus
 
     %s = ... async-start(%x), calls=%wrapped        latency 5000 for XLA
       ROOT %f = ... fusion(%q), kind=kLoop          node cost 2.1: the time used here
+
+An asynchronous call takes as long as what it calls. A call on a SparseCore of a TPU
+takes the latency that the compiler's log has for it: the log does not price what is
+called.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
+from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
 
 _UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 
@@ -74,6 +79,12 @@ class Prices:
                 self.fusions += 1
                 return self._noted(itself, is_constant=itself.reason != "")
         return self._noted(found)
+
+    def has_whole_call(self, start: Instruction) -> bool:
+        """Whether a log has the time of a call on a SparseCore, and none inside it."""
+        table = _table_of(self.estimator)
+        known = table is not None and start.name in table.latencies
+        return known and is_on_sparse_core(start)
 
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.

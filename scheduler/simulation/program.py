@@ -274,7 +274,9 @@ class ProgramBuilder:
         done = found if found and found.computation is instruction.computation else None
         kind = self.surroundings.kind(instruction)
         stream = self.surroundings.stream(instruction)
-        body = self.surroundings.body(instruction)
+        body = None
+        if not (self.rules.xla_statistic or self.prices.has_whole_call(instruction)):
+            body = self.surroundings.body(instruction)
         is_network = kind in ("collective", "transfer")
         work = Work(
             number=len(works),
@@ -282,10 +284,10 @@ class ProgramBuilder:
             instruction=instruction,
             done=done,
             kind=kind,
-            opcode=work_of(instruction),
+            opcode=self.surroundings.opcode(instruction),
             stream=stream,
             price=self.prices.latency(instruction, done or instruction),
-            body=None if self.rules.xla_statistic else body,
+            body=body,
             groups=self.surroundings.groups(instruction) if is_network else None,
             link=self.surroundings.link(instruction),
             owner=owner_of_transfer(instruction)

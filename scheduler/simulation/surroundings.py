@@ -32,6 +32,10 @@ from hlo_passes.scheduler.passes.stream_values import (
 )
 from hlo_passes.scheduler.passes.streams import assign_streams
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.tpu.sparse_core import (
+    is_on_sparse_core,
+    offloaded_collective,
+)
 from hlo_passes.xla_release import XlaRelease
 
 _NVLINK: Final = "nvlink"
@@ -39,6 +43,8 @@ _NETWORK: Final = "network"
 _HOST_LINK: Final = "host link"
 #: How an instruction marks a buffer in host memory.
 _HOST_SPACE: Final = "S(5)"
+#: Calls on SparseCores are taken to run one after the other, beside all other work.
+_SPARSE_CORE_QUEUE: Final = Stream("sparsecore")
 
 Groups = tuple[tuple[int, ...], ...]
 WorkKind = Literal["collective", "transfer", "copy", "async"]
@@ -104,6 +110,8 @@ class Surroundings:
 
     def stream(self, start: Instruction) -> Stream:
         """The stream of an asynchronous start."""
+        if is_on_sparse_core(start):
+            return _SPARSE_CORE_QUEUE
         known = self._streams.get(start)
         if known is not None and known.kind != "default":
             return known
@@ -116,7 +124,12 @@ class Surroundings:
             return "transfer"
         if start.opcode == "copy-start":
             return "copy"
-        return "collective" if communicates(start) else "async"
+        return "collective" if _communicates(start) else "async"
+
+    def opcode(self, start: Instruction) -> str:
+        """The operation that a start begins, also where a SparseCore runs it."""
+        offloaded = offloaded_collective(start)
+        return work_of(start) if offloaded is None else work_of(offloaded)
 
     def body(self, start: Instruction) -> Computation | None:
         """The computation that an asynchronous call runs; None for one operation."""
@@ -186,7 +199,7 @@ class Surroundings:
 
     def _is_local(self, instruction: Instruction) -> bool:
         is_collective = instruction.opcode in opcodes.SYNC_COLLECTIVES
-        return not is_collective and not communicates(instruction)
+        return not is_collective and not _communicates(instruction)
 
     def trip_count(self, loop: Instruction) -> int:
         """How often the loop runs; 1 where nothing says it, and it is noted."""
@@ -196,6 +209,10 @@ class Surroundings:
     def counted_once(self) -> tuple[str, ...]:
         """Loops whose count was asked for and is not known, in that order."""
         return self._trip_counts.unknown
+
+
+def _communicates(start: Instruction) -> bool:
+    return communicates(start) or offloaded_collective(start) is not None
 
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:
