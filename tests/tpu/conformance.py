@@ -90,6 +90,8 @@ def main() -> int:
             print(_line(verdict), flush=True)
             for difference in verdict.differences[: options.most]:
                 print(f"  {difference}", flush=True)
+            for difference in verdict.left_open[: options.most]:
+                print(f"  left open by the log's digits: {difference}", flush=True)
     print(summary(verdicts))
     if options.table:
         pathlib.Path(options.table).write_text(tables(verdicts))
@@ -117,6 +119,9 @@ def summary(verdicts: list[Verdict]) -> str:
 
     return (
         f"{len(verdicts)} compilations, {len(compared)} with a schedule\n"
+        f"{sum(bool(v.differences) for v in verdicts)} differ, "
+        f"{sum(bool(v.left_open) for v in verdicts)} only in what the six digits of "
+        "the log leave open\n"
         f"{total('orders', compared)} of {total('rounds', compared)} orders equal\n"
         f"{total('equal_decisions', compared)} of {total('decisions', compared)} "
         "decisions equal\n"

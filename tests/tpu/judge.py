@@ -3,7 +3,8 @@
     verdict = judged("corpus/programs/pipeline.py:pipeline", "v5e", "2x4")
 
 Compared are the order, every comparison and the memory of every placement, of each round
-of each computation, and the statistics. Nothing is kept but counts.
+of each computation, and the statistics. Nothing is kept but counts. What differs with the
+costs of the log, and not with some others that it prints the same, is told apart.
 """
 
 from __future__ import annotations
@@ -29,15 +30,19 @@ from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.result import ScheduleResult
 from hlo_passes.scheduler.latency_hiding.rules import active_rules
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
-from hlo_passes.scheduler.tpu.costs import require_tpu_costs
+from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs
 from hlo_passes.scheduler.tpu.log import Round, SchedulerLog, read_log
 from hlo_passes.scheduler.tpu.settings import tpu_settings
 from tests.modules import REPOSITORY
+from tests.tpu.digits import reprinted
 
 #: XLA prints six digits of each cost; sums of them are as exact as this.
 _RELATIVE = 1e-5
 _PEAK = "memory pressure peak (bytes)"
 _TIME_LIMIT_SECONDS = 900
+#: Costs that print the same, tried one after the other, and for how long.
+_MOST_TRIES = 1000
+_MOST_SECONDS_OF_TRIES = 5.0
 
 
 @dataclass
@@ -61,6 +66,7 @@ class Verdict:
         round_trips: modules that were read, verified and written back byte for byte.
         modules: of all stages.
         differences: in words, the first of each round.
+        left_open: those that the digits of the log leave open (`digits`).
         step_us: simulated with the compiler's costs; None without.
         seconds: of the compiler; `own_seconds` of our scheduler.
     """
@@ -81,6 +87,7 @@ class Verdict:
     round_trips: int = 0
     modules: int = 0
     differences: list[str] = field(default_factory=list)
+    left_open: list[str] = field(default_factory=list)
     seconds: float = 0.0
     own_seconds: float = 0.0
     step_us: float | None = None
@@ -125,7 +132,7 @@ def judged(program: str, target: str, topology: str, *flags: str) -> Verdict:
         if not log.rounds:
             verdict.outcome = "nothing asynchronous"
             return verdict
-        _compare(folder, log, verdict)
+        compare_with_log(folder, log, verdict)
         _simulate(folder, verdict)
     return verdict
 
@@ -191,10 +198,35 @@ def _memory_steps(table: object, order: list[Instruction]) -> Iterator[int]:
         yield state.peak_delta_bytes
 
 
-def _compare(folder: pathlib.Path, log: SchedulerLog, verdict: Verdict) -> None:
+def compare_with_log(folder: pathlib.Path, log: SchedulerLog, verdict: Verdict) -> None:
+    """Compare by the costs of the log, then by others that it prints the same."""
+    costs = require_tpu_costs(str(folder / "costs.json"))
+    before = len(verdict.differences)
+    _compare(folder, log, costs, verdict)
+    apart = verdict.differences[before:]
+    if apart and _leaves_open(folder, log, costs):
+        verdict.left_open = apart
+        del verdict.differences[before:]
+
+
+def _leaves_open(folder: pathlib.Path, log: SchedulerLog, costs: TpuCosts) -> bool:
+    """Whether some costs that the log prints the same give XLA's answers."""
+    begun = time.perf_counter()
+    for others in reprinted(costs, _MOST_TRIES):
+        verdict = Verdict("", ("", ""))
+        _compare(folder, log, others, verdict)
+        if not verdict.differences:
+            return True
+        if time.perf_counter() - begun > _MOST_SECONDS_OF_TRIES:
+            break
+    return False
+
+
+def _compare(
+    folder: pathlib.Path, log: SchedulerLog, costs: TpuCosts, verdict: Verdict
+) -> None:
     module = hlo_passes.parse((folder / "tpu-before-scheduler.hlo").read_text())
     verdict.instructions = sum(len(c.instructions) for c in module.computations)
-    costs = require_tpu_costs(str(folder / "costs.json"))
     settings = tpu_settings(
         costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
     )

@@ -53,6 +53,10 @@ def tables(verdicts: list[Verdict]) -> str:
         lines = ["| compilation | the first difference |", "|---|---|"]
         lines += [f"| {v.name} | {v.differences[0]} |" for v in apart]
         parts.append("".join(f"{line}\n" for line in lines))
+    if left := [v for v in verdicts if v.left_open]:
+        lines = ["| compilation | left open by the digits of the log |", "|---|---|"]
+        lines += [f"| {v.name} | {v.left_open[0]} |" for v in left]
+        parts.append("".join(f"{line}\n" for line in lines))
     none = [v for v in verdicts if not v.modules]
     if none:
         lines = ["| not compiled | why |", "|---|---|"]
