@@ -122,9 +122,9 @@ class Columns:
         np.subtract(top - self.now, distances, out=distances)
         return np.abs(distances, out=distances)
 
-    def permute_ready_at(self, nodes: Array) -> Floats:
-        """Since when starts of permutes have been ready; -inf for all others, us."""
-        return self._each(self._state.permute_ready_at, nodes, np.float64)
+    def permute_ready_in(self, nodes: Array) -> Floats:
+        """When starts of permutes became ready, 0 or less; -inf for all others, us."""
+        return self._each(self._state.permute_ready_in, nodes, np.float64)
 
     def delays_host_send(self, nodes: Array) -> Flags:
         """Whether each ends a send to the host that can wait."""

@@ -296,7 +296,7 @@ RULES: Final[tuple[Rule, ...]] = (
     _row(
         "release-start", "kScheduleStart",
         "the start of a permute that is ready, of two the one ready later, us",
-        lambda s, n: s.permute_ready_at(n),
+        lambda s, n: s.permute_ready_in(n),
         applies=lambda s: s.enable_release_start_policy,
         condition="enable-release-start-policy",
     ),

@@ -345,11 +345,15 @@ class SchedulingState:
         top = self.queue.top()
         return 0.0 if top is None else abs(top - self.now - self.graph.cost[n])
 
-    def permute_ready_at(self, n: int) -> float:
-        """Since when the start of a permute has been ready; -inf for all others, us."""
-        ready_at = self.ready_at[n]
-        if ready_at <= self.now and _PERMUTE in self.graph.resources.get(n, ()):
-            return ready_at
+    def permute_ready_in(self, n: int) -> float:
+        """When a permute's start became ready, 0 or less; -inf for all others, us.
+
+        Counted from now, as XLA does: times that differ by less than the clock resolves
+        are equal.
+        """
+        ready_in = self.ready_at[n] - self.now
+        if ready_in <= 0.0 and _PERMUTE in self.graph.resources.get(n, ()):
+            return ready_in
         return -math.inf
 
     def delays_host_send(self, n: int) -> bool:

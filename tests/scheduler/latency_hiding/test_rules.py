@@ -169,7 +169,7 @@ def state(top_down: bool = False, **numbers: Any) -> Any:
     )
     asked: dict[str, Any] = dict.fromkeys(
         "memory_increase keeps_peak is_constrained delays_host_send past_due "
-        "permute_ready_at stall serial_conflicts cost_distance hides_near_copy".split(),
+        "permute_ready_in stall serial_conflicts cost_distance hides_near_copy".split(),
         flags,
     )
     own: dict[str, Any] = dict.fromkeys(
@@ -277,7 +277,7 @@ PREFERS: list[tuple[str, dict[str, Any], str]] = [
         {"is_delayed_done": (0, 1), "done_kind": (0, 0)}, "--",
     ),
     ("release-nonextendable", {"past_due": (2.0, 5.0)}, "11"),
-    ("release-start", {"permute_ready_at": (2.0, 5.0)}, "11"),
+    ("release-start", {"permute_ready_in": (-5.0, -2.0)}, "11"),
     ("start-at-zero-depth-over-stall", {"is_top_start": (0, 1)}, "00"),
     ("start-at-zero-depth", {"is_top_start": (0, 1)}, "00"),
     ("start-at-zero-depth", {"is_top_start": (0, 1), "is_constrained": (0, 1)}, "--"),

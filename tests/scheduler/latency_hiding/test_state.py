@@ -179,10 +179,17 @@ def test_starts_of_permutes_wait_in_line() -> None:
     state.seed()
     placed(state, "t", "da", "db")
     permute, reduce, done = named(graph, "sa", "sb", "da")
-    assert state.permute_ready_at(permute) == -math.inf  # not ready yet
+    assert state.permute_ready_in(permute) == -math.inf  # not ready yet
     state.now = state.ready_at[permute]
-    assert state.permute_ready_at(permute) == state.ready_at[permute]
-    assert state.permute_ready_at(reduce) == state.permute_ready_at(done) == -math.inf
+    assert state.permute_ready_in(permute) == 0.0
+    assert state.permute_ready_in(reduce) == state.permute_ready_in(done) == -math.inf
+    # A clock far ahead does not tell apart what is next to each other.
+    state.now += 3.0
+    assert state.permute_ready_in(permute) == -3.0
+    state.now = 2.0**40
+    early = state.permute_ready_in(permute)
+    state.ready_at[permute] = math.nextafter(state.ready_at[permute], math.inf)
+    assert state.permute_ready_in(permute) == early
 
 
 @pytest.mark.parametrize(
