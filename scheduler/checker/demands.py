@@ -25,6 +25,9 @@ from hlo_passes.ir.instruction import Instruction
 
 #: Values of one buffer that a reader reads before it is called wide.
 _MANY_READS: Final = 8
+#: Positions that all answers of `_needed_by` together may hold: so many for each
+#: instruction, and so many in any case. What was not asked for longest goes first.
+_KEPT_FOR_EACH, _KEPT_IN_ANY_CASE = 8, 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +98,10 @@ class Demands:
         self._position = {i: k for k, i in enumerate(self._instructions)}
         self._buffers: list[_Buffer] = []
         self._needed: dict[int, tuple[int, set[int]]] = {}
+        self._kept = 0
+        self._most_kept = max(
+            _KEPT_IN_ANY_CASE, _KEPT_FOR_EACH * len(self._instructions)
+        )
         #: The start before it that overwrites the same value, and the first of them.
         self._rival: dict[int, int] = {}
         self._first_rival: dict[int, int] = {}
@@ -196,8 +203,9 @@ class Demands:
 
     def _needed_by(self, position: int, lowest: int) -> set[int]:
         """What comes before an instruction in every order, down to a position."""
-        down_to, seen = self._needed.get(position, (position, {position}))
-        if lowest < down_to:
+        down_to, seen = self._needed.pop(position, (position, set[int]()))
+        self._kept -= len(seen)
+        if lowest < down_to or not seen:
             # It grows by more than was asked, so that growing costs no more in all.
             down_to = max(0, 2 * lowest - position)
             seen = {position}
@@ -209,7 +217,11 @@ class Demands:
                     if at >= down_to and at not in seen:
                         seen.add(at)
                         work.append(at)
-            self._needed[position] = (down_to, seen)
+        self._kept += len(seen)
+        while self._kept > self._most_kept and self._needed:
+            _, forgotten = self._needed.pop(next(iter(self._needed)))
+            self._kept -= len(forgotten)
+        self._needed[position] = (down_to, seen)
         return seen
 
     def _demanded(self, broken: Sequence[_Broken]) -> dict[int, list[int]]:

@@ -8,10 +8,16 @@ import tracemalloc
 import pytest
 
 import hlo_passes
+from benchmarks.family_modules import family_text
+from hlo_passes import Pipeline
 from hlo_passes.ir.module import Module
-from hlo_passes.scheduler.checker import device_order
+from hlo_passes.scheduler.checker import demands, device_order
 from hlo_passes.scheduler.checker.programs import ProgramReader
-from hlo_passes.scheduler.checker.schedule_checker import check_schedule, machine_of
+from hlo_passes.scheduler.checker.schedule_checker import (
+    IllegalScheduleError,
+    check_schedule,
+    machine_of,
+)
 from tests.scheduler.checker.scheduled_modules import module_to_schedule
 
 _ADD = """%add (x: f32[], y: f32[]) -> f32[] {
@@ -257,3 +263,22 @@ def test_a_condition_that_many_calls_compute_is_found_or_unknown() -> None:
         "false_computation=%no\n"
     )
     assert _codes(_module(2, entry, first + levels + branches)) == []
+
+
+def test_what_it_forgets_changes_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1,000 instructions it keeps all closures, or the last one alone."""
+
+    def findings() -> str:
+        module = hlo_passes.parse(family_text(1000))
+        Pipeline.parse(
+            "async-collective-creator,async-collective-annotator,hlo-memory-scheduler"
+        ).run(module)
+        with pytest.raises(IllegalScheduleError) as refused:
+            Pipeline.parse("schedule-checker").run(module)
+        return str(refused.value)
+
+    kept = findings()
+    monkeypatch.setattr(demands, "_KEPT_FOR_EACH", 0)
+    monkeypatch.setattr(demands, "_KEPT_IN_ANY_CASE", 1)
+    assert kept == findings()
+    assert kept.count("C060") > 10
