@@ -12,6 +12,7 @@ Source: openxla/xla `latency_hiding_scheduler.cc`, HloScheduleGraph (Aug 2026).
 from __future__ import annotations
 
 from hlo_passes.scheduler.latency_hiding.edge_latency import delays
+from hlo_passes.scheduler.latency_hiding.fitting_hazards import connect_what_fits
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.hazard_edges import HazardEdges
 from hlo_passes.scheduler.latency_hiding.metrics import topological_order
@@ -31,11 +32,11 @@ def connect_all(graph: ScheduleGraph, table: HazardTable | None = None) -> None:
     _connect(graph, hazards)
     if not graph.runs_backwards or len(topological_order(graph)) == len(graph):
         return
-    # Which edges are on cycles is a question about all of them.
-    if table is not None and hazards is not None and hazards.leaves_out:
-        graph.disconnect_all()
-        _connect(graph, HazardEdges(graph, table, keeps_all=True))
-    _break_cycles(graph)
+    # XLA would fail here.
+    graph.disconnect_all()
+    _connect(graph, None)
+    if table is not None:
+        connect_what_fits(graph, table)
 
 
 def _connect(graph: ScheduleGraph, hazards: HazardEdges | None) -> None:
@@ -69,19 +70,6 @@ def _connect(graph: ScheduleGraph, hazards: HazardEdges | None) -> None:
                 _connect_receives_after_loops(graph, n)
     if hazards is not None:
         hazards.finish()
-
-
-def _break_cycles(graph: ScheduleGraph) -> None:
-    """Remove hazard edges on cycles, on which XLA would fail.
-
-    They occur if others read what is written in place: in modules that
-    copy insertion has not seen.
-    """
-    inside = {*range(len(graph))}.difference(topological_order(graph))
-    for node, start in graph.hazards:
-        if node in inside and start in inside:
-            graph.disconnect(node, start)
-            graph.dropped_hazards.append((node, start))
 
 
 def _loops(graph: ScheduleGraph) -> list[int]:

@@ -55,7 +55,7 @@ class ScheduleGraph:
         resources, net, needs: entries by node, for those that have any.
         runs_backwards: an edge goes against the base order.
         hazards: edges (user, start) that keep a reader out of a window.
-        dropped_hazards: those among them that would have closed a cycle.
+        dropped_hazards: edges left out, as each would have closed a cycle.
     """
 
     def __init__(
@@ -275,17 +275,6 @@ class ScheduleGraph:
             self.pred_us[n] = self.succ_us[n] = None
         self.runs_backwards = False
         self.hazards.clear()
-
-    def disconnect(self, first: int, then: int) -> None:
-        """Remove the last edge between two nodes."""
-        for near, latencies, far in (
-            (self.succs[first], self.succ_us[first], then),
-            (self.preds[then], self.pred_us[then], first),
-        ):
-            k = len(near) - 1 - near[::-1].index(far)
-            del near[k]
-            if latencies is not None:
-                del latencies[k]
 
     def connect_estimated(self, first: int, then: int) -> None:
         """Add an edge with the estimator's latency."""

@@ -113,29 +113,44 @@ class _Shared:
     below: _Below = field(default_factory=_Below)
 
 
+def readers_in_window(
+    graph: ScheduleGraph, table: HazardTable, done: int
+) -> tuple[int, list[int]]:
+    """The start of a done, and the nodes that should come before it.
+
+    They use the memory of the done's result, and do not follow the done. One that uses
+    it twice is there twice.
+    """
+    index = graph.index
+    instruction = graph.instructions[done]
+    start = index[instruction.operands[0]]
+    found = [
+        index[user]
+        for user, operand in table.uses(instruction)
+        if user in index and not user.operands[operand].shape.is_token
+    ]
+    later = reached(graph, done, {node for node in found if node != start})
+    return start, [node for node in found if node != start and node not in later]
+
+
 class HazardEdges:
     """Adds the edges of one graph, done by done.
 
     Attributes:
         graph: where to.
-        leaves_out: whether some edges, that change nothing, were left out.
         bits: one for each node that uses a buffer of many uses.
         added: all so far: (node, 0, start), or (-1, bits of many nodes, start).
     """
 
-    def __init__(
-        self, graph: ScheduleGraph, table: HazardTable, *, keeps_all: bool = False
-    ) -> None:
+    def __init__(self, graph: ScheduleGraph, table: HazardTable) -> None:
         """Find the buffers with many uses.
 
         Args:
             graph: without edges so far.
             table: of uses.
-            keeps_all: add edges that change nothing, too.
         """
         self.graph = graph
         self._table = table
-        self.leaves_out = False
         self.bits: dict[int, int] = {}
         self.added: list[tuple[int, int, int]] = []
         self._nodes: list[int] = []
@@ -144,11 +159,7 @@ class HazardEdges:
         self._later: dict[int, int] = {}
         # Downwards, metrics read each edge.
         settings = graph.tracker.settings
-        if (
-            keeps_all
-            or settings.top_down_scheduling
-            or settings.enable_selective_memcpy_overlap
-        ):
+        if settings.top_down_scheduling or settings.enable_selective_memcpy_overlap:
             return
         self._find_shared()
         if self._shared:
@@ -163,15 +174,8 @@ class HazardEdges:
             if shared is not None:
                 self._connect_many(shared, done)
                 return
-        index = graph.index
-        start = index[instruction.operands[0]]
-        found = [
-            (index.get(user), user, operand)
-            for user, operand in self._table.uses(instruction)
-        ]
-        nodes = {node for node, _, _ in found if node is not None and node != start}
-        later = reached(graph, done, nodes)
-        if nodes <= later:
+        start, nodes = readers_in_window(graph, self._table, done)
+        if not nodes:
             return
         # An edge into the start changes nothing below it, so one search is enough.
         under = below(graph, start, self._shared_of, self.waiting)
@@ -181,15 +185,12 @@ class HazardEdges:
         # of a bitcast's operand. Whether they leave out every edge that is there
         # already is a guess that nothing contradicts.
         repeats = graph.tracker.settings.release.repeats_hazard_edges
-        for node, user, operand in found:
-            if node is None or node == start or node in later or node in under:
+        for node in nodes:
+            if node in under or (not repeats and start in graph.succs[node]):
                 continue
-            if not repeats and start in graph.succs[node]:
-                continue
-            if not user.operands[operand].shape.is_token:
-                graph.connect(node, start)
-                graph.hazards.append((node, start))
-                self.added.append((node, 0, start))
+            graph.connect(node, start)
+            graph.hazards.append((node, start))
+            self.added.append((node, 0, start))
 
     def finish(self) -> None:
         """Add the edges of the windows that were last in their buffers."""
@@ -296,7 +297,6 @@ class HazardEdges:
         nodes = [node for _, node in uses]
         self.graph.connect_at(nodes, window.start, window.place)
         self.graph.hazards += [(node, window.start) for node in nodes]
-        self.leaves_out |= window.edges != window.before
 
     def _of_bits(self, bits: int) -> Iterator[int]:
         while bits:

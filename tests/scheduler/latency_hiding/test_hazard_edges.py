@@ -22,7 +22,7 @@ _PASS = "latency-hiding-scheduler{parallel-collective-overlap-limit=64}"
 _ALL = 10**9
 
 
-def _random_text(seed: int) -> str:
+def random_text(seed: int) -> str:
     """All-reduces, many of them of one operand, that others read before and after."""
     draw = random.Random(seed)
     near, control = draw.random(), draw.random() * 0.3
@@ -86,7 +86,7 @@ def _is_within(part: list[int], whole: list[int]) -> bool:
     return all(n in left for n in part)
 
 
-def _scheduled(
+def scheduled(
     text: str, release: str, few: int, options: str = ""
 ) -> tuple[str, list[ScheduleGraph]]:
     """The text after the pass, and the graphs that it made."""
@@ -109,9 +109,9 @@ def _scheduled(
 def test_orders_and_graphs_are_those_of_all_edges(release: str) -> None:
     left_out = backwards = dropped = 0
     for seed in range(60):
-        text = _random_text(seed)
-        order, graphs = _scheduled(text, release, few=1)
-        order_of_all, graphs_of_all = _scheduled(text, release, few=_ALL)
+        text = random_text(seed)
+        order, graphs = scheduled(text, release, few=1)
+        order_of_all, graphs_of_all = scheduled(text, release, few=_ALL)
         assert order == order_of_all
         for graph, whole in zip(graphs, graphs_of_all, strict=True):
             assert _led_to(graph) == _led_to(whole)
@@ -138,10 +138,10 @@ def test_metrics_that_read_each_edge_have_all(options: str) -> None:
     """A few modules of those from which edges are left out otherwise."""
     left_out = 0
     for seed in range(4):
-        text = _random_text(seed)
-        _, graphs = _scheduled(text, "0.12.0.1", 1, f",{options}")
-        _, graphs_of_all = _scheduled(text, "0.12.0.1", _ALL, f",{options}")
-        _, usual = _scheduled(text, "0.12.0.1", 1)
+        text = random_text(seed)
+        _, graphs = scheduled(text, "0.12.0.1", 1, f",{options}")
+        _, graphs_of_all = scheduled(text, "0.12.0.1", _ALL, f",{options}")
+        _, usual = scheduled(text, "0.12.0.1", 1)
         for graph, whole, few in zip(graphs, graphs_of_all, usual, strict=True):
             assert graph.preds == whole.preds
             left_out += sum(map(len, whole.preds)) - sum(map(len, few.preds))
@@ -160,7 +160,7 @@ def test_edges_are_as_many_as_the_nodes(family: str) -> None:
     text = f"{head}%p = f32[8]{{0}} parameter(0)\n{few}{tail}"
     module = hlo_passes.parse(text)
     Pipeline.parse("async-collective-creator").run(module)
-    _, graphs = _scheduled(module.to_text(), "0.12.0.1", few=16)
+    _, graphs = scheduled(module.to_text(), "0.12.0.1", few=16)
     assert sum(map(len, graphs[0].preds)) < 5 * len(graphs[0])
-    _, graphs = _scheduled(module.to_text(), "0.12.0.1", few=_ALL)
+    _, graphs = scheduled(module.to_text(), "0.12.0.1", few=_ALL)
     assert sum(map(len, graphs[0].preds)) > 20 * len(graphs[0])

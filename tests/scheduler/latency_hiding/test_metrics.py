@@ -124,8 +124,6 @@ def test_an_order_of_edges_that_go_backwards() -> None:
         assert all(way.index(n) < way.index(s) for s in followers)
     graph.connect(9, 2)  # a cycle: all that follows %w cannot be placed
     assert set(topological_order(graph)) == {0, 1}
-    graph.disconnect(9, 2)
-    assert len(topological_order(graph)) == 10
 
 
 def test_a_state_measures_what_its_rules_read() -> None:
