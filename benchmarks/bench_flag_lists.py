@@ -86,7 +86,7 @@ def given_text(given: dict[str, Any], row: dict[str, Any]) -> str:
     An operation without a price takes a constant that is no time, or none.
     """
     others = [each for each in given["remarks"] if each not in row["remarks"]]
-    if others and given["change"] is not None:
+    if others and given["step_us"] is not None:
         return f"not comparable: {'; '.join(others)}"
     return change_text(given["change"])
 

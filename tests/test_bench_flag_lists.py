@@ -13,16 +13,17 @@ MISSING = "no price for 8 operations"
 
 
 @pytest.mark.parametrize(
-    ("change", "remarks", "told"),
+    ("change", "step_us", "remarks", "told"),
     [
-        (-0.0634, [], "-6.3%"),
-        (0.0001, [TIMES], "0"),
-        (4.1, [TIMES, MISSING], f"not comparable: {MISSING}"),
-        (None, [MISSING], "refused"),
+        (-0.0634, 9.4, [], "-6.3%"),
+        (0.0001, 10.0, [TIMES], "0"),
+        (None, 51.0, [TIMES, MISSING], f"not comparable: {MISSING}"),
+        (None, None, [], "refused"),
     ],
 )
 def test_a_step_with_other_gaps_is_compared_with_nothing(
-    change: float | None, remarks: list[str], told: str
+    change: float | None, step_us: float | None, remarks: list[str], told: str
 ) -> None:
     row: dict[str, Any] = {"remarks": [TIMES]}
-    assert given_text({"change": change, "remarks": remarks}, row) == told
+    given = {"change": change, "step_us": step_us, "remarks": remarks}
+    assert given_text(given, row) == told

@@ -45,7 +45,7 @@ def once_remark(loops: Sequence[str]) -> tuple[str, ...]:
 def remarks_of(prices: Prices) -> tuple[str, ...]:
     """For the first line: how many operations have no price, or a wrong one."""
     found = []
-    count = sum(prices.abstract.values())
+    count = prices.unpriced
     if count:
         found.append(f"no price for {count} operation" + "s" * (count != 1))
     found += share_remarks(prices.inflated)

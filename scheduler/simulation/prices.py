@@ -55,6 +55,11 @@ class Prices:
     fusions: int = 0
     absent: int = 0
 
+    @property
+    def unpriced(self) -> int:
+        """Operations that have only an abstract constant."""
+        return sum(self.abstract.values())
+
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
         return self.compute(instruction).us

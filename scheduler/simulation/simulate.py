@@ -221,6 +221,7 @@ def _simulate(
         machine=topology.described,
         xla=str(rules.release or followed_release(module)),
         remarks=remarks_of(ran.prices),
+        unpriced=ran.prices.unpriced,
         footprint=footprint(step.memory),
         any_structure=any_structure,
         sensitivity=sensitivity_of(ran.engine, module.entry, entry)

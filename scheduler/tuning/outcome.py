@@ -32,6 +32,7 @@ class Outcome:
         problem: why there is no step, '' where there is one.
         module: the sha256 of the scheduled module's text, '' without.
         remarks: what limits all of these numbers.
+        unpriced: operations without a price, of which the step has a constant.
     """
 
     step_us: float
@@ -44,6 +45,7 @@ class Outcome:
     problem: str = ""
     module: str = ""
     remarks: tuple[str, ...] = ()
+    unpriced: int = 0
 
     @classmethod
     def failed(cls, problem: str, source: Source = "xla") -> Outcome:
@@ -68,6 +70,7 @@ class Outcome:
             source=source,
             module=module,
             remarks=timeline.remarks,
+            unpriced=timeline.unpriced,
         )
 
     @property

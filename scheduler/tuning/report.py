@@ -16,7 +16,12 @@ from typing import Final
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
 from hlo_passes.scheduler.tuning.outcome import Outcome
-from hlo_passes.scheduler.tuning.result import Row, TuneResult, Verdict
+from hlo_passes.scheduler.tuning.result import (
+    Row,
+    TuneResult,
+    Verdict,
+    unpriced_text,
+)
 from hlo_passes.scheduler.tuning.search import LEAST_GAIN
 
 _WIDTH: Final = 12
@@ -136,7 +141,9 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
     for tried in result.lists:
         found = tried.outcome
         told = f"{tried.given.label(result.release)}: "
-        if found.is_done:
+        if found.is_done and not result.search.compares(found):
+            told += f"not priced: {unpriced_text(found)}"
+        elif found.is_done:
             change = change_text(found.change_from(result.baseline))
             changes = found.changes_from(result.baseline)
             held = ""
@@ -170,8 +177,11 @@ def _levers(result: TuneResult) -> Iterator[str]:
 
 
 def without_step(rows: list[Row]) -> Iterator[str]:
-    """Lines of the levers that failed or were not tried."""
-    yield from _listed("failed", (f"{r.text}: {r.why}" for r in _of(rows, "failed")))
+    """Lines of the levers that failed, cannot be priced or were not tried."""
+    verdicts: tuple[Verdict, ...] = ("failed", "not priced")
+    for verdict in verdicts:
+        told = (f"{row.text}: {row.why}" for row in _of(rows, verdict))
+        yield from _listed(verdict, told)
     yield from _listed("not tried", _by_reason(_of(rows, "pointless")))
 
 

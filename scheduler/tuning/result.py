@@ -31,6 +31,7 @@ Verdict = Literal[
     "leave",  # the step gets longer
     "too much memory",
     "failed",
+    "not priced",  # the step has operations without a price, which the baseline lacks
     "pointless",  # not tried: it cannot matter here
 ]
 #: Relative difference up to which two steps are the same: rounding.
@@ -47,7 +48,7 @@ class Row:
         outcome: None where nothing was tried.
         change: of the step, as a share of the baseline's; 0 without an outcome.
         verdict: what to do.
-        why: of a lever that failed or was not tried.
+        why: of a lever that failed, cannot be priced or was not tried.
     """
 
     lever: str
@@ -157,9 +158,8 @@ class TuneResult:
 
         A step with operations that have no price is compared with nothing.
         """
-        is_priced = set(given.remarks) <= set(self.best.remarks)
         gains = given.change_from(self.best) <= -LEAST_GAIN
-        return is_priced and gains and self.search.fits(given)
+        return self.search.compares(given) and gains and self.search.fits(given)
 
     @property
     def flags(self) -> str:
@@ -210,6 +210,10 @@ class TuneResult:
             return Row(lever, setting, None, 0.0, "set")
         if not outcome.is_done:
             return Row(lever, setting, outcome, 0.0, "failed", outcome.problem)
+        if not self.search.compares(outcome):
+            return Row(
+                lever, setting, outcome, 0.0, "not priced", unpriced_text(outcome)
+            )
         change = share(outcome.step_us, self._against(outcome).step_us)
         verdict: Verdict = "no effect"
         if is_set:
@@ -285,16 +289,22 @@ class TuneResult:
         }
 
     def _list_json(self, tried: TriedList) -> dict[str, Any]:
-        """One of `given_lists`; without a step the change is null."""
+        """One of `given_lists`; without a step to compare the change is null."""
         outcome = tried.outcome
+        compares = self.search.compares(outcome)
         return {
             "name": tried.given.name,
             "xla_flags": tried.flags,
             "unknown": list(tried.unknown),
             "kernel_choices": list(tried.given.kernel_choices()),
-            "change": outcome.change_from(self.baseline) if outcome.is_done else None,
+            "change": outcome.change_from(self.baseline) if compares else None,
             **outcome.to_json(),
         }
+
+
+def unpriced_text(found: Outcome) -> str:
+    """Why a step is compared with nothing."""
+    return f"{found.unpriced} operation{'s' * (found.unpriced != 1)} without a price"
 
 
 def _range(values: tuple[float, ...]) -> tuple[float, float]:

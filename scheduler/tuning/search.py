@@ -101,14 +101,22 @@ class Search:
         return self._is_better(self.tried.get(one), self.tried.get(other))
 
     def _is_better(self, a: Outcome | None, b: Outcome | None) -> bool:
-        if a is None or not a.is_done:
+        if a is None or not self.compares(a):
             return False
-        if b is None or not b.is_done:
+        if b is None or not self.compares(b):
             return True
         excess_a, excess_b = self._excess(a), self._excess(b)
         if excess_a != excess_b:
             return excess_a < excess_b
         return a.step_us < b.step_us * (1.0 - LEAST_GAIN)
+
+    def compares(self, found: Outcome) -> bool:
+        """Whether there is a step, and a price for whatever the baseline has one for.
+
+        An operation without a price counts as a constant, which is no time.
+        """
+        baseline = self.tried.get(self.baseline, found)
+        return found.is_done and found.unpriced <= baseline.unpriced
 
     def _rank(self, chosen: Combination, found: Outcome) -> tuple[int, float, int]:
         """Smaller is better: memory over the limit, the step, levers."""

@@ -68,4 +68,5 @@ def tpu_outcome(
         steps_us=(total_us, timeline.step_time_us),
         module=digest,
         remarks=timeline.remarks,
+        unpriced=timeline.unpriced,
     )

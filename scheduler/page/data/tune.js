@@ -1,7 +1,7 @@
 /* What a search over XLA's flags found: step over peak memory, and what each lever does. */
 
 const PLOT = { width: 720, height: 260, left: 64, right: 14, top: 12, bottom: 40 };
-const VERDICTS = { "set": "set", "helps alone": "no gain with the rest", "no effect": "no effect", "leave": "leave", "too much memory": "too much memory", "failed": "failed", "pointless": "not tried" };
+const VERDICTS = { "set": "set", "helps alone": "no gain with the rest", "no effect": "no effect", "leave": "leave", "too much memory": "too much memory", "failed": "failed", "not priced": "not priced", "pointless": "not tried" };
 
 function showTune() {
   const box = byId("tune");

@@ -170,12 +170,18 @@ def test_a_list_that_is_faster_than_the_best_says_so() -> None:
 
 def test_a_step_without_all_prices_is_no_gain() -> None:
     free = Outcome(
-        40_000.0, memory_bytes=1 << 30, remarks=("no price for 8 operations",)
+        40_000.0,
+        memory_bytes=1 << 30,
+        remarks=("no price for 8 operations",),
+        unpriced=8,
     )
     tried = TriedList(given_list("nvidia-permute"), "", (), free)
-    text = report_text(result(lists=(tried,)))
-    assert "no price for 8 operations" in text
+    found = result(lists=(tried,))
+    text = report_text(found)
+    assert "not priced: 8 operations without a price" in text
     assert "take this list" not in text
+    (told,) = found.to_json()["given_lists"]
+    assert (told["change"], told["unpriced"]) == (None, 8)
 
 
 def test_a_dumped_module_has_no_flags(capsys: pytest.CaptureFixture[str]) -> None:

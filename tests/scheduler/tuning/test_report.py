@@ -147,3 +147,14 @@ def test_verdicts() -> None:
     assert {row["verdict"] for row in found.to_json()["levers"]} <= {
         "set", "helps alone", "leave", "no effect", "pointless"
     }  # fmt: skip
+
+
+def test_a_lever_without_all_prices_is_no_gain() -> None:
+    found = result()
+    alone = found.search.baseline.with_("windowed einsum", "all")
+    found.search.tried[alone] = Outcome(1.0, memory_bytes=1 << 30, unpriced=1)
+    row = next(row for row in found.rows if row.lever == "windowed einsum")
+    assert (row.verdict, row.change) == ("not priced", 0.0)
+    text = report_text(found)
+    assert "not priced  windowed einsum all: 1 operation without a price\n" in text
+    assert "leave       windowed einsum" not in text

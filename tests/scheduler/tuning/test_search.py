@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.levers import LEVERS
@@ -67,6 +68,29 @@ def additive(chosen: Combination) -> float:
     }
     step = 100.0 - sum(gains.get(name, 0) for name in chosen.levers)
     return step - {"2": 5, "4": 3}.get(chosen.get("overlap limit"), 0)
+
+
+class Unpriced(Formulas):
+    """Where windowed einsum is set, some operations count as a constant."""
+
+    def outcome(self, chosen: Combination, source="xla") -> Outcome:
+        found = super().outcome(chosen, source)
+        return replace(found, unpriced=4 if chosen.get("windowed einsum") else 1)
+
+
+def test_a_step_with_more_operations_without_a_price_is_compared_with_nothing() -> None:
+    def formula(chosen: Combination) -> float:
+        return 10.0 if chosen.get("windowed einsum") else additive(chosen)
+
+    for is_late in (False, True):
+        choices = dict(sorted(CHOICES.items(), reverse=is_late))
+        search = Search(choices, Unpriced(formula), 40)
+        search.run()
+        assert search.best == searched(additive).best
+        windowed = search.baseline.with_("windowed einsum", "all")
+        assert search.tried[windowed].step_us == 10.0
+        assert not search.compares(search.tried[windowed])
+        assert "windowed einsum" not in dict(search.helpful())
 
 
 def test_what_helps_is_put_together() -> None:
