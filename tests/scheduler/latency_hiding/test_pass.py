@@ -366,6 +366,12 @@ def test_a_hard_limit_keeps_an_order_that_fits() -> None:
     assert names(module) == "s d big r sm r2 t"
     assert not result.changed
     assert any(r.startswith("kept the input order") for r in result.remarks)
+    # That order is offered, but not taken, where a limit is to fail.
+    limit = limit.replace("input-order", "fail")
+    with pytest.raises(PassError, match=f"the input order needs {peak_before:,}") as no:
+        run(text, f"{COARSE},{limit},{rules}")
+    assert no.value.code == "E032"
+    assert "hard-memory-limit=input-order" in no.value.hint
 
 
 #: The entry holds most, and nothing of it is scheduled.
