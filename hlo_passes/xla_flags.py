@@ -33,6 +33,17 @@ _BEFORE_WORDS: Final = {
     "enable-while-loop-unrolling": "WHILE_LOOP_UNROLLING_",
     "use-collective-kernels": "COLLECTIVE_KERNEL_",
 }
+#: Words of a flag's value that an option spells otherwise: where buffers lie.
+_WORDS: Final = {
+    f"COLLECTIVES_{memory}_MEMORY": memory.lower()
+    for memory in ("PRIVATE", "PEER", "SYMMETRIC")
+}
+#: Passes that XLA runs, but that do nothing unless a flag is set.
+SWITCHES: Final = {
+    "dus-accumulator-zero-init-elimination": (
+        "xla_gpu_enable_dus_accumulator_zero_init_elimination"
+    ),
+}
 _COMBINERS: Final = (
     "collective-permute-combiner",
     "gpu-all-gather-combiner",
@@ -125,6 +136,25 @@ FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         (_SPACES,),
         "ragged-all-to-all-use-barrier-with-nccl",
     ),
+    **{
+        f"xla_gpu_{kind}_mode": (
+            ("collective-backend-assigner",),
+            f"{kind.replace('_', '-')}-mode",
+        )
+        for kind in ("collective_permute", "all_gather")
+    },
+    f"{_EXPERIMENTAL}use_collective_kernels": (
+        ("collective-kernel-strategy-annotator",),
+        "use-collective-kernels",
+    ),
+    f"{_EXPERIMENTAL}enable_alltoall_windowed_einsum": (
+        ("windowed-einsum-handler",),
+        "alltoall-windowed-einsum",
+    ),
+    "xla_enable_enzyme_comms_opt": (
+        ("collective-permute-combiner",),
+        "past-dependence",
+    ),
     "xla_gpu_autotune_level": (
         ("collectives-schedule-linearizer",),
         "autotune-level",
@@ -151,10 +181,6 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         _PIPELINES,
         "multi-streamed-windowed-einsum",
     ),
-    f"{_EXPERIMENTAL}enable_alltoall_windowed_einsum": (
-        ("windowed-einsum-handler",),
-        "alltoall-windowed-einsum",
-    ),
     f"{_EXPERIMENTAL}stream_annotation": (_PIPELINES, "stream-annotation"),
     f"{_EXPERIMENTAL}scheduler_memory_fencing_threshold_bytes": (
         (*_PIPELINES, "scheduler-memory-fencing", _TRIAL),
@@ -180,17 +206,6 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
     f"{_EXPERIMENTAL}enable_collective_multi_streaming": (
         _OF_THE_ORDER,
         "enable-collective-multi-streaming",
-    ),
-    **{
-        f"xla_gpu_{kind}_mode": (
-            ("collective-backend-assigner",),
-            f"{kind.replace('_', '-')}-mode",
-        )
-        for kind in ("collective_permute", "all_gather")
-    },
-    f"{_EXPERIMENTAL}use_collective_kernels": (
-        ("collective-kernel-strategy-annotator",),
-        "use-collective-kernels",
     ),
     "xla_gpu_executable_num_communication_streams": (
         ("execution-stream-assignment",),
@@ -286,6 +301,8 @@ def option_text(flag_value: str) -> str:
 
 def _word(spelled: str) -> str:
     """A word of a flag's value without what is before it: 'ENABLE'."""
+    if spelled in _WORDS:
+        return _WORDS[spelled]
     for opening in _BEFORE_WORDS.values():
         spelled = spelled.removeprefix(opening)
     return spelled

@@ -2,7 +2,8 @@
 
     FOLDER/**/PASS.before.hlo[.gz]   in
     FOLDER/**/PASS.after.hlo[.gz]    what XLA made of it
-    FOLDER/**/oracle.json            flags of that compilation; options follow from them
+    FOLDER/**/oracle.json            flags of that compilation, and for which machine;
+                                     options follow from them
     FOLDER/**/PASS.options           option text, instead of those flags
 
 Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it. Else
@@ -21,7 +22,11 @@ from typing import Any, Final
 
 from hlo_passes.analysis.followed_release import followed_release, releases_of
 from hlo_passes.conformance.equality import first_difference
-from hlo_passes.conformance.recorded_flags import recorded_options
+from hlo_passes.conformance.recorded_flags import (
+    is_switched_off,
+    recorded_options,
+    recorded_pricing,
+)
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.files import read_module
 from hlo_passes.passes.framework.base import PassContext, Report
@@ -118,14 +123,18 @@ def judge(pair: Pair) -> Verdict:
         expected = read_module(str(pair.after))
         changed = first_difference(read_module(str(pair.before)), expected) != ""
         module = read_module(str(pair.before))
-        wanted = _pass_of(pair)
+        folder = pair.before.parent
+        context = PassContext(recorded_pricing(folder))
+        off = is_switched_off(folder, pair.pass_name)
+        wanted = None if off else _pass_of(pair)
     except HloError as problem:
         place = f"{problem.location}: " if problem.location else ""
         why = f"not judged: {place}[{problem.code}] {problem.message}"
         return Verdict(pair, why, xla_changed=False, seconds=0.0)
     started = time.perf_counter()
     try:
-        wanted.run(module, PassContext(), Report())
+        if wanted is not None:
+            wanted.run(module, context, Report())
     except HloError as problem:
         seconds = time.perf_counter() - started
         return Verdict(pair, f"the pass failed: {problem.message}", changed, seconds)

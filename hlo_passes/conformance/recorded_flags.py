@@ -16,7 +16,8 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.files import opened
-from hlo_passes.xla_flags import FLAG_OPTIONS, SCHEDULER, option_text
+from hlo_passes.pricing import DEFAULT_TARGET, Pricing
+from hlo_passes.xla_flags import FLAG_OPTIONS, SCHEDULER, SWITCHES, option_text
 
 #: The file next to the pairs that says what was compiled, and how.
 RECORD: Final = "oracle.json"
@@ -49,6 +50,28 @@ def recorded_options(folder: Path, pass_name: str) -> dict[str, str]:
         options |= _costs(folder, flags)
         options |= {o: str(record[k]) for k, o in _MACHINE.items() if k in record}
     return options
+
+
+def recorded_pricing(folder: Path) -> Pricing:
+    """The machine that XLA compiled for; the usual one where the folder has no record.
+
+    Raises UsageError U031 for a record that is not one.
+    """
+    record = _read_dict(folder / RECORD)
+    target = str(record.get("target", DEFAULT_TARGET))
+    return Pricing(target, str(record.get("topology", "")))
+
+
+def is_switched_off(folder: Path, pass_name: str) -> bool:
+    """Whether XLA ran a pass without the flag that makes it do something.
+
+    Raises UsageError U031 for a record that is not one.
+    """
+    record = _read_dict(folder / RECORD)
+    switch = SWITCHES.get(pass_name)
+    if switch is None or not record:
+        return False
+    return f"{switch}=true" not in _flags(folder / RECORD, record)
 
 
 def _costs(folder: Path, flags: list[str]) -> dict[str, str]:

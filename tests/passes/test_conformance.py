@@ -14,8 +14,8 @@ import pytest
 
 from hlo_passes import xla_flags
 from hlo_passes.cli.list_passes import describe
-from hlo_passes.conformance.judge import find_pairs, judge
-from hlo_passes.conformance.recorded_flags import recorded_options
+from hlo_passes.conformance.judge import Pair, find_pairs, judge
+from hlo_passes.conformance.recorded_flags import is_switched_off, recorded_options
 from hlo_passes.errors import UsageError
 from hlo_passes.passes.framework.registry import find_pass, pass_targets
 from hlo_passes.passes.framework.spec import option_values, value_text
@@ -108,6 +108,11 @@ def test_every_flag_names_an_option_that_is_there() -> None:
         "reassociate-converted": "true",
         "pipeline-parallelism-opt-level": "ENABLE",
         "ragged-all-to-all-use-barrier-with-nccl": "true",
+        "all-gather-mode": "peer",
+        "collective-permute-mode": "symmetric",
+        "use-collective-kernels": "ALL_GATHER",
+        "alltoall-windowed-einsum": "true",
+        "past-dependence": "true",
     }
     switches = ("enable-", "collective-start-")
     for passes, option in FLAG_OPTIONS.values():
@@ -202,3 +207,69 @@ def test_recorded_modules_say_the_release(tmp_path: pathlib.Path, release: str) 
     pairs, _ = find_pairs(tmp_path)
     assert any(pair.pass_name == "async-collective-creator" for pair in pairs)
     assert [judge(pair).difference for pair in pairs] == [""] * len(pairs)
+
+
+def _compiled(folder: pathlib.Path, name: str, before: str, after: str) -> Pair:
+    """A recorded pair."""
+    for half, text in (("before", before), ("after", after)):
+        (folder / f"{name}.{half}.hlo").write_text(text)
+    (pair,), _ = find_pairs(folder)
+    return pair
+
+
+_REDUCED = """HloModule m, num_partitions=8, frontend_attributes={xla.sdy.meshes={}}
+
+%add (x: f32[], y: f32[]) -> f32[] {
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %sum = f32[] add(%x, %y)
+}
+
+ENTRY %main (p: f32[64]) -> f32[64] {
+  %p = f32[64]{0} parameter(0)
+  ROOT %r = f32[64]{0} all-reduce(%p), channel_id=1, replica_groups={{0,1,2,3,4,5,6,7}}, use_global_device_ids=true, to_apply=%add
+}
+"""
+
+
+@pytest.mark.parametrize(("topology", "is_kernel"), [("1x1x8", True), ("2x1x4", False)])
+def test_a_pass_is_judged_on_the_machine_of_the_record(
+    tmp_path: pathlib.Path, topology: str, is_kernel: bool
+) -> None:
+    """XLA's kernel for all-reduces is for devices that NVLink joins."""
+    record = {"target": "h100_sxm", "topology": topology, "flags": []}
+    folder = tmp_path / "0.12.0.1"
+    folder.mkdir()
+    (folder / "oracle.json").write_text(json.dumps(record))
+    name = "collective-kernel-strategy-annotator"
+    verdict = judge(_compiled(folder, name, _REDUCED, _REDUCED))
+    assert verdict.is_equal == (not is_kernel), verdict.difference
+
+
+def test_a_pass_whose_flag_is_off_does_nothing(tmp_path: pathlib.Path) -> None:
+    name = "dus-accumulator-zero-init-elimination"
+    flag = "xla_gpu_enable_dus_accumulator_zero_init_elimination"
+    for flags, is_off in (
+        ([], True),
+        ([f"{flag}=true"], False),
+        ([f"{flag}=false"], True),
+    ):
+        (tmp_path / "oracle.json").write_text(json.dumps({"flags": flags}))
+        assert is_switched_off(tmp_path, name) == is_off
+    assert not is_switched_off(tmp_path, "hlo-dce")
+    assert not is_switched_off(tmp_path / "without", name)
+
+
+def test_modes_and_rules_come_from_flags(tmp_path: pathlib.Path) -> None:
+    folder = _record(
+        tmp_path,
+        "xla_gpu_all_gather_mode=COLLECTIVES_SYMMETRIC_MEMORY",
+        "xla_gpu_collective_permute_mode=peer",
+        "xla_enable_enzyme_comms_opt=true",
+    )
+    assert recorded_options(folder, "collective-backend-assigner") == {
+        "all-gather-mode": "symmetric",
+        "collective-permute-mode": "peer",
+    }
+    found = recorded_options(folder, "collective-permute-combiner")
+    assert found == {"past-dependence": "true"}

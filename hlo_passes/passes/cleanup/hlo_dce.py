@@ -29,6 +29,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.replacement import replace_relaying_control
+from hlo_passes.passes.rewriting.unreached import remove_unreached_computations
 
 #: Frontend flags that keep an instruction that nothing reads.
 KEEPS = ("disable_while_loop_dce", "preserve_tuple_indices")
@@ -63,20 +64,18 @@ class HloDce(Pass):
         """Visit callers before callees: a caller's dead uses then free its callee."""
         version = module.version
         graph = build_call_graph(module)
-        unreached = dict.fromkeys(module.computations)
-        del unreached[module.entry]
+        seen = {module.entry}
         agenda = [module.entry]
         while agenda:
             computation = agenda.pop()
             self._clean(computation, graph, report)
             for instruction in computation.instructions:
                 for callee in instruction.called_computations:
-                    if callee in unreached:
-                        del unreached[callee]
+                    if callee not in seen:
+                        seen.add(callee)
                         agenda.append(callee)
-        for computation in unreached:
-            module.remove_computation(computation)
-            report.count("computations-removed")
+        if count := remove_unreached_computations(module):
+            report.count("computations-removed", count)
         return module.version != version
 
     def _clean(

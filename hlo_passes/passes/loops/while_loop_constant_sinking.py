@@ -19,6 +19,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.loops.loop_state import invariant_elements
 from hlo_passes.passes.rewriting.cloning import clone_computation
+from hlo_passes.passes.rewriting.unreached import remove_unreached_computations
 
 _BODY, _CONDITION = 0, 1
 
@@ -30,7 +31,8 @@ class WhileLoopConstantSinking(Pass):
     An element of the state must start as a constant and be handed on unchanged. Its
     readers read a copy of the constant; the state keeps the element. Loops are visited
     from the outermost on, so that a constant reaches inner ones in one run. Bodies and
-    conditions that others call as well are copied.
+    conditions that others call as well are copied. Where anything was sunk,
+    computations that nothing calls are removed, as by XLA.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -62,7 +64,10 @@ class WhileLoopConstantSinking(Pass):
                 if instruction.opcode == "while":
                     self._sink(instruction, calls, report)
                 work += instruction.called_computations
-        return module.version != version
+        if module.version == version:
+            return False
+        remove_unreached_computations(module)
+        return True
 
     def _sink(
         self, loop: Instruction, calls: Counter[Computation], report: Report
