@@ -1,0 +1,1 @@
+"""Puts elementwise instructions into fusions whose values fit into a scratch memory."""

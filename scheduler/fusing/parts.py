@@ -1,0 +1,261 @@
+"""The parts of a computation that fusions of elementwise instructions may divide.
+
+    %b = f32[8,4] broadcast(%c), dimensions={}     free: needs no scratch
+    %m = f32[8,4] multiply(%x, %b)                 0: reads %x, which is an input
+    %e = f32[8,4] exponential(%m)                  1: reads 0
+    %d = f32[4,4] dot(%e, %w), ...                 outside: it wants 1 in memory
+
+The instructions of a part are joined by what they read of each other, and have one
+size, layout, sharding and frontend attributes. Each has one height, the number of other
+instructions on the longest way from it to the end:
+
+    height(i) = max over its users u of height(u) + (u goes on in the same part ? 0 : 1)
+
+So no way leads out of a part and back, nor from one part through another of the same
+height: whatever the fusions of each part are, they never wait for each other in a ring.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from hlo_passes.analysis.effects import has_control_edges
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.shapes import Layout, Shape
+from hlo_passes.passes.rewriting.eligibility import unknown_attribute
+from hlo_passes.scheduler.fusions.fused_graph import bit_width
+
+#: Elementwise opcodes that stay: a copy is there for the sake of its buffer, and a map
+#: calls another computation.
+_LEFT_ALONE: Final = frozenset({"copy", "map"})
+#: What a fusion takes over from its instructions, so that they must agree.
+_EQUAL: Final = ("sharding", "frontend_attributes")
+
+#: What instructions of one part have in common.
+_Key = tuple[tuple[int, ...], Layout | None, tuple[str | None, ...]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """Elementwise instructions that may be fused with each other.
+
+    Values are numbered: those that the part computes, then its inputs. Sets of them are
+    bits of an integer.
+
+    Attributes:
+        nodes: the instructions, operands first.
+        inputs: arrays that they read and that are computed elsewhere.
+        operands: of each instruction, as they were found.
+        reads: values that each instruction reads.
+        readers: instructions that read each value.
+        bits: per element of each value.
+        kept: instructions that something outside of the part reads, or nothing.
+    """
+
+    nodes: tuple[Instruction, ...]
+    inputs: tuple[Instruction, ...]
+    operands: tuple[tuple[Instruction, ...], ...]
+    reads: tuple[int, ...]
+    readers: tuple[int, ...]
+    bits: tuple[int, ...]
+    kept: int
+
+    @property
+    def everything(self) -> int:
+        """All instructions."""
+        return (1 << len(self.nodes)) - 1
+
+    @property
+    def shape(self) -> Shape:
+        """Of some instruction; they differ in element types alone."""
+        return self.nodes[0].shape
+
+    def has_free_operands(self, node: int) -> bool:
+        """Whether an instruction reads anything that needs no scratch."""
+        return any(is_free(o, self.shape) for o in self.operands[node])
+
+    def loads(self, nodes: int) -> int:
+        """Values that instructions read and do not compute."""
+        read = 0
+        for node in members(nodes):
+            read |= self.reads[node]
+        return read & ~nodes
+
+    def is_connected(self, nodes: int) -> bool:
+        """Whether instructions hang together by values that they compute or read."""
+        left = list(members(nodes))
+        values, found = 0, True
+        while left and found:
+            found = False
+            for node in left:
+                own = self.reads[node] | 1 << node
+                if not values or values & own:
+                    values |= own
+                    left.remove(node)
+                    found = True
+                    break
+        return not left
+
+
+def members(numbers: int) -> Iterator[int]:
+    """The numbers in a set, from the smallest on."""
+    while numbers:
+        lowest = numbers & -numbers
+        yield lowest.bit_length() - 1
+        numbers ^= lowest
+
+
+def reason_to_stay(instruction: Instruction) -> str:
+    """Why an elementwise instruction cannot be fused, for remarks."""
+    if has_control_edges(instruction):
+        return "has control edges"
+    unknown = unknown_attribute(instruction)
+    return f"has an attribute that XLA does not know: {unknown}" if unknown else ""
+
+
+def is_candidate(instruction: Instruction) -> bool:
+    """Whether it goes element by element over arrays of one size and layout."""
+    shape, opcode = instruction.shape, instruction.opcode
+    return (
+        facts(opcode).is_elementwise
+        and opcode not in _LEFT_ALONE
+        and not shape.is_scalar
+        and _is_plain(shape)
+        and all(
+            o.shape.is_scalar or _is_alike(o.shape, shape) for o in instruction.operands
+        )
+    )
+
+
+def is_free(instruction: Instruction, shape: Shape) -> bool:
+    """Whether a fusion has it without scratch: the same value everywhere, or an iota.
+
+    Args:
+        instruction: an operand.
+        shape: of who reads it.
+    """
+    if instruction.shape.is_scalar:
+        return True
+    opcode = instruction.opcode
+    return (
+        (
+            opcode == "iota"
+            or (opcode == "broadcast" and instruction.operands[0].shape.is_scalar)
+        )
+        and _is_alike(instruction.shape, shape)
+        and not reason_to_stay(instruction)
+    )
+
+
+def _is_plain(shape: Shape) -> bool:
+    """Whether it is an array of which only the order in memory can matter."""
+    layout = shape.layout
+    return (
+        shape.is_array
+        and not shape.is_dynamic
+        and 0 not in shape.dimensions
+        and (layout is None or layout == Layout(layout.minor_to_major))
+    )
+
+
+def _is_alike(shape: Shape, other: Shape) -> bool:
+    return (
+        shape.is_array
+        and not shape.is_dynamic
+        and shape.dimensions == other.dimensions
+        and shape.layout == other.layout
+    )
+
+
+def parts_of(computation: Computation) -> list[Part]:
+    """All parts of a computation with something to fuse, in the order of their text."""
+    order = post_order(computation)
+    keys = {
+        i: _key(i) for i in order if is_candidate(i) and not reason_to_stay(i)
+    }  # fmt: skip
+    heights = _heights(order, keys)
+    part_of: dict[Instruction, list[Instruction]] = {}
+    for instruction in order:
+        if instruction not in keys:
+            continue
+        part_of[instruction] = [instruction]
+        for operand in dict.fromkeys(instruction.operands):
+            if (
+                keys.get(operand) == keys[instruction]
+                and heights[operand] == heights[instruction]
+                and part_of[operand] is not part_of[instruction]
+            ):
+                few, many = sorted((part_of[operand], part_of[instruction]), key=len)
+                many += few
+                for each in few:
+                    part_of[each] = many
+    position = {instruction: k for k, instruction in enumerate(order)}
+    found: list[Part] = []
+    for instruction in computation.instructions:
+        together = part_of.get(instruction)
+        if not together:
+            continue
+        part = _part(sorted(together, key=position.__getitem__))
+        together.clear()  # it is found once
+        if len(part.nodes) > 1 or part.has_free_operands(0):
+            found.append(part)
+    return found
+
+
+def _key(instruction: Instruction) -> _Key:
+    shape = instruction.shape
+    equal = tuple(instruction.attributes.get(name) for name in _EQUAL)
+    return shape.dimensions, shape.layout, equal
+
+
+def _heights(
+    order: Sequence[Instruction], keys: dict[Instruction, _Key]
+) -> dict[Instruction, int]:
+    heights: dict[Instruction, int] = {}
+    for instruction in reversed(order):
+        own, height = keys.get(instruction), 0
+        for user in instruction.users:
+            goes_on = own is not None and keys.get(user) == own
+            height = max(height, heights[user] + (not goes_on))
+        for successor in instruction.control_successors:
+            height = max(height, heights.get(successor, 0) + 1)
+        heights[instruction] = height
+    return heights
+
+
+def _part(nodes: Sequence[Instruction]) -> Part:
+    shape, own = nodes[0].shape, set(nodes)
+    arrays = dict.fromkeys(
+        operand
+        for node in nodes
+        for operand in node.operands
+        if not is_free(operand, shape)
+    )
+    inputs = tuple(array for array in arrays if array not in own)
+    number = {value: k for k, value in enumerate((*nodes, *inputs))}
+    reads = [0] * len(nodes)
+    readers = [0] * len(number)
+    kept = 0
+    for k, node in enumerate(nodes):
+        for operand in node.operands:
+            value = number.get(operand)
+            if value is not None:
+                reads[k] |= 1 << value
+                readers[value] |= 1 << k
+        is_read = any(user not in own for user in node.users)
+        if is_read or node.is_root or not node.users:
+            kept |= 1 << k
+    return Part(
+        tuple(nodes),
+        inputs,
+        tuple(node.operands for node in nodes),
+        tuple(reads),
+        tuple(readers),
+        tuple(bit_width(v.shape.element_type) for v in number),
+        kept,
+    )

@@ -1,0 +1,260 @@
+"""Fuses elementwise instructions while what they compute fits into a scratch memory.
+
+Before:  %m = f32[1024] multiply(%x, %y)
+         %e = f32[1024] exponential(%m)
+         %a = f32[1024] add(%e, %m)
+After:   %fused_a (param_0: f32[1024], param_1: f32[1024]) -> f32[1024] {
+           %m.1 = multiply(%param_0, %param_1)       in scratch: x, y, m: 12 bytes
+           %e.1 = exponential(%m.1)                              m, e:     8 bytes
+           ROOT %a.1 = add(%e.1, %m.1)                           e, m, a: 12 bytes
+         }
+         %loop_add_fusion = f32[1024] fusion(%x, %y), kind=kLoop, calls=%fused_a
+
+With scratch for two values, 8 bytes per element, nothing is fused: every fusion needs
+three. With more values alive than scratch there are several fusions, cut where that is
+cheapest; a value that two of them need is loaded, or computed twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.scheduler.fusing.choice import STATES_FOLLOWED, Division, divide
+from hlo_passes.scheduler.fusing.kernels import (
+    Kernels,
+    Prices,
+    likeness,
+    scratch_bits,
+    tile_bytes,
+)
+from hlo_passes.scheduler.fusing.parts import (
+    Part,
+    is_candidate,
+    members,
+    parts_of,
+    reason_to_stay,
+)
+from hlo_passes.scheduler.fusing.rewrite import Successors, rewrite
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.durations import us_of_ticks
+from hlo_passes.scheduler.simulation.units import time_text
+
+
+@dataclass(frozen=True, slots=True)
+class ScratchBudgetFusion(Pass):
+    """Fuse elementwise instructions while their live values fit into a scratch memory.
+
+    A fusion computes an array tile by tile. In scratch are, per element of a tile, the
+    values that are live: an array that the fusion reads, from the instruction that
+    reads it first to the one that reads it last; a value that it computes, from there
+    to the last one that reads it in the fusion. Operands and result of an instruction
+    are there together, whatever is written leaves at once, and a pred takes a byte.
+    Scalars, broadcasts of scalars and iotas take nothing. What a fusion needs is the
+    sum at the widest point, in the order of evaluation for which that is least, times
+    the elements of a tile (of the array, if it is smaller). No fusion needs more than
+    `scratch-bytes`. Its body is written in that order.
+
+    A part of a computation is elementwise instructions that hang together, with one
+    size, layout, sharding and frontend attributes, without a way out and back. It
+    is divided into fusions; what goes from one to the next is written and loaded, or
+    computed in both, whichever is cheaper. Instructions with control edges, scalars,
+    copies, maps and whatever is not elementwise stay: so do collectives. Broadcasts of
+    scalars and iotas are repeated in each fusion that reads them.
+
+    Prices are those of XLA's model for kernels, in which a plain instruction is a loop
+    kernel of its own. It does not count launches, so that the gain is rather more. The
+    cheapest division is found where a part has at most `exact-limit` kernels to choose
+    from; elsewhere the cuts are the best of one order, improved value by value. Remarks
+    say where. A part stays as it is if no division is cheaper than that.
+
+    A fusion has the metadata, the origin, the sharding and the frontend attributes of
+    its result; with several results, the metadata of the last, while the elements of
+    the tuple have those of what they replace. Its instructions keep theirs.
+
+    Requires: an unscheduled module before copy insertion.
+    Ensures: no kernels that cost more than before; values keep every bit; a second run
+        changes nothing.
+    Complexity: linear in instructions, and for each distinct part up to `exact-limit`
+        prices and 4,096 states; elsewhere 24 prices for each instruction, and as many
+        again as it loads values for each value that is computed again.
+    Source: this project; XLA fuses by rules, without a scratch memory.
+
+    Attributes:
+        scratch_bytes: for one tile; 49,152 is the shared memory that a block of threads
+            has on all of NVIDIA's GPUs (CUDA C++ Programming Guide, "Technical
+            Specifications per Compute Capability").
+        tile_elements: elements that a fusion computes at a time; 512 is what a block of
+            XLA's loop kernel does: 128 threads, four elements each.
+        exact_limit: kernels of a part (what they compute, and what of that they write)
+            up to which all divisions are compared; 0: none.
+    """
+
+    name: ClassVar[str] = "scratch-budget-fusion"
+
+    scratch_bytes: int = 49152
+    tile_elements: int = 512
+    exact_limit: int = 6561
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range (U013)."""
+        if self.scratch_bytes < 0 or self.exact_limit < 0:
+            raise ValueError("scratch-bytes and exact-limit must be 0 or more")
+        if self.tile_elements < 1:
+            raise ValueError("tile-elements must be 1 or more")
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Visit computations.
+
+        Raises WrongStateError S017, S018 for a module that no GPU can run.
+        """
+        require_priceable(module)
+        if module.is_scheduled:
+            report.remark(
+                "nothing fused: the module is scheduled; its copies also keep values "
+                "from overwriting each other"
+            )
+            return False
+        version = module.version
+        graph = build_call_graph(module)
+        search = _Search(self, Prices(target(context.pricing.target)), report)
+        for computation in graph.post_order:
+            if not graph.is_fusion_body(computation) and not graph.is_async_body(
+                computation
+            ):
+                search.run(computation)
+        if search.ticks != search.ticks_before:
+            report.details[self.name] = {
+                "kernels_us": us_of_ticks(search.ticks),
+                "kernels_us_before": us_of_ticks(search.ticks_before),
+            }
+        return module.version != version
+
+
+@dataclass(slots=True)
+class _Search:
+    """Divides the parts of a module; equal ones are divided once.
+
+    Attributes:
+        settings: the pass.
+        prices: of kernels.
+        report: of the pass.
+        ticks_before: of all that was divided.
+        ticks: of its kernels now.
+    """
+
+    settings: ScratchBudgetFusion
+    prices: Prices
+    report: Report
+    ticks_before: int = 0
+    ticks: int = 0
+    _known: dict[Hashable, Division] = field(default_factory=dict)
+
+    def run(self, computation: Computation) -> None:
+        """Fuse until nothing pays: around new fusions, other parts hang together."""
+        for instruction in computation.instructions:
+            reason = reason_to_stay(instruction) if is_candidate(instruction) else ""
+            if reason:
+                self.report.remark(f"not fused: %{instruction.name} {reason}")
+        while True:
+            successors: Successors = {}
+            remarks = [
+                self._divide(part, computation, successors)
+                for part in parts_of(computation)
+            ]
+            if not successors:
+                break
+            restore_text_order(computation)
+        for remark in filter(None, remarks):
+            self.report.remark(f"not fused: {remark}")
+
+    def _divide(
+        self, part: Part, computation: Computation, successors: Successors
+    ) -> str:
+        """Rewrite a part if that pays; else why it does not."""
+        settings = self.settings
+        bits = scratch_bits(part, settings.scratch_bytes, settings.tile_elements)
+        kernels = Kernels(part, self.prices, bits)
+        key = likeness(part, range(len(part.nodes)), part.kept)
+        division = self._known.get(key)
+        if division is None:
+            division = self._known[key] = divide(kernels, settings.exact_limit)
+        elif not division.is_exact:
+            kernels.most_states = STATES_FOLLOWED
+        before = sum(self.prices.plain(node) for node in part.nodes)
+        if division.ticks >= before:
+            return self._reason(kernels, division, before)
+        if len(division.kernels) > 1 or not division.is_exact:
+            self.report.remark(self._cut(kernels, division))
+        self.ticks_before += before
+        self.ticks += division.ticks
+        self._count(part, division)
+        rewrite(kernels, division.kernels, computation, successors)
+        return ""
+
+    def _count(self, part: Part, division: Division) -> None:
+        fusions = [k for k in division.kernels if k.is_fusion]
+        self.report.count("fusions-made", len(fusions))
+        fused = 0
+        for kernel in fusions:
+            fused |= kernel.nodes
+        self.report.count("instructions-fused", fused.bit_count())
+        again = sum(k.nodes.bit_count() for k in division.kernels) - len(part.nodes)
+        if again:
+            self.report.count("instructions-computed-again", again)
+        between = loaded(part, division).bit_count()
+        if between:
+            self.report.count("values-loaded-again", between)
+
+    def _reason(self, kernels: Kernels, division: Division, before: int) -> str:
+        part = kernels.part
+        bound = (
+            "no fusions are" if division.is_exact else "no fusions were found that are"
+        )
+        return (
+            f"{_named(part)}: {time_text(us_of_ticks(before))} as they are, {bound} "
+            f"cheaper{self._scratch(kernels)}"
+        )
+
+    def _scratch(self, kernels: Kernels) -> str:
+        """What one fusion of all would need, where there is less."""
+        part, settings = kernels.part, self.settings
+        if kernels.fits(part.everything):
+            return ""
+        needed, _ = kernels.narrowest(part.everything)
+        return (
+            f"; all in one need {tile_bytes(part, needed, settings.tile_elements)} of "
+            f"{settings.scratch_bytes} bytes of scratch"
+        )
+
+    def _cut(self, kernels: Kernels, division: Division) -> str:
+        part = kernels.part
+        values = members(loaded(part, division))
+        cut = " ".join(f"%{part.nodes[node].name}" for node in values)
+        parts = f"in {len(division.kernels)} kernels"
+        proof = "the cheapest" if division.is_exact else "not proven to be the cheapest"
+        memory = f" with {cut} in memory" if cut else ""
+        return (
+            f"not in one fusion: {_named(part)}, but {parts}{memory}, {proof}"
+            f"{self._scratch(kernels)}"
+        )
+
+
+def loaded(part: Part, division: Division) -> int:
+    """Values that one kernel writes and another one loads."""
+    found = 0
+    for kernel in division.kernels:
+        found |= part.loads(kernel.nodes) & part.everything
+    return found
+
+
+def _named(part: Part) -> str:
+    others = len(part.nodes) - 1
+    return f"%{part.nodes[0].name}" + (f" and {others} more" if others else "")
