@@ -5,14 +5,8 @@
     %e = f32[8,4] exponential(%m)                  1: reads 0
     %d = f32[4,4] dot(%e, %w), ...                 outside: it wants 1 in memory
 
-The instructions of a part are joined by what they read of each other, and have one
-size, layout, sharding and frontend attributes. Each has one height, the number of other
-instructions on the longest way from it to the end:
-
-    height(i) = max over its users u of height(u) + (u goes on in the same part ? 0 : 1)
-
-So no way leads out of a part and back, nor from one part through another of the same
-height: whatever the fusions of each part are, they never wait for each other in a ring.
+The instructions of a part hang together by what they read of each other, and have one
+size, layout, sharding and frontend attributes; `levels.py` says which may be together.
 """
 
 from __future__ import annotations
@@ -28,6 +22,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Layout, Shape
 from hlo_passes.passes.rewriting.eligibility import unknown_attribute
+from hlo_passes.scheduler.fusing.levels import Key, blocks_of
 from hlo_passes.scheduler.fusions.fused_graph import bit_width
 
 #: Elementwise opcodes that stay: a copy is there for the sake of its buffer, and a map
@@ -35,9 +30,6 @@ from hlo_passes.scheduler.fusions.fused_graph import bit_width
 _LEFT_ALONE: Final = frozenset({"copy", "map"})
 #: What a fusion takes over from its instructions, so that they must agree.
 _EQUAL: Final = ("sharding", "frontend_attributes")
-
-#: What instructions of one part have in common.
-_Key = tuple[tuple[int, ...], Layout | None, tuple[str | None, ...]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -175,57 +167,25 @@ def _is_alike(shape: Shape, other: Shape) -> bool:
 def parts_of(computation: Computation) -> list[Part]:
     """All parts of a computation with something to fuse, in the order of their text."""
     order = post_order(computation)
-    keys = {
-        i: _key(i) for i in order if is_candidate(i) and not reason_to_stay(i)
-    }  # fmt: skip
-    heights = _heights(order, keys)
-    part_of: dict[Instruction, list[Instruction]] = {}
-    for instruction in order:
-        if instruction not in keys:
-            continue
-        part_of[instruction] = [instruction]
-        for operand in dict.fromkeys(instruction.operands):
-            if (
-                keys.get(operand) == keys[instruction]
-                and heights[operand] == heights[instruction]
-                and part_of[operand] is not part_of[instruction]
-            ):
-                few, many = sorted((part_of[operand], part_of[instruction]), key=len)
-                many += few
-                for each in few:
-                    part_of[each] = many
+    keys = {i: _key(i) for i in order if is_candidate(i) and not reason_to_stay(i)}
+    blocks = blocks_of(order, keys)
     position = {instruction: k for k, instruction in enumerate(order)}
     found: list[Part] = []
     for instruction in computation.instructions:
-        together = part_of.get(instruction)
-        if not together:
+        block = blocks.get(instruction)
+        if not block:
             continue
-        part = _part(sorted(together, key=position.__getitem__))
-        together.clear()  # it is found once
+        part = _part(sorted(block, key=position.__getitem__))
+        block.clear()  # it is found once
         if len(part.nodes) > 1 or part.has_free_operands(0):
             found.append(part)
     return found
 
 
-def _key(instruction: Instruction) -> _Key:
+def _key(instruction: Instruction) -> Key:
     shape = instruction.shape
     equal = tuple(instruction.attributes.get(name) for name in _EQUAL)
     return shape.dimensions, shape.layout, equal
-
-
-def _heights(
-    order: Sequence[Instruction], keys: dict[Instruction, _Key]
-) -> dict[Instruction, int]:
-    heights: dict[Instruction, int] = {}
-    for instruction in reversed(order):
-        own, height = keys.get(instruction), 0
-        for user in instruction.users:
-            goes_on = own is not None and keys.get(user) == own
-            height = max(height, heights[user] + (not goes_on))
-        for successor in instruction.control_successors:
-            height = max(height, heights.get(successor, 0) + 1)
-        heights[instruction] = height
-    return heights
 
 
 def _part(nodes: Sequence[Instruction]) -> Part:

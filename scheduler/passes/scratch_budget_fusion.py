@@ -235,15 +235,16 @@ class _Search:
         )
 
     def _cut(self, kernels: Kernels, division: Division) -> str:
-        part = kernels.part
+        part, count = kernels.part, len(division.kernels)
+        proof = "the cheapest" if division.is_exact else "not proven to be the cheapest"
+        if count == 1:
+            return f"in one fusion, {proof}: {_named(part)}"
         values = members(loaded(part, division))
         cut = " ".join(f"%{part.nodes[node].name}" for node in values)
-        parts = f"in {len(division.kernels)} kernels"
-        proof = "the cheapest" if division.is_exact else "not proven to be the cheapest"
         memory = f" with {cut} in memory" if cut else ""
         return (
-            f"not in one fusion: {_named(part)}, but {parts}{memory}, {proof}"
-            f"{self._scratch(kernels)}"
+            f"not in one fusion: {_named(part)}, but in {count} kernels{memory}, "
+            f"{proof}{self._scratch(kernels)}"
         )
 
 
