@@ -16,6 +16,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
+from operator import or_
 from typing import Final
 
 from hlo_passes.scheduler.fusing.kernels import Kernel, Kernels
@@ -25,6 +27,8 @@ from hlo_passes.scheduler.fusing.parts import members
 _MOST_NODES: Final = 12
 #: Instructions of a run, where a part is cut into runs.
 _LONGEST_RUN: Final = 24
+#: Values that are computed again, for a try.
+_MOST_TRIES: Final = 500
 #: Orders of evaluation that are followed at a time, where not all are.
 STATES_FOLLOWED: Final = 16
 
@@ -145,21 +149,23 @@ def _in_runs(kernels: Kernels) -> tuple[Kernel, ...]:
     found = _kernels_of(kernels, sets)
     assert found is not None
     # Compute one value again in one kernel, as long as that pays.
-    improved = True
-    while improved:
-        improved = False
+    tries, k = 0, 0
+    while k < len(found) and tries < _MOST_TRIES:
         sets = [kernel.nodes for kernel in found]
-        for k, nodes in enumerate(sets):
-            for value in members(part.loads(nodes) & part.everything):
-                if not kernels.fits(nodes | 1 << value):
-                    continue
-                changed = [*sets[:k], nodes | 1 << value, *sets[k + 1 :]]
-                other = _kernels_of(kernels, changed)
-                if other is not None and _total(other) < _total(found):
-                    found, improved = other, True
-                    break
-            if improved:
+        better = None
+        for value in members(part.loads(sets[k]) & part.everything):
+            nodes = sets[k] | 1 << value
+            tries += 1
+            if not kernels.fits(nodes):
+                continue
+            other = _kernels_of(kernels, [*sets[:k], nodes, *sets[k + 1 :]])
+            if other is not None and _total(other) < _total(found):
+                better = other
                 break
+        if better is None:
+            k += 1
+        else:
+            found = better
     return found
 
 
@@ -203,14 +209,12 @@ def _kernels_of(kernels: Kernels, sets: Sequence[int]) -> tuple[Kernel, ...] | N
     serves nothing is left out.
     """
     part = kernels.part
-    sets = list(sets)
     wanted = part.kept
+    before = [0, *accumulate(sets, or_)]
     found: list[Kernel] = []
     # From the end on: only what is wanted, and what that reads.
     for k in range(len(sets) - 1, -1, -1):
-        earlier = 0
-        for nodes in sets[:k]:
-            earlier |= nodes
+        earlier = before[k]
         outputs = sets[k] & wanted & ~earlier
         if not outputs:
             continue

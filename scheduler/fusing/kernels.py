@@ -21,7 +21,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.rewriting.cloning import clone_instruction
 from hlo_passes.scheduler.fusing.parts import Part, is_free, members
-from hlo_passes.scheduler.fusing.scratch import narrowest_order
+from hlo_passes.scheduler.fusing.scratch import bits_of, narrowest_order
 from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
@@ -93,6 +93,7 @@ class Kernels:
     prices: Prices
     scratch_bits: int
     most_states: int | None = None
+    _made: dict[tuple[int, int], Kernel | None] = field(default_factory=dict)
     _narrowest: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
     def narrowest(self, nodes: int) -> tuple[int, tuple[int, ...]]:
@@ -105,7 +106,11 @@ class Kernels:
 
     def fits(self, nodes: int) -> bool:
         """Whether a fusion of these instructions fits into the scratch."""
-        return self.narrowest(nodes)[0] <= self.scratch_bits
+        part = self.part
+        return (
+            bits_of(part, nodes | part.loads(nodes)) <= self.scratch_bits
+            or self.narrowest(nodes)[0] <= self.scratch_bits
+        )
 
     def plain(self, node: int) -> Kernel:
         """An instruction as it is."""
@@ -114,6 +119,11 @@ class Kernels:
 
     def kernel(self, nodes: int, outputs: int) -> Kernel | None:
         """The cheaper one of what can compute these instructions; None if none can."""
+        if (nodes, outputs) not in self._made:
+            self._made[nodes, outputs] = self._cheaper(nodes, outputs)
+        return self._made[nodes, outputs]
+
+    def _cheaper(self, nodes: int, outputs: int) -> Kernel | None:
         plain = None
         if nodes.bit_count() == 1:
             node = nodes.bit_length() - 1

@@ -11,8 +11,9 @@ size, layout, sharding and frontend attributes; `levels.py` says which may be to
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 from hlo_passes.analysis.effects import has_control_edges
@@ -94,12 +95,15 @@ class Part:
         return not left
 
 
-def members(numbers: int) -> Iterator[int]:
+@lru_cache(maxsize=1 << 14)
+def members(numbers: int) -> tuple[int, ...]:
     """The numbers in a set, from the smallest on."""
+    found: list[int] = []
     while numbers:
         lowest = numbers & -numbers
-        yield lowest.bit_length() - 1
+        found.append(lowest.bit_length() - 1)
         numbers ^= lowest
+    return tuple(found)
 
 
 def reason_to_stay(instruction: Instruction) -> str:

@@ -34,12 +34,14 @@ def narrowest_order(
         following: dict[int, tuple[int, tuple[int, ...]]] = {}
         for done, (widest, order) in front.items():
             resident = _resident(part, nodes, values, done)
-            staying = _bits(part, resident)
+            staying = bits_of(part, resident)
             left = nodes & ~done
             for node in members(left):
                 if part.reads[node] & left:
                     continue
-                live = staying + _bits(part, (part.reads[node] | 1 << node) & ~resident)
+                live = staying + bits_of(
+                    part, (part.reads[node] | 1 << node) & ~resident
+                )
                 state = max(widest, live), (*order, node)
                 after = done | 1 << node
                 if after not in following or state < following[after]:
@@ -49,7 +51,7 @@ def narrowest_order(
                 following.items(),
                 key=lambda entry: (
                     entry[1][0],
-                    _bits(part, _resident(part, nodes, values, entry[0])),
+                    bits_of(part, _resident(part, nodes, values, entry[0])),
                     entry[1][1],
                 ),
             )
@@ -71,5 +73,6 @@ def _resident(part: Part, nodes: int, values: int, done: int) -> int:
     return found
 
 
-def _bits(part: Part, values: int) -> int:
+def bits_of(part: Part, values: int) -> int:
+    """Of all these values together, per element."""
     return sum(part.bits[value] for value in members(values))
