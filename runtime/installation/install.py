@@ -55,7 +55,7 @@ MAXIMUM_REPORTS: Final = 1000
 
 #: Passes that may undo the copies of XLA's copy insertion: on CPUs and TPUs both
 #: stages come after it, on GPUs `post-scheduler` does.
-_IN_FRONT_OF_COPIES: Final = ("hlo-cse", "layout-chooser")
+_IN_FRONT_OF_COPIES: Final = ("hlo-cse", "layout-chooser", "scratch-budget-fusion")
 _COPIES_COME_FIRST: Final = frozenset(["cpu", "tpu"])
 
 _numbers = itertools.count(1)

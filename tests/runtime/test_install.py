@@ -350,8 +350,9 @@ def test_arguments_are_looked_at() -> None:
         runtime.install("hlo-dcee")
     with pytest.raises(UsageError, match=r"U061.*hlo-cse"):
         runtime.install("fixed-point(hlo-dce,hlo-cse)")
-    with pytest.raises(UsageError, match=r"U061.*layout-chooser"):
-        runtime.install("layout-chooser")
+    for name in ("layout-chooser", "scratch-budget-fusion"):
+        with pytest.raises(UsageError, match=rf"U061.*{name}"):
+            runtime.install(name)
     with pytest.raises(PlatformError, match="R008"):
         runtime.install("hlo-dce", platforms="nowhere")
     with pytest.raises(UsageError, match=r"U060.*no platforms"):
