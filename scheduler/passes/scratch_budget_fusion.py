@@ -27,24 +27,24 @@ from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.scheduler.fusing.choice import STATES_FOLLOWED, Division, divide
-from hlo_passes.scheduler.fusing.kernels import (
+from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.durations import us_of_ticks
+from hlo_passes.scheduler.scratch_fusion.choice import STATES_FOLLOWED, Division, divide
+from hlo_passes.scheduler.scratch_fusion.kernels import (
     Kernels,
     Prices,
     likeness,
     scratch_bits,
     tile_bytes,
 )
-from hlo_passes.scheduler.fusing.parts import (
+from hlo_passes.scheduler.scratch_fusion.parts import (
     Part,
     is_candidate,
     members,
     parts_of,
     reason_to_stay,
 )
-from hlo_passes.scheduler.fusing.rewrite import Successors, rewrite
-from hlo_passes.scheduler.hardware.target import target
-from hlo_passes.scheduler.latency.durations import us_of_ticks
+from hlo_passes.scheduler.scratch_fusion.rewrite import Successors, rewrite
 from hlo_passes.scheduler.simulation.units import time_text
 
 

@@ -12,8 +12,8 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.rewriting.cloning import element_of
 from hlo_passes.passes.rewriting.copies import derive
-from hlo_passes.scheduler.fusing.kernels import Kernel, Kernels, write_fusion
-from hlo_passes.scheduler.fusing.parts import Part, members
+from hlo_passes.scheduler.scratch_fusion.kernels import Kernel, Kernels, write_fusion
+from hlo_passes.scheduler.scratch_fusion.parts import Part, members
 
 #: Original -> what stands for it now.
 Successors = dict[Instruction, Instruction]

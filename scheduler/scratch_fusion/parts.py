@@ -23,8 +23,8 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Layout, Shape
 from hlo_passes.passes.rewriting.eligibility import unknown_attribute
-from hlo_passes.scheduler.fusing.levels import Key, blocks_of
 from hlo_passes.scheduler.fusions.fused_graph import bit_width
+from hlo_passes.scheduler.scratch_fusion.levels import Key, blocks_of
 
 #: Elementwise opcodes that stay: a copy is there for the sake of its buffer, and a map
 #: calls another computation.

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hlo_passes.scheduler.fusing.parts import Part, members
+from hlo_passes.scheduler.scratch_fusion.parts import Part, members
 
 
 def narrowest_order(

@@ -20,8 +20,8 @@ from itertools import accumulate
 from operator import or_
 from typing import Final
 
-from hlo_passes.scheduler.fusing.kernels import Kernel, Kernels
-from hlo_passes.scheduler.fusing.parts import members
+from hlo_passes.scheduler.scratch_fusion.kernels import Kernel, Kernels
+from hlo_passes.scheduler.scratch_fusion.parts import members
 
 #: Instructions of a part that is searched through: its states are their subsets.
 _MOST_NODES: Final = 12

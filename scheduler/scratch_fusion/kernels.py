@@ -20,11 +20,11 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import tuple_shape
 from hlo_passes.passes.rewriting.cloning import clone_instruction
-from hlo_passes.scheduler.fusing.parts import Part, is_free, members
-from hlo_passes.scheduler.fusing.scratch import bits_of, narrowest_order
 from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
+from hlo_passes.scheduler.scratch_fusion.parts import Part, is_free, members
+from hlo_passes.scheduler.scratch_fusion.scratch import bits_of, narrowest_order
 
 _BITS_PER_BYTE: Final = 8
 
