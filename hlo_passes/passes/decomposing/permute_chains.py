@@ -21,25 +21,16 @@ first the order of a ring along each column, then that along the row.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Literal
 
 from hlo_passes.analysis.device_offsets import Groups, groups_of
 from hlo_passes.analysis.devices import device_counts, group_mode
-from hlo_passes.ir.attribute_values import in_print_order
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.replica_groups import lists_text
 from hlo_passes.ir.shapes import Shape, array_shape
-from hlo_passes.passes.asynchrony.explicit_stream_annotation_async_wrapper import (
-    GROUP_ANNOTATION,
-)
-from hlo_passes.passes.decomposing.own_position import (
-    is_everybody,
-    position_in_group,
-)
-from hlo_passes.passes.rewriting.constants import scalar, zeros
-from hlo_passes.passes.rewriting.copies import derive
+from hlo_passes.passes.decomposing.chain_pieces import ChainPieces, Term
+from hlo_passes.passes.rewriting.constants import zeros
 from hlo_passes.passes.rewriting.eligibility import unknown_attribute
 from hlo_passes.passes.rewriting.reductions import reduction_of, reduction_opcode
 
@@ -52,7 +43,6 @@ _REDUCING: Final = frozenset({"reduce-scatter", "all-reduce"})
 _OPERATIONS: Final = frozenset(
     {"add", "multiply", "minimum", "maximum", "and", "or", "xor"}
 )
-_POSITION: Final = array_shape("u32")
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +176,7 @@ def write_chains(
     return _Chains(collective, members, form, channels, columns).write()
 
 
-class _Chains:
+class _Chains(ChainPieces):
     """Writes one collective."""
 
     def __init__(
@@ -197,21 +187,12 @@ class _Chains:
         channels: Iterator[int],
         columns: int,
     ) -> None:
-        self.collective = collective
-        self.computation = collective.computation
+        super().__init__(collective, members.identity, channels)
         self.members = members
         self.form = form
-        self.channels = channels
         self.columns = columns
         reduction = reduction_of(collective)
         self.operation = "" if reduction is None else reduction.root.opcode
-        self.new: list[Instruction] = []
-        #: What needs a permute, and permutes that need no other.
-        self.moved: set[Instruction] = set()
-        self.first: list[Instruction] = []
-        self._positions: dict[Groups, Instruction] = {}
-        self._scalars: dict[tuple[str, int], Instruction] = {}
-        self._known_starts: dict[tuple[Groups, int, int], Instruction] = {}
 
     def write(self) -> list[Instruction]:
         """Replace the collective; returns all that is new."""
@@ -224,7 +205,7 @@ class _Chains:
         ]
         result = results[0]
         if shape.is_tuple:
-            result = self._new("tuple", shape, results)
+            result = self.make("tuple", shape, results)
         for first in self.first:
             for predecessor in collective.control_predecessors:
                 computation.add_control_edge(predecessor, first)
@@ -233,7 +214,7 @@ class _Chains:
         computation.drop_control_edges(collective)
         computation.replace_uses(collective, result)
         computation.remove(collective)
-        return self.new
+        return self.made
 
     def _result(self, operand: Instruction, whole: Shape) -> Instruction:
         """What the collective makes of one operand."""
@@ -279,23 +260,23 @@ class _Chains:
         is_usual = shape.layout == shape.with_layout(None).layout
         flatten = "reshape" if is_usual else "bitcast"
         if shape.rank != 1:
-            value = self._new(flatten, flat, (value,))
+            value = self.make(flatten, flat, (value,))
         if padding:
-            zero = self._scalar(shape.element_type, 0)
-            value = self._new("pad", padded, (value, zero), padding=f"0_{padding}")
+            zero = self.scalar(shape.element_type, 0)
+            value = self.make("pad", padded, (value, zero), padding=f"0_{padding}")
         value = self._reduce_scatter(value, 0)
         value = self._all_gather(value, padded, 0)
         if padding:
-            value = self._new("slice", flat, (value,), slice=f"{{[0:{count}]}}")
-        return value if shape.rank == 1 else self._new(flatten, shape, (value,))
+            value = self.make("slice", flat, (value,), slice=f"{{[0:{count}]}}")
+        return value if shape.rank == 1 else self.make(flatten, shape, (value,))
 
     def _all_to_all(self, value: Instruction, dimension: int) -> Instruction:
         groups, size = self.members.groups, self.members.size
         # A device's own block stays where it is; all others are written over.
-        result = self._new("copy", value.shape, (value,))
+        result = self.make("copy", value.shape, (value,))
         for step in range(1, size):
             block = self._block(value, dimension, groups, step)
-            block = self._permute(block, groups, step)
+            block = self.permute(block, groups, step)
             result = self._put(result, block, dimension, groups, -step)
         return result
 
@@ -305,12 +286,12 @@ class _Chains:
         self, part: Instruction, whole: Shape, dimension: int, groups: Groups
     ) -> Instruction:
         empty = zeros(self.computation, whole)
-        self.new += [*empty.operands, empty]
+        self.made += [*empty.operands, empty]
         result = self._put(empty, part, dimension, groups, 0)
         for direction, steps in self._directions(len(groups[0])):
             block = part
             for step in range(1, steps + 1):
-                block = self._permute(block, groups, direction)
+                block = self.permute(block, groups, direction)
                 result = self._put(result, block, dimension, groups, -direction * step)
         return result
 
@@ -322,13 +303,13 @@ class _Chains:
             # What starts here belongs to the member that is `steps` further on.
             part = self._block(whole, dimension, groups, direction * steps)
             for left in reversed(range(steps)):
-                part = self._permute(part, groups, direction)
+                part = self.permute(part, groups, direction)
                 # The owner adds its own block once.
                 if left or result is None:
                     own = self._block(whole, dimension, groups, direction * left)
-                    part = self._new(self.operation, part.shape, (part, own))
+                    part = self.make(self.operation, part.shape, (part, own))
             if result is not None:
-                part = self._new(self.operation, part.shape, (result, part))
+                part = self.make(self.operation, part.shape, (result, part))
             result = part
         assert result is not None, "a group has two members or more"
         return result
@@ -350,42 +331,14 @@ class _Chains:
         columns = [group[k::wide] for group in self.members.groups for k in range(wide)]
         return tuple(rows), tuple(columns)
 
-    # -- pieces --------------------------------------------------------------------
-
-    def _permute(self, value: Instruction, groups: Groups, by: int) -> Instruction:
-        """From each member to the one that is so many further on."""
-        pairs = [
-            (member, group[(place + by) % len(group)])
-            for group in groups
-            for place, member in enumerate(group)
-        ]
-        attributes = {"source_target_pairs": lists_text(pairs)}
-        if self.members.identity == "partition-id":
-            attributes["channel_id"] = str(next(self.channels))
-        attributes = in_print_order(attributes, "collective-permute")
-        permute = self._new("collective-permute", value.shape, (value,), **attributes)
-        derive(permute, self.collective)
-        if permute.mentions(GROUP_ANNOTATION):
-            kept = permute.frontend_attributes.without(GROUP_ANNOTATION)
-            permute.frontend_attributes = kept
-        if permute not in self.moved:
-            self.first.append(permute)
-            self.moved.add(permute)
-        return permute
+    # -- blocks --------------------------------------------------------------------
 
     def _block(
         self, whole: Instruction, dimension: int, groups: Groups, ahead: int
     ) -> Instruction:
         """The block of the member that is so many further on."""
-        sizes = list(whole.shape.dimensions)
-        sizes[dimension] //= len(groups[0])
-        starts = self._starts(whole.shape.rank, dimension, sizes, groups, ahead)
-        return self._new(
-            "dynamic-slice",
-            whole.shape.with_dimensions(tuple(sizes)),
-            (whole, *starts),
-            dynamic_slice_sizes=f"{{{','.join(map(str, sizes))}}}",
-        )
+        size = whole.shape.dimensions[dimension] // len(groups[0])
+        return self.block(whole, dimension, [Term(groups, ahead)], size)
 
     def _put(
         self,
@@ -396,67 +349,4 @@ class _Chains:
         ahead: int,
     ) -> Instruction:
         """With a block in the place of the member that is so many further on."""
-        sizes = block.shape.dimensions
-        starts = self._starts(whole.shape.rank, dimension, sizes, groups, ahead)
-        return self._new("dynamic-update-slice", whole.shape, (whole, block, *starts))
-
-    def _starts(
-        self,
-        rank: int,
-        dimension: int,
-        sizes: Sequence[int],
-        groups: Groups,
-        ahead: int,
-    ) -> list[Instruction]:
-        starts = [self._scalar("u32", 0)] * rank
-        starts[dimension] = self._start(
-            groups, ahead % len(groups[0]), sizes[dimension]
-        )
-        return starts
-
-    def _start(self, groups: Groups, ahead: int, each: int) -> Instruction:
-        """The place of a member, times the size of a block; one for all uses."""
-        key = groups, ahead, each
-        if key not in self._known_starts:
-            place = self._position(groups)
-            if ahead:
-                further = self._scalar("u32", ahead)
-                place = self._new("add", _POSITION, (place, further))
-                size = self._scalar("u32", len(groups[0]))
-                place = self._new("remainder", _POSITION, (place, size))
-            start = self._new("multiply", _POSITION, (place, self._scalar("u32", each)))
-            self._known_starts[key] = start
-        return self._known_starts[key]
-
-    def _position(self, groups: Groups) -> Instruction:
-        """The place of this device in its group."""
-        if groups not in self._positions:
-            place = self._new(self.members.identity, _POSITION)
-            if not is_everybody(groups):
-                place = position_in_group(self.computation, place, groups)
-                (lookup,) = place.operands
-                self.new += [lookup.operands[0], lookup, place]
-            self._positions[groups] = place
-        return self._positions[groups]
-
-    def _scalar(self, kind: str, number: int) -> Instruction:
-        """A constant; one for all uses of a number."""
-        known = self._scalars.get((kind, number))
-        if known is None:
-            known = scalar(self.computation, kind, number)
-            self._scalars[kind, number] = known
-            self.new.append(known)
-        return known
-
-    def _new(
-        self,
-        opcode: str,
-        shape: Shape,
-        operands: Sequence[Instruction] = (),
-        **attributes: str,
-    ) -> Instruction:
-        new = self.computation.new(opcode, shape, operands, attributes)
-        self.new.append(new)
-        if not self.moved.isdisjoint(operands):
-            self.moved.add(new)
-        return new
+        return self.put(whole, block, dimension, [Term(groups, ahead)])
