@@ -17,8 +17,8 @@ SCHEDULER: Final = "latency-hiding-scheduler"
 #: Schedules for a trial, with the scheduler's options.
 _TRIAL: Final = "collective-combiner-annotator"
 _IMPROVER: Final = "schedule-improver"
-#: Simulates the schedule of each chain of permutes that it tries.
-_RINGS: Final = "collective-ring-decomposer"
+#: They simulate the schedule of each chain of permutes that they try.
+_RINGS: Final = ("collective-ring-decomposer", "collective-matmul")
 #: They read XLA's settings of an order that is there, and make none for XLA.
 _OF_THE_ORDER: Final = ("schedule-checker", _IMPROVER)
 _SPACES: Final = "gpu-memory-space-assignment"
@@ -195,10 +195,10 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "memory-limit-slop-factor",
     ),
     f"{_EXPERIMENTAL}parallel_collective_overlap_limit": (
-        ("execution-stream-assignment", _RINGS, *_OF_THE_ORDER),
+        ("execution-stream-assignment", *_RINGS, *_OF_THE_ORDER),
         "parallel-collective-overlap-limit",
     ),
-    "xla_gpu_disable_async_collectives": ((_RINGS,), "disable-async-collectives"),
+    "xla_gpu_disable_async_collectives": (_RINGS, "disable-async-collectives"),
     f"{_EXPERIMENTAL}parallel_async_compute_limit": (
         _OF_THE_ORDER,
         "parallel-async-compute-limit",

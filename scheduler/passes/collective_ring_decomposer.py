@@ -14,12 +14,11 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import ClassVar, Final, Literal
 
-from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
-from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.decomposing.matmul_sites import together
 from hlo_passes.passes.decomposing.permute_chains import (
     FORMS,
     KINDS,
@@ -30,9 +29,15 @@ from hlo_passes.passes.decomposing.permute_chains import (
     write_chains,
 )
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
-from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
+from hlo_passes.scheduler.passes.chain_choice import (
+    ChainChoice,
+    check_limits,
+    collectives_of,
+    found_in,
+    reason_to_leave,
+    trial_schedule,
+)
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.sums import sequential_sum
@@ -116,11 +121,9 @@ class CollectiveRingDecomposer(Pass):
         unknown = [kind for kind in self.kinds if kind not in KINDS]
         if unknown:
             raise ValueError(f"kinds must be of {' '.join(KINDS)}, not {unknown[0]}")
-        if self.columns < 0 or self.most_instructions < 0:
-            raise ValueError("columns and most-instructions must be 0 or more")
-        if not 0.0 <= self.min_gain < 1.0:
-            raise ValueError("min-gain must be a share of the step, as in 0.001")
-        self._schedule().passes()
+        if self.columns < 0:
+            raise ValueError("columns must be 0 or more")
+        check_limits(self)
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Find what can be rewritten; then rewrite what pays.
@@ -130,7 +133,7 @@ class CollectiveRingDecomposer(Pass):
         """
         version = module.version
         if not self.always:
-            reason = _reason_to_leave(module, context.pricing)
+            reason = reason_to_leave(module, context.pricing)
             if reason:
                 report.remark(f"nothing decomposed: {reason}")
                 return False
@@ -145,29 +148,23 @@ class CollectiveRingDecomposer(Pass):
             for computation in computations:
                 restore_text_order(computation)
             return module.version != version
-        trials = ChainTrials(module, context.pricing, self._schedule())
-        _Choice(self, module, trials, dict(_keyed(found)), channels, report).run()
+        trials = ChainTrials(module, context.pricing, trial_schedule(self))
+        left = {key_of(i): members for i, members in found}
+        _Choice(self, module, trials, left, channels, report, self).run(
+            "not decomposed"
+        )
         return module.version != version
 
     def _rewritable(
         self, module: Module, report: Report
     ) -> list[tuple[Instruction, Members]]:
-        graph = build_call_graph(module)
         found: list[tuple[Instruction, Members]] = []
-        for computation in module.computations:
-            place = ""
-            if graph.is_async_body(computation):
-                place = "is asynchronous"
-            elif graph.is_fusion_body(computation):
-                place = "is in a fusion"
-            for collective in computation.instructions:
-                if collective.opcode not in self.kinds:
-                    continue
-                members = place or members_of(collective)
-                if isinstance(members, str):
-                    report.remark(f"not decomposed: %{collective.name} {members}")
-                else:
-                    found.append((collective, members))
+        for collective, place in collectives_of(module, self.kinds):
+            members = place or members_of(collective)
+            if isinstance(members, str):
+                report.remark(f"not decomposed: %{collective.name} {members}")
+            else:
+                found.append((collective, members))
         return found
 
     def _write_always(
@@ -216,47 +213,10 @@ class CollectiveRingDecomposer(Pass):
             return self.columns if is_grid else 0
         return _on_a_host(members, per_host) or grid_columns(size)
 
-    def _schedule(self) -> GpuSchedule:
-        options = {
-            "parallel-collective-overlap-limit": str(
-                self.parallel_collective_overlap_limit
-            ),
-            "disable-async-collectives": " ".join(self.disable_async_collectives),
-        }
-        given = tuple((name, text) for name, text in options.items() if text)
-        return GpuSchedule(handed_on=given)
-
-
-def _reason_to_leave(module: Module, on: Pricing) -> str:
-    require_priceable(module, has_costs=bool(on.costs))
-    if module.is_scheduled:
-        return "the module is scheduled"
-    if on.costs or on.profile:
-        return "costs by name do not know what would be new"
-    return ""
-
-
-def _keyed(
-    found: list[tuple[Instruction, Members]],
-) -> Iterator[tuple[Key, tuple[Instruction, Members]]]:
-    for collective, members in found:
-        yield key_of(collective), (collective, members)
-
 
 def _on_a_host(members: Members, per_host: int) -> int:
     """Members of each group on each host, if they follow one another; else 0."""
-    if not per_host:
-        return 0
-    sizes: set[int] = set()
-    for group in members.groups:
-        hosts = [device // per_host for device in group]
-        run = next((k for k, host in enumerate(hosts) if host != hosts[0]), len(hosts))
-        if len(hosts) % run or any(
-            len(set(hosts[k : k + run])) != 1 for k in range(0, len(hosts), run)
-        ):
-            return 0
-        sizes.add(run)
-    (size,) = sizes if len(sizes) == 1 else (0,)
+    size = together(members.groups, per_host) if per_host else 0
     return size if 1 < size < members.size else 0
 
 
@@ -276,104 +236,51 @@ class _Chain:
 
 
 @dataclass(slots=True)
-class _Choice:
-    """Decides, collective by collective, by simulated steps."""
+class _Choice(ChainChoice[Members, _Chain]):
+    """Decides by the prices of the permutes, then by steps."""
 
     settings: CollectiveRingDecomposer
-    module: Module
-    trials: ChainTrials
-    left: dict[Key, tuple[Instruction, Members]]
-    channels: Iterator[int]
-    report: Report
     _prices: dict[tuple[object, ...], list[_Chain]] = field(default_factory=dict)
 
-    def run(self) -> None:
-        """Rewrite what pays, the most exposed first, until nothing does."""
-        now = self.trials.step(self.module.clone(), self.left)
-        first = now
-        while True:
-            remarks: list[str] = []
-            taken = self._take_one(now, remarks)
-            if taken is None:
-                break
-            now = taken
-        for remark in remarks:
-            self.report.remark(f"not decomposed: {remark}")
-        if now is not first:
-            self.report.details["collective-ring-decomposer"] = {
-                "step_us": now.simulated_us,
-                "step_us_before": first.simulated_us,
-            }
-
-    def _take_one(self, now: Step, remarks: list[str]) -> Step | None:
-        """Rewrite the first collective that pays; the step after it, or None."""
-
-        def exposure(key: Key) -> float:
-            row = now.rows.get(key)
-            return 0.0 if row is None else row.total_exposed_us
-
-        for key in sorted(self.left, key=exposure, reverse=True):
-            found = self._judged(key, now, exposure(key))
-            if isinstance(found, str):
-                remarks.append(f"%{key[1]} {found}")
-                continue
-            chain, after = found
-            collective, members = self.left.pop(key)
-            opcode, computation = collective.opcode, collective.computation
-            new = write_chains(
-                collective, members, chain.form, self.channels, chain.columns
-            )
-            restore_text_order(computation)
-            self.trials.added |= set(map(key_of, new))
-            count_chains(self.report, opcode, new)
-            return after
-        return None
-
-    def _judged(self, key: Key, now: Step, exposed: float) -> tuple[_Chain, Step] | str:
-        """The form that makes the step shortest, or why none makes it shorter."""
-        worth = self.settings.min_gain * now.us
-        if exposed <= worth:
-            return f"is exposed for {time_text(exposed)} of {time_text(now.us)}"
+    def promising(self, key: Key, now: Step) -> list[_Chain] | str:
+        """The forms of which enough can hide, the cheapest first."""
         row, hiding = now.rows[key], now.hiding_us(key)
         chains = self._chains(key)
         in_flight = self.settings.parallel_collective_overlap_limit
-        promising = [
+        found = [
             chain for chain in chains if chain.us / in_flight - hiding < row.exposed_us
         ]
-        if not promising:
-            least = chains[0]
-            return (
-                f"stays: {_WORDS[least.form]} costs {time_text(least.us)}, the "
-                f"{row.opcode} {time_text(row.latency_us)}, and {time_text(hiding)} of "
-                "compute can hide it"
-            )
-        best: tuple[_Chain, Step] | None = None
-        said = ""
-        for chain in promising:
-            if (
-                self.trials.spent + self.module.instruction_count
-                > self.settings.most_instructions
-            ):
-                said = said or "is not tried: the trials have used most-instructions up"
-                break
-            after = self._tried(key, chain)
-            said = said or (
-                f"stays: the step takes {time_text(after.us)} with "
-                f"{_WORDS[chain.form]}, {time_text(now.us)} without"
-            )
-            if after.timeline.fits is False and now.timeline.fits is not False:
-                said = f"stays: {_WORDS[chain.form]} does not fit into memory"
-            elif (
-                now.us - after.us > worth
-                and after.simulated_us <= now.simulated_us
-                and (best is None or after.us < best[1].us)
-            ):
-                best = chain, after
-        return said if best is None else best
+        if found:
+            return found
+        least = chains[0]
+        return (
+            f"stays: {_WORDS[least.form]} costs {time_text(least.us)}, the "
+            f"{row.opcode} {time_text(row.latency_us)}, and {time_text(hiding)} of "
+            "compute can hide it"
+        )
+
+    def words(self, form: _Chain) -> str:
+        """`the ring`."""
+        return _WORDS[form.form]
+
+    def write(
+        self,
+        collective: Instruction,
+        site: Members,
+        form: _Chain,
+        channels: Iterator[int],
+    ) -> list[Instruction]:
+        """Write the chain."""
+        return write_chains(collective, site, form.form, channels, form.columns)
+
+    def count(self, opcode: str, new: list[Instruction]) -> None:
+        """Count the permutes."""
+        count_chains(self.report, opcode, new)
 
     def _chains(self, key: Key) -> list[_Chain]:
         """The forms of a collective, the cheapest first."""
-        collective, members = self.left[key]
+        members = self.left[key]
+        collective = found_in(self.module, key)
         like = (
             collective.opcode,
             collective.shape.text,
@@ -386,30 +293,10 @@ class _Choice:
             for form, columns in self.settings.forms(
                 collective.opcode, members, per_host
             ):
-                _, new = self._rewritten(key, form, columns)
+                _, new = self.rewritten(key, _Chain(form, columns, 0.0))
                 price = sequential_sum(
                     self.trials.fair_us(i) for i in new if i.opcode == _PERMUTE
                 )
                 found.append(_Chain(form, columns, price))
             self._prices[like] = sorted(found, key=lambda chain: chain.us)
         return self._prices[like]
-
-    def _tried(self, key: Key, chain: _Chain) -> Step:
-        copy, new = self._rewritten(key, chain.form, chain.columns)
-        others = [other for other in self.left if other != key]
-        return self.trials.step(copy, others, new)
-
-    def _rewritten(
-        self, key: Key, form: Form, columns: int
-    ) -> tuple[Module, list[Instruction]]:
-        """A copy of the module with one collective as permutes."""
-        copy = self.module.clone()
-        computation = copy.computation(key[0])
-        collective = None if computation is None else computation.find(key[1])
-        assert computation is not None
-        assert collective is not None
-        members = self.left[key][1]
-        channels = count(next_channel_id(copy))
-        new = write_chains(collective, members, form, channels, columns)
-        restore_text_order(computation)
-        return copy, new

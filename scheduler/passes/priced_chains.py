@@ -178,6 +178,13 @@ class ChainTrials:
             copy, self._on.target, self.machine, estimator, self._rules
         )
 
+    def compute_us(self, instruction: Instruction) -> float:
+        """What other instructions are charged where they are new."""
+        part = target(self._on.target)
+        charging = _Charging(self._estimator, {}, {key_of(instruction)}, part)
+        found = charging.node_cost(instruction)
+        return 0.0 if found is None else found.us
+
     def fair_us(self, collective: Instruction) -> float:
         """What a collective is charged."""
         key = (

@@ -1,0 +1,254 @@
+"""Decides by simulated steps which collectives become chains, and of which form.
+
+    choice = ...(ChainChoice), with the forms and the writer of a pass
+    choice.run()       the most exposed collective first, until nothing pays
+
+Each form that can pay is written into a copy of the module; the copy is scheduled and
+simulated (`priced_chains.py`). The form that makes the step shortest is written into
+the module, if the step becomes shorter twice: by `simulate`, and with prices that never
+fall as bytes rise. Then all collectives that are left are looked at again.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Generic, Protocol, TypeVar
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import Report
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
+from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.simulation.units import time_text
+
+#: What is known of a collective that can be rewritten, and a form of its chain.
+SiteT = TypeVar("SiteT")
+FormT = TypeVar("FormT")
+
+
+class ChoiceOptions(Protocol):
+    """The options of a pass that decides so."""
+
+    @property
+    def name(self) -> str:
+        """Of the pass."""
+        ...
+
+    @property
+    def min_gain(self) -> float:
+        """Least share of the step that a chain must save."""
+        ...
+
+    @property
+    def most_instructions(self) -> int:
+        """That trials may schedule, all together."""
+        ...
+
+    @property
+    def parallel_collective_overlap_limit(self) -> int:
+        """Collectives in flight, in the trials."""
+        ...
+
+    @property
+    def disable_async_collectives(self) -> tuple[str, ...]:
+        """Kinds that run synchronously in the trials."""
+        ...
+
+
+def check_limits(options: ChoiceOptions) -> None:
+    """Refuse values out of range, with a ValueError."""
+    if options.most_instructions < 0:
+        raise ValueError("most-instructions must be 0 or more")
+    if not 0.0 <= options.min_gain < 1.0:
+        raise ValueError("min-gain must be a share of the step, as in 0.001")
+    trial_schedule(options).passes()
+
+
+def trial_schedule(options: ChoiceOptions) -> GpuSchedule:
+    """The passes that schedule a trial."""
+    given = {
+        "parallel-collective-overlap-limit": str(
+            options.parallel_collective_overlap_limit
+        ),
+        "disable-async-collectives": " ".join(options.disable_async_collectives),
+    }
+    return GpuSchedule(handed_on=tuple((n, text) for n, text in given.items() if text))
+
+
+def reason_to_leave(module: Module, on: Pricing) -> str:
+    """Why no trial of a module says anything; '' if it does.
+
+    Raises WrongStateError S017, S018 for a module that no GPU can run.
+    """
+    require_priceable(module, has_costs=bool(on.costs))
+    if module.is_scheduled:
+        return "the module is scheduled"
+    if on.costs or on.profile:
+        return "costs by name do not know what would be new"
+    return ""
+
+
+def collectives_of(
+    module: Module, kinds: tuple[str, ...]
+) -> Iterator[tuple[Instruction, str]]:
+    """Collectives of these kinds; why the place of each rules it out, or ''."""
+    graph = build_call_graph(module)
+    for computation in module.computations:
+        place = ""
+        if graph.is_async_body(computation):
+            place = "is asynchronous"
+        elif graph.is_fusion_body(computation):
+            place = "is in a fusion"
+        for collective in computation.instructions:
+            if collective.opcode in kinds:
+                yield collective, place
+
+
+@dataclass(slots=True)
+class ChainChoice(ABC, Generic[SiteT, FormT]):
+    """Decides, collective by collective, by simulated steps.
+
+    Attributes:
+        options: of the pass.
+        module: that is rewritten.
+        trials: of its copies.
+        left: what can be rewritten.
+        channels: new ones, for the module.
+        report: that counts and explains.
+    """
+
+    options: ChoiceOptions
+    module: Module
+    trials: ChainTrials
+    left: dict[Key, SiteT]
+    channels: Iterator[int]
+    report: Report
+
+    @abstractmethod
+    def promising(self, key: Key, now: Step) -> list[FormT] | str:
+        """The forms that can pay, the best first, or why there is none."""
+
+    @abstractmethod
+    def words(self, form: FormT) -> str:
+        """What a form is called in remarks."""
+
+    @abstractmethod
+    def write(
+        self,
+        collective: Instruction,
+        site: SiteT,
+        form: FormT,
+        channels: Iterator[int],
+    ) -> list[Instruction]:
+        """Rewrite a collective of the module or of a copy; all that is new."""
+
+    @abstractmethod
+    def count(self, opcode: str, new: list[Instruction]) -> None:
+        """Count a collective of the module that was rewritten."""
+
+    def run(self, refusal: str) -> None:
+        """Rewrite what pays, the most exposed first, until nothing does.
+
+        Args:
+            refusal: how remarks on collectives that stay begin.
+        """
+        now = self.trials.step(self.module.clone(), self.left)
+        first = now
+        while True:
+            remarks: list[str] = []
+            taken = self._take_one(now, remarks)
+            if taken is None:
+                break
+            now = taken
+        for remark in remarks:
+            self.report.remark(f"{refusal}: {remark}")
+        if now is not first:
+            self.report.details[self.options.name] = {
+                "step_us": now.simulated_us,
+                "step_us_before": first.simulated_us,
+            }
+
+    def _take_one(self, now: Step, remarks: list[str]) -> Step | None:
+        """Rewrite the first collective that pays; the step after it, or None."""
+
+        def exposure(key: Key) -> float:
+            row = now.rows.get(key)
+            return 0.0 if row is None else row.total_exposed_us
+
+        for key in sorted(self.left, key=exposure, reverse=True):
+            found = self._judged(key, now, exposure(key))
+            if isinstance(found, str):
+                remarks.append(f"%{key[1]} {found}")
+                continue
+            form, after = found
+            collective = found_in(self.module, key)
+            opcode, computation = collective.opcode, collective.computation
+            new = self.write(collective, self.left.pop(key), form, self.channels)
+            restore_text_order(computation)
+            self.trials.added |= set(map(key_of, new))
+            self.count(opcode, new)
+            return after
+        return None
+
+    def _judged(self, key: Key, now: Step, exposed: float) -> tuple[FormT, Step] | str:
+        """The form that makes the step shortest, or why none makes it shorter."""
+        worth = self.options.min_gain * now.us
+        if exposed <= worth:
+            return f"is exposed for {time_text(exposed)} of {time_text(now.us)}"
+        promising = self.promising(key, now)
+        if isinstance(promising, str):
+            return promising
+        best: tuple[FormT, Step] | None = None
+        said = ""
+        for form in promising:
+            if (
+                self.trials.spent + self.module.instruction_count
+                > self.options.most_instructions
+            ):
+                said = said or "is not tried: the trials have used most-instructions up"
+                break
+            after = self._tried(key, form)
+            said = said or (
+                f"stays: the step takes {time_text(after.us)} with "
+                f"{self.words(form)}, {time_text(now.us)} without"
+            )
+            if after.timeline.fits is False and now.timeline.fits is not False:
+                said = f"stays: {self.words(form)} does not fit into memory"
+            elif (
+                now.us - after.us > worth
+                and after.simulated_us <= now.simulated_us
+                and (best is None or after.us < best[1].us)
+            ):
+                best = form, after
+        return said if best is None else best
+
+    def _tried(self, key: Key, form: FormT) -> Step:
+        copy, new = self.rewritten(key, form)
+        others = [other for other in self.left if other != key]
+        return self.trials.step(copy, others, new)
+
+    def rewritten(self, key: Key, form: FormT) -> tuple[Module, list[Instruction]]:
+        """A copy of the module with one collective as a chain, and what is new."""
+        copy = self.module.clone()
+        collective = found_in(copy, key)
+        computation = collective.computation
+        channels = count(next_channel_id(copy))
+        new = self.write(collective, self.left[key], form, channels)
+        restore_text_order(computation)
+        return copy, new
+
+
+def found_in(module: Module, key: Key) -> Instruction:
+    """The collective of a key, which is there."""
+    computation = module.computation(key[0])
+    collective = None if computation is None else computation.find(key[1])
+    assert collective is not None, f"%{key[1]} was there when it was judged"
+    return collective

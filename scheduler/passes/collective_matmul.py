@@ -1,0 +1,306 @@
+"""Runs transfers under the parts of a matrix product where that shortens the step.
+
+Before:  %g = f32[64,32] all-gather(%x), replica_groups={{0,1}}, dimensions={0}, ...
+         %d = f32[64,16] dot(%g, %w), ...
+After:   %p = f32[32,32] collective-permute(%x), source_target_pairs={{0,1},{1,0}}
+         %a = f32[32,16] dot(%x, %w), ...
+         %u = f32[64,16] dynamic-update-slice(%zeros, %a, %me * 32, 0)
+         %b = f32[32,16] dot(%p, %w), ...
+         %d = f32[64,16] dynamic-update-slice(%u, %b, (%me + 1) % 2 * 32, 0)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import ClassVar, Final, Literal
+
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.decomposing.matmul_chains import (
+    MATMUL_FORMS,
+    MatmulForm,
+    trips_of,
+    write_matmul,
+)
+from hlo_passes.passes.decomposing.matmul_sites import KINDS, Site, site_of
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.scheduler.hardware.machine import machine_of
+from hlo_passes.scheduler.passes.chain_choice import (
+    ChainChoice,
+    check_limits,
+    collectives_of,
+    found_in,
+    reason_to_leave,
+    trial_schedule,
+)
+from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.simulation.units import time_text
+from hlo_passes.scheduler.sums import sequential_sum
+
+_PERMUTE: Final = "collective-permute"
+#: In a group of two both directions are one.
+_BOTH_WAYS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CollectiveMatmul(Pass):
+    """Cut dots beside gathers and scatters if `simulate` says that this is faster.
+
+    An all-gather that a dot reads becomes a ring of permutes, and the dot becomes a dot
+    of each shard: while one shard is multiplied, the next one travels. A reduce-scatter
+    of a dot becomes a ring of sums: while one travels, the part that is added to it is
+    multiplied. Several dots may read one all-gather, and what others read of it is put
+    together from the shards. `bidirectional` sends shards both ways at once.
+
+    The ring runs inside the fast domain: a host of eight H100s, the 72 GPUs of an
+    NVL72. In a group of several domains it runs once for each of them, and one permute
+    per round goes to the next domain, under the parts of the round before.
+
+    The pass decides by price, as `collective-ring-decomposer` does: it schedules and
+    simulates the module with each chain in turn, the most exposed collective first; a
+    chain stays if the step becomes shorter, by `simulate` and with prices that never
+    fall as bytes rise. Small dots use a GPU worse than a large one, and each permute
+    has a latency, so that most dots are left alone. Remarks say what each refused chain
+    would cost. `always` writes them all, without asking.
+
+    A gather along a dimension that the dots keep changes no bit: each element is the
+    same sum of the same products. (A library may add these up in another order for
+    fewer rows.) Where a dot sums over what is gathered, it adds its parts as they
+    arrive: own, then those of the devices before it, and with `bidirectional` in turn
+    of the one before and the one after; so the sums of two devices may differ. Of a
+    reduce-scatter, block b is the sum from left to right of the members b+1, b+2, ...,
+    b-1, b of its ring; `bidirectional` adds b-n/2, ..., b, and then the sum of
+    b+(n-1)/2, ..., b+1; sums of domains are added from the one after the owner's to the
+    owner's. A sum differs from that in any other order by at most 2 g times the sum of
+    the absolute values of its n parts, with g = (n-1) u / (1 - (n-1) u) and u = 2^-24
+    for f32, 2^-8 for bf16. The parts of a sum over the gathered dimension are rounded
+    to the type of the dot, which is another such bound. Integers keep every bit.
+
+    Left alone are groups that cross replicas and partitions, have different sizes,
+    omit devices or have unlike parts in the domains; batch dimensions; dots with
+    control edges; dots that others read beside a reduce-scatter. Reduce-scatters and
+    all-gathers of more than one array stay, and so do asynchronous ones.
+
+    Requires: an unscheduled module, unless `always`; costs that are not by name.
+    Ensures: no step that `gpu-schedule` and `simulate` make longer.
+    Complexity: that of `gpu-schedule` and `simulate`, for each chain that is tried.
+    Source: this project; XLA makes such loops while it partitions, without a price.
+
+    Attributes:
+        form: of the rings. `cheapest` tries both; with `always` it is the ring.
+        unroll: `all` writes every step, `none` a loop where steps are alike in groups
+            of one domain, `cheapest` tries both; with `always` it is `all`.
+        kinds: of collectives, separated by blanks.
+        always: rewrite whatever can be, without a price.
+        domain: devices that a fast fabric joins, with ids that follow one another; 0
+            for those of the machine.
+        min_gain: least share of the step that a chain must save.
+        most_instructions: that trials may schedule, all together.
+        parallel_collective_overlap_limit: collectives in flight, in the trials.
+        disable_async_collectives: kinds that run synchronously in the trials, as in
+            `async-collective-annotator`.
+    """
+
+    name: ClassVar[str] = "collective-matmul"
+    needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
+
+    form: Literal["cheapest", "ring", "bidirectional"] = "cheapest"
+    unroll: Literal["cheapest", "all", "none"] = "cheapest"
+    kinds: tuple[str, ...] = KINDS
+    always: bool = False
+    domain: int = 0
+    min_gain: float = 0.001
+    most_instructions: int = MOST_INSTRUCTIONS
+    parallel_collective_overlap_limit: int = 1
+    disable_async_collectives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range (U013)."""
+        unknown = [kind for kind in self.kinds if kind not in KINDS]
+        if unknown:
+            raise ValueError(f"kinds must be of {' '.join(KINDS)}, not {unknown[0]}")
+        if self.domain < 0:
+            raise ValueError("domain must be 0 or more")
+        check_limits(self)
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Find what can be cut; then cut what pays.
+
+        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
+        `always`.
+        """
+        version = module.version
+        if not self.always:
+            reason = reason_to_leave(module, context.pricing)
+            if reason:
+                report.remark(f"nothing cut: {reason}")
+                return False
+        domain = self.domain or machine_of(module, context.pricing).partition_size
+        found = self._sites(module, domain, report)
+        if not found:
+            return False
+        channels = count(next_channel_id(module))
+        if self.always:
+            for key in found:
+                self._write_always(module, key, domain, channels, report)
+            return module.version != version
+        trials = ChainTrials(module, context.pricing, trial_schedule(self))
+        _Choice(self, module, trials, found, channels, report, self, domain).run(
+            "not cut"
+        )
+        return module.version != version
+
+    def _sites(self, module: Module, domain: int, report: Report) -> dict[Key, Site]:
+        found: dict[Key, Site] = {}
+        for collective, place in collectives_of(module, self.kinds):
+            site = site_of(collective, domain)
+            if site and place:
+                site = place
+            if isinstance(site, Site):
+                found[key_of(collective)] = site
+            elif site:
+                report.remark(f"not cut: %{collective.name} {site}")
+        return found
+
+    def _write_always(
+        self,
+        module: Module,
+        key: Key,
+        domain: int,
+        channels: Iterator[int],
+        report: Report,
+    ) -> None:
+        collective = found_in(module, key)
+        opcode, computation = collective.opcode, collective.computation
+        # Another one may have cut its dots.
+        site = site_of(collective, domain)
+        if not isinstance(site, Site):
+            report.remark(f"not cut: %{collective.name} {site or _CUT}")
+            return
+        form, loop = self.forms(site)[0]
+        new = write_matmul(site, form, channels, loop=loop)
+        restore_text_order(computation)
+        _count(report, opcode, new)
+
+    def forms(self, site: Site) -> list[tuple[MatmulForm, bool]]:
+        """Forms to try, each unrolled or as a loop."""
+        wanted = MATMUL_FORMS if self.form == "cheapest" else (self.form,)
+        if len(site.levels.near[0]) < _BOTH_WAYS:
+            wanted = ("ring",)
+        found: list[tuple[MatmulForm, bool]] = []
+        for form in wanted:
+            if self.unroll != "none" or not trips_of(site, form):
+                found.append((form, False))
+            if self.unroll != "all" and trips_of(site, form):
+                found.append((form, True))
+        return found
+
+
+#: Why a collective stays whose dots another one has cut.
+_CUT: Final = "is no longer beside a dot"
+
+
+def _count(report: Report, opcode: str, new: list[Instruction]) -> None:
+    report.count(f"{opcode}s-cut")
+    report.count("permutes-made", sum(i.opcode == _PERMUTE for i in new))
+    report.count("dots-made", sum(i.opcode == "dot" for i in new))
+
+
+@dataclass(frozen=True, slots=True)
+class _Form:
+    """A form of one site."""
+
+    form: MatmulForm
+    loop: bool
+
+
+@dataclass(slots=True)
+class _Choice(ChainChoice[Site, _Form]):
+    """Decides by the prices of parts and permutes, then by steps."""
+
+    settings: CollectiveMatmul
+    domain: int
+    _prices: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
+
+    def promising(self, key: Key, now: Step) -> list[_Form] | str:
+        """The forms whose parts and permutes can take less than what is there."""
+        collective = found_in(self.module, key)
+        site = site_of(collective, self.domain)
+        if not isinstance(site, Site):
+            return site or _CUT
+        self.left[key] = site
+        row, hiding = now.rows[key], now.hiding_us(key)
+        whole = sequential_sum(self.trials.compute_us(p.dot) for p in site.products)
+        most = whole + row.exposed_us
+        in_flight = self.settings.parallel_collective_overlap_limit
+        found: list[_Form] = []
+        said = ""
+        for form, loop in self.settings.forms(site):
+            parts, permutes = self._prices_of(key, site, form)
+            if parts < most and permutes / in_flight - hiding < most:
+                found.append(_Form(form, loop))
+            said = said or (
+                f"stays: the parts of its dots cost {time_text(parts)} and their "
+                f"permutes {time_text(permutes)}, the dots {time_text(whole)} and the "
+                f"{row.opcode} {time_text(row.exposed_us)}; {time_text(hiding)} of "
+                "other compute can hide permutes"
+            )
+        return found or said
+
+    def words(self, form: _Form) -> str:
+        """`the ring`, `the two rings as a loop`."""
+        words = "the ring" if form.form == "ring" else "the two rings"
+        return f"{words} as a loop" if form.loop else words
+
+    def write(
+        self,
+        collective: Instruction,
+        site: Site,
+        form: _Form,
+        channels: Iterator[int],
+    ) -> list[Instruction]:
+        """Write the chain."""
+        if collective is not site.collective:
+            found = site_of(collective, self.domain)
+            assert isinstance(found, Site), "a copy has what the module has"
+            site = found
+        return write_matmul(site, form.form, channels, loop=form.loop)
+
+    def count(self, opcode: str, new: list[Instruction]) -> None:
+        """Count permutes and parts."""
+        _count(self.report, opcode, new)
+
+    def _prices_of(self, key: Key, site: Site, form: MatmulForm) -> tuple[float, float]:
+        """What all parts of the dots cost, and all permutes."""
+        collective = site.collective
+        like = (
+            collective.opcode,
+            site.members,
+            form,
+            tuple(
+                (
+                    p.side,
+                    p.result,
+                    p.dot.shape.text,
+                    *(o.shape.text for o in p.dot.operands),
+                )
+                for p in site.products
+            ),
+        )
+        if like not in self._prices:
+            _, new = self.rewritten(key, _Form(form, loop=False))
+            parts, permutes = (
+                sequential_sum(price(i) for i in new if i.opcode == opcode)
+                for price, opcode in (
+                    (self.trials.compute_us, "dot"),
+                    (self.trials.fair_us, _PERMUTE),
+                )
+            )
+            self._prices[like] = parts, permutes
+        return self._prices[like]
