@@ -150,7 +150,9 @@ class CollectiveMatmul(Pass):
             for key in found:
                 self._write_always(module, key, domain, channels, report)
             return module.version != version
-        trials = ChainTrials(module, context.pricing, trial_schedule(self))
+        trials = ChainTrials(
+            module, context.pricing, trial_schedule(self), priced_as_given=True
+        )
         _Choice(self, module, trials, found, channels, report, self, domain).run(
             "not cut"
         )

@@ -7,8 +7,9 @@
                 n-1 times: a = permute(a, j -> j+1) + dot(x[me-1-s], y)
 
 `bidirectional` sends two windows against each other: half as many steps, with two
-permutes and two parts each. A loop does the steps that are alike; what comes before
-and after them stays outside. Beyond one domain the ring runs once for each domain, on
+permutes and two parts each. A loop does the steps that are alike, two in each
+iteration, so that no permute writes what a dot reads; what comes before and after them
+stays outside. Beyond one domain the ring runs once for each domain, on
 the shards of that domain, which one permute per round brings from the domain before;
 sums travel the same way.
 
@@ -36,8 +37,9 @@ from hlo_passes.passes.rewriting.constants import zeros
 
 MatmulForm = Literal["ring", "bidirectional"]
 MATMUL_FORMS: Final[tuple[MatmulForm, ...]] = ("ring", "bidirectional")
-#: Least number of steps for which there is a loop.
+#: Least number of iterations for which there is a loop, and steps of each.
 _LEAST_TRIPS: Final = 2
+_STEPS: Final = 2
 #: Not the names of XLA's windowed einsums: their passes expect shards in another order.
 _BODY: Final = "collective_matmul_body"
 _CONDITION: Final = "collective_matmul_condition"
@@ -59,12 +61,12 @@ def directions(form: MatmulForm, size: int) -> list[tuple[int, int]]:
 
 
 def trips_of(site: Site, form: MatmulForm) -> int:
-    """Steps that a loop would do; 0 where there is none."""
+    """Iterations that a loop would do; 0 where there is none."""
     if len(site.levels.far[0]) > 1 or not site.dots_are_independent():
         return 0
     steps = [n for _, n in directions(form, len(site.levels.near[0]))]
     is_ring = len(steps) == 1 and site.collective.opcode == "reduce-scatter"
-    trips = steps[0] if is_ring else min(steps) - 1
+    trips = (steps[0] if is_ring else min(steps) - 1) // _STEPS
     return trips if trips >= _LEAST_TRIPS else 0
 
 
@@ -109,10 +111,9 @@ class _Matmul(ChainPieces):
     ) -> list[Instruction]:
         """Do steps that are alike, one by one or in a loop."""
         if self.trips:
-            assert count == self.trips, "`trips_of` counts the same steps"
-            return self._loop(step, state, fixed)
-        for k in range(count):
-            state = step(self, k, state, fixed)
+            state = self._loop(step, state, fixed)
+        for number in range(self.trips * _STEPS, count):
+            state = step(self, number, state, fixed)
         return state
 
     def _loop(
@@ -130,7 +131,7 @@ class _Matmul(ChainPieces):
         last = len(shape.elements) - 1
 
         given = condition.new("parameter", shape, literal="0")
-        most = condition.new("constant", _COUNTER, literal=str(self.trips))
+        most = condition.new("constant", _COUNTER, literal=str(self.trips * _STEPS))
         condition.set_root(
             condition.new(
                 "compare",
@@ -143,11 +144,15 @@ class _Matmul(ChainPieces):
         given = body.new("parameter", shape, literal="0")
         elements = [element_of(given, k) for k in range(last + 1)]
         inside = ChainPieces(self.collective, self.identity, self.channels, body)
-        counter = elements[last]
-        kept = elements[len(state) : last]
-        after = step(inside, counter, elements[: len(state)], kept)
-        further = inside.make("add", _COUNTER, (counter, inside.scalar("u32", 1)))
-        body.set_root(body.new("tuple", shape, [*after, *kept, further]))
+        after, kept, number = (
+            elements[: len(state)],
+            elements[len(state) : last],
+            elements[last],
+        )
+        for _ in range(_STEPS):
+            after = step(inside, number, after, kept)
+            number = inside.make("add", _COUNTER, (number, inside.scalar("u32", 1)))
+        body.set_root(body.new("tuple", shape, [*after, *kept, number]))
         self.made += inside.made
 
         start = self.scalar("u32", 0)
@@ -202,13 +207,10 @@ class _Gathered(_Matmul):
             kept: Sequence[Instruction],
         ) -> list[Instruction]:
             windows, made = list(state[: len(ways)]), list(state[len(ways) :])
-            for (way, _), window in zip(ways, windows, strict=True):
+            for k, (way, _) in enumerate(ways):
+                window, windows[k] = windows[k], pieces.permute(windows[k], near, way)
                 ahead = _ahead(pieces, number, -way, -way, len(near[0]))
                 made = self._store(pieces, window, ahead, domain, made, kept)
-            windows = [
-                pieces.permute(window, near, way)
-                for (way, _), window in zip(ways, windows, strict=True)
-            ]
             return [*windows, *made]
 
         results = self._store(self, shard, 0, domain, results, fixed)
