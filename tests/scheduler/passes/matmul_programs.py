@@ -114,3 +114,45 @@ ENTRY %main (x: {x}, w: {w}) -> {r} {{
   ROOT %y = {r} reduce-scatter(%d), {more}, dimensions={{{self.side}}}, to_apply=%add
 }}
 """
+
+
+def sequence_parallel(
+    devices: int, tokens: int, width: int, hidden: int, type: str = "bf16"
+) -> str:
+    """One block: gather the tokens, two dots, scatter the tokens.
+
+    Args:
+        devices: that share tokens and hidden columns.
+        tokens: rows of all devices.
+        width: columns of a token.
+        hidden: columns between the two dots, of all devices.
+        type: of all arrays.
+    """
+    whole, part = f"{type}[{tokens},{width}]", f"{type}[{tokens // devices},{width}]"
+    up, down = (
+        f"{type}[{width},{hidden // devices}]",
+        f"{type}[{hidden // devices},{width}]",
+    )
+    middle = f"{type}[{tokens},{hidden // devices}]"
+    groups = f"replica_groups={{{{{','.join(map(str, range(devices)))}}}}}"
+    more = f"{groups}, use_global_device_ids=true, dimensions={{0}}"
+    dims = _CONTRACT % (1, 0)
+    return f"""HloModule m, num_partitions={devices}
+
+%add (a: {type}[], b: {type}[]) -> {type}[] {{
+  %a = {type}[] parameter(0)
+  %b = {type}[] parameter(1)
+  ROOT %r = {type}[] add(%a, %b)
+}}
+
+ENTRY %main (x: {part}, up: {up}, down: {down}) -> {part} {{
+  %x = {part} parameter(0)
+  %up = {up} parameter(1)
+  %down = {down} parameter(2)
+  %g = {whole} all-gather(%x), channel_id=1, {more}
+  %h = {middle} dot(%g, %up), {dims}
+  %t = {middle} tanh(%h)
+  %y = {whole} dot(%t, %down), {dims}
+  ROOT %s = {part} reduce-scatter(%y), channel_id=2, {more}, to_apply=%add
+}}
+"""
