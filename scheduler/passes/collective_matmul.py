@@ -222,13 +222,38 @@ class _Form:
     loop: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _Price:
+    """What a form costs.
+
+    Attributes:
+        parts_us: of the dots, all together.
+        permutes_us: all together.
+        hides: whether a part takes as long as a permute.
+    """
+
+    parts_us: float
+    permutes_us: float
+    hides: bool
+
+    def least_us(self, in_flight: int, hiding_us: float) -> float:
+        """How long it takes at least.
+
+        Where a part cannot hide a permute, XLA's scheduler gives two parts to one and
+        leaves none for the next.
+        """
+        transfers = max(0.0, self.permutes_us / in_flight - hiding_us)
+        beside = 0.0 if self.hides else transfers / 2
+        return max(self.parts_us + beside, transfers)
+
+
 @dataclass(slots=True)
 class _Choice(ChainChoice[Site, _Form]):
     """Decides by the prices of parts and permutes, then by steps."""
 
     settings: CollectiveMatmul
     domain: int
-    _prices: dict[tuple[object, ...], tuple[float, float]] = field(default_factory=dict)
+    _prices: dict[tuple[object, ...], _Price] = field(default_factory=dict)
 
     def promising(self, key: Key, now: Step) -> list[_Form] | str:
         """The forms whose parts and permutes can take less than what is there."""
@@ -239,19 +264,18 @@ class _Choice(ChainChoice[Site, _Form]):
         self.left[key] = site
         row, hiding = now.rows[key], now.hiding_us(key)
         whole = sequential_sum(self.trials.compute_us(p.dot) for p in site.products)
-        most = whole + row.exposed_us
         in_flight = self.settings.parallel_collective_overlap_limit
         found: list[_Form] = []
         said = ""
         for form, loop in self.settings.forms(site):
-            parts, permutes = self._prices_of(key, site, form)
-            if parts < most and permutes / in_flight - hiding < most:
+            price = self._price_of(key, site, form)
+            if price.least_us(in_flight, hiding) < whole + row.exposed_us:
                 found.append(_Form(form, loop))
             said = said or (
-                f"stays: the parts of its dots cost {time_text(parts)} and their "
-                f"permutes {time_text(permutes)}, the dots {time_text(whole)} and the "
-                f"{row.opcode} {time_text(row.exposed_us)}; {time_text(hiding)} of "
-                "other compute can hide permutes"
+                f"stays: the parts of its dots cost {time_text(price.parts_us)} and "
+                f"their permutes {time_text(price.permutes_us)}, the dots "
+                f"{time_text(whole)} and the {row.opcode} {time_text(row.exposed_us)}; "
+                f"{time_text(hiding)} of other compute can hide permutes"
             )
         return found or said
 
@@ -278,31 +302,22 @@ class _Choice(ChainChoice[Site, _Form]):
         """Count permutes and parts."""
         _count(self.report, opcode, new)
 
-    def _prices_of(self, key: Key, site: Site, form: MatmulForm) -> tuple[float, float]:
+    def _price_of(self, key: Key, site: Site, form: MatmulForm) -> _Price:
         """What all parts of the dots cost, and all permutes."""
-        collective = site.collective
         like = (
-            collective.opcode,
+            site.collective.opcode,
             site.members,
             form,
             tuple(
-                (
-                    p.side,
-                    p.result,
-                    p.dot.shape.text,
-                    *(o.shape.text for o in p.dot.operands),
-                )
+                (p.side, p.result, *(i.shape.text for i in (p.dot, *p.dot.operands)))
                 for p in site.products
             ),
         )
         if like not in self._prices:
             _, new = self.rewritten(key, _Form(form, loop=False))
-            parts, permutes = (
-                sequential_sum(price(i) for i in new if i.opcode == opcode)
-                for price, opcode in (
-                    (self.trials.compute_us, "dot"),
-                    (self.trials.fair_us, _PERMUTE),
-                )
-            )
-            self._prices[like] = parts, permutes
+            parts = [self.trials.compute_us(i) for i in new if i.opcode == "dot"]
+            permutes = [self.trials.fair_us(i) for i in new if i.opcode == _PERMUTE]
+            sums = sequential_sum(parts), sequential_sum(permutes)
+            hides = sums[1] / len(permutes) <= sums[0] / len(parts)
+            self._prices[like] = _Price(*sums, hides)
         return self._prices[like]

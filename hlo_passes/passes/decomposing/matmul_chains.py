@@ -312,8 +312,7 @@ class _Scattered(_Matmul):
             for (way, count), value in zip(ways, state, strict=True):
                 moved = pieces.permute(value, near, way)
                 ahead = _ahead(pieces, number, way * (count - 1), -way, size)
-                own = part(pieces, ahead, kept)
-                sums.append(pieces.make("add", own.shape, (moved, own)))
+                sums.append(_sum(pieces, moved, part(pieces, ahead, kept)))
             return sums
 
         # What starts here belongs to the member that is `count` further on.
@@ -328,8 +327,7 @@ class _Scattered(_Matmul):
                 left = count - 1 - number
                 # The owner adds its own block once.
                 if left or not k:
-                    own = part(self, way * left, fixed)
-                    state[k] = self.make("add", own.shape, (state[k], own))
+                    state[k] = _sum(self, state[k], part(self, way * left, fixed))
         first, *others = state
         for other in others:
             first = self.make("add", first.shape, (first, other))
@@ -348,6 +346,16 @@ def _part(
         shape = shape.with_dimensions(tuple(sizes))
     part = clone_instruction(product.dot, pieces.computation, operands, shape=shape)
     return pieces.note(part)
+
+
+def _sum(pieces: ChainPieces, moved: Instruction, part: Instruction) -> Instruction:
+    """What has arrived plus a dot.
+
+    Without the barrier XLA adds inside the matrix product, which then has to wait for
+    the permute that it could hide.
+    """
+    kept = pieces.make("opt-barrier", part.shape, (part,))
+    return pieces.make("add", part.shape, (moved, kept))
 
 
 def _ahead(
