@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes import Pipeline, runtime
+from tests.modules import REPOSITORY
+from tests.runtime.test_compile_command import needs_0_12, tool
 from tests.scheduler.passes.matmul_programs import Matmul
 
 #: Terms of a sum are at most 12: as many products of inputs of at most 1.
@@ -72,3 +76,24 @@ def test_two_hosts_of_four_agree() -> None:
         one = Matmul(kind, (tuple(range(8)),), depth=_DEPTH)
         agree(one, "form=ring,domain=4")
         agree(one, "form=bidirectional,domain=4")
+
+
+@needs_0_12
+@pytest.mark.parametrize("unroll", ["all", "none"])
+def test_xla_takes_the_parts_and_its_step_is_shorter(unroll: str) -> None:
+    """XLA fuses, assigns layouts and schedules after the pass."""
+    program = REPOSITORY / "docs" / "collective_matmul" / "large.py"
+    run = tool(
+        "compile",
+        f"{program}:step",
+        "--target=h100_sxm",
+        "--stage=pre-scheduler",
+        f"--passes=collective-matmul{{unroll={unroll}}}",
+        "--json",
+    )
+    assert run.returncode == 0, run.stderr
+    told = json.loads(run.stdout)
+    assert told["accepted"] is True
+    before, after = told["xla"], told["with_passes"]
+    assert after["step_time_us"] < 0.8 * before["step_time_us"]
+    assert after["exposed_us"] < 0.01 * before["exposed_us"]
