@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import Generic, Protocol, TypeVar
+from typing import ClassVar, Generic, Protocol, TypeVar
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
@@ -37,10 +37,7 @@ FormT = TypeVar("FormT")
 class ChoiceOptions(Protocol):
     """The options of a pass that decides so."""
 
-    @property
-    def name(self) -> str:
-        """Of the pass."""
-        ...
+    name: ClassVar[str]
 
     @property
     def min_gain(self) -> float:
