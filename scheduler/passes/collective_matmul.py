@@ -150,9 +150,7 @@ class CollectiveMatmul(Pass):
             for key in found:
                 self._write_always(module, key, domain, channels, report)
             return module.version != version
-        trials = ChainTrials(
-            module, context.pricing, trial_schedule(self), priced_as_given=True
-        )
+        trials = ChainTrials(module, context.pricing, trial_schedule(self))
         _Choice(self, module, trials, found, channels, report, self, domain).run(
             "not cut"
         )

@@ -108,8 +108,6 @@ class ChainTrials:
         module: says which machine and which release.
         pricing: the machine and the source of costs.
         schedule: passes that schedule.
-        priced_as_given: schedule by the pricing given, as the passes do for a user who
-            runs them later; else by that of a report, which knows more GPUs.
         added: what rewrites of the module have added to it.
         spent: instructions that were scheduled, all copies together.
         machine: that the module runs on.
@@ -118,7 +116,6 @@ class ChainTrials:
     module: Module
     pricing: Pricing
     schedule: Pass
-    priced_as_given: bool = False
     added: set[Key] = field(default_factory=set)
     spent: int = 0
     machine: Topology = field(init=False)
@@ -153,8 +150,8 @@ class ChainTrials:
                 fair[key] = self.fair_us(collective)
                 marked = collective.frontend_attributes.with_value(_ID, key[1])
                 collective.frontend_attributes = marked
-        scheduled_on = self.pricing if self.priced_as_given else self._on
-        self.schedule.run(copy, PassContext(scheduled_on), Report())
+        # A user schedules by the pricing given; a report's knows more GPUs.
+        self.schedule.run(copy, PassContext(self.pricing), Report())
         starts = {
             key_of(i): ((c.name, i.frontend_attributes[_ID]), i)
             for c in copy.computations
