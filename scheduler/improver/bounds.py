@@ -5,21 +5,28 @@ the greatest of
 all that the compute lane runs
 all that one stream runs
 the longest chain of atoms that need each other
-the lane and one stream, less what of them can run at once
+the lane and one stream, less what of them can run at once: of all atoms, or of those
+between a head that must come before them and a tail that must follow
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
 
 from hlo_passes.scheduler.improver.atoms import ENDS, STARTS, Atoms
 from hlo_passes.scheduler.simulation.bound import (
     Bound,
     chain_bound,
     lane_bound,
-    overlap_bound,
     stream_bound,
     the_greatest,
 )
 from hlo_passes.scheduler.simulation.overlap_bound import Overlaps, Pair
+from hlo_passes.scheduler.simulation.section_bound import (
+    Lanes,
+    bound_of,
+    longest_section,
+)
 from hlo_passes.scheduler.sums import sequential_sum
 
 
@@ -40,10 +47,26 @@ def lower_bound(atoms: Atoms) -> Bound:
         pairs = [pair for own in streams.values() for pair in own]
         overlaps = Overlaps(atoms.preds, pairs, _apart(atoms, pairs))
         room = {v: us for v, us in enumerate(atoms.cost_us) if us > 0.0}
-        for k, own in sorted(streams.items()):
-            most = overlaps.most_us(own, room)
-            found.append(overlap_bound(lane_us, names[k], busy[k], most))
+        lanes = Lanes(
+            overlaps,
+            atoms.cost_us,
+            dict.fromkeys(streams, room),
+            streams,
+            _one_by_one(atoms, streams),
+        )
+        found.append(bound_of(longest_section(lanes), names))
     return the_greatest(found)
+
+
+def _one_by_one(atoms: Atoms, streams: Mapping[int, Sequence[Pair]]) -> frozenset[int]:
+    """Streams whose pairs all hold the only instance of one resource."""
+    found = []
+    for k, own in streams.items():
+        held = {atoms.resource[pair.start] for pair in own}
+        r = held.pop()
+        if not held and r >= 0 and atoms.limits[r] <= 1:
+            found.append(k)
+    return frozenset(found)
 
 
 def _apart(atoms: Atoms, pairs: list[Pair]) -> dict[int, frozenset[int]]:

@@ -76,6 +76,39 @@ def overlap_bound(
     return Bound(lane_us + stream_us - most_us, f"overlap with {stream}", why)
 
 
+def section_bound(
+    head_us: float,
+    tail_us: float,
+    lane_us: float,
+    stream: str = "",
+    stream_us: float = 0.0,
+    most_us: float = 0.0,
+) -> Bound:
+    """What must run between a head that comes before it and a tail that follows.
+
+    Args:
+        head_us: before it.
+        tail_us: after it.
+        lane_us: of the compute lane, in between.
+        stream: whose pairs must run in between, too, '' for none.
+        stream_us: of these pairs.
+        most_us: the longest time in which both can be busy.
+    """
+    us = head_us + (lane_us + stream_us - most_us) + tail_us
+    why = (
+        f"what follows the first {time_text(head_us)} and is followed by the last "
+        f"{time_text(tail_us)} of any order takes {time_text(lane_us)} of compute"
+    )
+    by = "compute between head and tail"
+    if stream:
+        by = f"{stream} between head and tail"
+        why += (
+            f" and {time_text(stream_us)} of {stream}, and dependences let at most "
+            f"{time_text(most_us)} of that overlap"
+        )
+    return Bound(us, by, why)
+
+
 def the_greatest(bounds: Sequence[Bound]) -> Bound:
     """The greatest of some bounds; the first one of those that only rounding parts."""
     best = bounds[0]

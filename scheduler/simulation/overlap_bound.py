@@ -15,13 +15,16 @@ two that a path puts in order. The greatest such sum is a flow
     source -- time --> instruction -- no path --> pair -- time --> sink
 
 and a step is at least as long as the time in which one of both is busy.
+
+Where an overlap limit keeps pairs of a stream apart, an instruction is in the window of
+one of them at most: it hides no more than the longest pair that it may stand beside.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -61,11 +64,18 @@ class Overlaps:
         pairs: of all streams.
         apart: by instruction, starts of pairs that never run beside it, though no path
             says so.
+        before: by instruction, the pairs that it must come before, as bits; starts
+            come before their own.
+        after: by instruction, the pairs that it must come after, dones after their own.
+        steps: that the searches for a flow took so far.
     """
 
     preds: Sequence[Sequence[int]]
     pairs: Sequence[Pair]
     apart: Mapping[int, frozenset[int]] = field(default_factory=dict)
+    before: list[int] = field(init=False)
+    after: list[int] = field(init=False)
+    steps: int = field(init=False, default=0)
     _bits: dict[int, int] = field(init=False)
     _ordered: list[int] = field(init=False)
 
@@ -74,8 +84,8 @@ class Overlaps:
         longest = sorted(self.pairs, key=lambda pair: -pair.us)[:MOST_PAIRS]
         longest.sort(key=lambda pair: pair.start)
         self._bits = {pair.start: 1 << k for k, pair in enumerate(longest)}
-        above = self._above(longest)
-        below = [0] * len(self.preds)
+        above = self.after = self._above(longest)
+        below = self.before = [0] * len(self.preds)
         for pair in longest:
             below[pair.start] = self._bits[pair.start]
         for v in reversed(range(len(below))):
@@ -107,12 +117,23 @@ class Overlaps:
             mask |= self._bits.get(start, 0)
         return mask
 
-    def most_us(self, pairs: Sequence[Pair], room_us: Mapping[int, float]) -> float:
+    def bit(self, pair: Pair) -> int:
+        """The bit of a pair; 0 for one that is not told apart."""
+        return self._bits.get(pair.start, 0)
+
+    def most_us(
+        self,
+        pairs: Sequence[Pair],
+        room_us: Mapping[int, float],
+        *,
+        one_by_one: bool = False,
+    ) -> float:
         """The longest time in which the lane and one stream can both be busy, us.
 
         Args:
             pairs: those of `pairs` that run on that stream.
             room_us: by instruction, how long a pair can run beside it.
+            one_by_one: whether two of these pairs are never in flight together.
         """
         total = max(math.fsum(room_us.values()), math.fsum(p.us for p in pairs))
         if not (0.0 < total < math.inf):
@@ -126,14 +147,21 @@ class Overlaps:
         )
         mine = self._mask(pair.start for pair in told)
         place = {self._bits[pair.start].bit_length() - 1: pair for pair in told}
+        most: dict[int, float] = {}
         groups: dict[int, int] = {}
         for v, us in room_us.items():
             mask = mine & ~self._ordered[v]
             if us > 0.0 and (mask or others):
+                if one_by_one and not others:
+                    if mask not in most:
+                        most[mask] = max(place[k].us for k in _places(mask))
+                    us = min(us, most[mask])
                 groups[mask] = groups.get(mask, 0) + _whole(us, scale)
         left = {k: _whole(pair.us, scale) for k, pair in place.items() if pair.us > 0.0}
         steps = _STEPS + _STEPS_PER_NODE * len(self.preds)
-        placed = _Flow(groups, left, others, steps).most()
+        flow = _Flow(groups, left, others, steps)
+        placed = flow.most()
+        self.steps += len(room_us) + steps - flow.steps
         return math.ldexp(float(placed), -scale)
 
 
@@ -147,6 +175,14 @@ def _joined(one: int, other: int) -> int:
     if both == one:
         return one
     return other if both == other else both
+
+
+def _places(mask: int) -> Iterator[int]:
+    """The places of the bits that are set."""
+    while mask:
+        low = mask & -mask
+        yield low.bit_length() - 1
+        mask ^= low
 
 
 def _whole(us: float, scale: int) -> int:
