@@ -9,7 +9,7 @@ before a pair, inside its window, or after it:
     hidden(i)        how long pair i and compute run together
 
     hidden(i) <= latency(i)
-    hidden(i) <= sum of cost(v) * (1 - before(v, i) - after(v, i))
+    hidden(i) <= sum of min(cost(v), latency(i)) * (1 - before(v, i) - after(v, i))
     order(i, j) <= after(v, i) + before(v, j)          no operation spans both
     order is transitive, dependences hold
 
@@ -269,18 +269,21 @@ class _Builder:
                         model.row([after[i], before[j], _negated(first)], low=0.0)
 
     def _hidden(self) -> None:
-        """hidden(i) is no more than the pair takes, and no more than its window has."""
+        """hidden(i) is no more than the pair takes, and than its window can hide."""
         model, cost = self.model, self.atoms.cost_us
         costly = [v for v in self.operations if cost[v] > 0.0]
         for i, s in enumerate(self.starts):
-            hidden = model.column(self.atoms.latency_us[s], False)
+            latency = self.atoms.latency_us[s]
+            hidden = model.column(latency, False)
             model.hidden.append(hidden)
             terms: list[_Term] = [(hidden, 1.0, 0.0)]
             most = cost[s]
             for v in costly:
-                most += cost[v]
+                # A part of a long operation hides no more than all of the pair.
+                us = min(cost[v], latency)
+                most += us
                 for column, factor, own in (self.before[v][i], self.after[v][i]):
-                    terms.append((column, factor * cost[v], own * cost[v]))
+                    terms.append((column, factor * us, own * us))
             model.row(terms, high=most)
 
 

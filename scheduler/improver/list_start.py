@@ -1,11 +1,16 @@
 """List schedules: other orders from which a search may begin.
 
-    key of an atom = the longest chain from it to the end, times a random factor
+    key of an atom = the longest chain from it to the end, times a random factor;
+                     in some schedules how soon a start can follow it
     at each step, the first of: what costs nothing; a done that is due; the start with
     the greatest key that fits; the work with the greatest key that fits; the next done
 
 Ready atoms that need the same resources wait in one heap, so one that does not fit is
 looked at once per kind and not once per atom.
+
+Where one stream has more to run than compute, as with the reduce-scatters of many equal
+layers, all depends on feeding it early: the gradient of a weight comes before the next
+layer's then, though nothing but its reduce-scatter needs it.
 """
 
 from __future__ import annotations
@@ -18,6 +23,10 @@ from typing import Final
 from hlo_passes.scheduler.improver.atoms import ENDS, STARTS, Atoms, Counts
 
 _TRIES: Final = 20
+#: Of schedules that feed the streams, after the others.
+_FEEDING_TRIES: Final = 4
+#: What the chain to the end counts among atoms that feed equally.
+_TIE: Final = 1e-6
 #: How much keys vary, one after the other; the first schedule's do not.
 _SPREADS: Final = (0.05, 0.2, 0.5, 1.0)
 _SEED: Final = 1
@@ -31,9 +40,11 @@ def list_orders(atoms: Atoms) -> list[list[int]]:
     draw = random.Random(_SEED).random
     found: list[list[int]] = []
     best_us: float | None = None
-    for k in range(_TRIES):
-        spread = _SPREADS[k % len(_SPREADS)] if k else 0.0
-        keys = [us * (1 + spread * (2 * draw() - 1)) for us in tails]
+    feeding = _feeding(atoms, tails)
+    for k in range(_TRIES + _FEEDING_TRIES):
+        number, of = (k, tails) if k < _TRIES else (k - _TRIES, feeding)
+        spread = _SPREADS[number % len(_SPREADS)] if number else 0.0
+        keys = [us * (1 + spread * (2 * draw() - 1)) for us in of]
         made = _List(atoms, keys).run()
         if made is not None and (best_us is None or made[0] < best_us):
             best_us = made[0]
@@ -50,6 +61,23 @@ def _tails(atoms: Atoms) -> list[float]:
             tail = max(tail, tails[atoms.partner[v]] + atoms.latency_us[v])
         tails[v] = tail + atoms.cost_us[v]
     return tails
+
+
+def _feeding(atoms: Atoms, tails: Sequence[float]) -> list[float]:
+    """How soon a start can follow each atom: the greater, the sooner."""
+    heads = [0.0] * len(atoms)
+    for v, near in enumerate(atoms.preds):
+        head = max([heads[p] + atoms.cost_us[p] for p in near], default=0.0)
+        if atoms.kind[v] == ENDS:
+            start = atoms.partner[v]
+            head = max(head, heads[start] + atoms.latency_us[start])
+        heads[v] = head
+    last = max(heads, default=0.0)
+    found = [0.0] * len(atoms)
+    for v in reversed(range(len(atoms))):
+        own = last - heads[v] if atoms.kind[v] == STARTS else 0.0
+        found[v] = max([own, *[found[s] for s in atoms.succs[v]]])
+    return [us + _TIE * tail for us, tail in zip(found, tails, strict=True)]
 
 
 #: What an atom needs of resources: what it changes, what it has inside.

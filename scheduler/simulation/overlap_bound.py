@@ -18,6 +18,7 @@ and a step is at least as long as the time in which one of both is busy.
 
 Where an overlap limit keeps pairs of a stream apart, an instruction is in the window of
 one of them at most: it hides no more than the longest pair that it may stand beside.
+`one_window` says more about that, and takes longer.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from hlo_passes.scheduler.simulation.one_window import most_hidden_us
+
 #: Pairs that are told apart, the longest ones; the others count as if any instruction
 #: could run beside them.
-MOST_PAIRS: Final = 512
+MOST_PAIRS: Final = 1_024
 #: Steps that the search for the greatest flow may take: so many, so many more for each
 #: instruction. What is not placed by then counts as overlapped.
 _STEPS: Final = 100_000
@@ -163,6 +166,28 @@ class Overlaps:
         placed = flow.most()
         self.steps += len(room_us) + steps - flow.steps
         return math.ldexp(float(placed), -scale)
+
+
+    def most_in_one_window_us(
+        self, pairs: Sequence[Pair], room_us: Mapping[int, float]
+    ) -> float:
+        """The same where two of the pairs are never in flight together.
+
+        Neither is always the shorter time.
+        """
+        if any(pair.start not in self._bits for pair in pairs):
+            return math.inf
+        place = {self._bits[pair.start].bit_length() - 1: k for k, pair in enumerate(pairs)}
+        mine = self._mask(pair.start for pair in pairs)
+        near: dict[int, tuple[int, ...]] = {}
+        beside: dict[tuple[tuple[int, ...], float], int] = {}
+        for v, us in room_us.items():
+            mask = mine & ~self._ordered[v]
+            if mask not in near:
+                near[mask] = tuple(place[k] for k in _places(mask))
+            key = near[mask], us
+            beside[key] = beside.get(key, 0) + 1
+        return most_hidden_us([pair.us for pair in pairs], beside)
 
 
 def _joined(one: int, other: int) -> int:

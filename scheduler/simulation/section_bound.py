@@ -26,7 +26,7 @@ and a tail is the same, read backward.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.scheduler.simulation.bound import Bound, overlap_bound, section_bound
@@ -164,7 +164,38 @@ class _Search:
                     break
             if here.us > best.us * (1 + _ROUNDING):
                 best = here
-        return best
+        whole = self._section(0.0, 0.0)
+        refined = [self._refined(each) for each in (best, whole)]
+        return max(refined, key=lambda each: each.us)
+
+    def _refined(self, section: Section) -> Section:
+        """A section whose instructions are in one window each."""
+        lanes, k = self.lanes, section.stream
+        if k not in lanes.one_by_one:
+            return section
+        pairs, inside = self._inside(section.head_us, section.tail_us, k)
+        room = lanes.room_us[k]
+        most = lanes.overlaps.most_in_one_window_us(
+            pairs, {v: room[v] for v in inside if v in room}
+        )
+        return replace(section, most_us=min(most, section.most_us))
+
+    def _inside(
+        self, head: float, tail: float, stream: int
+    ) -> tuple[list[Pair], list[int]]:
+        """Pairs of a stream and instructions with such a head and such a tail."""
+        heads, tails = self.heads, self.tails
+        pairs = []
+        for pair in self.lanes.pairs[stream]:
+            first, last = self._span(pair)
+            if first >= head and last >= tail:
+                pairs.append(pair)
+        inside = [
+            v
+            for v, us in enumerate(self.lanes.cost_us)
+            if us > 0.0 and heads[v] >= head and tails[v] >= tail
+        ]
+        return pairs, inside
 
     def _turn(self, here: Section, is_head: bool) -> Section:
         """The longest section with another head, or with another tail."""
