@@ -6,7 +6,8 @@
         compute        all that the compute lane itself has to run
         one stream       all that a communication or compute stream has to run
         critical path  the longest chain of instructions that depend on each other
-        overlap        compute and one stream, less what of them can run at once
+        overlap        compute and one stream, less what of them can run at once: of
+                       all, or of what has to run between a head and a tail
 
 Loops count with their trips, and in all of these bounds but the second a
 loop counts with the bound of its body. No order of the instructions makes the step
@@ -16,7 +17,7 @@ shorter, as long as the streams and the synchronous collectives stay the same.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -27,7 +28,6 @@ from hlo_passes.scheduler.simulation.bound import (
     Bound,
     chain_bound,
     lane_bound,
-    overlap_bound,
     stream_bound,
     the_greatest,
 )
@@ -38,6 +38,12 @@ from hlo_passes.scheduler.simulation.program import (
     Call,
     Program,
     Work,
+)
+from hlo_passes.scheduler.simulation.section_bound import (
+    Lanes,
+    Section,
+    bound_of,
+    longest_section,
 )
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -77,6 +83,12 @@ class Account:
     is_certain: bool
 
 
+#: What a section follows from, besides the device: a program, whether it is the entry,
+#: and the times of what it calls, of which streams have some for themselves, and of
+#: pairs.
+_Times = tuple[Program, bool, tuple[float, ...], tuple[float, ...], tuple[float, ...]]
+
+
 @dataclass(slots=True)
 class _Own:
     """Sums over the works of one run; see `Account`."""
@@ -103,9 +115,7 @@ class Accounts:
     entry: Run
     _known: dict[Run, Account] = field(default_factory=dict)
     _overlaps: dict[Program, Overlaps] = field(default_factory=dict)
-    _most: dict[tuple[Program, Stream, bool, tuple[float, ...]], float] = field(
-        default_factory=dict
-    )
+    _sections: dict[_Times, Section] = field(default_factory=dict)
 
     def of(self, run: Run) -> Account:
         """The account of a run."""
@@ -148,8 +158,9 @@ class Accounts:
         step = run.elapsed[self.device]
         bound = the_greatest(found)
         if queues and bound.us < step * (1.0 - _ROUNDING):
-            found += self._overlap_bounds(run, in_order_us)
-            bound = the_greatest(found)
+            section = self._section_bound(run)
+            if section is not None:
+                bound = the_greatest([*found, section])
         serial = (
             lane_us
             + sequential_sum(own.streams.values())
@@ -195,47 +206,69 @@ class Accounts:
             own.exposed_us += run.elapsed[self.device] - run.lane_end[self.device]
         return own
 
-    def _overlap_bounds(self, run: Run, lane_us: float) -> list[Bound]:
-        """What cannot overlap one stream, for each stream that has to run anything."""
+    def _section_bound(self, run: Run) -> Bound | None:
+        """What cannot overlap a stream, or has to run between a head and a tail."""
         program = run.program
-        is_entry = run is self.entry
-        by_stream: dict[Stream, list[Pair]] = {}
+        pairs, names = self._pairs(run)
+        if not pairs:
+            return None
+        lane = list(program.costs_us)
+        for work in program.works:
+            if work.stream is None:
+                lane[work.position] += self.duration_us(run, work)
+        room = {k: us for k, us in enumerate(lane) if us > 0.0}
+        rooms = dict.fromkeys(pairs, room)
+        called = run.called if any(run.called.values()) else {}
+        for k, ran in called.items():
+            lane[k] += sequential_sum(self.of(part).bound.us * n for part, n in ran)
+        for number, stream in enumerate(names):
+            if called and number in pairs:
+                own = {k: self._room_us(ran, stream) for k, ran in called.items()}
+                rooms[number] = room | own
+        key = (
+            program,
+            run is self.entry,
+            tuple(lane[k] for k in called),
+            tuple(rooms[number].get(k, 0.0) for number in pairs for k in called),
+            tuple(pair.us for own in pairs.values() for pair in own),
+        )
+        section = self._sections.get(key)
+        if section is None:
+            lanes = Lanes(self._overlaps_of(program, pairs), lane, rooms, pairs)
+            section = self._sections[key] = longest_section(lanes)
+        return bound_of(section, [str(stream) for stream in names], bool(run.called))
+
+    def _pairs(self, run: Run) -> tuple[dict[int, list[Pair]], list[Stream]]:
+        """The pairs of each stream, by its number, and the streams."""
+        program = run.program
         place = {i: k for k, i in enumerate(program.order)} if program.works else {}
+        by_stream: dict[Stream, list[Pair]] = {}
         for work in program.works:
             us = self.duration_us(run, work)
             # The entry waits at its end for what nobody else waits for.
-            if work.stream is None or us <= 0.0 or (work.done is None and not is_entry):
+            if work.stream is None or us <= 0.0:
+                continue
+            if work.done is None and run is not self.entry:
                 continue
             done = -1 if work.done is None else place[work.done]
             pair = Pair(work.position, done, us)
             by_stream.setdefault(work.stream, []).append(pair)
-        if not by_stream:
-            return []
+        names = sorted(by_stream)
+        return {number: by_stream[stream] for number, stream in enumerate(names)}, names
+
+    def _overlaps_of(
+        self, program: Program, pairs: Mapping[int, Sequence[Pair]]
+    ) -> Overlaps:
         overlaps = self._overlaps.get(program)
         if overlaps is None:
+            place = {i: k for k, i in enumerate(program.order)}
             preds = [
                 [place[p] for p in (*i.operands, *i.control_predecessors)]
                 for i in program.order
             ]
-            pairs = [pair for own in by_stream.values() for pair in own]
-            overlaps = self._overlaps[program] = Overlaps(preds, pairs)
-        found: list[Bound] = []
-        for stream, pairs in sorted(by_stream.items()):
-            calls = {k: self._room_us(ran, stream) for k, ran in run.called.items()}
-            key = program, stream, is_entry, tuple(calls.values())
-            if key not in self._most:
-                room = {k: us for k, us in enumerate(program.costs_us) if us > 0.0}
-                for work in program.works:
-                    if work.stream is None:
-                        k, us = work.position, self.duration_us(run, work)
-                        room[k] = room.get(k, 0.0) + us
-                self._most[key] = overlaps.most_us(pairs, room | calls)
-            own_us = sequential_sum(pair.us for pair in pairs)
-            most = self._most[key]
-            found.append(
-                overlap_bound(lane_us, str(stream), own_us, most, bool(run.called))
-            )
-        return found
+            every = [pair for own in pairs.values() for pair in own]
+            overlaps = self._overlaps[program] = Overlaps(preds, every)
+        return overlaps
 
     def _room_us(self, ran: Iterable[tuple[Run, float]], stream: Stream) -> float:
         """How long a caller leaves a stream to others: while it does not use it."""

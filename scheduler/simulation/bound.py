@@ -95,18 +95,22 @@ def section_bound(
         most_us: the longest time in which both can be busy.
     """
     us = head_us + (lane_us + stream_us - most_us) + tail_us
-    why = (
-        f"what follows the first {time_text(head_us)} and is followed by the last "
-        f"{time_text(tail_us)} of any order takes {time_text(lane_us)} of compute"
-    )
-    by = "compute between head and tail"
-    if stream:
-        by = f"{stream} between head and tail"
-        why += (
-            f" and {time_text(stream_us)} of {stream}, and dependences let at most "
-            f"{time_text(most_us)} of that overlap"
-        )
-    return Bound(us, by, why)
+    nothing = time_text(0.0)
+    around = [
+        f"{time_text(time)} pass {where}"
+        for time, where in ((head_us, "before"), (tail_us, "after"))
+        if time_text(time) != nothing
+    ]
+    parts = [
+        f"{time_text(time)} of {what}"
+        for time, what in ((lane_us, "compute"), (stream_us, stream))
+        if time_text(time) != nothing
+    ]
+    why = f"in any order {' and '.join(around)} {' and '.join(parts)}"
+    if len(parts) > 1:
+        why += f", of which dependences let at most {time_text(most_us)} overlap"
+    what = stream or "compute"
+    return Bound(us, f"{what} between head and tail", why)
 
 
 def the_greatest(bounds: Sequence[Bound]) -> Bound:

@@ -9,7 +9,7 @@ Let hidden(i) be how long instructions run beside pair i, with i's time and thos
 instructions in its window as limits. For any shares p(i) from 0 to 1
 
     hidden(i) = (1 - p(i)) hidden(i) + p(i) hidden(i)
-             <= (1 - p(i)) us(i) + p(i) * the sum over v in its window of min(us(v), us(i))
+    hidden(i) <= (1 - p(i)) us(i) + p(i) * the sum of min(us(v), us(i)) in its window
 
 and no v is in two windows, so all that is hidden is at most
 

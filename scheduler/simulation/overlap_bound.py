@@ -167,7 +167,6 @@ class Overlaps:
         self.steps += len(room_us) + steps - flow.steps
         return math.ldexp(float(placed), -scale)
 
-
     def most_in_one_window_us(
         self, pairs: Sequence[Pair], room_us: Mapping[int, float]
     ) -> float:
@@ -177,7 +176,9 @@ class Overlaps:
         """
         if any(pair.start not in self._bits for pair in pairs):
             return math.inf
-        place = {self._bits[pair.start].bit_length() - 1: k for k, pair in enumerate(pairs)}
+        place = {
+            self._bits[pair.start].bit_length() - 1: k for k, pair in enumerate(pairs)
+        }
         mine = self._mask(pair.start for pair in pairs)
         near: dict[int, tuple[int, ...]] = {}
         beside: dict[tuple[tuple[int, ...], float], int] = {}

@@ -29,7 +29,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hlo_passes.scheduler.simulation.bound import Bound, overlap_bound, section_bound
+from hlo_passes.scheduler.simulation.bound import (
+    Bound,
+    lane_bound,
+    overlap_bound,
+    section_bound,
+)
 from hlo_passes.scheduler.simulation.overlap_bound import Overlaps, Pair
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -93,17 +98,20 @@ def longest_section(lanes: Lanes) -> Section:
     return _Search(lanes).longest()
 
 
-def bound_of(section: Section, names: Sequence[str]) -> Bound:
+def bound_of(section: Section, names: Sequence[str], calls: bool = False) -> Bound:
     """A section as a bound with its sentence.
 
     Args:
         section: found.
         names: of the streams, by number.
+        calls: whether the lane calls loops or other computations.
     """
     name = names[section.stream] if section.stream >= 0 else ""
-    if section.head_us == section.tail_us == 0.0 and name:
+    if not (section.head_us or section.tail_us or name):
+        return lane_bound(section.lane_us)
+    if not (section.head_us or section.tail_us):
         return overlap_bound(
-            section.lane_us, name, section.stream_us, section.most_us
+            section.lane_us, name, section.stream_us, section.most_us, calls
         )
     return section_bound(
         section.head_us,

@@ -65,7 +65,8 @@ class Scene:
             (self.stream[p.start], place[p.start], place[p.done]) for p in self.pairs
         )
         return all(
-            one[0] != two[0] or one[2] < two[1] for one, two in itertools.pairwise(spans)
+            one[0] != two[0] or one[2] < two[1]
+            for one, two in itertools.pairwise(spans)
         )
 
     def room(self) -> dict[int, float]:

@@ -153,15 +153,44 @@ def test_the_first_of_some_pairs_waits_for_what_it_needs() -> None:
     assert min(map(scene.step_us, scene.orders())) == found.us == 125.0
 
 
-def test_a_section_says_what_it_consists_of() -> None:
-    section = Section(40.0, 5.0, 0.0, 0, 80.0, 0.0)
+@pytest.mark.parametrize(
+    ("section", "by", "why"),
+    [
+        (
+            Section(40.0, 5.0, 0.0, 0, 80.0, 0.0),
+            "communication 0 between head and tail",
+            "in any order 40.0 us pass before and 5.0 us pass after 80.0 us of "
+            "communication 0",
+        ),
+        (
+            Section(40.0, 0.0, 30.0, 0, 80.0, 20.0),
+            "communication 0 between head and tail",
+            "in any order 40.0 us pass before 30.0 us of compute and 80.0 us of "
+            "communication 0, of which dependences let at most 20.0 us overlap",
+        ),
+        (
+            Section(0.0, 5.0, 30.0),
+            "compute between head and tail",
+            "in any order 5.0 us pass after 30.0 us of compute",
+        ),
+        (
+            Section(0.0, 0.0, 30.0, 0, 80.0, 20.0),
+            "overlap with communication 0",
+            "compute takes 30.0 us, communication 0 80.0 us, and dependences let at "
+            "most 20.0 us of that overlap",
+        ),
+        (
+            Section(0.0, 0.0, 30.0),
+            "compute",
+            "the compute lane runs one instruction after the other, and has to run all",
+        ),
+    ],
+)
+def test_a_section_says_what_it_consists_of(
+    section: Section, by: str, why: str
+) -> None:
     bound = bound_of(section, ["communication 0"])
-    assert (bound.us, bound.by) == (125.0, "communication 0 between head and tail")
-    assert bound.why == (
-        "what follows the first 40.0 us and is followed by the last 5.0 us of any "
-        "order takes 0.0 us of compute and 80.0 us of communication 0, and "
-        "dependences let at most 0.0 us of that overlap"
-    )
+    assert (bound.us, bound.by, bound.why) == (section.us, by, why)
 
 
 def test_a_lane_alone_can_be_what_takes_longest() -> None:
