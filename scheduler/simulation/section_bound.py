@@ -368,8 +368,9 @@ class _Direction:
         return found
 
     def _halves(self, pair: Pair) -> tuple[int, int]:
-        halves = pair.start, pair.done
-        return halves if self.is_forward else halves[::-1]
+        if self.is_forward:
+            return pair.start, pair.done
+        return pair.done, pair.start
 
     def _over(self, found: Sequence[float], first: int, pair: Pair) -> float:
         """When the last half can come, after the first half and the run."""
