@@ -27,7 +27,6 @@ from hlo_passes.ir.async_form import (
 from hlo_passes.ir.gpu_config import is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
-from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.latency_hiding import attributes as attr
 from hlo_passes.scheduler.latency_hiding.resources import Holdings, Resource, Usage
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -35,10 +34,9 @@ from hlo_passes.scheduler.latency_hiding.slice_copies import is_slice_copy
 from hlo_passes.scheduler.latency_hiding.tpu_tracker import TpuAsyncTracker
 from hlo_passes.scheduler.latency_hiding.tracker import (
     AsyncTracker,
+    is_on_host,
     runs_on_another_thread,
 )
-
-_HOST_MEMORY_SPACE: Final = 5
 
 
 def make_tracker(settings: SchedulerSettings) -> AsyncTracker:
@@ -176,12 +174,6 @@ def _is_slicing_copy(wrapped: Instruction) -> bool:
         or (source is not None and is_on_host(source))
         or is_slice_copy(wrapped)
     )
-
-
-def is_on_host(shape: Shape) -> bool:
-    """Whether an array is in the host's memory."""
-    layout = None if shape.is_tuple else shape.layout
-    return layout is not None and layout.memory_space == _HOST_MEMORY_SPACE
 
 
 def _transfer_stream(instruction: Instruction, kind: str) -> Resource:

@@ -49,6 +49,11 @@ class Resource(IntEnum):
     ICI_Z_MINUS = 26
     SPARSE_CORE_GATHER = 27
     SPARSE_CORE_0 = 28
+    SPARSE_CORE_1 = 29
+    SPARSE_CORE_2 = 30
+    SPARSE_CORE_3 = 31
+    HOST_TO_DEVICE = 32
+    DEVICE_TO_HOST = 33
 
 
 class Usage(IntEnum):
@@ -93,6 +98,11 @@ RESOURCE_NAMES: Final[dict[Resource, str]] = {
     Resource.ICI_Z_MINUS: "kIciZMinus",
     Resource.SPARSE_CORE_GATHER: "kSparseCoreGather",
     Resource.SPARSE_CORE_0: "kSparseCore0",
+    Resource.SPARSE_CORE_1: "kSparseCore1",
+    Resource.SPARSE_CORE_2: "kSparseCore2",
+    Resource.SPARSE_CORE_3: "kSparseCore3",
+    Resource.HOST_TO_DEVICE: "kHostToDevice",
+    Resource.DEVICE_TO_HOST: "kDeviceToHost",
 }
 
 #: Resource of a collective or copy, in the generic flavour.
@@ -111,6 +121,12 @@ RESOURCE_OF_KIND: Final[dict[str, Resource]] = {
 _GPU_P2P_LIMIT: Final = 4
 #: Copies inside the GPU have no limit.
 _GPU_MEMCPY_LIMIT: Final = 2**31 - 1
+#: Kinds that have no limit where calls on SparseCores wait in a queue.
+_QUEUED_KINDS: Final = (
+    Resource.ALL_GATHER,
+    Resource.ALL_REDUCE,
+    Resource.REDUCE_SCATTER,
+)
 #: `free` of a resource that has no limit: never exhausted, never tested.
 UNLIMITED: Final = 2**62
 
@@ -129,6 +145,13 @@ def limits(settings: SchedulerSettings) -> list[int]:
     free[Resource.RECV_HOST] = settings.send_recv_host_overlap_limit
     free[Resource.COLLECTIVE_BROADCAST] = settings.collective_broadcast_overlap_limit
     free[Resource.RAGGED_ALL_TO_ALL] = settings.ragged_all_to_all_overlap_limit
+    if settings.flavour == "tpu":
+        calls = settings.sparse_core_overlap_limit
+        for resource in range(Resource.SPARSE_CORE_0, Resource.SPARSE_CORE_3 + 1):
+            free[resource] = UNLIMITED if calls is None else calls
+        if settings.sparse_core_queue:
+            for resource in _QUEUED_KINDS:
+                free[resource] = UNLIMITED
     if settings.flavour == "gpu":
         for resource in range(Resource.GPU_COLLECTIVES_P2P, Resource.GPU_COLLECTIVES):
             free[resource] = _GPU_P2P_LIMIT

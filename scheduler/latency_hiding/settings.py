@@ -66,6 +66,10 @@ class SchedulerSettings:
         schedule_send_recvs: send and recv count as asynchronous (generic flavour).
         force_send_recv_to_use_same_resource: host receives count as host sends.
         track_sync_op_resource_usage: synchronous collectives use their resource.
+        sparse_core_overlap_limit: calls in flight on each SparseCore of a TPU; None
+            for no limit.
+        sparse_core_queue: calls on a TPU's SparseCores wait for each other in the order
+            of their starts; their kinds then have no limit.
         resource_serializing: kLessSerialResourceConflict; no resource is serial unless
             a tracker of your own says so.
         deannotate_group_if_blocked: give up a scheduling group that blocks.
@@ -90,6 +94,8 @@ class SchedulerSettings:
     copy_overlap_limit: int = 1
     send_recv_overlap_limit: int = 1
     send_recv_host_overlap_limit: int = 1
+    sparse_core_overlap_limit: int | None = 1
+    sparse_core_queue: bool = False
     memory_limit_bytes: int | None = None
     hard_memory_limit: HardMemoryLimit = "off"
     rerun: int = 0
@@ -120,7 +126,8 @@ class SchedulerSettings:
         """Refuse values out of range (U013 in a pipeline's text)."""
         for name in self.__dataclass_fields__:
             is_limit = name.endswith("_limit") and name != "hard_memory_limit"
-            if is_limit and getattr(self, name) < 1:
+            number = getattr(self, name) if is_limit else None
+            if number is not None and number < 1:
                 raise ValueError(f"{_kebab(name)} must be 1 or more")
         if self.xla:
             xla_release(self.xla)

@@ -14,6 +14,7 @@ from array import array
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final, Protocol
 
+from hlo_passes.scheduler.latency_hiding.call_queue import CallQueue, call_queue
 from hlo_passes.scheduler.latency_hiding.candidates import Array, Candidates
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.in_flight import InFlight
@@ -89,6 +90,7 @@ class SchedulingState:
         memory_limit_bytes: of the memory rules, None for no limit.
         groups: scheduling groups, None if there are none.
         in_flight: None if it is not needed.
+        calls: the queue of calls on SparseCores, None without one.
         selective_releasers: available starts of copies inside the GPU.
         delays_starts: rule E2 is on.
         preference: numbers of a search procedure; `is_preferred` says for which nodes.
@@ -163,6 +165,11 @@ class SchedulingState:
         self.is_preferred = bytearray(count)
         self.delays_after_target = False
         self.delay_after_target = bytearray(count)
+        # Calls that wait for each other: they add edges to the state's own lists.
+        self.calls: CallQueue | None = None if self.top_down else call_queue(graph)
+        if self.calls is not None:
+            self.below, self.above = list(below), list(above)
+            self.above_us = list(above_us)
         self._measure()
 
     def _measure(self) -> None:
@@ -232,6 +239,8 @@ class SchedulingState:
         time = earliest if earliest > self.now else self.now
         self.ready_at[n] = time
         later = time + graph.cost[n]
+        if self.calls is not None:
+            self.calls.join(self, n)
         self.queue.drop_before(later)
         self._release_neighbors(n, time, later)
         if self.in_flight is not None:
@@ -239,6 +248,10 @@ class SchedulingState:
         if self.memory is not None:
             self.memory.place(n)
         self.now = later
+
+    def hold(self, n: int) -> None:
+        """Note that one more neighbor below a node is to be placed before it."""
+        self._left[n] += 1
 
     def _release_neighbors(self, n: int, time: float, later: float) -> None:
         left, earliest = self._left, self._earliest

@@ -19,6 +19,7 @@ from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.latency_hiding.resources import (
     RESOURCE_OF_KIND,
     Holdings,
@@ -27,6 +28,7 @@ from hlo_passes.scheduler.latency_hiding.resources import (
 )
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
+_HOST_MEMORY_SPACE: Final = 5
 _SUPPORTED_KINDS: Final = opcodes.SYNC_COLLECTIVES | {"copy"}
 
 
@@ -238,6 +240,11 @@ class AsyncTracker:
         """Whether synchronous collectives have resources, too."""
         return self.settings.track_sync_op_resource_usage
 
+    def is_queued(self, start: Instruction) -> bool:
+        """Whether what it starts waits in a queue for what was started before."""
+        del start
+        return False
+
     def is_nonextendable(self, resource: Resource) -> bool:
         """Whether a resource must be released as soon as it is due; none here."""
         del resource
@@ -260,6 +267,12 @@ def is_host_transfer(start: Instruction) -> bool:
     if start.opcode not in opcodes.TRANSFERS:
         return False
     return start.attributes.get("is_host_transfer") == "true"
+
+
+def is_on_host(shape: Shape) -> bool:
+    """Whether an array is in the host's memory."""
+    layout = None if shape.is_tuple else shape.layout
+    return layout is not None and layout.memory_space == _HOST_MEMORY_SPACE
 
 
 def runs_on_another_thread(half: Instruction) -> bool:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: Threads that have a schedule on a GPU; other computations (host code) run elsewhere.
 #: Source: openxla/xla `xla/service/gpu/gpu_hlo_schedule.cc`.
-SCHEDULED_THREADS: Final = frozenset({"main", "parallel"})
+SCHEDULED_THREADS: Final = frozenset({"main", "parallel", "sparsecore"})
 
 #: Frequent opcodes that call nothing but a fusion body.
 _CALL_NOTHING: Final = frozenset(

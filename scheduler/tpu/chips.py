@@ -17,8 +17,6 @@ from hlo_passes.errors import UsageError, nearest
 from hlo_passes.scheduler.latency.data_tables import rows
 
 _GIB: Final = 1 << 30
-#: A chip whose table of pointers nobody measured is taken for the newest known one.
-_TUPLE_TABLE_BYTES: Final = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +38,8 @@ class Chip:
         ici_bytes_per_s: of one link, one way.
         tuple_table_bytes: what a tuple's table of pointers is rounded up to.
         is_aggressive: whether policies of depth and waste are on by default.
-        is_known: whether the two before are known; else they are assumed.
+        sparsecore_calls: in flight on one SparseCore; 1 for chips without them.
+        queues_calls: whether such calls wait in a queue instead, by default.
     """
 
     name: str
@@ -57,7 +56,8 @@ class Chip:
     ici_bytes_per_s: float
     tuple_table_bytes: int
     is_aggressive: bool
-    is_known: bool
+    sparsecore_calls: int
+    queues_calls: bool
 
     def us(self, cycles: float) -> float:
         """Microseconds of cycles of a TensorCore."""
@@ -83,9 +83,10 @@ def _chip_of(row: dict[str, str]) -> Chip:
         hbm_bytes_per_s=float(row["hbm_gb_per_s"]) * 1e9,
         ici_links=int(row["ici_links"]),
         ici_bytes_per_s=float(row["ici_gb_per_s"]) * 1e9,
-        tuple_table_bytes=int(row["tuple_table_bytes"] or _TUPLE_TABLE_BYTES),
+        tuple_table_bytes=int(row["tuple_table_bytes"]),
         is_aggressive=row["aggressive"] == "true",
-        is_known=bool(row["aggressive"]),
+        sparsecore_calls=int(row["sparsecore_calls"] or 1),
+        queues_calls=row["sparsecore_queue"] == "true",
     )
 
 

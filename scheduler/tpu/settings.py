@@ -4,7 +4,7 @@
     tpu_settings("v5e", "xla_max_concurrent_async_all_gathers=3")
 
 XLA:TPU's scheduler is the open one with settings of its own. They were found by making
-decisions agree with the log of compilations for v4, v5e, v5p and v6e (docs/tpu.md).
+decisions agree with the log of compilations for all chips of the table (docs/tpu.md).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
-from hlo_passes.scheduler.tpu.chips import chip
+from hlo_passes.scheduler.tpu.chips import Chip, chip
 from hlo_passes.whole_numbers import whole_number
 
 #: What all chips have, beside XLA's bare defaults.
@@ -29,7 +29,10 @@ _EVERYWHERE: Final[dict[str, Any]] = {
 FLAGS: Final[dict[str, str]] = {
     "xla_max_concurrent_async_collective_permutes": "collective_permute_overlap_limit",
     "xla_max_concurrent_async_all_gathers": "all_gather_overlap_limit",
+    "xla_max_concurrent_async_all_reduces": "all_reduce_overlap_limit",
+    "xla_max_concurrent_async_reduce_scatters": "reduce_scatter_overlap_limit",
     "xla_max_concurrent_host_copy": "copy_overlap_limit",
+    "xla_tpu_enable_sparse_core_offload_queuing_in_lhs": "sparse_core_queue",
     "xla_tpu_use_aggressive_scheduling": "aggressive_scheduling_policies",
     "xla_lhs_prioritize_async_depth_over_stall": "prioritize_async_depth_over_stall",
     "xla_lhs_enable_release_start_policy": "enable_release_start_policy",
@@ -39,8 +42,17 @@ FLAGS: Final[dict[str, str]] = {
     "xla_latency_hiding_scheduler_rerun": "rerun",
     "xla_latency_hiding_scheduler_resource_serializing": "resource_serializing",
 }
-#: Without asynchronous collectives in fusions v5e is not aggressive, as no other chip.
+#: A chip is aggressive if its all-gathers are asynchronous: those of v5e by fusions,
+#: those of other chips by calls on SparseCores.
 _FUSION_FLAG: Final = "xla_tpu_enable_async_collective_fusion"
+_CALLS_FLAG: Final = "xla_tpu_enable_sparse_core_collective_offload_all_gather"
+#: Flags of the limit of calls on one SparseCore: with a queue, and without one.
+_QUEUE_LIMIT_FLAG: Final = "xla_tpu_sparse_core_offload_queuing_overlap_limit"
+_CONCURRENT_FLAG: Final = "xla_tpu_enable_concurrent_sparse_core_offloading"
+_OTHERS: Final = (_FUSION_FLAG, _CALLS_FLAG, _QUEUE_LIMIT_FLAG, _CONCURRENT_FLAG)
+#: Calls in flight on one SparseCore where some may be, and where they may not.
+_CONCURRENT_CALLS: Final = 2
+_SINGLE_CALL: Final = 1
 _YES: Final = ("true", "enabled", "1")
 _NO: Final = ("false", "disabled", "0")
 
@@ -58,21 +70,30 @@ def tpu_settings(name: str, flags: str = "", **changes: Any) -> SchedulerSetting
     """
     part = chip(name)
     values: dict[str, Any] = {**_EVERYWHERE, "chip": name}
-    values["aggressive_scheduling_policies"] = part.is_aggressive
-    values |= _of_flags(flags)
+    said = {name: _value(name, value) for name, value in _given(flags)}
+    is_aggressive, queues = part.is_aggressive, part.queues_calls
+    if (by_calls := said.get(_CALLS_FLAG)) is not None:
+        is_aggressive = bool(by_calls)
+    if said.get(_FUSION_FLAG) is False:
+        is_aggressive = False
+    values["aggressive_scheduling_policies"] = is_aggressive
+    values["sparse_core_queue"] = queues
+    values |= {
+        field: said[flag] for flag, field in FLAGS.items() if said.get(flag) is not None
+    }
+    values["sparse_core_overlap_limit"] = (
+        said.get(_QUEUE_LIMIT_FLAG)
+        if values["sparse_core_queue"]
+        else _calls_at_once(part, said.get(_CONCURRENT_FLAG))
+    )
     return SchedulerSettings.generic(**(values | changes))
 
 
-def _of_flags(flags: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for name, value in _given(flags):
-        if name == _FUSION_FLAG and value.lower() in _NO:
-            found.setdefault("aggressive_scheduling_policies", False)
-        field = FLAGS.get(name)
-        said = _value(name, value) if field else None
-        if field and said is not None:
-            found[field] = said
-    return found
+def _calls_at_once(part: Chip, are_concurrent: bool | int | None) -> int:
+    """Calls in flight on one SparseCore, without a queue."""
+    if are_concurrent is None:
+        return part.sparsecore_calls
+    return _CONCURRENT_CALLS if are_concurrent else _SINGLE_CALL
 
 
 def _given(flags: str) -> Iterator[tuple[str, str]]:
@@ -82,15 +103,17 @@ def _given(flags: str) -> Iterator[tuple[str, str]]:
             raise UsageError(
                 f"{each} is not a flag of XLA:TPU",
                 code="U251",
-                hint=nearest(name, (*FLAGS, _FUSION_FLAG)) or "write name=value,...",
+                hint=nearest(name, (*FLAGS, *_OTHERS)) or "write name=value,...",
             )
         yield name, value
 
 
 def _value(name: str, value: str) -> bool | int | None:
-    """A flag's value; None for AUTO, which leaves the chip's own."""
+    """A flag's value; None for AUTO, which leaves the chip's own, and for others."""
+    if name not in FLAGS and name not in _OTHERS:
+        return None
     small = value.lower()
-    is_number = "max_concurrent" in name or name.endswith("_rerun")
+    is_number = "max_concurrent" in name or name.endswith(("_rerun", "_limit"))
     if is_number and (number := whole_number(value)) is not None:
         return number
     if not is_number and small in (*_YES, *_NO):

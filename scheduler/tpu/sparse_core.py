@@ -5,12 +5,13 @@
         %called: ROOT %g = ... all-gather(%r)         offloaded_collective(%s)
 
 The compiler's scheduler prices such a call as a whole, by the latency from its start to
-its done. What it calls has no price in the log.
+its done. What it calls has no price in the log. Which cores run it is in the start's
+`backend_config`: {"sparse_core_config":{"core_ids":["0","1"]}}.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from hlo_passes.ir.async_form import is_collective, is_generic, is_start, thread_of
 from hlo_passes.ir.computation import Computation
@@ -18,6 +19,8 @@ from hlo_passes.ir.instruction import Instruction
 
 #: The thread of a computation that a SparseCore runs.
 SPARSE_CORE: Final = "sparsecore"
+#: Where no core is named.
+_FIRST_CORE: Final = (0,)
 
 
 def is_on_sparse_core(start: Instruction) -> bool:
@@ -43,3 +46,15 @@ def offloaded_collective(start: Instruction) -> Instruction | None:
                     seen.add(callee)
                     waiting.append(callee)
     return None
+
+
+def cores_of(start: Instruction) -> tuple[int, ...]:
+    """The SparseCores that a call runs on, by number; the first if none is named."""
+    config = start.backend_config
+    view: Any = config.json() if config and config.is_json_dict else None
+    for key in ("sparse_core_config", "core_ids"):
+        view = view.get(key) if isinstance(view, dict) else None
+    if not isinstance(view, list):
+        return _FIRST_CORE
+    texts = [str(core) for core in view]
+    return tuple(int(text) for text in texts if text.isdecimal()) or _FIRST_CORE
