@@ -14,13 +14,24 @@ that the graph did not have, and becomes ready later by its latency.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from hlo_passes.scheduler.latency_hiding.edge_latency import PLAIN_LATENCY_US
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 
-if TYPE_CHECKING:
-    from hlo_passes.scheduler.latency_hiding.state import SchedulingState
+
+class State(Protocol):
+    """What the queue uses of a scheduling state (`SchedulingState` says what it is)."""
+
+    graph: ScheduleGraph
+    placed: bytearray
+    below: list[list[int]]
+    above: list[list[int]]
+    above_us: list[list[float] | None]
+
+    def hold(self, n: int) -> None:
+        """Note that one more neighbor below a node is to be placed before it."""
+        ...
 
 
 class CallQueue:
@@ -35,7 +46,7 @@ class CallQueue:
         self._starts = starts
         self._last: int | None = None
 
-    def join(self, state: SchedulingState, n: int) -> None:
+    def join(self, state: State, n: int) -> None:
         """Let a call join whose done is being placed; any other node does not."""
         start = self._starts.get(n)
         if start is None:
@@ -63,7 +74,7 @@ def call_queue(graph: ScheduleGraph) -> CallQueue | None:
     return CallQueue(starts) if len(starts) > 1 else None
 
 
-def _leads_to(state: SchedulingState, first: int, then: int) -> bool:
+def _leads_to(state: State, first: int, then: int) -> bool:
     """Whether a node must come before another: an edge back would close a cycle."""
     seen = {first}
     work = [first]
