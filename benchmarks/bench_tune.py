@@ -19,9 +19,8 @@ import argparse
 import ast
 import itertools
 import pathlib
-import random
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -39,6 +38,7 @@ from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.tuning.choices import choices_for
 from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.draws import drawn
 from hlo_passes.scheduler.tuning.facts import facts_of
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.own_schedule import rules_for
@@ -166,22 +166,6 @@ def default_programs() -> list[str]:
     return [*found, *_LARGE]
 
 
-def drawn(choices: Mapping[str, Sequence[str]], seed: int) -> Iterator[Combination]:
-    """Random combinations without end."""
-    chance = random.Random(seed)
-    while True:
-        settings = {
-            name: chance.choice(values)
-            for name, values in choices.items()
-            if chance.random() < 1 / 2
-        }
-        chosen = Combination.of(settings)
-        for name in chosen.levers:
-            if not chosen.is_sound(name):
-                chosen = chosen.without(name)
-        yield chosen
-
-
 def measure(name: str, machine: str, budget: int, cache: str, *, seed: int) -> Row:
     """The row of one program on one machine."""
     chip, _, hosts = machine.partition("@")
@@ -217,7 +201,7 @@ def _measured(short: str, evaluator: XlaEvaluator, budget: int, seed: int) -> Ro
     count = len(search.tried)
     blind = Search(choices.settings, evaluator, count, memory_bytes=limit)
     blind.compile_all([_NOTHING])
-    for chosen in itertools.islice(drawn(choices.settings, seed), _DRAWS * count):
+    for chosen in itertools.islice(drawn(choices.settings, seed=seed), _DRAWS * count):
         if blind.left <= 0:
             break
         blind.compile_all([chosen])

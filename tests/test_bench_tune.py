@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from benchmarks.bench_tune import Row, default_programs, drawn, summary, table
+from benchmarks.bench_tune import Row, default_programs, summary, table
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from tests.modules import REPOSITORY
 
@@ -56,13 +56,3 @@ def test_the_programs_are_there() -> None:
     for name in names:
         file, _, function = name.rpartition(":")
         assert f"def {function}(devices)" in (REPOSITORY / file).read_text()
-
-
-def test_what_is_drawn_is_sound() -> None:
-    choices = {"overlap limit": ("2", "4"), "scheduler": ("off",)}
-    found = [each for each, _ in zip(drawn(choices, 0), range(50), strict=False)]
-    assert {each.levers for each in found} == {
-        (), ("overlap limit",), ("scheduler",), ("overlap limit", "scheduler")
-    }  # fmt: skip
-    again = [each for each, _ in zip(drawn(choices, 0), range(50), strict=False)]
-    assert found == again

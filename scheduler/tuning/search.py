@@ -4,20 +4,23 @@
     search.run()
     search.best, search.outcome(search.best)
 
-First every lever alone, then those that help together, then every other setting around
-the best, then pairs, and last each part taken back. What is tried next depends on
-outcomes alone, so the same program and budget give the same answer, with however many
-workers. At any moment `best` is the best so far.
+First every lever alone, then those that help together, then many at once, by chance,
+as some help only together. Then every other setting around the best, pairs, more draws,
+and last each part taken back. What is tried next depends on outcomes alone, and the
+draws are the same each time, so the same program and budget give the same answer, with
+however many workers. At any moment `best` is the best so far.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.draws import drawn
 from hlo_passes.scheduler.tuning.lever import Lever
 from hlo_passes.scheduler.tuning.outcome import Outcome
 
@@ -27,12 +30,19 @@ LEAST_GAIN: Final = 2e-3
 #: Settings of a lever that are tried whatever comes out: two ends of a scale.
 _ENDS: Final = 2
 #: The share of the budget that levers alone may take.
-_ALONE_SHARE: Final = 0.6
+_ALONE_SHARE: Final = 0.5
+#: The share of the budget for draws, before the search goes on around the best.
+_DRAWN_SHARE: Final = 0.25
+#: Draws for each that is tried: a program may have few different combinations.
+_DRAWS: Final = 20
+_SEED: Final = 1
+#: Levers of a combination that are taken back one by one.
+_FEW: Final = 4
 #: Rounds over all levers around the best.
 _MOST_ROUNDS: Final = 8
 #: Of the budget, what is kept to take parts of the best back: a part, and at most.
 _RESERVED_PART: Final = 5
-_MOST_RESERVED: Final = 8
+_MOST_RESERVED: Final = 10
 
 Tried = tuple[Combination, Outcome]
 
@@ -156,13 +166,22 @@ class Search:
         self._orders(self.baseline)
         self._alone()
         self._together()
+        self._draw(round(self.budget * _DRAWN_SHARE))
+        if len(self.best.levers) > _FEW:
+            self._take_back()
         for _ in range(_MOST_ROUNDS):
             before = self.best
             self._around(self._neighbors(before))
-            if self.best == before:
+            # Where nothing helps, draws find more than pairs.
+            if self.best == before and before:
                 self._around(self._pairs(before))
             if self.best == before or self.left <= 0:
                 break
+        self._draw(self.left)
+        if not self.best:
+            # Nothing has to be taken back so far, and less of what comes.
+            self._reserve //= 2
+            self._draw(self.left)
         self._reserve = 0
         self._take_back()
 
@@ -291,11 +310,33 @@ class Search:
                 (n, s) for n, s in helpful if self.is_better(best.with_(n, s), best)
             ]
 
+    def _draw(self, count: int) -> None:
+        """Try combinations by chance."""
+        choices = {name: list(self._able(name)) for name in self.choices}
+        draws = drawn(
+            {name: able for name, able in choices.items() if able},
+            seed=_SEED,
+            family=self.baseline.family,
+        )
+        new = dict.fromkeys(
+            c
+            for c in itertools.islice(draws, _DRAWS * max(0, count))
+            if c not in self.tried
+        )
+        self._around(itertools.islice(new, max(0, count)))
+
     def _changes(self, around: Combination, name: str) -> Iterator[Combination]:
         """The other settings of one lever."""
-        for setting in (*self.choices.get(name, ()), ""):
+        for setting in (*self._able(name), ""):
             if around.get(name) != setting:
                 yield around.with_(name, setting)
+
+    def _able(self, name: str) -> Iterator[str]:
+        """The settings of a lever, without those that failed alone."""
+        for setting in self.choices.get(name, ()):
+            alone = self.tried.get(self.baseline.with_(name, setting))
+            if alone is None or alone.is_done:
+                yield setting
 
     def _neighbors(self, around: Combination) -> list[Combination]:
         """One lever otherwise; those that interact with what is set come first."""
@@ -332,18 +373,39 @@ class Search:
     def _take_back(self) -> None:
         """Take back what the best does not need; what each part gives shows on the way.
 
-        Nobody should set a flag for less than `LEAST_GAIN`.
+        Nobody should set a flag for less than `LEAST_GAIN`. Most of a drawn combination
+        does nothing: first go all levers that did nothing alone, then halves.
         """
+        levers = self.best.levers
+        if len(levers) > _FEW:
+            idle = [name for name in levers if not self._may_matter(name)]
+            self._took_back([_without(self.best, idle)] if idle else [])
+        size = len(self.best.levers)
         while self.best:
-            best = self.best
-            parts = [best.without(name) for name in best.levers]
-            self.compile_all(parts)
-            enough = [
-                c for c in parts if c in self.tried and not self.is_better(best, c)
+            size = max(1, (size + 1) // 2 if size > _FEW else 1)
+            levers = self.best.levers
+            parts = [
+                _without(self.best, levers[k : k + size])
+                for k in range(0, len(levers), size)
             ]
-            if not enough:
+            if self._took_back(parts):
+                size = len(self.best.levers)
+            elif size == 1:
                 return
+
+    def _took_back(self, parts: Sequence[Combination]) -> bool:
+        """Compile less than the best; take the best of what is as good, if any is."""
+        best = self.best
+        self.compile_all(parts)
+        enough = [c for c in parts if c in self.tried and not self.is_better(best, c)]
+        if enough:
             self.best = min(enough, key=lambda c: self._rank(c, self.tried[c]))
+        return bool(enough)
+
+
+def _without(chosen: Combination, levers: Iterable[str]) -> Combination:
+    """Without several levers."""
+    return functools.reduce(Combination.without, levers, chosen)
 
 
 def _is_sound(chosen: Combination) -> bool:

@@ -6,7 +6,10 @@ import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
+import pytest
+
 from hlo_passes.scheduler.tuning.combination import Combination
+from hlo_passes.scheduler.tuning.draws import drawn
 from hlo_passes.scheduler.tuning.levers import LEVERS
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.search import Search, Tried
@@ -249,3 +252,68 @@ def test_the_best_of_all_small_tables_is_found() -> None:
 
 def test_choices_name_levers() -> None:
     assert set(CHOICES) <= set(LEVERS)
+
+
+def test_what_is_drawn_is_sound_and_the_same_each_time() -> None:
+    choices = {"overlap limit": ("2", "4"), "early starts": ("on",)}
+    one, other = (drawn(choices, seed=5) for _ in range(2))
+    found = list(itertools.islice(one, 60))
+    assert found == list(itertools.islice(other, 60))
+    assert all(each.is_sound(name) for each in found for name in each.levers)
+    assert len(set(found)) == 5
+
+
+def test_levers_that_help_all_together_alone_are_found_by_chance() -> None:
+    """Three levers that do harm alone and in pairs; four others do nothing."""
+    wanted = {
+        "pipelined reduce-scatter": "on",
+        "loop unrolling": "full",
+        "combined all-gather": "off",
+    }
+
+    def formula(chosen: Combination) -> float:
+        there = sum(chosen.get(name) == setting for name, setting in wanted.items())
+        return {0: 100.0, 1: 101.0, 2: 102.0, 3: 80.0}[there]
+
+    for is_ordered in (False, True):
+        found = searched(formula, budget=60, orders=is_ordered)
+        assert found.best == Combination.of(wanted)
+        assert len(found.tried) <= 60
+
+
+def test_where_nothing_helps_most_of_the_budget_is_drawn() -> None:
+    found = searched(lambda chosen: 100.0 + len(chosen.settings), budget=40)
+    assert found.best == Combination()
+    assert len(found.tried) == 36
+
+
+@pytest.mark.parametrize("others_us", [0.0, 0.5])
+def test_of_many_levers_those_that_do_nothing_are_taken_back(others_us: float) -> None:
+    """At once where they did nothing alone, else by halves."""
+    wanted = {"pipelined reduce-scatter": "on", "combined all-gather": "off"}
+
+    def formula(chosen: Combination) -> float:
+        there = sum(chosen.get(name) == setting for name, setting in wanted.items())
+        return 80.0 if there == 2 else 100.0 + there + others_us * len(chosen.settings)
+
+    evaluator = Formulas(formula, orders=False)
+    found = Search(CHOICES, evaluator, 60)
+    every = Combination.of({name: values[-1] for name, values in CHOICES.items()})
+    found.compile_all([found.baseline, every])
+    assert found.best == every
+    found.run()
+    assert found.best == Combination.of(wanted)
+    assert len(found.tried) <= 60
+
+
+def test_a_setting_that_fails_alone_is_not_tried_again() -> None:
+    class Failing(Formulas):
+        def outcome(self, chosen, source="xla"):
+            if chosen.get("windowed einsum"):
+                return Outcome.failed("XLA cannot compile it")
+            return super().outcome(chosen, source)
+
+    found = Search(CHOICES, Failing(additive, orders=False), 60)
+    found.run()
+    failed = [c for c in found.tried if c.get("windowed einsum")]
+    assert [len(c.settings) for c in failed] == [1]
