@@ -16,6 +16,7 @@ from typing import Any, Final
 from hlo_passes.ir.async_form import is_collective, is_generic, is_start, thread_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.whole_numbers import whole_number
 
 #: The thread of a computation that a SparseCore runs.
 SPARSE_CORE: Final = "sparsecore"
@@ -56,5 +57,5 @@ def cores_of(start: Instruction) -> tuple[int, ...]:
         view = view.get(key) if isinstance(view, dict) else None
     if not isinstance(view, list):
         return _FIRST_CORE
-    texts = [str(core) for core in view]
-    return tuple(int(text) for text in texts if text.isdecimal()) or _FIRST_CORE
+    numbers = [whole_number(str(core)) for core in view]
+    return tuple(n for n in numbers if n is not None) or _FIRST_CORE
