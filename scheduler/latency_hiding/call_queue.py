@@ -66,6 +66,8 @@ class CallQueue:
 def call_queue(graph: ScheduleGraph) -> CallQueue | None:
     """The queue of a computation; None where no two calls could wait in one."""
     tracker = graph.tracker
+    if not tracker.settings.sparse_core_queue:
+        return None
     starts = {
         done: start
         for done, start in graph.starts_above.items()

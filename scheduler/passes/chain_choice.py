@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import ClassVar, Final, Generic, Protocol, TypeVar
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
@@ -32,6 +32,9 @@ from hlo_passes.scheduler.simulation.units import time_text
 #: What is known of a collective that can be rewritten, and a form of its chain.
 SiteT = TypeVar("SiteT")
 FormT = TypeVar("FormT")
+OptionsT = TypeVar("OptionsT", bound="ChoiceOptions")
+#: In a group of two both directions are one.
+LEAST_BOTH_WAYS: Final = 3
 
 
 class ChoiceOptions(Protocol):
@@ -110,7 +113,7 @@ def collectives_of(
 
 
 @dataclass(slots=True)
-class ChainChoice(ABC, Generic[SiteT, FormT]):
+class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
     """Decides, collective by collective, by simulated steps.
 
     Attributes:
@@ -122,7 +125,7 @@ class ChainChoice(ABC, Generic[SiteT, FormT]):
         report: that counts and explains.
     """
 
-    options: ChoiceOptions
+    options: OptionsT
     module: Module
     trials: ChainTrials
     left: dict[Key, SiteT]

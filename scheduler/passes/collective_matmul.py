@@ -31,6 +31,7 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.passes.chain_choice import (
+    LEAST_BOTH_WAYS,
     ChainChoice,
     check_limits,
     collectives_of,
@@ -43,8 +44,6 @@ from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.sums import sequential_sum
 
 _PERMUTE: Final = "collective-permute"
-#: In a group of two both directions are one.
-_BOTH_WAYS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +150,7 @@ class CollectiveMatmul(Pass):
                 self._write_always(module, key, domain, channels, report)
             return module.version != version
         trials = ChainTrials(module, context.pricing, trial_schedule(self))
-        _Choice(self, module, trials, found, channels, report, self, domain).run(
-            "not cut"
-        )
+        _Choice(self, module, trials, found, channels, report, domain).run("not cut")
         return module.version != version
 
     def _sites(self, module: Module, domain: int, report: Report) -> dict[Key, Site]:
@@ -191,7 +188,7 @@ class CollectiveMatmul(Pass):
     def forms(self, site: Site) -> list[tuple[MatmulForm, bool]]:
         """Forms to try, each unrolled or as a loop."""
         wanted = MATMUL_FORMS if self.form == "cheapest" else (self.form,)
-        if len(site.levels.near[0]) < _BOTH_WAYS:
+        if len(site.levels.near[0]) < LEAST_BOTH_WAYS:
             wanted = ("ring",)
         found: list[tuple[MatmulForm, bool]] = []
         for form in wanted:
@@ -246,10 +243,9 @@ class _Price:
 
 
 @dataclass(slots=True)
-class _Choice(ChainChoice[Site, _Form]):
+class _Choice(ChainChoice[CollectiveMatmul, Site, _Form]):
     """Decides by the prices of parts and permutes, then by steps."""
 
-    settings: CollectiveMatmul
     domain: int
     _prices: dict[tuple[object, ...], _Price] = field(default_factory=dict)
 
@@ -262,10 +258,10 @@ class _Choice(ChainChoice[Site, _Form]):
         self.left[key] = site
         row, hiding = now.rows[key], now.hiding_us(key)
         whole = sequential_sum(self.trials.compute_us(p.dot) for p in site.products)
-        in_flight = self.settings.parallel_collective_overlap_limit
+        in_flight = self.options.parallel_collective_overlap_limit
         found: list[_Form] = []
         said = ""
-        for form, loop in self.settings.forms(site):
+        for form, loop in self.options.forms(site):
             price = self._price_of(key, site, form)
             if price.least_us(in_flight, hiding) < whole + row.exposed_us:
                 found.append(_Form(form, loop))

@@ -31,6 +31,7 @@ from hlo_passes.passes.decomposing.permute_chains import (
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
 from hlo_passes.scheduler.passes.chain_choice import (
+    LEAST_BOTH_WAYS,
     ChainChoice,
     check_limits,
     collectives_of,
@@ -49,8 +50,6 @@ _WORDS: Final[dict[Form, str]] = {
     "2d": "the grid",
 }
 _PERMUTE: Final = "collective-permute"
-#: In a group of two both directions are one.
-_BOTH_WAYS: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +149,7 @@ class CollectiveRingDecomposer(Pass):
             return module.version != version
         trials = ChainTrials(module, context.pricing, trial_schedule(self))
         left = {key_of(i): members for i, members in found}
-        _Choice(self, module, trials, left, channels, report, self).run(
-            "not decomposed"
-        )
+        _Choice(self, module, trials, left, channels, report).run("not decomposed")
         return module.version != version
 
     def _rewritable(
@@ -200,7 +197,7 @@ class CollectiveRingDecomposer(Pass):
             columns = self.columns_of(members, per_host) if form == "2d" else 0
             if form == "2d" and not columns:
                 continue
-            if form == "bidirectional" and members.size < _BOTH_WAYS:
+            if form == "bidirectional" and members.size < LEAST_BOTH_WAYS:
                 continue
             found.append((form, columns))
         return found or [("ring", 0)]
@@ -236,17 +233,16 @@ class _Chain:
 
 
 @dataclass(slots=True)
-class _Choice(ChainChoice[Members, _Chain]):
+class _Choice(ChainChoice[CollectiveRingDecomposer, Members, _Chain]):
     """Decides by the prices of the permutes, then by steps."""
 
-    settings: CollectiveRingDecomposer
     _prices: dict[tuple[object, ...], list[_Chain]] = field(default_factory=dict)
 
     def promising(self, key: Key, now: Step) -> list[_Chain] | str:
         """The forms of which enough can hide, the cheapest first."""
         row, hiding = now.rows[key], now.hiding_us(key)
         chains = self._chains(key)
-        in_flight = self.settings.parallel_collective_overlap_limit
+        in_flight = self.options.parallel_collective_overlap_limit
         found = [
             chain for chain in chains if chain.us / in_flight - hiding < row.exposed_us
         ]
@@ -290,7 +286,7 @@ class _Choice(ChainChoice[Members, _Chain]):
         if like not in self._prices:
             found: list[_Chain] = []
             per_host = self.trials.machine.devices_per_host
-            for form, columns in self.settings.forms(
+            for form, columns in self.options.forms(
                 collective.opcode, members, per_host
             ):
                 _, new = self.rewritten(key, _Chain(form, columns, 0.0))

@@ -181,29 +181,31 @@ class _Search:
         lanes, k = self.lanes, section.stream
         if k not in lanes.one_by_one:
             return section
-        pairs, inside = self._inside(section.head_us, section.tail_us, k)
+        head, tail = section.head_us, section.tail_us
+        pairs, inside = self._runs(head, tail, k), self._work(head, tail)
         room = lanes.room_us[k]
         most = lanes.overlaps.most_in_one_window_us(
             pairs, {v: room[v] for v in inside if v in room}
         )
         return replace(section, most_us=min(most, section.most_us))
 
-    def _inside(
-        self, head: float, tail: float, stream: int
-    ) -> tuple[list[Pair], list[int]]:
-        """Pairs of a stream and instructions with such a head and such a tail."""
+    def _runs(self, head: float, tail: float, stream: int) -> list[Pair]:
+        """The pairs of a stream with such a head and such a tail."""
+        own = self.lanes.pairs[stream]
+        return [
+            pair
+            for pair, (first, last) in zip(own, map(self._span, own), strict=True)
+            if first >= head and last >= tail
+        ]
+
+    def _work(self, head: float, tail: float) -> list[int]:
+        """What takes time on the lane and has such a head and such a tail."""
         heads, tails = self.heads, self.tails
-        pairs = []
-        for pair in self.lanes.pairs[stream]:
-            first, last = self._span(pair)
-            if first >= head and last >= tail:
-                pairs.append(pair)
-        inside = [
+        return [
             v
             for v, us in enumerate(self.lanes.cost_us)
             if us > 0.0 and heads[v] >= head and tails[v] >= tail
         ]
-        return pairs, inside
 
     def _turn(self, here: Section, is_head: bool) -> Section:
         """The longest section with another head, or with another tail."""
@@ -270,23 +272,15 @@ class _Search:
             tail: at least, us.
             least_us: a section that cannot be longer is of no interest.
         """
-        lanes, heads, tails = self.lanes, self.heads, self.tails
+        lanes = self.lanes
         if (head, tail) in self.known:
             return self.known[head, tail]
-        inside = [
-            v
-            for v, us in enumerate(lanes.cost_us)
-            if us > 0.0 and heads[v] >= head and tails[v] >= tail
-        ]
-        lanes.overlaps.steps += len(heads)
+        inside = self._work(head, tail)
+        lanes.overlaps.steps += len(self.heads)
         lane_us = sequential_sum(lanes.cost_us[v] for v in inside)
         best = Section(head, tail, lane_us) if inside else Section()
-        for k, own in sorted(lanes.pairs.items()):
-            pairs = [
-                pair
-                for pair, (first, last) in zip(own, map(self._span, own), strict=True)
-                if first >= head and last >= tail
-            ]
+        for k in sorted(lanes.pairs):
+            pairs = self._runs(head, tail, k)
             if not pairs:
                 continue
             busy_us = sequential_sum(pair.us for pair in pairs)
