@@ -180,8 +180,10 @@ ENTRY %main (x: f32[64]) -> f32[64] {{
 """)
 
 
-#: The body runs for a second or more even on a fast machine.
+#: More trips than any machine makes in `_TOO_SHORT_SECONDS`: 0.17 us for each, in which
+#: two devices must meet.
 _SLOW_TRIPS = 60_000
+_TOO_SHORT_SECONDS = 0.01
 
 
 def _judged(
@@ -195,13 +197,16 @@ def _judged(
         oracle.close()
 
 
-@pytest.mark.parametrize("timeout_seconds", [None, 0.5])
+@pytest.mark.parametrize("timeout_seconds", [None, _TOO_SHORT_SECONDS])
 def test_a_slow_program_is_not_called_endless(timeout_seconds: float | None) -> None:
     # A limit far below what either module takes, as a default on a busy machine is.
     (creator,) = hlo_passes.Pipeline.parse("async-collective-creator").passes
     oracle = RunOracle(2, 0, timeout_seconds, least_seconds=0.5)
     judgment = _judged(_loop(_SLOW_TRIPS), creator, oracle)
-    assert judgment.is_bad is (None if timeout_seconds else False), judgment
+    if timeout_seconds is None:
+        assert judgment.is_bad is False, judgment
+    else:
+        assert judgment == untried("the untouched module does not end in time")
 
 
 def test_a_result_within_a_multiple_of_the_limit_is_unknown() -> None:

@@ -295,6 +295,11 @@ def test_a_finding_reads_like_the_verifiers() -> None:
     ]
 
 
+def test_a_limit_that_was_advice_is_not_checked() -> None:
+    module = hlo_passes.parse(TWO)
+    assert not check_schedule(module, memory_limit_bytes=0, hard_memory_limit="off")
+
+
 def test_an_unknown_option_is_an_error() -> None:
     with pytest.raises(TypeError):
         check_schedule(hlo_passes.parse(TWO), no_such_option=1)
