@@ -32,9 +32,9 @@ from hlo_passes.runtime.plain.values import array_leaves
 from hlo_passes.runtime.restore import restored
 
 #: HLO passes that XLA leaves out: passes that only make a program faster may change
-#: bits
-#: (a fused multiply-add rounds once) and so make two equal programs differ; and the
-#: partitioner, since the module is one device's program already.
+#: bits and so make two equal programs differ (where a fusion or a small loop is
+#: compiled as one function, a multiply-add rounds once); and the partitioner, since the
+#: module is one device's program already.
 LEFT_OUT_PASSES: Final = (
     "algsimp",
     "all-reduce-combiner",
@@ -50,6 +50,7 @@ LEFT_OUT_PASSES: Final = (
     "simplify-fp-conversions",
     "simplify-while-loops",
     "simplify-sorts",
+    "small-while-loop-hoisting",
     "tree_reduction_rewriter",
     "while-loop-constant-sinking",
     "while-loop-invariant-code-motion",

@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.analysis import transfer_attributes
-from hlo_passes.errors import ParseError
+from hlo_passes.errors import ParseError, UnsupportedHloError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective
+from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import (
@@ -45,6 +46,21 @@ def group_mode(collective: Instruction, kind: str) -> str:
     if collective.use_global_device_ids:
         return "flattened"
     return "cross-replica-and-partition"
+
+
+def require_listable(instruction: Instruction, devices: int) -> None:
+    """Refuse an operation of a module for more devices than anybody lists.
+
+    Raises UnsupportedHloError S014.
+    """
+    if devices > MAXIMUM_DEVICES:
+        raise UnsupportedHloError(
+            f"%{instruction.name} communicates in a module for {devices} devices, and "
+            f"at most {MAXIMUM_DEVICES} are told apart",
+            code="S014",
+            hint="replica_count x num_partitions of the module's header, or the "
+            "largest id in its groups and pairs",
+        )
 
 
 def members_of_each_group(collective: Instruction, module: Module) -> int:

@@ -36,6 +36,10 @@ from hlo_passes.passes.framework.spec import option_values, parse_steps
 _SUFFIXES = (".hlo", ".hlo.gz")
 #: Matches a release in a folder's name.
 _RELEASE: Final = re.compile(r"0\.\d+(\.\d+)*")
+#: Pass -> options with which it writes as much as XLA, and no shorter form of it.
+_AS_LONG_AS_XLA: Final = {
+    "while-loop-all-reduce-code-motion": {"most-constants": str(2**62)}
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,11 +152,13 @@ def _pass_of(pair: Pair) -> Any:
     if options.is_file():
         text = options.read_text(encoding="utf-8").strip()
         (step,) = parse_steps(f"{pair.pass_name}{{{text}}}")
-        return kind(**option_values(kind, step.name, step.options))
-    found = recorded_options(pair.before.parent, pair.pass_name)
-    release = _release_of(pair.before)
-    if release and "xla" in {f.name for f in fields(kind)}:
-        found["xla"] = release
+        found = dict(step.options)
+    else:
+        found = recorded_options(pair.before.parent, pair.pass_name)
+        release = _release_of(pair.before)
+        if release and "xla" in {f.name for f in fields(kind)}:
+            found["xla"] = release
+    found = {**_AS_LONG_AS_XLA.get(pair.pass_name, {}), **found}
     return kind(**option_values(kind, pair.pass_name, tuple(found.items())))
 
 

@@ -183,7 +183,12 @@ def skip_group(source: SourceText, at: int) -> int:
             position = skip_string(source, position)
         elif character == "/":
             following = position if is_json else skip_trivia(text, position)
-            position = max(following, position + 1)
+            if following > position:
+                position = following
+            elif text.startswith("/*", position) and not is_json:
+                raise error(source, position, "P033", "this comment is not closed")
+            else:
+                position += 1
         elif character == stack[-1][0]:
             stack.pop()
             position += 1

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hlo_passes.analysis import transfer_attributes
-from hlo_passes.analysis.devices import group_mode
+from hlo_passes.analysis.devices import group_mode, require_listable
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import begun_collective, is_start
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
@@ -216,6 +216,7 @@ def _describe(
     result = _result_shape(collective, kind)
     mode = group_mode(collective, kind)
     replicas, partitions = module.replica_count, module.num_partitions
+    require_listable(start, replicas * partitions)
     ranks = 1
     if kind in ("all-gather", "all-reduce", "reduce-scatter"):
         listed = groups.groups if groups is not None else ()

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from hlo_passes.analysis import transfer_attributes
+from hlo_passes.analysis.devices import require_listable
 from hlo_passes.analysis.followed_release import followed_release
 from hlo_passes.analysis.trip_counts import TripCounts
-from hlo_passes.errors import ParseError, UnsupportedHloError, UsageError
+from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import is_transfer, work_of
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
@@ -144,14 +144,7 @@ class Surroundings:
         UsageError U027 for a device that does not exist, and UnsupportedHloError S014
         for more devices than are worth a clock each.
         """
-        if self.device_count > MAXIMUM_DEVICES:
-            raise UnsupportedHloError(
-                f"%{instruction.name} communicates in a module for {self.device_count} "
-                f"devices, and at most {MAXIMUM_DEVICES} are simulated",
-                code="S014",
-                hint="replica_count x num_partitions of the module's header, or the "
-                "largest id in its groups and pairs",
-            )
+        require_listable(instruction, self.device_count)
         found = self._written_groups(instruction)
         if found is None:
             return None

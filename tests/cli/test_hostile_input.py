@@ -23,6 +23,7 @@ from hlo_passes.errors import (
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.ir.attribute_values import parse_value
 from hlo_passes.ir.literals import parse_literal
+from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.proto import module_from_proto, module_to_proto
 from hlo_passes.proto_messages import ModuleProto
 from hlo_passes.runtime.arrays_file import read_arrays
@@ -77,7 +78,79 @@ def test_too_many_devices_to_simulate(text: str) -> None:
     with pytest.raises(UnsupportedHloError) as caught:
         simulate(hlo_passes.parse(text))
     assert caught.value.code == "S014"
-    assert f"at most {DEVICES} are simulated" in caught.value.message
+    assert f"at most {DEVICES} are told apart" in caught.value.message
+
+
+#: A loop in which a permute is read by an operation of all devices.
+LOOP_OF_ALL = """HloModule m, num_partitions={devices}
+
+%add {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %s = f32[] add(%a, %b)
+}}
+
+%body {{
+  %p = (s32[], f32[8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  %v = f32[8] get-tuple-element(%p), index=1
+  %d = f32[8] collective-permute(%v), channel_id=1, source_target_pairs={{{{0,1}},{{1,2}},{{2,3}}}}
+  %c = f32[8] all-reduce(%d), channel_id=2, to_apply=%add
+  ROOT %t = (s32[], f32[8]) tuple(%next, %c)
+}}
+%cond {{
+  %p = (s32[], f32[8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %n = s32[] constant(5)
+  ROOT %c = pred[] compare(%i, %n), direction=LT
+}}
+ENTRY %main {{
+  %x = f32[8] parameter(0)
+  %zero = s32[] constant(0)
+  %init = (s32[], f32[8]) tuple(%zero, %x)
+  %w = (s32[], f32[8]) while(%init), condition=%cond, body=%body
+  ROOT %out = f32[8] get-tuple-element(%w), index=1
+}}
+"""
+
+
+def test_all_devices_are_not_listed_to_find_conflicts() -> None:
+    context = PassContext(xla_quirks=False)
+    name = "collective-permute-decomposer{threshold-bytes=0}"
+    found = []
+    for devices in (4, 2**32):
+        module = hlo_passes.parse(LOOP_OF_ALL.format(devices=devices))
+        assert hlo_passes.Pipeline.parse(name, context).run(module).changed
+        found.append(module.to_text().replace(f"partitions={devices}", ""))
+    assert found[0] == found[1]
+    assert "control-predecessors={%d-send}" in found[0]
+
+
+@pytest.mark.parametrize("name", ["gpu-schedule", "collective-combiner-annotator"])
+@pytest.mark.parametrize("header", ["replica_count", "num_partitions"])
+def test_too_many_devices_to_price(name: str, header: str) -> None:
+    text = LOOP_OF_ALL.format(devices=2**32).replace("num_partitions", header)
+    with pytest.raises(UnsupportedHloError) as caught:
+        hlo_passes.Pipeline.parse(name).run(hlo_passes.parse(text))
+    assert caught.value.code == "S014"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "collective-ring-decomposer",
+        "all-reduce-blueconnect{devices-per-host=4}",
+    ],
+)
+def test_too_many_devices_to_list(name: str) -> None:
+    text = LOOP_OF_ALL.format(devices=2**32).replace("num_partitions", "replica_count")
+    module = hlo_passes.parse(text.replace("channel_id=2, ", ""))
+    result = hlo_passes.Pipeline.parse(name).run(module)
+    assert not result.changed
+    remarks = [remark for run in result.passes for remark in run.remarks]
+    assert any(f"more than {DEVICES} devices" in remark for remark in remarks)
 
 
 def test_too_many_devices_in_groups() -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from hlo_passes import runtime
 from hlo_passes.errors import UnsupportedHloError, UsageError
+from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.devices import DeviceCountError, topology_of
 from hlo_passes.runtime.gpu_aot import emulated_devices
@@ -391,3 +392,43 @@ def test_what_is_no_module_is_refused():
         runtime.load(text)
     with pytest.raises(TypeError, match="expected a module, not str"):
         runtime.compare(text, text)
+
+
+SMALL_LOOP = """HloModule small
+
+%body {
+  %p = (s32[], f32[8,8]) parameter(0)
+  %i = s32[] get-tuple-element(%p), index=0
+  %x = f32[8,8] get-tuple-element(%p), index=1
+  %square = f32[8,8] multiply(%x, %x)
+  %y = f32[8,8] tanh(%square)
+  %one = s32[] constant(1)
+  %next = s32[] add(%i, %one)
+  ROOT %r = (s32[], f32[8,8]) tuple(%next, %y)
+}
+
+%condition {
+  %q = (s32[], f32[8,8]) parameter(0)
+  %k = s32[] get-tuple-element(%q), index=0
+  %limit = s32[] constant(1)
+  ROOT %less = pred[] compare(%k, %limit), direction=LT
+}
+
+ENTRY %main {
+  %v = f32[8,8] parameter(0)
+  %zero = s32[] constant(0)
+  %start = (s32[], f32[8,8]) tuple(%zero, %v)
+  %loop = (s32[], f32[8,8]) while(%start), condition=%condition, body=%body
+  ROOT %result = f32[8,8] get-tuple-element(%loop), index=1
+}
+"""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_small_loop_rounds_as_its_body_does(seed: int) -> None:
+    # XLA makes one function of a small loop, in which a multiply-add rounds once.
+    module = parse(SMALL_LOOP)
+    unrolled = module.clone()
+    assert Pipeline.parse("while-loop-unroller").run(unrolled).changed
+    assert "while(" not in unrolled.to_text()
+    assert runtime.compare(module, unrolled, seed=seed).bitwise_equal

@@ -118,6 +118,20 @@ CASES = {
         '  ROOT %r = f32[8]{0} negate(%a), metadata={op_name="x}\n'
         "                                                    ^",
     ),
+    # A comment that some later text closes would hide what is between.
+    "unclosed comment": (
+        HEAD + '  ROOT %r = f32[8]{0} negate(%a), metadata={/*op_name="x"}\n}\n',
+        "m.hlo:5:45: error[P033]: this comment is not closed\n"
+        '  ROOT %r = f32[8]{0} negate(%a), metadata={/*op_name="x"}\n'
+        "                                            ^",
+    ),
+    "unclosed comment in a table": (
+        "HloModule m\n\nStackFrames\n1 {f/*ile_location_id=1 parent_frame_id=1}\n\n"
+        "ENTRY %e {\n  ROOT %p = f32[8]{0} parameter(0)\n}\n",
+        "m.hlo:4:5: error[P033]: this comment is not closed\n"
+        "  1 {f/*ile_location_id=1 parent_frame_id=1}\n"
+        "      ^",
+    ),
 }
 
 

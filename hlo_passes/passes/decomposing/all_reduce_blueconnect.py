@@ -21,6 +21,7 @@ from hlo_passes.analysis.device_offsets import Groups, groups_of
 from hlo_passes.analysis.devices import group_mode
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.attribute_values import in_print_order
+from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import lists_text
@@ -112,6 +113,8 @@ def _scattered_groups(
             return "has replicas that are several devices each"
     elif mode != "flattened":
         return "has ids that are no devices"
+    if module.replica_count > MAXIMUM_DEVICES:
+        return f"is in a module for more than {MAXIMUM_DEVICES} devices"
     groups = groups_of(all_reduce) or (tuple(range(module.replica_count)),)
     scattering: list[tuple[int, ...]] = []
     reducing: list[tuple[int, ...]] = []

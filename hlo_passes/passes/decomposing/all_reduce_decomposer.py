@@ -74,6 +74,8 @@ def _decompose(all_reduce: Instruction, module: Module, release: XlaRelease) -> 
     neutral = identity_text(kind, shape.element_type) if kind else ""
     if reduction is None or not neutral:
         return "has a reduction without a known neutral value"
+    if any(p.shape.element_type != shape.element_type for p in reduction.parameters):
+        return "has a reduction that takes another type than it returns"
     size = members_of_each_group(all_reduce, module)
     if not size:
         return "has groups of different sizes"

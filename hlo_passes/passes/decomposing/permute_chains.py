@@ -27,6 +27,7 @@ from typing import Final, Literal
 
 from hlo_passes.analysis.device_offsets import Groups, groups_of
 from hlo_passes.analysis.devices import device_counts, group_mode
+from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.passes.decomposing.chain_pieces import ChainPieces, Term
@@ -87,6 +88,8 @@ def members_of(collective: Instruction) -> Members | str:
             return "has groups that cross replicas and partitions"
         identity, groups = inside
         count = partitions if identity == "partition-id" else replicas
+    if count > MAXIMUM_DEVICES:
+        return f"is in a module for more than {MAXIMUM_DEVICES} devices"
     groups = groups or (tuple(range(count)),)
     if len({len(group) for group in groups}) != 1:
         return "has groups of different sizes"

@@ -53,8 +53,7 @@ def conflicting_collectives(
     # Sort what communicates by the devices that it connects.
     everybody: Clique = ()
     if groups_may_be_left_out:
-        replicas, partitions = device_counts(computation.module)
-        everybody = tuple(range(replicas * partitions))
+        everybody = _everybody(computation)
     alike: dict[tuple[Clique, ...], list[Instruction]] = {}
     place: dict[Instruction, int] = {}
     chosen = set(permutes)
@@ -70,6 +69,24 @@ def conflicting_collectives(
         sets.connect(cliques)
     found = [i for kind in sets.spread() for i in alike[kinds[kind]]]
     return sorted(found, key=place.__getitem__)
+
+
+def _everybody(computation: Computation) -> Clique:
+    """Devices that stand for all: those that operations name, and the first two.
+
+    The others are connected to nothing else, and there may be billions of them.
+    """
+    replicas, partitions = device_counts(computation.module)
+    count = replicas * partitions
+    named = {
+        device
+        for instruction in computation.instructions
+        if _communicates(instruction)
+        for clique in _cliques(instruction, ())
+        for device in clique
+        if device < count
+    }
+    return tuple(sorted(named.union(range(min(count, 2)))))
 
 
 def _communicates(instruction: Instruction) -> bool:
