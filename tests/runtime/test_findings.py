@@ -11,9 +11,6 @@ from hlo_passes import runtime
 from hlo_passes.ir.module import Module
 from tests.passes.test_findings import FINDINGS, PAIRS, SEEN, Finding, by_name
 
-#: XLA 0.10.2 itself runs loops from below zero wrongly on a CPU: NumPy judges those.
-RUN_HERE = [f for f in FINDINGS if f.path.stem != "count_from_below_zero"]
-
 
 def for_cpu(module: Module) -> Module:
     """The module without ragged all-to-alls, which CPUs do not have."""
@@ -28,8 +25,8 @@ def _devices(host_devices) -> None:
 
 @pytest.mark.parametrize(
     ("finding", "release"),
-    [pair for pair in SEEN if pair[0] in RUN_HERE],
-    ids=[f"{f.path.stem}-{r}" for f, r in SEEN if f in RUN_HERE],
+    SEEN,
+    ids=[f"{f.path.stem}-{r}" for f, r in SEEN],
 )
 def test_what_xla_made_of_it_computes_something_else(
     finding: Finding, release: str
@@ -45,7 +42,7 @@ def test_what_xla_made_of_it_computes_something_else(
     assert not runtime.compare(before, after).bitwise_equal
 
 
-@pytest.mark.parametrize("finding", RUN_HERE, ids=by_name)
+@pytest.mark.parametrize("finding", FINDINGS, ids=by_name)
 def test_without_quirks_every_bit_is_the_same(finding: Finding) -> None:
     module, _ = finding.rewritten(xla_quirks=False)
     before = for_cpu(finding.module)

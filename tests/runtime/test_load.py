@@ -432,3 +432,23 @@ def test_a_small_loop_rounds_as_its_body_does(seed: int) -> None:
     assert Pipeline.parse("while-loop-unroller").run(unrolled).changed
     assert "while(" not in unrolled.to_text()
     assert runtime.compare(module, unrolled, seed=seed).bitwise_equal
+
+
+@pytest.mark.parametrize(
+    ("first", "bound", "step"), [(-5, 0, 2), (-3, -2, 2), (-7, 1, 3)]
+)
+def test_a_loop_from_below_zero_makes_all_its_iterations(
+    first: int, bound: int, step: int
+) -> None:
+    text = SMALL_LOOP.replace("ROOT %result = f32[8,8]", "%array = f32[8,8]")
+    text = text.replace("%one = s32[] constant(1)", f"%one = s32[] constant({step})")
+    text = text.replace("%zero = s32[] constant(0)", f"%zero = s32[] constant({first})")
+    text = text.replace(
+        "%limit = s32[] constant(1)", f"%limit = s32[] constant({bound})"
+    )
+    text = text.replace(
+        "%array = f32[8,8] get-tuple-element(%loop), index=1",
+        "ROOT %count = s32[] get-tuple-element(%loop), index=0",
+    )
+    (count,) = runtime.load(parse(text))(np.ones((1, 8, 8), np.float32))
+    assert count.tolist() == [list(range(first, bound, step))[-1] + step]
