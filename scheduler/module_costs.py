@@ -31,6 +31,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import COARSE, Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
 from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.estimate import Estimate, share_remarks
 from hlo_passes.scheduler.simulation.prices import fusion_of
@@ -211,8 +212,8 @@ def _rows(
             opcode = instruction.opcode
             node = estimator.node_cost(instruction) or _UNKNOWN
             latency = None
-            if opcode in synchronous and instruction.users:
-                node = estimator.latency(instruction, instruction.users[0]) or node
+            if opcode in synchronous:
+                node = time_of_synchronous(estimator, instruction) or node
             elif is_start(instruction):
                 done = done_of(instruction)
                 if done is not None:

@@ -148,7 +148,7 @@ class SolEstimator:
             return Estimate(annotated, "latency-metadata")
         # An asynchronous collective has its kernel's cost.
         if is_async_collective(instruction) and not self._is_any_fusion(instruction):
-            return self._kernel_cost(instruction) or Estimate(LOW, "sol/constant")
+            return self.kernel_time(instruction) or Estimate(LOW, "sol/constant")
         # A matrix product costs what the table says, a fusion what the roofline says.
         gemm = gemm_of(instruction)
         if gemm is not None:
@@ -192,8 +192,12 @@ class SolEstimator:
             and work_of(half) == "fusion"
         )
 
-    def _kernel_cost(self, instruction: Instruction) -> Estimate | None:
-        """Time of a collective kernel that blocks the compute stream, for its start."""
+    def kernel_time(self, instruction: Instruction) -> Estimate | None:
+        """Time of a collective kernel that blocks the compute stream, or of its start.
+
+        None for anything else. XLA asks only for starts: what it schedules has no
+        others.
+        """
         try:
             collective = describe(instruction)
             if collective is None or not (

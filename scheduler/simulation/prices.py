@@ -27,6 +27,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import COARSE, Estimator
 from hlo_passes.scheduler.estimators.profile import MEASURED, PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
@@ -94,9 +95,8 @@ class Prices:
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.
 
-        For a collective kernel of the compiler the node cost holds the time, and its
-        latency is a constant. A profile has the time as node cost. Raises UsageError
-        U223.
+        The latency of a collective kernel of the compiler is a constant: it takes its
+        kernel's time. A profile has the time as node cost. Raises UsageError U223.
         """
         node = self.compute(collective)
         if node.model in (PROFILE, MEASURED) and not half(collective):
@@ -106,11 +106,10 @@ class Prices:
             known = table.latencies.get(collective.name)
             self.absent += known is None and collective.name not in table.node_costs
             return node if known is None else Estimate(known, table.name)
-        user = collective.users[0] if collective.users else collective
-        found = self._latency(collective, user)
-        if found.model in ("none", "sol/constant"):
-            found = node
-        return self._noted(found)
+        found = time_of_synchronous(self.estimator, collective)
+        if found is not None:
+            found = self._checked(collective, found)
+        return self._noted(found or node)
 
     def _latency(self, start: Instruction, user: Instruction) -> Estimate:
         found = self.estimator.latency(start, user) or _UNKNOWN
