@@ -215,7 +215,9 @@ class SolEstimator:
             coarse = self._coarse.latency(start, user)
             return Estimate(coarse.us, coarse.model, reason)
         pair = is_pair(start, user)
-        if not pair and begun_collective(start.opcode) not in _SUPPORTED:
+        kind = begun_collective(start.opcode)
+        known_kind = bool(kind) if self.model.extended else kind in _SUPPORTED
+        if not pair and not known_kind:
             return self._coarse.latency(start, user)
         key = (pair, self._prints.key(start))
         known = self._latencies.get(key)
