@@ -168,7 +168,7 @@ def _request(
     topology: tuple[int, int],
     folder: pathlib.Path,
 ) -> Any:
-    from hlo_passes.runtime.run_worker import Request
+    from hlo_passes.runtime.run_request import Request
 
     (folder / "module.hlo").write_text(module.to_text())
     if other is not None:

@@ -1,6 +1,9 @@
 """Emulated devices: request them before the JAX back end starts.
 
 runtime.emulate(8)        eight CPU devices in this process, or a clear error
+
+JAX is loaded only where a device is asked for: `hlo-passes run` counts devices here and
+leaves JAX to its worker.
 """
 
 from __future__ import annotations
@@ -10,13 +13,10 @@ import re
 from collections.abc import Sequence
 from typing import Any, Final
 
-import jax
-
 from hlo_passes.analysis.devices import device_counts, named_devices
 from hlo_passes.errors import HloError, UsageError
 from hlo_passes.exit_codes import ExitCode
 from hlo_passes.ir.module import Module
-from hlo_passes.runtime import jax_private
 
 _COUNT_FLAG: Final = "--xla_force_host_platform_device_count"
 #: XLA starts this many emulated devices in seconds; four times as many take minutes.
@@ -57,6 +57,10 @@ def emulate(count: int) -> None:
             than `MAXIMUM_EMULATED`.
         ValueError: `count` is less than one.
     """
+    import jax
+
+    from hlo_passes.runtime import jax_private
+
     if count < 1:
         msg = f"emulate({count}): a host has at least one device"
         raise ValueError(msg)
@@ -142,6 +146,8 @@ def devices_for(count: int) -> Sequence[Any]:
     Raises:
         DeviceCountError: R002, there are fewer.
     """
+    import jax
+
     devices = jax.devices("cpu")
     if len(devices) < count:
         raise DeviceCountError(

@@ -29,7 +29,7 @@ from hlo_passes.runtime.devices import (
     without_device_count,
 )
 from hlo_passes.runtime.plain.stand_ins import Collective
-from hlo_passes.runtime.run_worker import Request, stage_file
+from hlo_passes.runtime.run_request import Request, stage_file
 
 #: After this much silence on stderr, print a line that says what is going on.
 _PROGRESS_AFTER_SECONDS: Final = 1.0

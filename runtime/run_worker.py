@@ -31,7 +31,7 @@ from hlo_passes.runtime.arrays_file import (
     read_arrays,
     write_arrays,
 )
-from hlo_passes.runtime.compare import (
+from hlo_passes.runtime.comparison import (
     Comparison,
     Tolerance,
     compare_outputs,
@@ -43,50 +43,9 @@ from hlo_passes.runtime.inputs import seeded_inputs
 from hlo_passes.runtime.memory import require
 from hlo_passes.runtime.plain.builder import PlainModule
 from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.run_request import Request, stage_file
 from hlo_passes.runtime.stepping.run import run_in_steps
 from hlo_passes.text.reader import parse
-
-
-@dataclasses.dataclass(frozen=True, slots=True)
-class Request:
-    """A request to run a module.
-
-    Attributes:
-        module: file with the HLO text.
-        name: of the module's own file, for messages.
-        against: file of the other module, or None.
-        against_name: its own file.
-        topology: (replicas, partitions).
-        inputs: `.npz` file, or None for seeded ones.
-        inputs_name: the same as the user gave it, for messages.
-        seed: of the inputs.
-        outputs: file for the results, or None.
-        repeat: how often to run.
-        rtol: relative tolerance of a comparison; None with `atol` None: bit for bit.
-        atol: absolute tolerance.
-        sync: 'each' or 'collectives' to run step by step; None at once.
-        answer: file for the answer.
-    """
-
-    module: str
-    name: str
-    against: str | None
-    against_name: str | None
-    topology: tuple[int, int]
-    inputs: str | None
-    inputs_name: str | None
-    seed: int
-    outputs: str | None
-    repeat: int
-    rtol: float | None
-    atol: float | None
-    sync: str | None
-    answer: str
-
-
-def stage_file(request: Request) -> pathlib.Path:
-    """The file in which the worker says what it is doing."""
-    return pathlib.Path(request.answer).with_name("stage")
 
 
 def answer_to(request: Request) -> dict[str, Any]:

@@ -85,10 +85,24 @@ def test_results_have_the_promised_attributes() -> None:
     assert {"matches", "bitwise_equal", "max_abs_error", "max_ulp_error"} <= fields
 
 
-def test_hlo_passes_loads_neither_jax_nor_jaxlib() -> None:
-    code = "import sys, hlo_passes; print({'jax', 'jaxlib'} & set(sys.modules))"
+@pytest.mark.parametrize(
+    "module",
+    [
+        "hlo_passes",
+        # What the process of `hlo-passes run` loads; its worker alone starts JAX.
+        "hlo_passes.runtime.commands, hlo_passes.runtime.run_process, "
+        "hlo_passes.runtime.plain.legalize, hlo_passes.runtime.memory",
+    ],
+)
+def test_loads_neither_jax_nor_jaxlib(module: str) -> None:
+    code = f"import sys, {module}; print({{'jax', 'jaxlib'}} & set(sys.modules))"
     done = subprocess.run(
         [sys.executable, "-c", code],
         cwd=REPOSITORY, capture_output=True, text=True, check=True,
     )  # fmt: skip
     assert done.stdout == "set()\n"
+
+
+def test_a_name_that_runtime_does_not_have() -> None:
+    with pytest.raises(AttributeError, match=r"runtime' has no attribute 'emulat'"):
+        _ = runtime.emulat  # pyright: ignore[reportAttributeAccessIssue]

@@ -27,7 +27,7 @@ from hlo_passes.errors import HloError
 from hlo_passes.runtime import memory
 from hlo_passes.runtime.bisect.judgment import GOOD, Judgment, bad, untried
 from hlo_passes.runtime.bisect.oracles import ANSWER
-from hlo_passes.runtime.compare import compare_outputs, require_same_signature
+from hlo_passes.runtime.comparison import compare_outputs, require_same_signature
 from hlo_passes.runtime.devices import topology_of
 from hlo_passes.runtime.executable import load_plain
 from hlo_passes.runtime.inputs import seeded_inputs

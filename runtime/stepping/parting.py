@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.runtime.compare import Comparison, Tolerance, compare_outputs
+from hlo_passes.runtime.comparison import Comparison, Tolerance, compare_outputs
 from hlo_passes.runtime.stepping.stepper import Path, Value
 
 _Key: TypeAlias = "tuple[Path, str, tuple[tuple[str, tuple[int, ...]], ...]]"

@@ -15,7 +15,7 @@ import numpy as np
 
 from hlo_passes.analysis.program_places import program_places
 from hlo_passes.ir.module import Module
-from hlo_passes.runtime.compare import Tolerance
+from hlo_passes.runtime.comparison import Tolerance
 from hlo_passes.runtime.stepping.parting import Partings
 from hlo_passes.runtime.stepping.same_rows import SameRows
 from hlo_passes.runtime.stepping.stepper import Stepper, Value

@@ -21,7 +21,7 @@ from typing import Final
 
 import hlo_passes
 from hlo_passes.ir.module import Module
-from hlo_passes.runtime.compare import compare_outputs
+from hlo_passes.runtime.comparison import compare_outputs
 from hlo_passes.runtime.devices import topology_of
 from hlo_passes.runtime.executable import load_plain
 from hlo_passes.runtime.inputs import seeded_inputs

@@ -31,7 +31,7 @@ from hlo_passes.errors import PassError, UnsupportedHloError
 from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
-from hlo_passes.runtime.compare import (
+from hlo_passes.runtime.comparison import (
     Comparison,
     Tolerance,
     compare_outputs,
