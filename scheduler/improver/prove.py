@@ -13,7 +13,7 @@ others.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -35,7 +35,7 @@ from hlo_passes.scheduler.improver.solvers import (
     cp_sat,
     highs,
 )
-from hlo_passes.scheduler.improver.whole_module import Conditions
+from hlo_passes.scheduler.improver.whole_module import Conditions, module_bound_us
 from hlo_passes.scheduler.improver.window import Window
 from hlo_passes.scheduler.latency_hiding.driver import computations_to_schedule
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
@@ -153,20 +153,8 @@ def prove_module(
     found: dict[int, Proof] = {}
     asked: list[tuple[int, int, Atoms, Proof]] = []
     for number, atoms in enumerate(_all_atoms(module, conditions)):
-        order = range(len(atoms))
-        name = atoms.problem.computation.name
-        step = step_us(atoms, order)
-        flow = lower_bound(atoms).us
-        proof = Proof(name, step, flow, flow)
-        if atoms.problem.breaks_edge is not None or not Window(atoms, 0).set_order(
-            order
-        ):
-            proof = replace(proof, why_not="its order is not within edges and limits")
-        elif not atoms.problem.is_exact:
-            proof = replace(
-                proof, why_not="it hands transfers over, or devices differ in it"
-            )
-        elif proof.verdict != "proved optimal":
+        proof = _unproved(atoms, lower_bound(atoms).us)
+        if not proof.why_not and proof.verdict != "proved optimal":
             size = len(atoms) * len(atoms.dones)
             asked.append((size, number, atoms, proof))
         found[number] = proof
@@ -182,6 +170,45 @@ def prove_module(
     if progress is not None:
         progress("")
     return [found[number] for number in sorted(found)]
+
+
+def proven_bound_us(
+    module: Module, conditions: Conditions, solvers: Sequence[Limits]
+) -> float:
+    """What the step of a module cannot be below, with any orders and any memory, us.
+
+    Args:
+        module: scheduled. The nearer its orders are to the fastest ones, the sooner a
+            solver knows that nothing is faster.
+        conditions: costs, limits and machine.
+        solvers: which are asked about a computation, one after the other, until it is
+            proved optimal; their limits are for each computation.
+    """
+
+    def raised(atoms: Atoms, flow_us: float) -> float:
+        proof = _unproved(atoms, flow_us)
+        if proof.why_not:
+            return flow_us
+        for limits in solvers:
+            if proof.verdict != "proved optimal":
+                proof = _proved(atoms, proof, limits)
+        return proof.bound_us
+
+    return module_bound_us(module, conditions, raised)
+
+
+def _unproved(atoms: Atoms, flow_us: float) -> Proof:
+    """What is known about a computation before a solver is asked."""
+    problem = atoms.problem
+    order = range(len(atoms))
+    proof = Proof(problem.computation.name, step_us(atoms, order), flow_us, flow_us)
+    if problem.breaks_edge is not None or not Window(atoms, 0).set_order(order):
+        return replace(proof, why_not="its order is not within edges and limits")
+    if not problem.is_exact:
+        return replace(
+            proof, why_not="it hands transfers over, or devices differ in it"
+        )
+    return proof
 
 
 def _all_atoms(module: Module, conditions: Conditions) -> list[Atoms]:
@@ -218,7 +245,7 @@ def _proved(atoms: Atoms, proof: Proof, limits: Limits) -> Proof:
         return replace(proof, why_not=solved)
     return replace(
         proof,
-        bound_us=max(proof.flow_us, solved.bound_us),
+        bound_us=max(proof.bound_us, solved.bound_us),
         solver=limits.solver,
         is_closed=solved.is_closed,
         seconds=solved.seconds,

@@ -25,7 +25,7 @@ from hlo_passes.scheduler.checker.schedule_checker import ScheduleChecker
 from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.improver.annealing import Budget
-from hlo_passes.scheduler.improver.atoms import make_atoms
+from hlo_passes.scheduler.improver.atoms import Atoms, make_atoms
 from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.problem import Environment, make_problem, run_us
 from hlo_passes.scheduler.improver.search import Effort, Improvement, improve
@@ -114,10 +114,20 @@ def improve_module(
     return _Run(module, conditions, progress).run()
 
 
-def module_bound_us(module: Module, conditions: Conditions) -> float:
+def module_bound_us(
+    module: Module,
+    conditions: Conditions,
+    raised: Callable[[Atoms, float], float] = lambda _, bound_us: bound_us,
+) -> float:
     """What the step cannot be below, whatever orders its computations have, us.
 
     Memory is left out. Callers count with the bounds of what they call.
+
+    Args:
+        module: scheduled.
+        conditions: costs, limits and machine.
+        raised: from the atoms of a computation and its bound, us, one that is as high
+            or higher and still holds.
     """
     run = _Run(module, conditions, None)
     steps: dict[Computation, float] = {}
@@ -127,8 +137,8 @@ def module_bound_us(module: Module, conditions: Conditions) -> float:
         if program is None:
             continue
         if computation in run.given:
-            problem = make_problem(program, environment)
-            steps[computation] = lower_bound(make_atoms(problem)).us
+            atoms = make_atoms(make_problem(program, environment))
+            steps[computation] = raised(atoms, lower_bound(atoms).us)
         else:
             steps[computation] = run_us(program, steps)
     return steps[module.entry]

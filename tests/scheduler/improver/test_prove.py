@@ -19,7 +19,7 @@ from hlo_passes.scheduler.improver.atoms import STARTS, Atoms, make_atoms
 from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import step_us
 from hlo_passes.scheduler.improver.exact_model import ExactModel, exact_model
-from hlo_passes.scheduler.improver.prove import Proof, prove_module
+from hlo_passes.scheduler.improver.prove import Proof, prove_module, proven_bound_us
 from hlo_passes.scheduler.improver.reach import reach_of
 from hlo_passes.scheduler.improver.search import Effort
 from hlo_passes.scheduler.improver.solvers import CP_SAT, HIGHS, Limits, cp_sat, highs
@@ -174,6 +174,33 @@ def test_a_proof_changes_nothing_and_holds_for_what_the_search_finds(seed: int) 
         first = given[proof.computation]
         if first.verdict == "proved optimal" and first.flow_us == proof.flow_us:
             assert proof.step_us >= first.step_us * (1 - _NEAR_OF_HIGHS)
+
+
+@pytest.mark.parametrize("seed", [25, 69, 122])
+def test_the_bound_of_a_module_is_raised_to_its_best_order(seed: int) -> None:
+    pytest.importorskip("scipy")
+    made, costs = random_module(seed, length=6, loops=False)
+    (problem,) = problems(made, costs)
+    atoms = make_atoms(problem)
+    best = optimum(atoms)
+    assert best is not None
+    flow = proven_bound_us(made, conditions(costs), ())
+    assert flow == lower_bound(atoms).us < best * (1 - _NEAR_OF_HIGHS)
+    proven = proven_bound_us(made, conditions(costs), (Limits(),))
+    assert best * (1 - _NEAR_OF_HIGHS) <= proven <= best * (1 + _NEAR)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_callers_count_with_what_is_proven_of_what_they_call(seed: int) -> None:
+    pytest.importorskip("scipy")
+    made, costs = random_module(seed, length=14)
+    on = conditions(costs, effort=Effort(0.2, 2))
+    solvers = (Limits(nodes=100), Limits(nodes=1))
+    given = proven_bound_us(made, on, solvers)
+    found = improve_module(made, on)
+    assert given <= found.after_us * (1 + _NEAR)
+    proven = proven_bound_us(made, on, solvers)
+    assert proven_bound_us(made, on, ()) <= proven <= found.after_us * (1 + _NEAR)
 
 
 def test_the_same_limit_of_nodes_says_the_same() -> None:
