@@ -39,6 +39,8 @@ class TableEstimator:
         latencies: by start.
         transfers_as_xla: missing sends and recvs have XLA's coarse latency, not 0.
         absent: the cost of a name that is missing.
+        to_others: the latency of a start to what is not its done, as a control
+            successor; None for that of the start.
     """
 
     node_costs: Mapping[str, float] = field(default_factory=dict)
@@ -46,15 +48,22 @@ class TableEstimator:
     name: str = "table"
     transfers_as_xla: bool = False
     absent: float = 0.0
+    to_others: float | None = None
 
     def node_cost(self, instruction: Instruction) -> Estimate:
         """The cost of that name, `absent` if there is none."""
         return Estimate(self.node_costs.get(instruction.name, self.absent), self.name)
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate:
-        """The latency of a start, 0 if it is missing; 1 for any other edge."""
+        """The latency of a start, 0 if it is missing; 1 for edges out of the others.
+
+        Of a start whose done is elsewhere, the user is the start itself.
+        """
         known = self.latencies.get(start.name)
-        if known is None:
+        is_pair = user is start or start in user.operands
+        if self.to_others is not None and not is_pair:
+            known = self.to_others
+        elif known is None:
             if self.transfers_as_xla and is_transfer(start):
                 return _COARSE.latency(start, user)
             known = 0.0 if is_start(start) else LOW

@@ -6,7 +6,8 @@
 
 `hlo-passes lower --target=v5e --write-costs=FILE` writes it; `--costs=FILE` reads it
 wherever costs are read. The compiler gives every node 1 cycle at least, so a name that
-is missing costs 1 in its scheduler.
+is missing costs 1 in its scheduler. The latency of a start is that of the edge to its
+done; an edge to a control successor has 1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from hlo_passes.errors import UsageError
-from hlo_passes.scheduler.estimators.base import MOST_US
+from hlo_passes.scheduler.estimators.base import LOW, MOST_US
 from hlo_passes.scheduler.estimators.table import TableEstimator, costs_view
 from hlo_passes.scheduler.tpu.chips import chip, is_chip
 
@@ -56,7 +57,11 @@ class TpuCosts:
     def in_cycles(self) -> TableEstimator:
         """What the compiler's scheduler works with: cycles, 1 for what is missing."""
         return TableEstimator(
-            self.node_cycles, self.latency_cycles, NAME, absent=_LEAST_CYCLES
+            self.node_cycles,
+            self.latency_cycles,
+            NAME,
+            absent=_LEAST_CYCLES,
+            to_others=LOW,
         )
 
     def in_us(self) -> TableEstimator:
@@ -66,6 +71,7 @@ class TpuCosts:
             {name: cycles / self.mhz for name, cycles in self.latency_cycles.items()},
             NAME,
             absent=_LEAST_CYCLES / self.mhz,
+            to_others=LOW,
         )
 
     def to_json(self) -> dict[str, Any]:

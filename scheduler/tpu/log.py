@@ -22,7 +22,7 @@ from hlo_passes.whole_numbers import number_of_digits
 _LINE: Final = re.compile(r"I\d{4} \S+\s+\d+ latency_hiding_scheduler\.cc:\d+\] ?(.*)")
 _CLOCK: Final = re.compile(r"TensorCore frequency: (\d+) MHz")
 _NODE: Final = re.compile(r"Instr: (?:ROOT )?%?(\S+) = (.*)")
-_OPCODE: Final = re.compile(r"([\w\-]+)\(")
+_OPCODE: Final = re.compile(r"([\w\-]+)\((?:%?([^\s,)]+))?")
 _EDGE: Final = re.compile(r"Edge: (\S+) latency: (\S+)")
 _RESOURCE: Final = re.compile(r"Resource: (\S+) usage: (\S+)")
 _PAIR: Final = re.compile(r"Choosing from ready \((\S+)\) vs \((\S+)\) Reason: (\S+)")
@@ -112,7 +112,7 @@ class _Reader:
         self._round: Round | None = None
         self._phase = self._computation = self._node = self._side = self._mode = ""
         self._is_start = False
-        self._dones: set[str] = set()
+        self._start_of: dict[str, str] = {}
         self._edges: list[tuple[str, str, float]] = []
         self._memory: dict[tuple[str, str], int] = {}
 
@@ -121,7 +121,7 @@ class _Reader:
             self._round = Round()
             self.log.rounds.append(self._round)
             self._mode, self._node = "graph", ""
-            self._dones, self._edges = set(), []
+            self._start_of, self._edges = {}, []
         elif "Statistics before scheduling" in said:
             self._phase = "before"
         elif "Statistics after scheduling" in said:
@@ -142,7 +142,7 @@ class _Reader:
             this.computation = said[len(_INITIAL) :].split(":")[0]
             self._mode = "steps"
             for start, user, latency in self._edges:
-                if user in self._dones:
+                if self._start_of.get(user) == start:
                     this.latency_cycles[start] = latency
         elif match := _PAIR.match(said):
             this.decisions.append((match[1], match[2], match[3]))
@@ -177,8 +177,8 @@ class _Reader:
             opcode = found[1] if found else ""
             half = facts(opcode).half
             self._is_start = half == "start"
-            if half == "done":
-                self._dones.add(match[1])
+            if found and half == "done":
+                self._start_of[match[1]] = found[2]
         elif said in ("Predecessors:", "Successors:", "Resources:"):
             self._side = said
         elif match := _EDGE.match(said):

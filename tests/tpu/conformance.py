@@ -1,5 +1,6 @@
 """Compare with XLA:TPU: `python -m tests.tpu.conformance [--chips v5e:2x4,...]`.
 
+    --edges                the same, with control edges out of starts
     --varied               the programs written for TPUs, with one flag after the other
     --table results.md     counts as tables, by chip, program and flags
 
@@ -17,6 +18,7 @@ import re
 import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from tests.modules import CORPUS, REPOSITORY
 from tests.tpu.judge import Verdict, judged
@@ -68,6 +70,7 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="REGEX", help="of programs")
     parser.add_argument("--flag", action="append", default=[], metavar="NAME=VALUE")
     parser.add_argument("--varied", action="store_true", help="flags, one by one")
+    parser.add_argument("--edges", action="store_true", help="control edges of starts")
     parser.add_argument("--table", default="", metavar="FILE.md", help="of counts")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--most", type=int, default=3, help="differences shown of each")
@@ -85,7 +88,8 @@ def main() -> int:
     ]
     verdicts = []
     with ThreadPoolExecutor(options.processes) as pool:
-        for verdict in pool.map(lambda job: judged(*job), jobs):
+        judge = partial(judged, has_edges=options.edges)
+        for verdict in pool.map(lambda job: judge(*job), jobs):
             verdicts.append(verdict)
             print(_line(verdict), flush=True)
             for difference in verdict.differences[: options.most]:
@@ -102,10 +106,12 @@ def _line(one: Verdict) -> str:
     trips = f"{one.round_trips} of {one.modules} modules as they were"
     if one.outcome:
         return f"{one.name}: {one.outcome}; {trips}"
+    within = f" and {one.figures_within} within the rounding of their costs"
+    within = within if one.figures_within else ""
     return (
         f"{one.name}: {one.orders} of {one.rounds} orders, {one.equal_decisions} of "
         f"{one.decisions} decisions, {one.equal_steps} of {one.steps} memory steps, "
-        f"{one.equal_figures} of {one.figures} figures, {trips}, compiled in "
+        f"{one.equal_figures} of {one.figures} figures{within}, {trips}, compiled in "
         f"{one.seconds:.1f} s, scheduled in {one.own_seconds:.2f} s"
     )
 
@@ -117,18 +123,20 @@ def summary(verdicts: list[Verdict]) -> str:
     def total(name: str, among: list[Verdict]) -> int:
         return sum(getattr(v, name) for v in among)
 
+    widest = max((v.widest_cycles for v in compared), default=0.0)
     return (
         f"{len(verdicts)} compilations, {len(compared)} with a schedule\n"
         f"{sum(bool(v.differences) for v in verdicts)} differ, "
-        f"{sum(bool(v.left_open) for v in verdicts)} only in what the six digits of "
-        "the log leave open\n"
+        f"{sum(bool(v.left_open) for v in verdicts)} only in decisions that the six "
+        "digits of the log leave open\n"
         f"{total('orders', compared)} of {total('rounds', compared)} orders equal\n"
         f"{total('equal_decisions', compared)} of {total('decisions', compared)} "
         "decisions equal\n"
         f"{total('equal_steps', compared)} of {total('steps', compared)} placements "
         "with equal memory\n"
         f"{total('equal_figures', compared)} of {total('figures', compared)} figures "
-        "of the statistics equal\n"
+        f"of the statistics equal, {total('figures_within', compared)} more within the "
+        f"rounding of their costs (within {widest:.3g} cycles at most)\n"
         f"{total('round_trips', verdicts)} of {total('modules', verdicts)} modules "
         "read, verified and written back byte for byte"
     )

@@ -26,6 +26,13 @@ def printed(cycles: float) -> str:
     return f"{cycles:.{_DIGITS}g}"
 
 
+def half_unit(cycles: float) -> float:
+    """By how much a cost can differ from what is printed; 0 where it is known."""
+    if cycles in (0.0, _LEAST_CYCLES):
+        return 0.0
+    return 0.5 * 10.0 ** (math.floor(math.log10(cycles)) + 1 - _DIGITS)
+
+
 def reprinted(costs: TpuCosts, tries: int) -> Iterator[TpuCosts]:
     """Costs that the log would print as these, the same ones in every run.
 
@@ -53,8 +60,7 @@ class _Drawn:
     def _behind(self, cycles: float) -> float:
         known = self._known.get(cycles)
         if known is None:
-            unit = 10.0 ** (math.floor(math.log10(cycles)) + 1 - _DIGITS)
-            known = cycles + self._source.uniform(-0.5, 0.5) * unit
+            known = cycles + self._source.uniform(-1.0, 1.0) * half_unit(cycles)
             if printed(known) != printed(cycles):
                 known = cycles
             self._known[cycles] = known

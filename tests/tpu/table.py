@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from tests.tpu.child import EDGES
 from tests.tpu.judge import Verdict
 
 HEAD = (
     "| {first} | compiled | modules as they were | with a schedule | orders | decisions "
-    "| placements with equal memory | figures of the statistics | simulated "
+    "| placements with equal memory | figures of the statistics "
+    "| more figures within the rounding of costs | simulated "
     "| seconds of the compiler | seconds of ours |"
 )
 
@@ -25,7 +27,8 @@ def by_program(verdict: Verdict) -> str:
 
 def by_flags(verdict: Verdict) -> str:
     """The flags that were given, or that there were none."""
-    return ", ".join(verdict.flags) or "defaults"
+    edges = (EDGES,) if verdict.has_edges else ()
+    return ", ".join((*verdict.flags, *edges)) or "defaults"
 
 
 def table(
@@ -81,6 +84,7 @@ def _row(name: str, group: list[Verdict]) -> str:
         of("equal_decisions", "decisions", compared),
         of("equal_steps", "steps", compared),
         of("equal_figures", "figures", compared),
+        str(sum(v.figures_within for v in compared)),
         str(sum(v.step_us is not None for v in compared)),
         f"{sum(v.seconds for v in group):.0f}",
         f"{sum(v.own_seconds for v in group):.1f}",

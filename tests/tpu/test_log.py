@@ -17,10 +17,13 @@ Edge: p latency: 1
 Successors:
 Edge: d latency: 8.5
 Edge: f latency: 1
+Edge: e latency: 1
 Resources:
 Resource: kAllGather usage: kResourceRelease
 Cost: 1
 Instr: %d = all-gather-done(%s)
+Cost: 1
+Instr: %e = all-gather-done(%t)
 Cost: 1
 Instr: %f = fusion(%p), kind=kLoop
 Cost: 12
@@ -50,7 +53,8 @@ def test_a_log() -> None:
     log = read_log(["of somebody else\n", *(begin + s for s in SAID.splitlines())])
     (only,) = log.rounds
     assert only.computation == "main"
-    assert only.cost_cycles == {"s": 1.0, "d": 1.0, "f": 12.0}
+    assert only.cost_cycles == {"s": 1.0, "d": 1.0, "e": 1.0, "f": 12.0}
+    # The done of another start is a control successor, no end of this one.
     assert only.latency_cycles == {"s": 8.5}
     assert only.resources == {"s": (("kAllGather", "kResourceRelease"),)}
     assert only.decisions == [("d", "", "first"), ("d", "f", "kScheduleDone")]

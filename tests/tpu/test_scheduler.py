@@ -10,7 +10,9 @@ import pytest
 import hlo_passes
 from hlo_passes import PassContext, Pipeline, Pricing, UsageError
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.scheduler.latency_hiding.edges import connect_all
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
+from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
 from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.sent_after import SentAfter
@@ -58,6 +60,24 @@ def test_settings_are_a_row_of_the_chip_and_the_flags() -> None:
     assert not off.aggressive_scheduling_policies
     on = tpu_settings("v5p", "xla_tpu_use_aggressive_scheduling=true")
     assert on.aggressive_scheduling_policies
+
+
+def test_an_edge_to_a_control_successor_has_no_latency_of_a_pair(
+    tmp_path: pathlib.Path,
+) -> None:
+    """Only the edge from a start to its done takes what the pair takes."""
+    module = parse(TILED.replace("negate(%p)", "negate(%p), control-predecessors={%s}"))
+    estimator = require_tpu_costs(costs_file(tmp_path)).in_cycles()
+    tracker = make_tracker(tpu_settings("v5e"))
+    entry = module.entry
+    graph = ScheduleGraph(entry, entry.instructions, estimator, tracker)
+    connect_all(graph)
+    at = {i.name: n for n, i in enumerate(entry.instructions)}
+    assert graph.latency_us(at["s"], at["d"]) == COSTS["latency_cycles"]["s"]
+    assert graph.latency_us(at["s"], at["n"]) == 1.0
+    # Of a start whose done is in another trip of a loop, the start itself is asked.
+    start = entry.instructions[at["s"]]
+    assert estimator.latency(start, start).us == COSTS["latency_cycles"]["s"]
 
 
 def test_a_pair_holds_the_links_of_its_kind() -> None:
