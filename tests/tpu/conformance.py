@@ -25,7 +25,7 @@ from tests.tpu.judge import Verdict, judged
 from tests.tpu.programs import PROGRAMS
 from tests.tpu.table import tables
 
-GRIDS = "v4:2x2x1,v5e:2x4,v5p:2x2x2,v6e:2x4"
+GRIDS = "v4:2x2x1,v5e:2x4,v5p:2x2x2,v6e:2x4,tpu7x:2x2x1"
 #: What changes the scheduler's settings or its input, one compilation each.
 VARIED = (
     ("xla_tpu_use_aggressive_scheduling=true",),
@@ -138,7 +138,11 @@ def summary(verdicts: list[Verdict]) -> str:
         f"of the statistics equal, {total('figures_within', compared)} more within the "
         f"rounding of their costs (within {widest:.3g} cycles at most)\n"
         f"{total('round_trips', verdicts)} of {total('modules', verdicts)} modules "
-        "read, verified and written back byte for byte"
+        "read, verified and written back byte for byte\n"
+        f"{total('priced', verdicts)} final modules priced, "
+        f"{sum(v.step_us is not None for v in compared)} schedules simulated; "
+        f"{total('is_same_step', compared)} of {total('has_step', compared)} steps as "
+        "by the compiler's statistic"
     )
 
 

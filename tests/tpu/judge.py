@@ -11,6 +11,8 @@ that it prints the same (`digits`), is told apart.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
 import pathlib
 import subprocess
@@ -26,7 +28,9 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime.installation.for_tpu import orders_of
+from hlo_passes.runtime.tpu_program import FINAL, SCHEDULED
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL
 from hlo_passes.scheduler.latency_hiding import driver
 from hlo_passes.scheduler.latency_hiding.attempt import Environment
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
@@ -37,6 +41,7 @@ from hlo_passes.scheduler.memory.pressure import ModuleMemory
 from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs
 from hlo_passes.scheduler.tpu.log import Round, SchedulerLog, read_log
 from hlo_passes.scheduler.tpu.settings import tpu_settings
+from hlo_passes.scheduler.tpu.step import NoStatisticError, step_of
 from tests.modules import REPOSITORY
 from tests.tpu.bounds import Bounds, figure_bounds
 from tests.tpu.child import EDGES
@@ -44,6 +49,8 @@ from tests.tpu.digits import half_unit, reprinted
 
 #: XLA prints six digits of each cost; sums of them are as exact as this.
 _RELATIVE = 1e-5
+#: A simulated start or done takes no time, in the compiler's statistic a cycle each.
+_STEP = 1e-3
 _PEAK = "memory pressure peak (bytes)"
 _TIME_LIMIT_SECONDS = 900
 #: Costs that print the same, tried one after the other, and for how long.
@@ -77,7 +84,10 @@ class Verdict:
         modules: of all stages.
         differences: in words, the first of each round.
         left_open: those that the digits of the log leave open (`digits`).
+        priced: final modules that have a price (`tpu-final`).
         step_us: simulated with the compiler's costs; None without.
+        has_step: whether the compiler's statistic has the step, loops put together.
+        is_same_step: whether that is what is simulated if nothing queues.
         seconds: of the compiler; `own_seconds` of our scheduler.
     """
 
@@ -103,7 +113,10 @@ class Verdict:
     left_open: list[str] = field(default_factory=list)
     seconds: float = 0.0
     own_seconds: float = 0.0
+    priced: int = 0
     step_us: float | None = None
+    has_step: bool = False
+    is_same_step: bool = False
 
     @property
     def name(self) -> str:
@@ -153,6 +166,7 @@ def judge_compilation(folder: pathlib.Path, verdict: Verdict) -> None:
     """Compare what `tests.tpu.child` left in a folder."""
     verdict.seconds = float((folder / "seconds.txt").read_text())
     _read_modules(folder, verdict)
+    _price(folder, verdict)
     log = read_log((folder / "log.txt").read_text().splitlines())
     if not log.rounds:
         verdict.outcome = "nothing asynchronous"
@@ -178,15 +192,38 @@ def _read_modules(folder: pathlib.Path, verdict: Verdict) -> None:
             verdict.differences.append(f"{file.name}: not written back as it was")
 
 
+def _price(folder: pathlib.Path, verdict: Verdict) -> None:
+    """The final module, by the estimates that the compiler left in it."""
+    final = folder / f"{FINAL}.hlo"
+    if not final.exists():
+        return
+    module = hlo_passes.parse(final.read_text())
+    try:
+        scheduler.estimate(module, target=verdict.chips[0], estimator=TPU_FINAL)
+    except hlo_passes.HloError as problem:
+        verdict.differences.append(f"not priced: {problem}".splitlines()[0][:200])
+        return
+    verdict.priced = 1
+
+
 def _simulate(folder: pathlib.Path, verdict: Verdict) -> None:
     """The step of the compiler's order, priced with the compiler's costs."""
-    module = hlo_passes.parse((folder / "tpu-scheduled.hlo").read_text())
+    module = hlo_passes.parse((folder / f"{SCHEDULED}.hlo").read_text())
+    file = str(folder / "costs.json")
     try:
-        found = scheduler.simulate(module, costs=str(folder / "costs.json"))
+        verdict.step_us = scheduler.simulate(module, costs=file).step_time_us
+        alone = scheduler.simulate(module, costs=file, streams=0)
     except hlo_passes.HloError as problem:
         verdict.differences.append(f"not simulated: {problem}".splitlines()[0][:200])
         return
-    verdict.step_us = found.step_time_us
+    statistics = json.loads(pathlib.Path(file).read_text())["statistics"]
+    costs = dataclasses.replace(require_tpu_costs(file), statistics=statistics)
+    try:
+        step_us = step_of(module, costs).total_cycles / costs.mhz
+    except NoStatisticError:
+        return
+    verdict.has_step = True
+    verdict.is_same_step = abs(alone.step_time_us - step_us) <= _STEP * step_us
 
 
 class _Rounds(driver._Run):

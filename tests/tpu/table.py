@@ -8,9 +8,11 @@ from tests.tpu.child import EDGES
 from tests.tpu.judge import Verdict
 
 HEAD = (
-    "| {first} | compiled | modules as they were | with a schedule | orders | decisions "
+    "| {first} | compiled | modules as they were | priced | with a schedule | orders "
+    "| decisions "
     "| placements with equal memory | figures of the statistics "
     "| more figures within the rounding of costs | simulated "
+    "| steps as by the statistic "
     "| seconds of the compiler | seconds of ours |"
 )
 
@@ -79,6 +81,7 @@ def _row(name: str, group: list[Verdict]) -> str:
         name,
         f"{sum(bool(v.modules) for v in group)}/{len(group)}",
         of("round_trips", "modules", group),
+        str(sum(v.priced for v in group)),
         str(len(compared)),
         of("orders", "rounds", compared),
         of("equal_decisions", "decisions", compared),
@@ -86,6 +89,7 @@ def _row(name: str, group: list[Verdict]) -> str:
         of("equal_figures", "figures", compared),
         str(sum(v.figures_within for v in compared)),
         str(sum(v.step_us is not None for v in compared)),
+        of("is_same_step", "has_step", compared),
         f"{sum(v.seconds for v in group):.0f}",
         f"{sum(v.own_seconds for v in group):.1f}",
     )
