@@ -14,8 +14,9 @@ its schedule: it is refused before XLA sees it.
 
 At `pre-scheduler` XLA's own scheduler is still to run. It keeps an order only where
 control edges leave it no choice, so an order that a scheduler of ours made is pinned by
-them. Computations with `all-gather-start` are not pinned: v5e makes fusions of
-all-gathers and products after this stage, and would make none.
+them. A copy's start is pinned from above alone (`_chain`). Computations with
+`all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after this
+stage, and would make none.
 
 At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
 them, and the compiler's costs do not have them; the order of a computation with one
@@ -24,7 +25,6 @@ stays the compiler's, unless passes changed more than the order.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -44,6 +44,8 @@ _CUT_GATHER: Final = ("AsyncCollectiveStart", "AsyncCollectiveDone")
 NOWHERE: Final = frozenset(
     ["parameter", "constant", "bitcast", "get-tuple-element", "tuple", "iota"]
 )
+
+_COPY_START: Final = "copy-start"
 
 Orders = Mapping[Computation, tuple[Instruction, ...]]
 
@@ -152,8 +154,21 @@ def _pin(module: Module, came: Orders) -> tuple[str, ...]:
         if any(i.opcode == "all-gather-start" for i in computation.instructions):
             left.append(computation.name)
             continue
-        placed = [i for i in computation.instructions if i.opcode not in NOWHERE]
-        for first, then in itertools.pairwise(placed):
-            if first not in then.operands:
-                computation.add_control_edge(first, then)
+        _chain(computation)
     return tuple(left)
+
+
+def _chain(computation: Computation) -> None:
+    """A control edge from each instruction to the next, but none out of a copy's start.
+
+    One of those ends the process (libtpu 0.0.52): the compiler's scheduler asks for the
+    layout of a tuple. So such a start is only kept from being earlier.
+    """
+    before: Instruction | None = None
+    for then in computation.instructions:
+        if then.opcode in NOWHERE:
+            continue
+        if before is not None and before not in then.operands:
+            computation.add_control_edge(before, then)
+        if then.opcode != _COPY_START:
+            before = then

@@ -215,9 +215,8 @@ def _all_atoms(module: Module, conditions: Conditions) -> list[Atoms]:
     """The atoms of each computation with pairs, callees first."""
     step = run_step(module, conditions.topology, conditions.prices, conditions.rules)
     tracker = make_tracker(conditions.settings)
-    environment = Environment(
-        conditions.xla_prices, tracker, ModuleMemory(module), steps={}
-    )
+    memory = ModuleMemory(module, sizes=conditions.settings.part_sizes)
+    environment = Environment(conditions.xla_prices, tracker, memory, steps={})
     chosen = set(computations_to_schedule(module, tracker))
     found = []
     for computation in computations_post_order(module, fusions=False):

@@ -35,6 +35,7 @@ from hlo_passes.scheduler.improver.whole_module import (
 from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
     LatencyHidingScheduler,
 )
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.memory.memory_limit import scheduler_memory_limit_bytes
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.whole_numbers import whole_number
@@ -178,13 +179,14 @@ class ScheduleImprover(Pass):
         # Price as `simulate` does: its step is what must become shorter.
         found = reported(module, on)
         prices, machine = estimator_for(module, found.on)
+        settings = scheduler.settings(module, context)
         return Conditions(
             topology=machine,
             prices=prices,
             xla_prices=scheduler.make_estimator(module, context),
-            settings=scheduler.settings(module, context),
+            settings=settings,
             rules=Rules(release=found.release),
-            cap_bytes=self._cap(module, on.target),
+            cap_bytes=self._cap(module, on.target, settings),
             effort=Effort(self.effort, self.rounds, self.seed, self.refuse_regressions),
             min_gain=self.min_gain,
             seconds=self.seconds,
@@ -242,12 +244,16 @@ class ScheduleImprover(Pass):
             enable_collective_multi_streaming=self.enable_collective_multi_streaming,
         )
 
-    def _cap(self, module: Module, target_name: str) -> Callable[[int], int]:
+    def _cap(
+        self, module: Module, target_name: str, settings: SchedulerSettings
+    ) -> Callable[[int], int]:
         """From the peak of the orders given, the most that may be live."""
         if self.memory_cap == _GIVEN:
             return lambda peak: peak
         if self.memory_cap == _LIMIT:
-            memory_bytes = target(target_name).memory_bytes
-            limit = scheduler_memory_limit_bytes(module, memory_bytes)
+            limit = settings.memory_limit_bytes
+            if settings.flavour != "tpu" or limit is None:
+                memory_bytes = target(target_name).memory_bytes
+                limit = scheduler_memory_limit_bytes(module, memory_bytes)
             return lambda peak: max(peak, limit)
         return lambda _: int(self.memory_cap)

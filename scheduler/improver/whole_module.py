@@ -46,7 +46,7 @@ class Conditions:
     Attributes:
         topology: of the machine.
         prices: estimator of the simulation.
-        xla_prices: estimator as XLA's scheduler asks it.
+        xla_prices: estimator as XLA's scheduler asks it; in cycles for a TPU.
         settings: limits and release, as the scheduler's.
         rules: of the simulation.
         cap_bytes: from the peak of the orders given, the most that may be live.
@@ -159,7 +159,7 @@ class _Run:
         self.began = time.monotonic()
         self.step = self._step()
         self.tracker = make_tracker(conditions.settings)
-        self.memory = ModuleMemory(module)
+        self.memory = ModuleMemory(module, sizes=conditions.settings.part_sizes)
         self.chosen = [
             c
             for c in computations_to_schedule(module, self.tracker)

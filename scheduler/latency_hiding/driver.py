@@ -48,7 +48,6 @@ from hlo_passes.scheduler.latency_hiding.statistics import (
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from hlo_passes.scheduler.memory.fragmentation import fragmentation_bytes
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
-from hlo_passes.scheduler.memory.tpu_sizes import tpu_sizes
 
 #: The share of the limit that remains in each further round.
 _RERUN_SHARE: Final = 0.9
@@ -201,7 +200,7 @@ class _Run:
         return ModuleMemory(
             self.module,
             top_down=settings.top_down_scheduling,
-            sizes=tpu_sizes(settings.chip) if settings.flavour == "tpu" else None,
+            sizes=settings.part_sizes,
         )
 
     def _rerun_bytes(self, memory: ModuleMemory) -> int:

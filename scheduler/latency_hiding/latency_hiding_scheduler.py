@@ -131,10 +131,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         if isinstance(rules, str):
             rules = parse_rules(rules)
         settings = self.settings(module, context)
-        if costs is None:
-            estimator = self.make_estimator(module, context)
-        else:
-            estimator = EstimatorStack((costs.in_cycles(),))
+        estimator = self.make_estimator(module, context)
         was_scheduled = module.is_scheduled
         orders = [c.instructions for c in module.computations]
         if not was_scheduled:
@@ -241,7 +238,10 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         return Pricing(estimator=self.estimator, costs=self.costs, profile=self.profile)
 
     def make_estimator(self, module: Module, context: PassContext) -> EstimatorStack:
-        """The estimator that the options ask for."""
+        """The estimator that the options ask for; for a TPU it answers in cycles."""
+        costs = self._tpu_costs(context)
+        if costs is not None:
+            return EstimatorStack((costs.in_cycles(),))
         estimator, _ = estimator_for(module, self.pricing(context))
         if not isinstance(estimator, EstimatorStack):
             estimator = EstimatorStack((estimator,))

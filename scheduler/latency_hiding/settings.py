@@ -11,10 +11,14 @@ Source: openxla/xla `latency_hiding_scheduler.h` (SchedulerConfig) and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from hlo_passes.analysis.followed_release import followed_release
+from hlo_passes.scheduler.memory.tpu_sizes import tpu_sizes
 from hlo_passes.xla_release import XlaRelease, xla_release
+
+if TYPE_CHECKING:
+    from hlo_passes.scheduler.memory.buffer_sizes import PartSizes
 
 #: Whose resources, hints and target rules are used.
 Flavour = Literal["gpu", "generic", "tpu"]
@@ -151,6 +155,11 @@ class SchedulerSettings:
             "max_hops_to_closest_selective_overlap": 0,
         }
         return cls(**(bare | changes))
+
+    @property
+    def part_sizes(self) -> PartSizes | None:
+        """Bytes of parts of values on a TPU, in whole tiles; None for a GPU's."""
+        return tpu_sizes(self.chip) if self.flavour == "tpu" else None
 
     def delays_starts(self, estimator_names: str = "") -> bool:
         """Whether rule E2 is on.

@@ -56,7 +56,8 @@ def _add_edges(computation: Computation) -> int:
     count = 0
     placed = [i for i in computation.instructions if i.opcode not in NOWHERE]
     for k, start in enumerate(placed):
-        if not is_start(start):
+        # An edge out of a copy's start ends the process (libtpu 0.0.52).
+        if not is_start(start) or start.opcode == "copy-start":
             continue
         behind = [i for i in placed[k + 1 :] if start not in i.operands]
         for then in behind[:_NEAREST]:

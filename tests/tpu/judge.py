@@ -240,7 +240,10 @@ class _Rounds(driver._Run):
             (
                 computation.name,
                 [i.name for i in order],
-                [tuple(row) for row in self.decisions.get(computation, ())],
+                [
+                    (d.chosen, d.other, d.reason)
+                    for d in self.decisions.get(computation, ())
+                ],
                 list(_memory_steps(table, order)),
             )
         )

@@ -49,6 +49,25 @@ ENTRY %main (p: f32[8,128]) -> f32[8,128] {
   ROOT %r = f32[8,128]{1,0:T(8,128)} add(%step, %two)
 }
 """
+#: Two copies from the host's memory, and a permute, that start one after the other.
+COPIES = """\
+HloModule copies, is_scheduled=true
+
+ENTRY %main (p: f32[8,128], h: f32[8,128], g: f32[8,128]) -> f32[8,128] {
+  %p = f32[8,128]{1,0:T(8,128)} parameter(0)
+  %h = f32[8,128]{1,0:T(8,128)S(5)} parameter(1)
+  %g = f32[8,128]{1,0:T(8,128)S(5)} parameter(2)
+  %n = f32[8,128]{1,0:T(8,128)} negate(%p)
+  %a = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)S(5)}, u32[]) copy-start(%h)
+  %b = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)S(5)}, u32[]) copy-start(%g)
+  %s = (f32[8,128]{1,0:T(8,128)}, f32[8,128]{1,0:T(8,128)}) collective-permute-start(%n), channel_id=1, source_target_pairs={{0,1},{1,0}}
+  %m = f32[8,128]{1,0:T(8,128)} cosine(%n)
+  %c = f32[8,128]{1,0:T(8,128)} copy-done(%a)
+  %d = f32[8,128]{1,0:T(8,128)} copy-done(%b)
+  %e = f32[8,128]{1,0:T(8,128)} collective-permute-done(%s)
+  ROOT %r = f32[8,128]{1,0:T(8,128)} add(%c, %d)
+}
+"""
 WHOLE = CUT.replace("AsyncCollectiveStart", "Sharding")
 
 
@@ -149,6 +168,30 @@ def test_only_the_order_of_a_scheduler_is_pinned(name: str) -> None:
     assert any(i.control_predecessors for i in module.entry.instructions) == (
         name == "latency-hiding-scheduler"
     )
+
+
+def test_no_edge_leads_out_of_the_start_of_a_copy() -> None:
+    """XLA:TPU's scheduler ends the process at one; all else is pinned."""
+    module = hlo_passes.parse(COPIES)
+    came = orders_of(module)
+    order = list(module.entry.instructions)
+    order[4], order[5] = order[5], order[4]
+    module.entry.set_order(order)
+    assert bring_to_tpu(module, "pre-scheduler", came, ["schedule-improver"]) == ()
+    hlo_passes.verify(module)
+    edges = {
+        i.name: [p.name for p in i.control_predecessors]
+        for i in module.entry.instructions
+    }
+    assert {name: near for name, near in edges.items() if near} == {
+        "a": ["n"],
+        "b": ["n"],
+        "m": ["s"],
+        "c": ["m"],
+        "d": ["c"],
+        "e": ["d"],
+        "r": ["e"],
+    }
 
 
 def test_all_gathers_that_start_are_not_pinned() -> None:
