@@ -15,8 +15,8 @@ its schedule: it is refused before XLA sees it.
 At `pre-scheduler` XLA's own scheduler is still to run. It keeps an order only where
 control edges leave it no choice, so an order that a scheduler of ours made is pinned by
 them. A copy's start is pinned from above alone (`_chain`). Computations with
-`all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after this
-stage, and would make none.
+`all-gather-start` are not pinned: v5e makes fusions of all-gathers and products after
+this stage, and would make none.
 
 At `post-scheduler` these fusions exist. What a cut all-gather overlaps with is inside
 them, and the compiler's costs do not have them; the order of a computation with one

@@ -10,6 +10,7 @@ import pytest
 import hlo_passes
 from hlo_passes import PassContext, Pipeline, Pricing, UsageError
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.scheduler.improver.schedule_improver import ScheduleImprover
 from hlo_passes.scheduler.latency_hiding.edges import connect_all
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.graph import ScheduleGraph
@@ -78,6 +79,25 @@ def test_an_edge_to_a_control_successor_has_no_latency_of_a_pair(
     # Of a start whose done is in another trip of a loop, the start itself is asked.
     start = entry.instructions[at["s"]]
     assert estimator.latency(start, start).us == COSTS["latency_cycles"]["s"]
+
+
+def test_the_improver_counts_as_the_compiler_does(tmp_path: pathlib.Path) -> None:
+    """Whole cycles in XLA's statistic, whole tiles in memory, the compiler's limit."""
+    module = parse(TILED)
+    context = PassContext(Pricing(costs=costs_file(tmp_path)))
+    found = ScheduleImprover(memory_cap="limit").conditions(module, context)
+    work = next(i for i in module.entry.instructions if i.name == "n")
+    us = found.prices.node_cost(work)
+    cycles = found.xla_prices.node_cost(work)
+    assert us is not None
+    assert cycles is not None
+    assert (us.us, cycles.us) == (2.0, 3000.0)
+    sizes = found.settings.part_sizes
+    assert sizes is not None
+    # Eight rows of 128 elements at least.
+    assert sizes(shape("f32[1,5]{1,0:T(8,128)}")) == 8 * 128 * 4
+    assert found.cap_bytes(7) == COSTS["memory_limit_bytes"]
+    assert SchedulerSettings().part_sizes is None
 
 
 def test_a_pair_holds_the_links_of_its_kind() -> None:
