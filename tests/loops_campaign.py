@@ -1,6 +1,7 @@
 """All passes, alone and in random pipelines: do programs with loops compute the same?
 
     python -m tests.loops_campaign --programs=1000 --seed=1 [--devices=50 [--hosts=2]]
+    python -m tests.loops_campaign --programs=1000 --only loop-multi-buffer
 
 Each program (tests/loop_modules.py) is run before and after each pass, those over loops
 also with options, and before and after three random pipelines: two of passes over
@@ -51,6 +52,10 @@ LOOPS: Final = (
     "dus-accumulator-zero-init-elimination",
     "loop-double-buffer-transformer",
     "loop-double-buffer-transformer{strategy=full-unroll}",
+    "loop-multi-buffer{always=true}",
+    "loop-multi-buffer{always=true,buffers=3,only-with-collectives=false}",
+    "loop-multi-buffer{always=true,buffers=4,num-stream-buffers=2,"
+    "parallel-collective-overlap-limit=2}",
     "while-loop-all-reduce-code-motion",
     "while-loop-all-reduce-code-motion{most-constants=2,xla=0.12}",
     "while-loop-all-reduce-code-motion{reduce-scatter=true}",
@@ -230,9 +235,9 @@ def _differs_on_devices(made: LoopModule, after: Module, *, signed: bool) -> str
     return wrong and f"{wrong} on devices"
 
 
-def random_pipeline(draw: random.Random) -> str:
+def random_pipeline(draw: random.Random, passes: Sequence[str] = LOOPS) -> str:
     """Some passes over loops, in any order, with cleaning in between."""
-    names = draw.choices((*LOOPS, *_CLEANING), k=draw.randint(2, _MOST_PASSES))
+    names = draw.choices((*passes, *_CLEANING), k=draw.randint(2, _MOST_PASSES))
     return ",".join(names)
 
 
@@ -246,15 +251,21 @@ def findings(
     tally: Tally,
     *,
     alone: Sequence[str] = PASSES,
+    only: bool = False,
     quirks: bool = False,
     on_devices: bool = False,
 ) -> Iterator[tuple[str, str, LoopModule]]:
-    """(passes, what is wrong, program) for all that one seed breaks."""
+    """(passes, what is wrong, program) for all that one seed breaks.
+
+    With `only`, no others run in the random pipelines either.
+    """
     draw = random.Random(seed)
     made = loop_module(draw)
     expected = results(hlo_passes.parse(made.text))
-    pipelines = [random_pipeline(draw), random_pipeline(draw)]
-    pipelines.append(random_pipeline_of_all(draw))
+    among = alone if only else LOOPS
+    pipelines = [random_pipeline(draw, among), random_pipeline(draw, among)]
+    if not only:
+        pipelines.append(random_pipeline_of_all(draw))
     for passes in (*alone, *pipelines):
         on = on_devices and passes in pipelines
         wrong = problem(made, passes, expected, tally, quirks=quirks, on_devices=on)
@@ -272,6 +283,7 @@ def main() -> int:
     parser.add_argument("--devices", type=int, default=0, metavar="N")
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--only-pipelines", action="store_true")
+    parser.add_argument("--only", nargs="*", metavar="PASS", help="no others")
     parser.add_argument("--quirks", action="store_true")
     parser.add_argument("--failures", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
@@ -291,11 +303,19 @@ def campaign(arguments: argparse.Namespace) -> int:
     """All programs, one after the other; the exit code."""
     tally, count = Tally(), 0
     alone = () if arguments.only_pipelines else PASSES
+    if arguments.only is not None:
+        names = set(arguments.only)
+        alone = [p for p in PASSES if p.partition("{")[0].rpartition(",")[2] in names]
     for k in range(arguments.programs):
         seed = arguments.seed + k
         on = bool(arguments.devices) and k % arguments.devices == 0
         found = findings(
-            seed, tally, alone=alone, quirks=arguments.quirks, on_devices=on
+            seed,
+            tally,
+            alone=alone,
+            only=arguments.only is not None,
+            quirks=arguments.quirks,
+            on_devices=on,
         )
         for passes, wrong, made in found:
             count += 1

@@ -31,7 +31,7 @@ def test_a_sum_with_zero_may_lose_the_sign_of_a_zero() -> None:
 
 def test_every_pass_is_judged() -> None:
     named = {passes.partition("{")[0] for passes in loops_campaign.LOOPS}
-    assert named == set(_FOLDERS["loops"])
+    assert named >= set(_FOLDERS["loops"])
     others = {passes.rpartition(",")[2] for passes in loops_campaign.OTHERS}
     assert named | others == set(own_passes())
 

@@ -1,0 +1,347 @@
+"""Runs several iterations of a loop as one where that makes the step shorter.
+
+Before:  while (10 times):  %y = all-gather(%x), channel_id=1
+                            f(%y)
+After:   %y.3 = all-gather(%first), channel_id=4       10 mod 3 iterations
+         f(%y.3)
+         while (3 times):   %y = all-gather(%x), channel_id=1
+                            f(%y)
+                            %y.1 = all-gather(%x.1), channel_id=2
+                            f(%y.1)
+                            %y.2 = all-gather(%x.2), channel_id=3
+                            f(%y.2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.post_order import post_order
+from hlo_passes.analysis.scheduling_annotations import (
+    Annotation,
+    annotation_of,
+    next_group,
+    set_annotation,
+)
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.analysis.trip_counts import TripCounts
+from hlo_passes.ir.async_form import half, is_collective, is_transfer
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.opcodes import facts
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.loops.iteration_copies import (
+    Copying,
+    Iteration,
+    peel,
+    set_counts,
+    shift_iterations,
+    unroll_body,
+)
+from hlo_passes.passes.rewriting.cloning import call_copies
+from hlo_passes.passes.rewriting.flattening import flatten_call_graph
+from hlo_passes.passes.rewriting.replacement import replace_relaying_control
+from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.scheduler.passes.chain_choice import check_limits, reason_to_leave
+from hlo_passes.scheduler.passes.loop_trials import LoopTrials, loop_in
+from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.stream_values import STREAM_ANNOTATION
+
+_LEAST_BUFFERS: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoopMultiBuffer(Pass):
+    """Run k iterations of a loop as one if `simulate` says that this is faster.
+
+    `loop-double-buffer-transformer` makes one iteration of two, as XLA does. This does
+    it for any number, and asks first. Within the longer iteration the collectives of
+    one old iteration can run beside the compute of another, and each old iteration has
+    buffers of its own. Of n iterations the first n mod k run before the loop.
+
+    Control edges let each old iteration wait for the one before, as there, except for
+    its collectives. Here what only collectives read, such as the slice of the weights
+    that an all-gather collects, does not wait either, nor does arithmetic on scalars:
+    else no gather could start early.
+
+    The pass decides by price: it schedules and simulates the module with each loop
+    changed, callees first. A loop stays if the step becomes no shorter, or if it would
+    need more memory than the limit: remarks have the figures. Loops need not have a
+    trip count in their backend config, as long as it follows from the program. Those
+    with sends and receives stay. `always` unrolls whatever can be, without asking.
+
+    Collectives receive channel ids of their own, and scheduling groups numbers of their
+    own. With `num-stream-buffers` of 2 and more those of old iteration j are put on the
+    communication stream j mod s, so that as many can be in flight; XLA has one such
+    stream unless `xla_gpu_experimental_enable_collective_multi_streaming` is set. Then
+    nothing but their order keeps two devices from beginning with different ones.
+
+    Requires: an unscheduled module, unless `always`; costs that are not by name.
+    Ensures: no step that `gpu-schedule` and `simulate` make longer, and no memory above
+        the limit; every bit. Trip count, start and step in the backend config are those
+        of the new loop.
+    Complexity: that of `gpu-schedule` and `simulate`, for each loop.
+    Source: this project; XLA has it for two iterations.
+
+    Attributes:
+        buffers: k, how many iterations become one.
+        num_stream_buffers: s, the communication streams; 1 annotates nothing.
+        only_with_collectives: leave loops without a collective in their body.
+        max_instructions: larger bodies are not made.
+        always: unroll whatever can be, without a price or a limit.
+        memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
+        min_gain: least share of the step that a loop must save.
+        most_instructions: that trials may schedule, all together.
+        parallel_collective_overlap_limit: collectives in flight, in the trials; at
+            least `num-stream-buffers`.
+        disable_async_collectives: kinds that run synchronously in the trials, as in
+            `async-collective-annotator`.
+    """
+
+    name: ClassVar[str] = "loop-multi-buffer"
+
+    buffers: int = 2
+    num_stream_buffers: int = 1
+    only_with_collectives: bool = True
+    max_instructions: int = 10_000
+    always: bool = False
+    memory_limit_bytes: int = 0
+    min_gain: float = 0.001
+    most_instructions: int = MOST_INSTRUCTIONS
+    parallel_collective_overlap_limit: int = 1
+    disable_async_collectives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range (U013)."""
+        if self.buffers < _LEAST_BUFFERS:
+            raise ValueError("buffers must be 2 or more")
+        most = min(self.buffers, self.parallel_collective_overlap_limit)
+        if not 1 <= self.num_stream_buffers <= most:
+            raise ValueError(
+                "num-stream-buffers must be 1 or more, and neither more than buffers "
+                "nor than parallel-collective-overlap-limit"
+            )
+        if self.max_instructions < 0 or self.memory_limit_bytes < 0:
+            raise ValueError(
+                "max-instructions and memory-limit-bytes must be 0 or more"
+            )
+        check_limits(self)
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Find the loops that can be unrolled; then unroll those that pay.
+
+        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
+        `always`.
+        """
+        if not self.always:
+            reason = reason_to_leave(module, context.pricing)
+            if reason:
+                report.remark(f"nothing buffered: {reason}")
+                return False
+        version = module.version
+        found = self._loops(module, report)
+        if not found:
+            return False
+        if self.always:
+            for key, count in found.items():
+                self._write(module, key, count)
+                self._count(report, count)
+            return module.version != version
+        trials = LoopTrials(self, module, context.pricing)
+        for key, count in found.items():
+            what = f"with {self.buffers} buffers"
+            after = trials.judged(
+                lambda copy, at=key, n=count: self._write(copy, at, n), what
+            )
+            if isinstance(after, str):
+                report.remark(f"not buffered: %{key[1]} {after}")
+                continue
+            self._write(module, key, count)
+            trials.now = after
+            self._count(report, count)
+        trials.tell(report)
+        return module.version != version
+
+    def _count(self, report: Report, count: int) -> None:
+        report.count("loops-buffered")
+        if count % self.buffers:
+            report.count("iterations-peeled", count % self.buffers)
+
+    def _loops(self, module: Module, report: Report) -> dict[Key, int]:
+        """The loops that can be unrolled, callees first, with their trip counts."""
+        graph, counts = build_call_graph(module), TripCounts(module)
+        found: dict[Key, int] = {}
+        for computation in graph.post_order:
+            if graph.is_fusion_body(computation):
+                continue
+            for loop in computation.instructions:
+                if loop.opcode != "while":
+                    continue
+                count = counts.of(loop)
+                reason = self._reason_to_keep(loop, count)
+                if reason:
+                    report.remark(f"not buffered: %{loop.name} {reason}")
+                elif count is not None:
+                    found[key_of(loop)] = count
+        return found
+
+    def _reason_to_keep(self, loop: Instruction, count: int | None) -> str:
+        body = loop.called_computations[0]
+        inside = body.instructions
+        if self.only_with_collectives and not any(map(is_collective, inside)):
+            return "has no collective in its body"
+        if count is None:
+            return "has no known trip count"
+        if count < self.buffers:
+            return f"runs {count} times, less than {self.buffers}"
+        if body.root.opcode != "tuple":
+            return "has a body that returns no tuple"
+        if any(map(is_transfer, inside)):
+            return "sends or receives"
+        if any(half(i) == "start" and not _has_done(i) for i in inside):
+            return "starts what another iteration ends"
+        size = self.buffers * len(inside)
+        if size > self.max_instructions:
+            return f"would have {size} instructions"
+        return ""
+
+    def _write(self, module: Module, key: Key, count: int) -> None:
+        """Unroll a loop of the module or of a copy."""
+        loop = loop_in(module, key)
+        graph = build_call_graph(module)
+        if any(len(graph.callers_of(c)) > 1 for c in loop.called_computations):
+            call_copies(loop)
+        body, first = loop.called_computations[0], count % self.buffers
+        copying = Copying(
+            next_channel_id(module), xla_quirks=False, shifts_wrapped=True
+        )
+        groups = _Groups(next_group(module))
+        ahead = ahead_of_others(body)
+        peeled = peel(loop, first, copying, set(ahead))
+        iterations = unroll_body(body, self.buffers, copying, ahead)
+        for iteration in (*peeled, *iterations[:-1]):
+            _hand_over(iteration)
+        shift_iterations(iterations, first, copying)
+        set_counts(loop, count // self.buffers, first, self.buffers)
+        for instructions in (*peeled, *iterations[1:]):
+            groups.renumber(instructions)
+        for instructions in (peeled, iterations):
+            for number, iteration in enumerate(instructions):
+                self._put_on_streams(iteration, number)
+        restore_text_order(body)
+        if first:
+            restore_text_order(loop.computation)
+        flatten_call_graph(module, xla_quirks=False)
+
+    def _put_on_streams(self, iteration: Iteration, number: int) -> None:
+        if self.num_stream_buffers == 1:
+            return
+        for instruction in iteration:
+            if (
+                not instruction.removed
+                and is_collective(instruction)
+                and half(instruction) in ("", "start")
+                and STREAM_ANNOTATION not in instruction.frontend_attributes
+            ):
+                stream = str(number % self.num_stream_buffers)
+                attributes = instruction.frontend_attributes
+                instruction.frontend_attributes = attributes.with_value(
+                    STREAM_ANNOTATION, stream
+                )
+
+
+def ahead_of_others(body: Computation) -> set[Instruction]:
+    """What in a body need not wait for the iteration before.
+
+    That is arithmetic on scalars, which needs no buffers, and what nothing but
+    collectives reads, of this iteration or, through the state, of the next.
+    """
+    state, root = body.parameters[0], body.root
+    readers: dict[int, list[Instruction]] = {}
+    for element in state.users:
+        if element.opcode != "get-tuple-element":
+            return set()
+        readers.setdefault(element.tuple_index, []).extend(element.users)
+    order = [
+        i
+        for i in post_order(body)
+        if not (i is root or i is state or state in i.operands or is_collective(i))
+    ]
+    found: set[Instruction] = set()
+
+    def serves(instruction: Instruction) -> bool:
+        users: list[Instruction] = []
+        for user in instruction.users:
+            if user is not root:
+                users.append(user)
+                continue
+            for index, end in enumerate(root.operands):
+                if end is instruction:
+                    users += readers.get(index, [])
+        return bool(users) and all(is_collective(u) or u in found for u in users)
+
+    # What the state carries to the next iteration needs another round.
+    while True:
+        before = len(found)
+        for instruction in reversed(order):
+            if serves(instruction):
+                found.add(instruction)
+        if len(found) == before:
+            break
+    return found | {
+        i
+        for i in order
+        if facts(i.opcode).is_elementwise and i.shape.is_array and not i.shape.rank
+    }
+
+
+def _hand_over(iteration: Iteration) -> None:
+    """Let the next iteration read what this one makes, without a tuple in between.
+
+    For a tuple is there when all of its elements are.
+    """
+    result = iteration[-1]
+    for element in result.users:
+        if element.opcode == "get-tuple-element":
+            replace_relaying_control(element, result.operands[element.tuple_index])
+    if not result.user_count:
+        result.computation.remove(result)
+
+
+def _has_done(start: Instruction) -> bool:
+    """Whether what ends it is in the same computation."""
+    users = list(start.users)
+    while users:
+        user = users.pop()
+        if half(user) == "done":
+            return True
+        if half(user) == "update":
+            users += user.users
+    return False
+
+
+@dataclass(slots=True)
+class _Groups:
+    """Gives the scheduling groups of an iteration numbers of their own."""
+
+    next: int
+
+    def renumber(self, iteration: Iterable[Instruction]) -> None:
+        """Number them anew."""
+        numbers: dict[int, int] = {}
+        for instruction in iteration:
+            annotation = None if instruction.removed else annotation_of(instruction)
+            if annotation is None or annotation.group is None:
+                continue
+            if annotation.group not in numbers:
+                numbers[annotation.group] = self.next
+                self.next += 1
+            set_annotation(
+                instruction,
+                Annotation(numbers[annotation.group], annotation.iteration),
+            )

@@ -1,0 +1,142 @@
+"""Decides by simulated steps what becomes of a loop.
+
+    trials = LoopTrials(options, module, pricing)
+    found = trials.judged(copy, "with 3 buffers")     the step, or why not
+    trials.now = found                                 the copy's change was made
+
+A changed copy of the module is scheduled and simulated as the module is. The change is
+made only if the step becomes shorter, by a share that the options name, and if what the
+device must hold stays below the limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.base import Report
+from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.passes.chain_choice import ChoiceOptions, trial_schedule
+from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step
+from hlo_passes.scheduler.simulation.units import bytes_text, time_text
+
+SPENT = "is not tried: the trials have used most-instructions up"
+
+
+class LoopOptions(ChoiceOptions, Protocol):
+    """The options of a pass that decides so."""
+
+    @property
+    def memory_limit_bytes(self) -> int:
+        """Memory that the step may take; 0 for what XLA takes of the device."""
+        ...
+
+
+@dataclass(slots=True)
+class LoopTrials:
+    """The step of a module, and of its changed copies.
+
+    Attributes:
+        options: of the pass.
+        module: that is rewritten.
+        pricing: the machine and the source of costs.
+        now: the step as the module is.
+        first: the step as it was given.
+    """
+
+    options: LoopOptions
+    module: Module
+    pricing: Pricing
+    now: Step = field(init=False)
+    first: Step = field(init=False)
+    _trials: ChainTrials = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Schedule and simulate the module as it is."""
+        schedule = trial_schedule(self.options)
+        self._trials = ChainTrials(self.module, self.pricing, schedule)
+        self.now = self.first = self._trials.step(self.module.clone(), ())
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether another trial would be more work than the options allow."""
+        needed = self._trials.spent + self.module.instruction_count
+        return needed > self.options.most_instructions
+
+    @property
+    def limit_bytes(self) -> int:
+        """Memory that the step may take; 0 if nobody says."""
+        return (
+            self.options.memory_limit_bytes
+            or self.now.timeline.footprint.available_bytes
+        )
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Memory that is left beside what the step needs; None if nobody says."""
+        limit = self.limit_bytes
+        return limit - self.now.timeline.footprint.needed_bytes if limit else None
+
+    def judged(
+        self, write: Callable[[Module], object], what: str, *, least_gain: bool = True
+    ) -> Step | str:
+        """The step after a change, or why the module is better without it.
+
+        Args:
+            write: makes the change in a copy of the module.
+            what: the change in remarks: 'with 3 buffers'.
+            least_gain: ask for a gain; otherwise a step of the same length will do.
+        """
+        if self.is_spent:
+            return SPENT
+        copy = self.module.clone()
+        write(copy)
+        after = self._trials.step(copy, ())
+        refused = self._does_not_fit(after, what)
+        if refused:
+            return refused
+        gain = self.now.simulated_us - after.simulated_us
+        least = self.options.min_gain * self.now.simulated_us
+        if gain > least or (not least_gain and gain >= 0):
+            return after
+        return (
+            f"stays: the step takes {time_text(after.simulated_us)} {what}, "
+            f"{time_text(self.now.simulated_us)} without"
+        )
+
+    def _does_not_fit(self, after: Step, what: str) -> str:
+        limit, needed = self.limit_bytes, after.timeline.footprint.needed_bytes
+        before = self.now.timeline.footprint.needed_bytes
+        if not limit or needed <= max(limit, before):
+            return ""
+        return (
+            f"stays: the step needs {_exact(needed)} of memory {what}, "
+            f"{_exact(before)} without, and the limit is {_exact(limit)}"
+        )
+
+    def tell(self, report: Report) -> None:
+        """Write the step before and after, if it is another one."""
+        if self.now is not self.first:
+            report.details[self.options.name] = {
+                "step_us": self.now.simulated_us,
+                "step_us_before": self.first.simulated_us,
+                "memory_bytes": self.now.timeline.footprint.needed_bytes,
+                "memory_bytes_before": self.first.timeline.footprint.needed_bytes,
+            }
+
+
+def loop_in(module: Module, key: Key) -> Instruction:
+    """The loop of a key, which is there."""
+    computation = module.computation(key[0])
+    loop = None if computation is None else computation.find(key[1])
+    assert loop is not None, f"%{key[1]} was there when it was found"
+    return loop
+
+
+def _exact(count: int) -> str:
+    """Bytes, also in a suitable unit where that is another one."""
+    text = bytes_text(count)
+    return text if text.endswith(" bytes") else f"{text} ({count} bytes)"
