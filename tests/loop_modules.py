@@ -273,12 +273,78 @@ def _constant(loop: _Loop) -> None:
     loop.ends[at] = loop.add(_ROW, f"maximum({total}, {part})")
 
 
+def _weight(loop: _Loop) -> str:
+    """A row that never changes."""
+    weight, place = loop.element(_ROW, loop.draw.choice(("%halves.1", "%nought")))
+    loop.ends[place] = weight
+    return weight
+
+
+def _alike(loop: _Loop) -> str:
+    """A collective of what never changes, with some operations before."""
+    value = loop.draw.choice((_weight(loop), "%halves"))
+    for _ in range(loop.draw.randint(0, 2)):
+        value = loop.add(_ROW, loop.draw.choice((f"negate({value})",
+                                                 f"multiply({value}, %halves)")))  # fmt: skip
+    return _reduced(loop, value)
+
+
+def _invariant_sum(loop: _Loop) -> None:
+    """One or two collectives, one of the other, that are the same in each iteration."""
+    total, place = loop.element(_ROW, "%halves.1")
+    value = _alike(loop)
+    if loop.draw.random() < 0.4:
+        both = loop.add(_ROW, f"add({value}, %halves)")
+        again = loop.add(
+            _ROW, f"all-reduce({both}), {loop.groups()}, to_apply=%maximum_of"
+        )
+        value = loop.add(_ROW, f"subtract({again}, {loop.draw.choice((value, both))})")
+    loop.ends[place] = loop.add(_ROW, f"maximum({total}, {value})")
+
+
+def _invariant_gather(loop: _Loop) -> None:
+    """An all-gather of what never changes, beside one element that does."""
+    before, place = loop.element("f32[8,8]", "%large")
+    loop.channels += 1
+    gathered = loop.add(
+        "f32[8,8]",
+        f"all-gather({_weight(loop)}), channel_id={loop.channels}, "
+        f"replica_groups={GROUPS[0]}, use_global_device_ids=true, dimensions={{0}}",
+    )
+    loop.ends[place] = loop.add("f32[8,8]", f"subtract({gathered}, {before})")
+
+
+def _recomputed(loop: _Loop) -> None:
+    """An element that each iteration computes alike; perhaps something reads it."""
+    before, place = loop.element(_ROW, "%nought")
+    value = _alike(loop) if loop.draw.random() < 0.7 else "%halves"
+    loop.ends[place] = value
+    if loop.draw.random() < 0.6:
+        total, at = loop.element(_ROW, "%nought")
+        read = loop.draw.choice((before, value))
+        loop.ends[at] = loop.add(_ROW, f"maximum({total}, {read})")
+
+
+def _same_start(loop: _Loop) -> None:
+    """An element that begins with what each iteration computes for the next one."""
+    before, place = loop.element(_ROW, "%halves.1")
+    loop.ends[place] = "%halves"
+    total, at = loop.element(_ROW, "%nought")
+    value = loop.add(_ROW, f"all-reduce({before}), {loop.groups()}, to_apply=%add_of")
+    loop.ends[at] = loop.add(_ROW, f"maximum({total}, {value})")
+
+
+#: What a body may compute that is the same in each iteration.
+_INVARIANT: Final = (_invariant_gather, _invariant_sum, _recomputed, _same_start)
 #: What a body may do besides, that nothing can pipeline.
 _OTHERS: Final = (_carry, _constant, _hand_on, _invariant)
 
 
-def loop_module(draw: random.Random) -> LoopModule:
-    """A module whose entry runs one loop, and returns all of its result."""
+def loop_module(draw: random.Random, *, invariants: bool = False) -> LoopModule:
+    """A module whose entry runs one loop, and returns all of its result.
+
+    With `invariants`, iterations also compute some things alike.
+    """
     kind = draw.choice(("s32", "s32", "s64", "s8"))
     start, step, bound, direction = _counter(draw)
     count = _iterations(start, step, bound, direction)
@@ -293,6 +359,8 @@ def loop_module(draw: random.Random) -> LoopModule:
     moved = [draw.choice((_store, _store, _gather, _sum, _scattered_sum))
              for _ in range(draw.randint(1, 3))]  # fmt: skip
     for write in (*moved, *draw.sample(_OTHERS, k=draw.randint(0, 2))):
+        write(loop)
+    for write in draw.choices(_INVARIANT, k=draw.randint(1, 3) if invariants else 0):
         write(loop)
     loop.body.append(f"%changed = {_ROW} subtract(%halves, %carried)")
     return LoopModule(

@@ -52,6 +52,7 @@ LOOPS: Final = (
     "dus-accumulator-zero-init-elimination",
     "loop-double-buffer-transformer",
     "loop-double-buffer-transformer{strategy=full-unroll}",
+    "loop-invariant-collective-hoisting{always=true}",
     "loop-multi-buffer{always=true}",
     "loop-multi-buffer{always=true,buffers=3,only-with-collectives=false}",
     "loop-multi-buffer{always=true,buffers=4,num-stream-buffers=2,"
@@ -252,15 +253,17 @@ def findings(
     *,
     alone: Sequence[str] = PASSES,
     only: bool = False,
+    invariants: bool = False,
     quirks: bool = False,
     on_devices: bool = False,
 ) -> Iterator[tuple[str, str, LoopModule]]:
     """(passes, what is wrong, program) for all that one seed breaks.
 
-    With `only`, no others run in the random pipelines either.
+    With `only`, no others run in the random pipelines either. With `invariants`, the
+    program also computes things that are the same in each iteration.
     """
     draw = random.Random(seed)
-    made = loop_module(draw)
+    made = loop_module(draw, invariants=invariants)
     expected = results(hlo_passes.parse(made.text))
     among = alone if only else LOOPS
     pipelines = [random_pipeline(draw, among), random_pipeline(draw, among)]
@@ -284,6 +287,7 @@ def main() -> int:
     parser.add_argument("--hosts", type=int, default=1)
     parser.add_argument("--only-pipelines", action="store_true")
     parser.add_argument("--only", nargs="*", metavar="PASS", help="no others")
+    parser.add_argument("--invariants", action="store_true")
     parser.add_argument("--quirks", action="store_true")
     parser.add_argument("--failures", type=pathlib.Path, metavar="FOLDER")
     arguments = parser.parse_args()
@@ -314,6 +318,7 @@ def campaign(arguments: argparse.Namespace) -> int:
             tally,
             alone=alone,
             only=arguments.only is not None,
+            invariants=arguments.invariants,
             quirks=arguments.quirks,
             on_devices=on,
         )

@@ -247,8 +247,8 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
 
 
 def found_in(module: Module, key: Key) -> Instruction:
-    """The collective of a key, which is there."""
+    """The instruction of a key, which is there."""
     computation = module.computation(key[0])
-    collective = None if computation is None else computation.find(key[1])
-    assert collective is not None, f"%{key[1]} was there when it was judged"
-    return collective
+    found = None if computation is None else computation.find(key[1])
+    assert found is not None, f"%{key[1]} was there when it was judged"
+    return found

@@ -47,8 +47,12 @@ from hlo_passes.passes.rewriting.cloning import call_copies
 from hlo_passes.passes.rewriting.flattening import flatten_call_graph
 from hlo_passes.passes.rewriting.replacement import replace_relaying_control
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
-from hlo_passes.scheduler.passes.chain_choice import check_limits, reason_to_leave
-from hlo_passes.scheduler.passes.loop_trials import LoopTrials, loop_in
+from hlo_passes.scheduler.passes.chain_choice import (
+    check_limits,
+    found_in,
+    reason_to_leave,
+)
+from hlo_passes.scheduler.passes.loop_trials import LoopTrials
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
 from hlo_passes.scheduler.passes.stream_values import STREAM_ANNOTATION
 
@@ -212,7 +216,7 @@ class LoopMultiBuffer(Pass):
 
     def _write(self, module: Module, key: Key, count: int) -> None:
         """Unroll a loop of the module or of a copy."""
-        loop = loop_in(module, key)
+        loop = found_in(module, key)
         graph = build_call_graph(module)
         if any(len(graph.callers_of(c)) > 1 for c in loop.called_computations):
             call_copies(loop)

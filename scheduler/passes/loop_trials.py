@@ -11,19 +11,22 @@ device must hold stays below the limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Final, Protocol
 
-from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.pricing import Pricing
-from hlo_passes.scheduler.passes.chain_choice import ChoiceOptions, trial_schedule
+from hlo_passes.scheduler.passes.chain_choice import (
+    ChoiceOptions,
+    found_in,
+    trial_schedule,
+)
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 
-SPENT = "is not tried: the trials have used most-instructions up"
+_SPENT: Final = "is not tried: the trials have used most-instructions up"
 
 
 class LoopOptions(ChoiceOptions, Protocol):
@@ -74,11 +77,11 @@ class LoopTrials:
             or self.now.timeline.footprint.available_bytes
         )
 
-    @property
-    def free_bytes(self) -> int | None:
-        """Memory that is left beside what the step needs; None if nobody says."""
-        limit = self.limit_bytes
-        return limit - self.now.timeline.footprint.needed_bytes if limit else None
+    def prices_us(self, keys: Iterable[Key]) -> dict[Key, float]:
+        """What each of some collectives of the module costs."""
+        # Asking for a price adds instructions for a moment.
+        copy = self.module.clone()
+        return {key: self._trials.fair_us(found_in(copy, key)) for key in keys}
 
     def judged(
         self, write: Callable[[Module], object], what: str, *, least_gain: bool = True
@@ -91,7 +94,7 @@ class LoopTrials:
             least_gain: ask for a gain; otherwise a step of the same length will do.
         """
         if self.is_spent:
-            return SPENT
+            return _SPENT
         copy = self.module.clone()
         write(copy)
         after = self._trials.step(copy, ())
@@ -126,14 +129,6 @@ class LoopTrials:
                 "memory_bytes": self.now.timeline.footprint.needed_bytes,
                 "memory_bytes_before": self.first.timeline.footprint.needed_bytes,
             }
-
-
-def loop_in(module: Module, key: Key) -> Instruction:
-    """The loop of a key, which is there."""
-    computation = module.computation(key[0])
-    loop = None if computation is None else computation.find(key[1])
-    assert loop is not None, f"%{key[1]} was there when it was found"
-    return loop
 
 
 def _exact(count: int) -> str:

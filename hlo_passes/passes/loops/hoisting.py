@@ -96,7 +96,12 @@ class Hoisting:
         return instruction.opcode != "parameter" and instruction in self.copies
 
     def move(self, instruction: Instruction) -> None:
-        """Copy it before the loop, and what it needs."""
+        """Let the loop read a copy of it before the loop."""
+        self.copy(instruction)
+        self.moved.append(instruction)
+
+    def copy(self, instruction: Instruction) -> Instruction:
+        """Copy it before the loop, and what it needs; the copy."""
         parent, state = self.loop.computation, self.body.parameters[0]
         self.copies.setdefault(state, self.loop.operands[0])
         work = [instruction]
@@ -113,7 +118,7 @@ class Hoisting:
                 name_of_iterations(copy, self.loop)
                 self.copies[one] = copy
                 work.pop()
-        self.moved.append(instruction)
+        return self.copies[instruction]
 
     def finish(self, report: Report) -> Instruction | None:
         """Let the loop read what has moved; the new loop, None if nothing has."""
