@@ -25,6 +25,7 @@ from hlo_passes.passes.cleanup.tuple_simplifier import TupleSimplifier
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.loops.dus_accumulator_zero_init_elimination import (
     DusAccumulatorZeroInitElimination,
+    is_filled,
 )
 from hlo_passes.passes.loops.hoisting import loops_to_search
 from hlo_passes.passes.loops.invariants import (
@@ -167,6 +168,17 @@ def _is_conditional(computation: Computation, graph: CallGraph) -> bool:
     return False
 
 
+def _fills_buffers(module: Module) -> bool:
+    """Whether any loop starts with a buffer full of one value."""
+    return any(
+        is_filled(start)
+        for computation in module.computations
+        for loop in computation.instructions
+        if loop.opcode == "while"
+        for start in loop.operands[0].operands
+    )
+
+
 @dataclass(slots=True)
 class _Search:
     """Changes the loops of a module.
@@ -250,6 +262,8 @@ class _Search:
 
     def leave_out_values(self) -> None:
         """Leave buffers without a value that loops overwrite completely."""
+        if not _fills_buffers(self.module):
+            return
         context = replace(self.context, xla_quirks=False)
         given = DusAccumulatorZeroInitElimination()
         trial = Report()

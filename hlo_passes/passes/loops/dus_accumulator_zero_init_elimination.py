@@ -105,7 +105,7 @@ def _visit(stores: _Stores, report: Report) -> None:
     computation = loop.computation
     for index in range(len(start.operands)):
         initial = start.operands[index]
-        if index == stores.counter or not _is_constant(initial):
+        if index == stores.counter or not is_filled(initial):
             continue
         reason = ""
         dimensions = initial.shape.dimensions if initial.shape.is_array else ()
@@ -140,7 +140,7 @@ def _visit(stores: _Stores, report: Report) -> None:
         report.count("initial-values-left-out")
 
 
-def _is_constant(initial: Instruction) -> bool:
+def is_filled(initial: Instruction) -> bool:
     """Whether it is a broadcast scalar constant, perhaps one that a fusion makes."""
     if _is_broadcast_constant(initial):
         return True
