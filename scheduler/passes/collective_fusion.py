@@ -26,10 +26,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.gpu_backend_config import set_fusion_config
-from hlo_passes.scheduler.passes.collective_kernel_strategy_annotator import (
-    ONE_SHOT,
-    TWO_SHOTS,
-)
+from hlo_passes.scheduler.passes.backend_rows import kernel_strategies
 from hlo_passes.scheduler.passes.collective_kernels import (
     KernelChoice,
     Launch,
@@ -70,7 +67,7 @@ class CollectiveFusion(Pass):
             for computation in computations_post_order(module, fusions=False)
             for instruction in computation.instructions
             if collective_config(instruction).get("kernel_strategy")
-            in (ONE_SHOT, TWO_SHOTS)
+            in kernel_strategies()
         ]
         if not found:
             return False

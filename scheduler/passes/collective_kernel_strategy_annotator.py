@@ -23,8 +23,6 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.gpu_backend_config import set_collective_fields
 from hlo_passes.scheduler.passes.collective_kernels import KernelChoice
 
-ONE_SHOT: Final = "KERNEL_STRATEGY_TRITON_ONE_SHOT"
-TWO_SHOTS: Final = "KERNEL_STRATEGY_TRITON_TWO_SHOT"
 #: Kinds by the names of the flag.
 _KINDS: Final = {"ALL_REDUCE": "all-reduce", "ALL_GATHER": "all-gather"}
 
@@ -93,29 +91,24 @@ class CollectiveKernelStrategyAnnotator(Pass):
             report.remark(f"nothing annotated: {reason}")
             return False
         version = module.version
-        grouped = {c: _is_grouped(c) for c in {i.computation for i in found}}
-        for collective in found:
-            if grouped[collective.computation]:
-                reason = "belongs to a group of collectives"
-            else:
-                reason = _reason_to_keep(collective, choice, quirks=context.xla_quirks)
+        quirks = context.xla_quirks
+        reasons = [reason_without_kernel(c, choice, quirks=quirks) for c in found]
+        for collective, reason in zip(found, reasons, strict=True):
             if reason:
                 report.remark(f"not annotated: %{collective.name} {reason}")
                 continue
-            strategy = TWO_SHOTS if choice.takes_two_shots(collective) else ONE_SHOT
+            strategy = choice.row(collective).value
             set_collective_fields(collective, release, kernel_strategy=strategy)
             report.count("collectives-annotated")
         return module.version != version
 
 
-def _is_grouped(computation: Computation) -> bool:
-    callers = computation.module.callers(computation)
-    return any(GROUP_MARK in caller.frontend_attributes for caller in callers)
-
-
-def _reason_to_keep(
+def reason_without_kernel(
     collective: Instruction, choice: KernelChoice, *, quirks: bool
 ) -> str:
+    """Why a collective is not annotated with its kernel; '' if it may be."""
+    if _is_grouped(collective.computation):
+        return "belongs to a group of collectives"
     reason = choice.reason_against(collective)
     if reason:
         return reason
@@ -124,3 +117,8 @@ def _reason_to_keep(
     if not quirks and collective.shape.element_count == 0:
         return "has no elements"
     return ""
+
+
+def _is_grouped(computation: Computation) -> bool:
+    callers = computation.module.callers(computation)
+    return any(GROUP_MARK in caller.frontend_attributes for caller in callers)

@@ -8,7 +8,8 @@ In one shot every device reads the whole buffers of the others. In two shots eac
 reduces its part and then reads the results of the others.
 
 Source: openxla/xla `xla/backends/gpu/runtime/all_reduce.cc`, `all_gather.cc`,
-`xla/backends/gpu/codegen/triton/collective_emitter.cc`; what the releases of
+`xla/backends/gpu/codegen/triton/collective_emitter.cc`. Types, reductions and bytes are
+rows of `data/collective_backends.csv` (`backend_rows.py`); what the releases of
 `xla_release` do differently is read from their compilers' results.
 """
 
@@ -26,30 +27,18 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import Target, target
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.passes.backend_rows import BackendRow, backend_row
 from hlo_passes.scheduler.passes.device_groups import DeviceGroups
 from hlo_passes.xla_release import XlaRelease
 
-#: Operand bytes of an all-reduce up to which it takes one shot, and two, in a group of
-#: eight, or in any group.
-ONE_SHOT_BYTES: Final = 256 << 10
-TWO_SHOT_BYTES: Final = 4 << 20
 _DEVICES_OF_A_HOST: Final = 8
-#: Bytes up to which an all-gather has a kernel: of its operand where gathers are
-#: aligned, of its result where they are tiled.
-_ALIGNED_BYTES: Final = 512 << 10
-_TILED_BYTES: Final = 16 << 20
 #: An aligned gather sends whole transactions of so many bytes.
 _TRANSACTION_BYTES: Final = 16
-
-_NUMBERS: Final = frozenset({"f32", "bf16", "f64", "s32", "s64"})
-_NUMBER_KINDS: Final = frozenset({"sum", "product", "minimum", "maximum"})
-_BOOLEAN_KINDS: Final = frozenset({"minimum", "maximum"})
-_SIGNED: Final = frozenset({"f16", "bf16", "f32", "f64", "s8", "s16", "s32", "s64"})
-#: Element types of gathers, by `gathers_by_kernel`.
-_GATHERED: Final = {
-    "aligned": _SIGNED,
-    "tiled": _SIGNED | {"u8", "u16", "u32", "u64", "pred"},
-}
+#: Rows of all-gathers, by `gathers_by_kernel`.
+_GATHERS: Final = {"aligned": "aligned-gather", "tiled": "tiled-gather"}
+#: Rows of all-reduces, in one shot and in two, of numbers and of bits.
+_ONE_SHOT: Final = ("one-shot", "one-shot-of-bits")
+_TWO_SHOTS: Final = ("two-shots", "two-shots-of-bits")
 _HOPPER: Final = 9
 
 # -- how a kernel is launched --------------------------------------------------
@@ -160,40 +149,48 @@ class KernelChoice:
 
     def _reason_against_gather(self, gather: Instruction, operand: Shape) -> str:
         rule = self.release.gathers_by_kernel
-        types = _GATHERED.get(rule)
-        if types is None:
+        if rule not in _GATHERS:
             return f"is an all-gather, for which XLA {self.release} has no kernel"
-        if operand.element_type not in types:
+        row = backend_row(_GATHERS[rule])
+        if operand.element_type not in row.types:
             return f"gathers {operand.element_type}"
         if rule == "aligned":
             if operand.byte_size % _TRANSACTION_BYTES:
                 return f"sends no multiple of {_TRANSACTION_BYTES} bytes"
-            large = operand.byte_size > _ALIGNED_BYTES
-            return f"sends more than {_ALIGNED_BYTES >> 10} KiB" if large else ""
+            large = operand.byte_size > row.most_bytes
+            return f"sends more than {row.most_bytes >> 10} KiB" if large else ""
         length = operand.dimensions[gather_dimension(gather)]
         if length & (length - 1) or not length:
             return f"gathers parts of {length}, which is not a power of two"
-        large = gather.shape.byte_size > _TILED_BYTES
-        return f"gathers more than {_TILED_BYTES >> 20} MiB" if large else ""
+        large = gather.shape.byte_size > row.most_bytes
+        return f"gathers more than {row.most_bytes >> 20} MiB" if large else ""
 
     def _reason_against_reduction(self, reduction: Instruction, operand: Shape) -> str:
         kind = reduction_kind(reduction_of(reduction))
         if not kind:
             return "reduces by a computation that is not known"
-        kinds = _NUMBER_KINDS if operand.element_type in _NUMBERS else frozenset[str]()
-        if operand.element_type == "pred":
-            kinds = _BOOLEAN_KINDS
-        if kind not in kinds:
+        row = _reduced_by(_TWO_SHOTS, operand.element_type)
+        if row is None or kind not in row.reductions:
             return f"has no kernel for the {kind} of {operand.element_type}"
-        most = self._limit(TWO_SHOT_BYTES, reduction)
+        most = self._limit(row.most_bytes, reduction)
         return f"has more than {most} bytes" if operand.byte_size > most else ""
+
+    def row(self, collective: Instruction) -> BackendRow:
+        """The row of a collective that has a kernel."""
+        if collective.opcode == "all-gather":
+            return backend_row(_GATHERS[self.release.gathers_by_kernel])
+        rows = _TWO_SHOTS if self.takes_two_shots(collective) else _ONE_SHOT
+        row = _reduced_by(rows, collective.operands[0].shape.element_type)
+        assert row is not None, "it has a kernel"
+        return row
 
     def takes_two_shots(self, collective: Instruction) -> bool:
         """Whether an all-reduce is too large for one shot; a gather never is."""
-        size = collective.operands[0].shape.byte_size
-        return collective.opcode == "all-reduce" and size > self._limit(
-            ONE_SHOT_BYTES, collective
-        )
+        if collective.opcode != "all-reduce":
+            return False
+        operand = collective.operands[0].shape
+        once = _reduced_by(_ONE_SHOT, operand.element_type) or backend_row(_ONE_SHOT[0])
+        return operand.byte_size > self._limit(once.most_bytes, collective)
 
     def _limit(self, limit: int, reduction: Instruction) -> int:
         """The bytes that a kernel reduces in the groups of an all-reduce."""
@@ -224,6 +221,12 @@ class KernelChoice:
             part = collective.operands[0].shape.dimensions[along]
             tile[along] = min(tile[along], _power_below(part))
         return Launch(in_block // _THREADS_OF_A_WARP, tuple(tile))
+
+
+def _reduced_by(names: tuple[str, ...], element_type: str) -> BackendRow | None:
+    """The row that reduces a type; None where none does."""
+    found = (backend_row(name) for name in names)
+    return next((row for row in found if element_type in row.types), None)
 
 
 def group_size(collective: Instruction) -> int:

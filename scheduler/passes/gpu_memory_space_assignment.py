@@ -30,11 +30,16 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import BITS, Shape, tuple_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.scheduler.memory.buffer_colors import (
+    Path,
+    PlannedCopy,
+    Wish,
+    color,
+    planned_copies,
+)
 from hlo_passes.scheduler.memory.buffer_sizes import memory_space, parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
 from hlo_passes.whole_numbers import whole_number
-
-Path = tuple[int, ...]
 
 #: Collectives whose buffers can be registered.
 _REGISTERED: Final = frozenset(
@@ -106,7 +111,7 @@ class GpuMemorySpaceAssignment(Pass):
     first, in the same place, and so does this pass.
 
     A buffer for which two different spaces are asked (host memory and this one) stays
-    as it is; XLA stops there.
+    as it is, and a remark names who asks; XLA stops there.
 
     Requires: a module that is scheduled; else copies have no place in an order.
     Ensures: a second run changes nothing.
@@ -152,23 +157,28 @@ class GpuMemorySpaceAssignment(Pass):
         space = release.collective_memory_space
         buffers = build_buffers(module)
         if self.inserts_copies:
-            made = self._copy_ends(module, buffers, space)
+            made = sum(
+                _copy_parts(copy.instruction, copy.paths)
+                for copy in self.planned_copies(buffers, space)
+            )
             if made:
                 report.count("copies-added", made)
                 buffers = build_buffers(module)
-        found: dict[int, int] = {}
-        for b, wish in self._wishes(buffers, space):
-            if found.setdefault(b, wish) != wish:
-                found[b] = _CONFLICT
-        for name in _names(buffers, {b for b in found if found[b] == _CONFLICT}):
-            report.remark(f"not assigned: %{name} is asked to lie in two spaces")
-        _write(buffers, found, report)
+        found = color(buffers, self.wishes(buffers, space))
+        for conflict in found.conflicts:
+            report.remark(f"not assigned: {conflict.text}")
+        _write(buffers, found.spaces, report)
         return module.version != version
 
     # -- who asks ------------------------------------------------------------
 
-    def _wishes(self, buffers: Buffers, space: int) -> Iterator[tuple[int, int]]:
-        """(buffer, memory space that something asks for), in the order of the text."""
+    def wishes(self, buffers: Buffers, space: int) -> Iterator[Wish]:
+        """What is asked for, in the order of the text.
+
+        Args:
+            buffers: of the module.
+            space: the number of the memory that is registered.
+        """
         flow = buffers.flow
         filters = self._filters()
         for n, instruction in enumerate(flow.reached.instructions):
@@ -177,10 +187,10 @@ class GpuMemorySpaceAssignment(Pass):
             for k, part in enumerate(parts_of(instruction.shape).shapes):
                 b = buffers.of_value.get(start + k)
                 if b is not None and memory_space(part):
-                    yield b, memory_space(part)
+                    yield Wish(b, memory_space(part), instruction)
             for position, asked in self._asked(buffers, n, filters, space):
                 for b in buffers.at(position):
-                    yield b, asked
+                    yield Wish(b, asked, instruction)
 
     def _asked(
         self, buffers: Buffers, n: int, filters: tuple[_Filter, ...], space: int
@@ -249,10 +259,9 @@ class GpuMemorySpaceAssignment(Pass):
 
     # -- copies --------------------------------------------------------------
 
-    def _copy_ends(self, module: Module, buffers: Buffers, space: int) -> int:
-        """Copy arguments, constants and results of buffers that will be registered."""
-        flow = buffers.flow
-        filters = self._filters()
+    def planned_copies(self, buffers: Buffers, space: int) -> tuple[PlannedCopy, ...]:
+        """Arguments, constants and results of buffers that will be registered."""
+        flow, filters = buffers.flow, self._filters()
         wanted = {
             b
             for n in range(len(flow.reached.instructions))
@@ -260,31 +269,7 @@ class GpuMemorySpaceAssignment(Pass):
             if asked == space
             for b in buffers.at(position)
         }
-        made = 0
-        for n, instruction in enumerate(flow.reached.instructions):
-            computation = instruction.computation
-            is_source = instruction.opcode == "constant" or (
-                instruction.opcode == "parameter" and computation.is_entry
-            )
-            is_result = (
-                instruction is module.entry.root and instruction.opcode != "copy"
-            )
-            if not is_source and not is_result:
-                continue
-            start = flow.start[n]
-            copied = {
-                path
-                for path, k in parts_of(instruction.shape).offsets.items()
-                if parts_of(instruction.shape).shapes[k].is_array
-                and wanted.intersection(buffers.at(start + k))
-            }
-            if copied:
-                made += _copy_parts(instruction, copied)
-        return made
-
-
-#: Two spaces are asked for.
-_CONFLICT: Final = -1
+        return planned_copies(buffers, wanted)
 
 
 def _arrays(buffers: Buffers, instruction: Instruction) -> Iterator[int]:
@@ -323,17 +308,6 @@ def _spaces(text: str) -> Iterator[tuple[int, int]]:
             yield operand, space
 
 
-def _names(buffers: Buffers, numbers: set[int]) -> Iterator[str]:
-    """The instruction that makes the first value of each of some buffers."""
-    flow = buffers.flow
-    first: dict[int, int] = {}
-    for v, b in buffers.of_value.items():
-        if b in numbers:
-            first[b] = min(v, first.get(b, v))
-    for v in sorted(first.values()):
-        yield flow.reached.instructions[flow.owner(v)].name
-
-
 def _write(buffers: Buffers, found: dict[int, int], report: Report) -> None:
     """Give every array of a buffer the space that was found for it."""
     flow = buffers.flow
@@ -361,7 +335,7 @@ def _with_spaces(shape: Shape, spaces: Iterator[int]) -> Shape:
     return shape.with_layout(replace(shape.layout, memory_space=space))
 
 
-def _copy_parts(instruction: Instruction, paths: set[Path]) -> int:
+def _copy_parts(instruction: Instruction, paths: frozenset[Path]) -> int:
     """Let all readers read a copy of some parts of an instruction, placed after it."""
     computation = instruction.computation
     readers = instruction.users
