@@ -17,8 +17,10 @@ SCHEDULER: Final = "latency-hiding-scheduler"
 #: Schedules for a trial, with the scheduler's options.
 _TRIAL: Final = "collective-combiner-annotator"
 _IMPROVER: Final = "schedule-improver"
-#: They simulate the schedule of each chain of permutes that they try.
-_RINGS: Final = ("collective-ring-decomposer", "collective-matmul")
+#: They simulate the schedule of what they try.
+_RINGS: Final = (
+    "collective-backend-choice", "collective-ring-decomposer", "collective-matmul",
+)  # fmt: skip
 #: They read XLA's settings of an order that is there, and make none for XLA.
 _OF_THE_ORDER: Final = ("schedule-checker", _IMPROVER)
 _SPACES: Final = "gpu-memory-space-assignment"

@@ -28,9 +28,16 @@ from hlo_passes.errors import UsageError
 from hlo_passes.files import read_text
 from hlo_passes.scheduler.estimators.base import MOST_US
 from hlo_passes.scheduler.hardware.machine import host_figures
-from hlo_passes.scheduler.hardware.target import NETWORK_COMMENT, Target, target_text
+from hlo_passes.scheduler.hardware.target import (
+    LINES_COMMENT,
+    NETWORK_COMMENT,
+    Target,
+    target_text,
+)
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
+from hlo_passes.scheduler.latency.measured_lines import MeasuredLine
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.passes.backend_rows import backend_rows
 from hlo_passes.scheduler.sums import sequential_sum
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
@@ -41,6 +48,8 @@ _MOST_DEVICES: Final = 1 << 31
 KINDS: Final = (
     "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute",
 )  # fmt: skip
+#: Rows of `collective_backends.csv` that a line prices, see `line_fits`.
+LINE_ROWS: Final = tuple(row.name for row in backend_rows() if row.price == "line")
 _CHUNK_BYTES: Final = tuple(1 << k for k in range(16, 27))
 _HEADER_OVERHEAD: Final = 1.025
 _PARAMETERS: Final = (
@@ -66,10 +75,10 @@ _OUTLIER_WEIGHT: Final = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """One measured collective across hosts.
+    """One measured collective across hosts, or one that is not carried by NCCL.
 
     Attributes:
-        kind: synchronous opcode.
+        kind: synchronous opcode, or one of `LINE_ROWS`.
         size_bytes: of the message: gathered result, reduced array, whole input,
             operand.
         us: measured time.
@@ -221,14 +230,18 @@ def _refuse(path: str, line: int, what: str) -> UsageError:
     return UsageError(
         f"{path}:{line}: {what}",
         code="U214",
-        hint=f"columns {','.join(_COLUMNS)}; kind must be one of {', '.join(KINDS)}",
+        hint=f"columns {','.join(_COLUMNS)}; kind must be one of {', '.join(KINDS)}, "
+        f"or a row that is priced by a line: {', '.join(LINE_ROWS)}",
     )
 
 
 def _measurement(
     path: str, line: int, row: dict[str, str | None], joined: int
 ) -> Measurement:
-    """One row, of a GPU of which NVLink joins so many hosts."""
+    """One row, of a GPU of which NVLink joins so many hosts.
+
+    A row of another way to carry a collective may lie within a host.
+    """
     kind = row["kind"] or ""
     try:
         size, devices, hosts = (
@@ -238,7 +251,8 @@ def _measurement(
     except ValueError as problem:
         what = "bytes, devices and hosts must be whole numbers, us a number"
         raise _refuse(path, line, what) from problem
-    if kind not in KINDS:
+    carried = kind in LINE_ROWS
+    if kind not in KINDS and not carried:
         raise _refuse(path, line, f"{kind!r} is not a collective that the model knows")
     if not (
         0 <= size <= _MOST_BYTES
@@ -247,6 +261,8 @@ def _measurement(
         and hosts <= devices
     ):
         raise _refuse(path, line, "a size, time or count is out of range")
+    if carried and hosts >= 1:
+        return Measurement(kind, size, us, devices, hosts)
     if hosts < 2:
         what = f"hosts is {hosts}: these constants describe collectives across hosts"
         raise _refuse(path, line, what)
@@ -279,7 +295,7 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
     for chunk in (default.chunk_size_bytes, *_CHUNK_BYTES):
         matrix = _design(rows, chunk)
         free = _independent(matrix / measured[:, None])
-        found, weights = _robust(matrix, measured - memory, measured, start, free)
+        found, weights = robust_fit(matrix, measured - memory, measured, start, free)
         fitted = matrix @ found + memory
         error = float(np.sum(np.abs((measured - fitted) / measured)))
         if best is None or error < best[0] * (1 - _RANK_TOLERANCE) - _RANK_TOLERANCE:
@@ -343,7 +359,7 @@ def _independent(matrix: np.ndarray) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def _robust(
+def robust_fit(
     matrix: np.ndarray,
     wanted: np.ndarray,
     measured: np.ndarray,
@@ -430,12 +446,29 @@ def calibration_text(found: Calibration) -> str:
     return "\n".join(lines) + "\n"
 
 
-def target_with_network(name: str, found: Calibration) -> str:
-    """The target's description with the fitted constants, for `--target=FILE`."""
+def target_with_fits(
+    name: str, found: Calibration | None, lines: Sequence[MeasuredLine] = ()
+) -> str:
+    """The target's description with what was fitted, for `--target=FILE`.
+
+    Args:
+        name: of the target, or its file.
+        found: network constants; None keeps those that it has.
+        lines: of other ways to carry collectives; with none it keeps those it has.
+    """
+    options = "" if found is None else _constants_text(found)
+    fitted = {
+        NETWORK_COMMENT: options,
+        LINES_COMMENT: " ".join(line.text for line in lines),
+    }
+    new = [f"{comment} {text}" for comment, text in fitted.items() if text]
     kept = [
         line
         for line in target_text(name).splitlines()
-        if not line.startswith(NETWORK_COMMENT)
+        if not any(text and line.startswith(c) for c, text in fitted.items())
     ]
-    values = ",".join(f"{n}={v:.9g}" for n, v in found.options.items())
-    return "\n".join([f"{NETWORK_COMMENT} {values}", *kept]) + "\n"
+    return "\n".join([*new, *kept]) + "\n"
+
+
+def _constants_text(found: Calibration) -> str:
+    return ",".join(f"{n}={v:.9g}" for n, v in found.options.items())

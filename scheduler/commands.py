@@ -22,11 +22,12 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import DEFAULT_TARGET, Pricing
 from hlo_passes.progress import say
 from hlo_passes.scheduler.calibration import (
+    LINE_ROWS,
     Measurement,
     calibrate,
     calibration_text,
     read_measurements,
-    target_with_network,
+    target_with_fits,
 )
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
@@ -51,6 +52,7 @@ from hlo_passes.scheduler.estimators.profile import (
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.line_fits import fit_lines, lines_text
 from hlo_passes.scheduler.measured.collectives import measurements_of
 from hlo_passes.scheduler.measured.trace import measured_of, read_trace
 from hlo_passes.scheduler.module_costs import estimate
@@ -139,8 +141,9 @@ def _write_profile(path: str, module: Module, on: Pricing) -> None:
 def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "input", metavar="ROWS.csv|TRACE",
-        help="CSV with columns kind, bytes, us, devices, hosts; with --module a trace, "
-        "as --measured of simulate takes it",
+        help="CSV with columns kind, bytes, us, devices, hosts (kind: a collective, or "
+        "a row of collective-backend-choice); with --module a trace, as --measured of "
+        "simulate takes it",
     )  # fmt: skip
     parser.add_argument(
         "--module", default="", metavar="FILE", help="the module that the trace is of"
@@ -153,7 +156,7 @@ def _configure_calibrate(parser: argparse.ArgumentParser) -> None:
         "-o",
         "--output",
         metavar="FILE.txtpb",
-        help="write the target with the fitted constants",
+        help="write the target with what was fitted",
     )
     parser.add_argument("--json", action="store_true", help="machine-readable output")
 
@@ -166,14 +169,24 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
         if arguments.module
         else read_measurements(arguments.input, part)
     )
-    found = calibrate(rows, part)
+    network = [row for row in rows if row.kind not in LINE_ROWS]
+    found = calibrate(network, part) if network else None
+    fits = fit_lines(row for row in rows if row.kind in LINE_ROWS)
     if arguments.output:
-        text = target_with_network(arguments.target, found)
+        lines = [fit.line for fit in fits]
+        text = target_with_fits(arguments.target, found, lines)
         write_text(arguments.output, text)
     if arguments.json:
-        sys.stdout.write(json.dumps(found.to_json(), indent=1) + "\n")
+        view: dict[str, object]
+        view = {"target": part.spec} if found is None else found.to_json()
+        if fits:
+            view["lines"] = [fit.to_json() for fit in fits]
+        sys.stdout.write(json.dumps(view, indent=1) + "\n")
     else:
-        say(calibration_text(found))
+        if found is not None:
+            say(calibration_text(found))
+        if fits:
+            say(lines_text(fits))
     return ExitCode.DONE
 
 

@@ -8,6 +8,7 @@ A description is XLA's `GpuTargetConfigProto` in text form, the file that
 comment, which XLA ignores:
 
     # latency-options: nccl_op_launch_us=47.5,nic_speed_gbps=24.1
+    # backend-lines: copied-exchange:12.5:95
 
 Source of the fields: openxla/xla `xla/stream_executor/device_description.proto`.
 """
@@ -34,12 +35,15 @@ from hlo_passes.scheduler.hardware.text_proto import (
     submessage,
     submessages,
 )
+from hlo_passes.scheduler.latency.measured_lines import MeasuredLine
 from hlo_passes.scheduler.tpu.chips import is_chip
 
 _SUFFIX: Final = ".txtpb"
 
 NETWORK_COMMENT: Final = "# latency-options:"
 _NETWORK: Final = re.compile(rf"(?m)^{NETWORK_COMMENT}\s*(\S.*)$")
+LINES_COMMENT: Final = "# backend-lines:"
+_LINES: Final = re.compile(rf"(?m)^{LINES_COMMENT}\s*(\S.*)$")
 #: Of a toolkit, as in 12.8.1.
 _VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?![0-9])")
 _LARGEST_CONSTANT: Final = 1e12
@@ -76,6 +80,7 @@ class Target:
         toolkit_version: (major, minor) of CUDA, (0, 0) if unknown.
         peak_ops_per_s: dense matrix rate by XLA's number of the element type.
         network: calibrated network constants by option name, see `calibration`.
+        lines: measured times of other ways to carry collectives, see `line_fits`.
     """
 
     spec: str
@@ -93,6 +98,7 @@ class Target:
     toolkit_version: tuple[int, int]
     peak_ops_per_s: Mapping[int, float] = field(default_factory=dict)
     network: Mapping[str, float] = field(default_factory=dict)
+    lines: tuple[MeasuredLine, ...] = ()
 
     @property
     def max_threads(self) -> int:
@@ -220,6 +226,7 @@ def parse_target(text: str, *, spec: str, filename: str = "<target>") -> Target:
         toolkit_version=_version(string(device, "compile_time_toolkit_version")),
         peak_ops_per_s=_matrix_rates(device),
         network=_network(text, filename),
+        lines=_lines(text, filename),
     )
 
 
@@ -241,6 +248,19 @@ def _network(text: str, filename: str) -> dict[str, float]:
             )
         found[name] = number
     return found
+
+
+def _lines(text: str, filename: str) -> tuple[MeasuredLine, ...]:
+    """The lines of the `backend-lines` comment; UsageError U201 for bad ones."""
+    match = _LINES.search(text)
+    try:
+        return tuple(map(MeasuredLine.parse, match[1].split() if match else ()))
+    except ValueError as problem:
+        raise UsageError(
+            f"{filename}: {LINES_COMMENT} {problem}",
+            code="U201",
+            hint="hlo-passes calibrate writes such lines",
+        ) from problem
 
 
 def _version(text: str) -> tuple[int, int]:

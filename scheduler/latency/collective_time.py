@@ -59,6 +59,8 @@ _RING_KINDS: Final[dict[str, RingKind]] = {
     "reduce-scatter": "reduce-scatter",
     "collective-permute": "send-recv",
 }
+#: How prices of kernels over NVLink end, in the name of their model.
+NVLINK_KERNEL: Final = "nvlink-kernel"
 _UNROLL: Final = 4
 _BYTE: Final = 8
 
@@ -210,6 +212,14 @@ class CollectiveModel:
 
     def _extended(self, collective: Collective, reason: str) -> Estimate:
         assert self._extension is not None
+        members = self._extension.members_of_a_domain(collective)
+        if (
+            members > 1
+            and collective.kernel_strategy
+            and self.release.prices_kernel_strategies
+            and self.target.nvlink_links
+        ):
+            return self._nvlink_kernel(collective, members, "extended", reason)
         found = self._extension.collective_ticks(collective)
         if found.wire is not None:
             return self._with_memory(collective, found.wire, found.path, reason)
@@ -221,7 +231,13 @@ class CollectiveModel:
         ticks = self.collective_table.ticks(collective, self.config.gpus_per_node)
         return Estimate(us_of_ticks(ticks), "sol/table")
 
-    def _nvlink_kernel(self, collective: Collective, members: int) -> Estimate:
+    def _nvlink_kernel(
+        self,
+        collective: Collective,
+        members: int,
+        model: str = "sol",
+        reason: str = "",
+    ) -> Estimate:
         wire = nvlink_kernel_ticks(
             self.config,
             collective.transferred_bytes,
@@ -232,8 +248,9 @@ class CollectiveModel:
         memory = self._memory_ticks(collective)
         return Estimate(
             us_of_ticks(memory + wire),
-            "sol/nvlink-kernel",
-            parts_us={"memory": us_of_ticks(memory), "kernel": us_of_ticks(wire)},
+            f"{model}/{NVLINK_KERNEL}",
+            reason,
+            {"memory": us_of_ticks(memory), "kernel": us_of_ticks(wire)},
         )
 
     def _across(

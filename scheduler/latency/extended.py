@@ -8,7 +8,8 @@ XLA's formulas and tables instead, and marks its prices (`extended/...`):
 - Across domains: XLA's ring and all-to-all with the group as it is, g = its members,
   m = members per domain, each with a NIC.
 - Inside: rows of the group size nearest in log2; throughput interpolated on log-log
-  axes between sizes, constant outside; rows without a value are skipped.
+  axes between sizes, constant outside; rows without a value are skipped. A collective
+  with a kernel takes XLA's formula of NVLink kernels, from the release on that has it.
 - GEMMs and tables of a part without its own come from the nearest one, scaled by the
   ratio of the dense bf16 rate and of the NVLink bandwidth.
 - collective-broadcast is priced as an all-gather of the same result,
@@ -129,6 +130,14 @@ class ExtendedModel:
             return ExtendedTime("extended/ring", wire.total, wire)
         wire = all_to_all_time(config, size, domains, 1)
         return ExtendedTime("extended/all-to-all", wire.total, wire)
+
+    def members_of_a_domain(self, collective: Collective) -> int:
+        """Devices of its groups where each lies in one domain; 0 where one does not."""
+        if collective.kind == "collective-permute":
+            return 0
+        groups = collective.listed_groups or _everybody(collective)
+        members, domains = self._worst_group(groups)
+        return members if domains == 1 else 0
 
     def _worst_group(self, groups: Groups) -> tuple[int, int]:
         """(members, domains touched) of the group that touches most domains."""

@@ -201,7 +201,7 @@ class GpuMemorySpaceAssignment(Pass):
             yield from _asked_by_call(buffers, instruction, space)
         if self._registers(instruction, filters):
             for one in dict.fromkeys((instruction, *instruction.operands)):
-                for position in _arrays(buffers, one):
+                for position in array_positions(buffers, one):
                     yield position, space
         elif (
             self.ragged_all_to_all_use_barrier_with_nccl
@@ -209,10 +209,10 @@ class GpuMemorySpaceAssignment(Pass):
         ):
             if not is_done(instruction) and not is_update(instruction):
                 output = instruction.operands[_RAGGED_OUTPUT]
-                for position in _arrays(buffers, output):
+                for position in array_positions(buffers, output):
                     yield position, space
             if not is_start(instruction):
-                for position in _arrays(buffers, instruction):
+                for position in array_positions(buffers, instruction):
                     yield position, space
 
     def _registers(
@@ -272,7 +272,7 @@ class GpuMemorySpaceAssignment(Pass):
         return planned_copies(buffers, wanted)
 
 
-def _arrays(buffers: Buffers, instruction: Instruction) -> Iterator[int]:
+def array_positions(buffers: Buffers, instruction: Instruction) -> Iterator[int]:
     """Positions of the arrays of a result; tables of pointers are left out."""
     flow = buffers.flow
     start = flow.start[flow.reached.number[instruction]]
@@ -297,7 +297,7 @@ def _asked_by_call(
     target = call.attributes.get("custom_call_target", "").strip('"')
     if target in _MOSAIC and _MULTICAST in call.attributes.get("backend_config", ""):
         for one in dict.fromkeys((call, *call.operands)):
-            for position in _arrays(buffers, one):
+            for position in array_positions(buffers, one):
                 yield position, space
 
 

@@ -23,6 +23,7 @@ from typing import Final
 
 from hlo_passes.analysis.reachability import ancestors
 from hlo_passes.ir.async_form import done_of, half, is_collective, work_of
+from hlo_passes.ir.gpu_config import collective_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, array_shape, tuple_shape
@@ -37,6 +38,7 @@ from hlo_passes.scheduler.fusions.fused_graph import reshape_is_bitcast
 from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
 from hlo_passes.scheduler.hardware.target import Target, target
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collective_time import NVLINK_KERNEL
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
 from hlo_passes.scheduler.latency.durations import us_of_ticks
 from hlo_passes.scheduler.latency.estimate import Estimate
@@ -57,6 +59,8 @@ Key = tuple[str, str]
 _ID: Final = "collective_id"
 #: The smallest message of XLA's table.
 _SMALLEST_BYTES: Final = 1024
+#: The largest one that counts.
+_LARGEST_BYTES: Final = 1 << 30
 #: How much larger the collectives are that a collective is compared with.
 _LARGER: Final = (2, 4, 8, 16, 32, 64)
 #: What keeps the compute lane busy.
@@ -194,14 +198,27 @@ class ChainTrials:
             tuple(operand.shape.text for operand in collective.operands),
             collective.attributes.get("replica_groups"),
             collective.attributes.get("source_target_pairs"),
+            collective_config(collective).get("kernel_strategy"),
         )
         if key not in self._fair:
-            own = self._price(collective)
-            if collective.opcode == "collective-permute":
+            price = self.price(collective)
+            own = price.us
+            if price.model.endswith(NVLINK_KERNEL):
+                # A formula, which knows a latency.
+                self._fair[key] = own
+            elif collective.opcode == "collective-permute":
                 self._fair[key] = max((own, *self._of_smaller(collective)))
             else:
-                self._fair[key] = min((own, *self._of_larger(collective)))
+                self._fair[key] = min((own, *self._of_larger(collective, _LARGER)))
         return self._fair[key]
+
+    def least_us(self, collective: Instruction) -> float:
+        """What the cheapest collective of at least its size takes, up to 1 GiB."""
+        size = max(1, sum(o.shape.byte_size for o in collective.operands))
+        times = [
+            1 << k for k in range(1, max(1, (_LARGEST_BYTES // size).bit_length()))
+        ]
+        return min((self.price(collective).us, *self._of_larger(collective, times)))
 
     def _of_smaller(self, permute: Instruction) -> Iterator[float]:
         """Prices of permutes of at most the same size, from the smallest one on."""
@@ -213,9 +230,11 @@ class ChainTrials:
             yield self._price_as(permute, [other], other)
             size *= 2
 
-    def _of_larger(self, collective: Instruction) -> Iterator[float]:
-        """Prices of the same collective of more bytes."""
-        for times in _LARGER:
+    def _of_larger(
+        self, collective: Instruction, larger: Iterable[int]
+    ) -> Iterator[float]:
+        """Prices of the same collective of so many times the bytes."""
+        for times in larger:
             operands = [_larger(o.shape, times) for o in collective.operands]
             yield self._price_as(collective, operands, _larger(collective.shape, times))
 
@@ -226,12 +245,13 @@ class ChainTrials:
         computation = collective.computation
         parts = [zeros(computation, operand) for operand in operands]
         other = copy_of(collective, parts, shape)
-        price = self._price(other)
+        price = self.price(other).us
         computation.remove_with_dead_operands(other)
         return price
 
-    def _price(self, collective: Instruction) -> float:
-        return Prices(self._estimator).synchronous(collective).us
+    def price(self, collective: Instruction) -> Estimate:
+        """What `simulate` charges for a collective that nothing hides."""
+        return Prices(self._estimator).synchronous(collective)
 
 
 def key_of(instruction: Instruction) -> Key:

@@ -34,7 +34,7 @@ from hlo_passes.scheduler.calibration import (
     calibrate,
     calibration_text,
     read_measurements,
-    target_with_network,
+    target_with_fits,
 )
 from hlo_passes.scheduler.estimators.profile import Profile
 from hlo_passes.scheduler.hardware.target import (
@@ -358,7 +358,7 @@ def _use_measurements(path: pathlib.Path, _: random.Random) -> None:
     found = calibrate(read_measurements(str(path), part), part)
     calibration_text(found)
     json.dumps(found.to_json(), allow_nan=False)
-    parse_target(target_with_network("h100_sxm", found), spec="fitted")
+    parse_target(target_with_fits("h100_sxm", found), spec="fitted")
 
 
 def _records() -> list[bytes]:

@@ -15,7 +15,7 @@ from hlo_passes.scheduler.calibration import (
     calibrate,
     calibration_text,
     read_measurements,
-    target_with_network,
+    target_with_fits,
 )
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
@@ -118,7 +118,7 @@ def test_what_the_rows_do_not_tell_keeps_its_value() -> None:
 def test_a_written_target_prices_as_fitted(tmp_path) -> None:
     rows = rows_of("nccl_op_launch_us=80,rtt_us=20,nic_speed_gbps=40")
     file = tmp_path / "measured.txtpb"
-    file.write_text(target_with_network("h100_sxm", calibrate(rows, H100)))
+    file.write_text(target_with_fits("h100_sxm", calibrate(rows, H100)))
     measured = target(str(file))
     assert measured.sm_count == H100.sm_count
     module = collective_module(
