@@ -210,9 +210,11 @@ class Offers:
         if any(row.types and s.element_type not in row.types for s in sizes):
             return f"moves {sizes[0].element_type}"
         groups = self.choice.groups.of(collective, collective.opcode)
-        everybody = range(self.choice.machine.device_count)
-        listed = (tuple(everybody),) if groups is None else groups
-        most = max(map(len, listed), default=0)
+        machine = self.choice.machine
+        # Without groups all devices are one.
+        most = machine.device_count
+        if groups is not None:
+            most = max(map(len, groups), default=0)
         if collective.opcode != "collective-permute" and most < 2:
             return "has groups of one device"
         if row.most_devices and most > row.most_devices:
@@ -221,14 +223,17 @@ class Offers:
         size = 0 if described is None else described.transferred_bytes
         if row.most_bytes and size > row.most_bytes:
             return f"has more than {row.most_bytes} bytes"
-        machine = self.choice.machine
         reach = {
             "host": (machine.devices_per_host, "host"),
             "domain": (machine.partition_size, "NVLink domain"),
         }
         if row.reach in reach:
             devices, name = reach[row.reach]
-            if any(len({d // devices for d in group}) > 1 for group in listed):
+            if groups is None:
+                is_far = most > devices
+            else:
+                is_far = any(len({d // devices for d in g}) > 1 for g in groups)
+            if is_far:
                 return f"has {_members(collective)} beyond one {name}"
         assert row.reach != BY_RELEASE, "only kernels are as the release says"
         return ""

@@ -128,7 +128,10 @@ def test_all_devices_are_not_listed_to_find_conflicts() -> None:
     assert "control-predecessors={%d-send}" in found[0]
 
 
-@pytest.mark.parametrize("name", ["gpu-schedule", "collective-combiner-annotator"])
+@pytest.mark.parametrize(
+    "name",
+    ["gpu-schedule", "collective-combiner-annotator", "collective-backend-choice"],
+)
 @pytest.mark.parametrize("header", ["replica_count", "num_partitions"])
 def test_too_many_devices_to_price(name: str, header: str) -> None:
     text = LOOP_OF_ALL.format(devices=2**32).replace("num_partitions", header)
