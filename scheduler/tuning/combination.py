@@ -62,22 +62,42 @@ class Combination:
         return dict(self.settings).get(lever, "")
 
     def with_(self, lever: str, setting: str) -> Combination:
-        """The same with a lever set otherwise; '' takes it back."""
+        """The same with a lever set otherwise; '' takes it back.
+
+        What would mean nothing beside the new setting is taken back, and so is what
+        the new setting would mean nothing beside.
+        """
         settings = dict(self.settings) | {lever: setting}
-        return Combination.of({n: s for n, s in settings.items() if s}, self.family)
+        given_up = [
+            name
+            for name, other in self.settings
+            if name != lever
+            and (
+                (lever, setting) in self.table[name].not_with
+                or (setting and (name, other) in self.table[lever].not_with)
+            )
+        ]
+        less = Combination.of(
+            {n: s for n, s in settings.items() if s and n not in given_up}, self.family
+        )
+        return less.sound() if given_up else less
 
     def without(self, lever: str) -> Combination:
         """The same with a lever as XLA has it, and those that need it, too."""
-        less = self.with_(lever, "")
-        for name in less.levers:
-            if not less.is_sound(name):
-                less = less.without(name)
-        return less
+        return self.with_(lever, "").sound()
+
+    def sound(self) -> Combination:
+        """The same without levers that mean nothing beside the others."""
+        for name in self.levers:
+            if not self.is_sound(name):
+                return self.without(name)
+        return self
 
     def is_sound(self, lever: str) -> bool:
-        """Whether a lever that needs another one has it."""
-        needed = self.table[lever].only_with
-        return not needed or any(self.get(other) for other in needed)
+        """Whether a lever has one that it needs, and none beside which it is nothing."""
+        row = self.table[lever]
+        needed = not row.only_with or any(self.get(other) for other in row.only_with)
+        return needed and not any(pair in self.settings for pair in row.not_with)
 
     def part(self, scope: Scope) -> Combination:
         """The levers of one scope."""

@@ -31,8 +31,4 @@ def drawn(
             for name, values in choices.items()
             if chance.random() < 1 / 2
         }
-        chosen = Combination.of(settings, family)
-        for name in chosen.levers:
-            if not chosen.is_sound(name):
-                chosen = chosen.without(name)
-        yield chosen
+        yield Combination.of(settings, family).sound()

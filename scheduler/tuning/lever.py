@@ -102,6 +102,7 @@ class Lever:
         scope: what it changes.
         needs: what the program must have; all of them.
         only_with: levers of which one must be set for this one to matter.
+        not_with: settings of other levers beside which this one means nothing.
         interacts: levers whose best setting depends on this one's.
         streams: communication streams of XLA's runtime with it; None for its own.
     """
@@ -113,6 +114,7 @@ class Lever:
     scope: Scope = "module"
     needs: tuple[Need, ...] = ()
     only_with: tuple[str, ...] = ()
+    not_with: tuple[tuple[str, str], ...] = ()
     interacts: tuple[str, ...] = ()
     streams: int | None = None
 

@@ -36,6 +36,9 @@ _THRESHOLDS: Final = (
 #: The kinds that XLA combines.
 _COMBINED: Final = ("all-gather", "reduce-scatter", "all-reduce", "collective-permute")
 _OVERLAP: Final = "overlap limit"
+#: Where XLA's scheduler does not run, nothing that tells it how means anything; and
+#: nothing keeps collectives on two streams from waiting for each other.
+_UNORDERED: Final = (("scheduler", "off"),)
 
 
 def _on(flag: str, option: str = "") -> tuple[Candidate, ...]:
@@ -146,6 +149,7 @@ _ROWS: Final = (
         ),
         default="1",
         scope="schedule",
+        not_with=_UNORDERED,
         needs=(("two", ""),),
         interacts=("combined all-gather", "combined reduce-scatter"),
     ),
@@ -158,6 +162,7 @@ _ROWS: Final = (
         ),
         default="off",
         scope="schedule",
+        not_with=_UNORDERED,
         needs=(("two", ""),),
         only_with=(_OVERLAP,),
         interacts=(_OVERLAP,),
@@ -171,6 +176,7 @@ _ROWS: Final = (
         ),
         default="off",
         scope="schedule",
+        not_with=_UNORDERED,
         needs=(("two", ""),),
         only_with=(_OVERLAP,),
         interacts=(_OVERLAP,),
@@ -187,6 +193,7 @@ _ROWS: Final = (
         ),
         default="2",
         scope="schedule",
+        not_with=_UNORDERED,
         needs=(("async", ""),),
     ),
     Lever(
@@ -201,6 +208,7 @@ _ROWS: Final = (
         ),
         default="95",
         scope="schedule",
+        not_with=_UNORDERED,
         needs=(("any", ""),),
         interacts=(_OVERLAP,),
     ),
@@ -356,10 +364,13 @@ _ROWS: Final = (
                     Flag("xla_gpu_enable_latency_hiding_scheduler", "true"),
                     Flag("xla_gpu_enable_analytical_sol_latency_estimator", "false"),
                 ),
+                (("estimator", "gpu-approximate"),),
             ),
         ),
         default="off where XLA has a model for the GPU",
+        scope="schedule",
         needs=(("any", ""),),
+        not_with=_UNORDERED,
         interacts=(_OVERLAP,),
     ),
 )

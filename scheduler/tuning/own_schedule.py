@@ -20,6 +20,8 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.estimators.reported import reported
+from hlo_passes.scheduler.passes.streams import assign_streams
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.tuning.combination import Combination
@@ -53,7 +55,10 @@ class BeforeScheduling:
         """The step with the schedule levers of a combination."""
         try:
             module = self.scheduled(chosen)
-            return simulated(module, chosen, self.on, self.rules, source="own")
+            # A search compares steps alone, of very many orders.
+            return simulated(
+                module, chosen, self.on, self.rules, source="own", with_range=False
+            )
         except HloError as problem:
             first = problem.message.splitlines()[0]
             return Outcome.failed(first, source="own")
@@ -116,13 +121,36 @@ def with_options(passes: str, chosen: Combination) -> str:
     return f"{passes}{{{options}}}" if options else passes
 
 
+def _streams(chosen: Combination) -> int | None:
+    """The communication streams that a combination asks for; None for XLA's own."""
+    return next(filter(None, (LEVERS[name].streams for name in chosen.levers)), None)
+
+
 def rules_for(chosen: Combination, rules: Rules) -> Rules:
     """The rules of a simulation, with the streams that a combination asks for."""
-    streams = [LEVERS[name].streams for name in chosen.levers]
-    given = next(filter(None, streams), None)
+    given = _streams(chosen)
     if rules.streams is None and given is not None:
         return replace(rules, streams=given)
     return rules
+
+
+def _cyclic_wait(module: Module, chosen: Combination, on: Pricing) -> str:
+    """Which collectives of a scheduled module could wait for each other in a cycle.
+
+    XLA's runtime takes the streams in turn and relies on the schedule.
+    """
+    given = _streams(chosen)
+    if given is None:
+        return ""
+    release = reported(module, on).release
+    assigned = assign_streams(module, communication_streams=given, release=release)
+    if not assigned.moved:
+        return ""
+    first = assigned.moved[0]
+    return (
+        f"%{first.start.name} and %{first.beside.name} would be in flight on two "
+        "streams, where they could wait for each other in a cycle"
+    )
 
 
 def simulated(
@@ -133,7 +161,21 @@ def simulated(
     *,
     source: Source = "xla",
     digest: str = "",
+    with_range: bool = True,
 ) -> Outcome:
-    """The step of a scheduled module, with the streams that a combination asks for."""
-    timeline = simulate_on(module, on, rules_for(chosen, rules), with_range=True)
+    """The step of a scheduled module, with the streams that a combination asks for.
+
+    Args:
+        module: scheduled.
+        chosen: what made it.
+        on: the machine and the source of costs.
+        rules: of the simulation.
+        source: who made the order.
+        digest: of the module's text.
+        with_range: in all settings of the range, too.
+    """
+    if problem := _cyclic_wait(module, chosen, on):
+        return replace(Outcome.failed(problem, source), module=digest)
+    rules = rules_for(chosen, rules)
+    timeline = simulate_on(module, on, rules, with_range=with_range)
     return Outcome.of(timeline, source=source, module=digest)

@@ -4,17 +4,23 @@
     search.run()
     search.best, search.outcome(search.best)
 
-First every lever alone, then those that help together, then many at once, by chance,
-as some help only together. Then every other setting around the best, pairs, more draws,
-and last each part taken back. What is tried next depends on outcomes alone, and the
-draws are the same each time, so the same program and budget give the same answer, with
-however many workers. At any moment `best` is the best so far.
+First every lever alone, then those that help together, then pairs of those that change
+the module, as some help only together, then many at once, by chance. Then every other
+setting around the best, more draws, and last each part taken back. What is tried next
+depends on outcomes alone, and the draws are the same each time, so the same program and
+budget give the same answer, with however many workers. At any moment `best` is the best
+so far.
+
+Levers of the order cost next to nothing where our scheduler prices them. So no
+compilation is spent on them alone: whatever is compiled is priced with other orders,
+too, as far as an order can still make it the best.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -31,8 +37,10 @@ LEAST_GAIN: Final = 2e-3
 _ENDS: Final = 2
 #: The share of the budget that levers alone may take.
 _ALONE_SHARE: Final = 0.5
+#: The share of the budget for pairs of levers that change the module.
+_PAIRED_SHARE: Final = 0.2
 #: The share of the budget for draws, before the search goes on around the best.
-_DRAWN_SHARE: Final = 0.25
+_DRAWN_SHARE: Final = 0.15
 #: Draws for each that is tried: a program may have few different combinations.
 _DRAWS: Final = 20
 _SEED: Final = 1
@@ -163,18 +171,19 @@ class Search:
         self.compile_all([self.baseline])
         if not self.tried or not self.tried[self.baseline].is_done:
             return
-        self._orders(self.baseline)
+        self._compile_orders(self.baseline)
         self._alone()
         self._together()
+        self._pair(round(self.budget * _PAIRED_SHARE))
         self._draw(round(self.budget * _DRAWN_SHARE))
         if len(self.best.levers) > _FEW:
             self._take_back()
         for _ in range(_MOST_ROUNDS):
             before = self.best
-            self._around(self._neighbors(before))
+            self._try(self._neighbors(before))
             # Where nothing helps, draws find more than pairs.
             if self.best == before and before:
-                self._around(self._pairs(before))
+                self._try(self._pairs(before))
             if self.best == before or self.left <= 0:
                 break
         self._draw(self.left)
@@ -201,30 +210,78 @@ class Search:
                     if self.is_better(chosen, self.best):
                         self.best = chosen
 
-    def _around(self, batch: Iterable[Combination]) -> None:
-        """Compile combinations around the best, and the best orders of a new best."""
+    def _try(self, batch: Iterable[Combination]) -> None:
+        """Compile combinations, and orders with which one of them becomes the best."""
+        known = set(self.tried)
         before = self.best
         self.compile_all(batch)
+        new = [c for c in self.tried if c not in known and self._may_gain(c)]
+        found = {order: self.own[order] for order in map(self._quick_order, new)}
+        for order in sorted(found, key=lambda c: self._rank(c, found[c])):
+            if self._is_better(found[order], self.tried.get(self.best)):
+                self.compile_all([order])
         if self.best != before:
-            self._orders(self.best)
+            self._compile_orders(self.best)
 
-    def _orders(self, around: Combination) -> None:
+    @property
+    def _prices_orders(self) -> bool:
+        """Whether our scheduler prices levers of the order."""
+        return self.baseline in self.own
+
+    def _may_gain(self, chosen: Combination) -> bool:
+        """Whether another order could make what was compiled the best.
+
+        No order is faster than what is computed.
+        """
+        found, best = self.tried[chosen], self.tried[self.best]
+        if not self.compares(found) or chosen not in self._price([chosen]):
+            return False
+        computed_us = found.step_us - found.exposed_us
+        return computed_us < best.step_us * (1.0 - LEAST_GAIN)
+
+    def _quick_order(self, around: Combination) -> Combination:
+        """The best of a few orders of a module that was compiled."""
+        orders = dict.fromkeys(
+            [
+                self.best.part("schedule").settings,
+                *(
+                    ((name, setting),)
+                    for name in self._order_levers
+                    for setting in self.choices[name][:1]
+                ),
+            ]
+        )
+        batch = [around]
+        for settings in orders:
+            changed = around.part("module")
+            for name, setting in settings:
+                changed = changed.with_(name, setting)
+            batch.append(changed)
+        found = self._price(_orders_of(around, batch))
+        return min(found, key=lambda c: self._rank(c, found[c]))
+
+    @property
+    def _order_levers(self) -> list[str]:
+        """Levers that change the order alone."""
+        return [n for n in self.choices if self.levers[n].scope == "schedule"]
+
+    def _compile_orders(self, around: Combination) -> None:
         """Find the best schedule for a module with our scheduler, and compile that."""
-        levers = [n for n in self.choices if self.levers[n].scope == "schedule"]
+        levers = self._order_levers
         best, outcome = around, self._price([around]).get(around)
         if outcome is None or not outcome.is_done:
             return
         for _ in range(len(levers)):
             batch = [c for name in levers for c in self._changes(best, name)]
-            # Levers that need another one are tried with it.
+            # Levers that need another one are tried with each of its settings.
             batch += [
                 both
-                for one in batch
                 for name in levers
-                if self.levers[name].only_with
+                for needed in self.levers[name].only_with
+                for one in self._changes(best, needed)
                 for both in self._changes(one, name)
             ]
-            found = self._price([c for c in dict.fromkeys(batch) if _is_sound(c)])
+            found = self._price(_orders_of(around, batch))
             better = [c for c in found if self._is_better(found[c], outcome)]
             if not better:
                 break
@@ -259,7 +316,7 @@ class Search:
             # Orders are priced by our scheduler where it can, without a compilation.
             priced = self._price([c for c in batch if not c.part("module")])
             others = [c for c in batch if c not in priced]
-            self.compile_all(others[: max(0, share - len(self.tried))])
+            self._try(others[: max(0, share - len(self.tried))])
 
     def _may_matter(self, name: str) -> bool:
         """Whether a setting of a lever that was tried changed anything."""
@@ -298,11 +355,11 @@ class Search:
                 Combination.of(dict(helpful[:k]), self.baseline.family)
                 for k in range(2, len(helpful) + 1)
             ]
-            self._around(reversed(together))
+            self._try(reversed(together))
         while helpful and self.left > 0:
             best = self.best
             batch = [best.with_(n, s) for n, s in helpful if best.get(n) != s]
-            self._around(batch)
+            self._try(batch)
             if self.best == best:
                 break
             # Only what helped here is tried again with the new best.
@@ -311,8 +368,9 @@ class Search:
             ]
 
     def _draw(self, count: int) -> None:
-        """Try combinations by chance."""
-        choices = {name: list(self._able(name)) for name in self.choices}
+        """Try combinations by chance; of the levers of modules, if we price orders."""
+        orders = self._order_levers if self._prices_orders else []
+        choices = {n: list(self._able(n)) for n in self.choices if n not in orders}
         draws = drawn(
             {name: able for name, able in choices.items() if able},
             seed=_SEED,
@@ -323,7 +381,27 @@ class Search:
             for c in itertools.islice(draws, _DRAWS * max(0, count))
             if c not in self.tried
         )
-        self._around(itertools.islice(new, max(0, count)))
+        self._try(itertools.islice(new, max(0, count)))
+
+    def _pair(self, count: int) -> None:
+        """Try two levers that change the module, those that cost least alone first."""
+        alone: dict[tuple[str, str], float] = {}
+        baseline = self.tried[self.baseline]
+        for chosen, found in self.tried.items():
+            changes = found.module != baseline.module
+            if len(chosen.part("module").settings) == 1 and changes:
+                (pair,) = chosen.part("module").settings
+                if self.compares(found) and self.fits(found):
+                    alone[pair] = min(found.step_us, alone.get(pair, math.inf))
+        pairs = sorted(
+            itertools.combinations(alone, 2), key=lambda two: sum(alone[p] for p in two)
+        )
+        batch = [
+            Combination.of(dict(two), self.baseline.family)
+            for two in pairs
+            if two[0][0] != two[1][0]
+        ]
+        self._try([c for c in batch if _is_sound(c) and c not in self.tried][:count])
 
     def _changes(self, around: Combination, name: str) -> Iterator[Combination]:
         """The other settings of one lever."""
@@ -352,8 +430,8 @@ class Search:
     def _is_worth(self, name: str) -> bool:
         """Whether a lever did anything so far, or was not tried."""
         lever = self.levers[name]
-        if lever.scope == "schedule" and self.baseline in self.own:
-            return False  # `_orders` does it, for every new best
+        if lever.scope == "schedule" and self._prices_orders:
+            return False  # `_compile_orders` does it, for every new best
         alone = [c for c in self.tried if c.levers == (name,)]
         return not alone or self._may_matter(name)
 
@@ -406,6 +484,14 @@ class Search:
 def _without(chosen: Combination, levers: Iterable[str]) -> Combination:
     """Without several levers."""
     return functools.reduce(Combination.without, levers, chosen)
+
+
+def _orders_of(around: Combination, batch: Iterable[Combination]) -> list[Combination]:
+    """Those of a batch that change the order alone of what was compiled, each once."""
+    same = around.part("module")
+    return [
+        c for c in dict.fromkeys(batch) if _is_sound(c) and c.part("module") == same
+    ]
 
 
 def _is_sound(chosen: Combination) -> bool:

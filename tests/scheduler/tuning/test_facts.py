@@ -19,6 +19,7 @@ from hlo_passes.scheduler.tuning.own_passes import OwnPassesEvaluator
 from hlo_passes.scheduler.tuning.own_schedule import (
     elided_copies,
     schedule_pipeline,
+    simulated,
 )
 from hlo_passes.xla_release import xla_release
 from tests.modules import REPOSITORY
@@ -32,6 +33,17 @@ ENTRY %main (x: f32[8,128], y: f32[1024,64]) -> f32[64,64] {
   %b = f32[8,1024]{1,0} broadcast(%c), dimensions={}
   %h = f32[64,1024]{1,0} all-gather(%b), channel_id=2, replica_groups={{0,1,2,3,4,5,6,7}}, dimensions={0}, use_global_device_ids=true
   ROOT %d = f32[64,64]{1,0} dot(%h, %y), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+IN_FLIGHT = """HloModule m, is_scheduled=true, num_partitions=4
+ENTRY %main (x: f32[1024], y: f32[1024]) -> (f32[GATHERED], f32[GATHERED]) {
+  %x = f32[1024]{0} parameter(0)
+  %y = f32[1024]{0} parameter(1)
+  %a = (f32[1024]{0}, f32[GATHERED]{0}) all-gather-start(%x), channel_id=1, replica_groups=FIRST, dimensions={0}, use_global_device_ids=true
+  %b = (f32[1024]{0}, f32[GATHERED]{0}) all-gather-start(%y), channel_id=2, replica_groups=SECOND, dimensions={0}, use_global_device_ids=true
+  %da = f32[GATHERED]{0} all-gather-done(%a)
+  %db = f32[GATHERED]{0} all-gather-done(%b)
+  ROOT %t = (f32[GATHERED]{0}, f32[GATHERED]{0}) tuple(%da, %db)
 }
 """
 TUTORIAL = REPOSITORY / "docs" / "tutorial"
@@ -215,3 +227,24 @@ def test_what_cannot_be_tuned() -> None:
         assert run.returncode == code, run.stderr
         assert words in run.stderr
         assert "Traceback" not in run.stderr
+
+
+def test_streams_on_which_collectives_could_wait_for_each_other_are_refused() -> None:
+    """XLA's scheduler keeps them apart; where it did not, the job could hang."""
+
+    def module(first: str, second: str, gathered: int) -> hlo_passes.Module:
+        text = IN_FLIGHT.replace("FIRST", first).replace("SECOND", second)
+        return hlo_passes.parse(text.replace("GATHERED", str(gathered)))
+
+    on = Pricing(target="h100_sxm", topology="1x1x4")
+    streams = Combination.of({"overlap limit": "2", "several streams": "on"})
+    rows, columns = "{{0,1},{2,3}}", "{{0,2},{1,3}}"
+    apart = simulated(module(rows, columns, 2048), streams, on, Rules())
+    assert apart.is_done
+    both = module("{{0,1,2,3}}", "{{0,1,2,3}}", 4096)
+    together = simulated(both, streams, on, Rules())
+    assert together.problem == (
+        "%b and %a would be in flight on two streams, where they could wait for each "
+        "other in a cycle"
+    )
+    assert simulated(both, Combination.of({"overlap limit": "2"}), on, Rules()).is_done

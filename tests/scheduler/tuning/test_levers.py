@@ -102,6 +102,26 @@ def test_the_same_setting_in_two_releases() -> None:
     assert compiler_options(chosen, xla_release("0.10.2"))["optimization_level"] == 19
 
 
+def test_what_means_nothing_beside_a_setting_is_taken_back() -> None:
+    """Without XLA's scheduler nothing tells it how, nor keeps streams apart."""
+    orders = Combination.of(
+        {"overlap limit": "2", "several streams": "on", "combined all-gather": "off"}
+    )
+    off = Combination.of({"combined all-gather": "off", "scheduler": "off"})
+    assert orders.with_("scheduler", "off") == off
+    assert off.with_("overlap limit", "4") == Combination.of(
+        {"overlap limit": "4", "combined all-gather": "off"}
+    )
+    assert orders.without("overlap limit") == Combination.of(
+        {"combined all-gather": "off"}
+    )
+    both = Combination.of({**dict(orders.settings), "scheduler": "off"})
+    assert not both.is_sound("several streams")
+    assert both.sound() == off
+    beside = {pair for lever in LEVERS.values() for pair in lever.not_with}
+    assert all(LEVERS[name].candidate(setting) for name, setting in beside)
+
+
 def test_the_later_lever_wins() -> None:
     chosen = Combination.of({"scheduler": "off", "coarse costs": "on"})
     values = {flag.name: flag.text for flag in flags_of(chosen, INSTALLED)}

@@ -263,6 +263,57 @@ def test_what_is_drawn_is_sound_and_the_same_each_time() -> None:
     assert len(set(found)) == 5
 
 
+def test_a_module_that_only_another_order_makes_faster() -> None:
+    """Harm alone, and our scheduler tells which order makes it the best."""
+
+    def formula(chosen: Combination) -> float:
+        unrolled = chosen.get("loop unrolling") == "full"
+        if chosen.get("overlap limit") == "2":
+            return 70.0 if unrolled else 101.0
+        return 105.0 if unrolled else 100.0
+
+    class Exposed(Formulas):
+        exposed_us = 60.0
+
+        def outcome(self, chosen, source="xla"):
+            found = super().outcome(chosen, source)
+            return replace(found, exposed_us=self.exposed_us)
+
+    best = Combination.of({"loop unrolling": "full", "overlap limit": "2"})
+    evaluator = Exposed(formula)
+    found = Search(CHOICES, evaluator, 14)
+    found.run()
+    assert found.best == best
+    # No compilation was spent on an order that is not the best.
+    orders = [c for c in evaluator.asked if c.part("schedule")]
+    assert orders[0] == best
+    # Where no order hides anything, none is priced.
+    hidden = Exposed(formula)
+    hidden.exposed_us = 0.0
+    found = Search(CHOICES, hidden, 14)
+    found.run()
+    assert found.best != best
+    assert not any(c.part("module") for c in found.own if c.part("schedule"))
+
+
+def test_pairs_that_change_the_module_are_tried_the_most_promising_first() -> None:
+    """Two levers that do little harm alone, before those that do much."""
+
+    def formula(chosen: Combination) -> float:
+        harm = {"windowed einsum": 20.0, "combined all-gather": 1.0}
+        harm |= {"loop unrolling": 2.0}
+        both = chosen.get("combined all-gather") == "off" and chosen.get(
+            "loop unrolling"
+        )
+        step = 100.0 + sum(harm.get(name, 0.0) for name in chosen.levers)
+        return 80.0 + step / 100.0 if both else step
+
+    found = searched(formula, budget=20, orders=False)
+    assert found.outcome(found.best).step_us < 90.0
+    pairs = [c for c in found.tried if len(c.settings) == 2]
+    assert not pairs[0].get("windowed einsum")
+
+
 def test_levers_that_help_all_together_alone_are_found_by_chance() -> None:
     """Three levers that do harm alone and in pairs; four others do nothing."""
     wanted = {
