@@ -94,7 +94,7 @@ class Combination:
         return self
 
     def is_sound(self, lever: str) -> bool:
-        """Whether a lever has one that it needs, and none beside which it is nothing."""
+        """Whether a lever has one that it needs, and none that makes it nothing."""
         row = self.table[lever]
         needed = not row.only_with or any(self.get(other) for other in row.only_with)
         return needed and not any(pair in self.settings for pair in row.not_with)
