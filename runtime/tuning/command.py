@@ -59,6 +59,7 @@ from hlo_passes.scheduler.tuning.own_passes import (
     OwnPassesWorkers,
 )
 from hlo_passes.scheduler.tuning.own_schedule import rules_for
+from hlo_passes.scheduler.tuning.plugged_in import passes_for
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
 from hlo_passes.scheduler.tuning.tpu_report import tpu_report_text
@@ -92,6 +93,11 @@ def _configure(parser: argparse.ArgumentParser) -> None:
         "--also", type=given_list, action="append", default=[], metavar="FLAGS",
         help="try this list of flags as it is, too: text for XLA_FLAGS, or the name of "
         "a published list (docs/flag_lists.md); may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--plug-in", action="store_true",
+        help="also compile the best with each of our passes that may help inside XLA's "
+        "compilation (runtime.install; jax 0.12)",
     )  # fmt: skip
     parser.add_argument(
         "-o", "--output", metavar="FLAGS.env",
@@ -157,6 +163,7 @@ def _is_program(name: str) -> bool:
 def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
     """XLA compiles every combination."""
     from hlo_passes.runtime.gpu_aot import require_plug_in
+    from hlo_passes.runtime.handed_over import require_transformations
     from hlo_passes.runtime.tuning.compiled_tuning import (
         compiled_first,
         compiled_result,
@@ -167,6 +174,8 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
 
     on = checked_pricing(arguments)
     require_plug_in(on.target)
+    if arguments.plug_in:
+        require_transformations()
     program = Program(
         arguments.function,
         arguments.args,
@@ -200,6 +209,9 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
                 )
             if best and not search.interrupted:
                 result["alone"] = evaluator.alone(best, given_flags)
+            if arguments.plug_in and not search.interrupted:
+                tried = evaluator.plugged_in(passes_for(facts), best, given_flags)
+                result["plugged_in"] = tuple(tried)
             if not search.interrupted:
                 on, rules = evaluator.settled, evaluator.rules
                 # What is there when somebody ends it stays.
@@ -223,9 +235,10 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
 
 def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     """Our own passes make every combination of a dumped module."""
-    if arguments.also:
+    if arguments.also or arguments.plug_in:
+        option = "--also" if arguments.also else "--plug-in"
         raise UsageError(
-            "--also needs XLA, and a dumped module is not compiled",
+            f"{option} needs XLA, and a dumped module is not compiled",
             hint="name the program: FILE.py:FUNCTION",
         )
     module = files.read_module(arguments.function)

@@ -2,7 +2,8 @@
 
     stdin   {"function": "train.py:step", "target": "h100_sxm", "hosts": 2, ...}
     stdout  {"content": "5f...", "machine": "2x1x8", "release": "0.12.0.1"}
-    stdin   {"options": {...}, "folder": "/somewhere", "makes_kernels": false}
+    stdin   {"options": {...}, "folder": "/somewhere", "makes_kernels": false,
+             "installed": null or {"passes": ..., "stage": ..., "target": ...}}
     stdout  {"seconds": 1.9, "is_last": true}      before.hlo and after.hlo are there
 
 The program is traced once. An error is {"error": TEXT, "code": EXIT CODE}. It is called
@@ -12,6 +13,7 @@ goes to stderr.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -24,7 +26,9 @@ import jax
 
 from hlo_passes.errors import HloError
 from hlo_passes.exit_codes import exit_code_of
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.capture import Compilation
+from hlo_passes.runtime.handed_over import install_for_gpu
 from hlo_passes.runtime.lower_file import gpu_program
 from hlo_passes.runtime.own_frames import leave_out_frames_of_the_command
 from hlo_passes.runtime.tuning.program import Program
@@ -61,9 +65,15 @@ def _traced(compilation: Compilation) -> Fields:
 
 
 def _compile(compilation: Compilation, request: Fields) -> Fields:
-    found = compile_to_schedule(
-        compilation, request["options"], makes_kernels=request["makes_kernels"]
-    )
+    installed = request["installed"]
+    with contextlib.ExitStack() as until_compiled:
+        if installed is not None:
+            on = Pricing(target=installed["target"], topology=compilation.machine)
+            passes, stage = installed["passes"], installed["stage"]
+            until_compiled.enter_context(install_for_gpu(passes, stage=stage, on=on))
+        found = compile_to_schedule(
+            compilation, request["options"], makes_kernels=request["makes_kernels"]
+        )
     folder = pathlib.Path(request["folder"])
     (folder / "before.hlo").write_text(found.before)
     (folder / "after.hlo").write_text(found.after)

@@ -15,6 +15,7 @@ import json
 import pathlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from hlo_passes.errors import HloError
@@ -40,6 +41,7 @@ from hlo_passes.scheduler.tuning.own_schedule import (
     elided_copies,
     simulated,
 )
+from hlo_passes.scheduler.tuning.plugged_in import PassLever, PluggedIn
 from hlo_passes.scheduler.tuning.search import Tried
 from hlo_passes.scheduler.tuning.store import key_of
 from hlo_passes.text.reader import parse
@@ -69,10 +71,22 @@ class CompiledForGpus(Compiled):
 
 
 def compile_for_gpus(
-    process: CompileProcess, options: Mapping[str, Any], *, makes_kernels: bool = False
+    process: CompileProcess,
+    options: Mapping[str, Any],
+    *,
+    makes_kernels: bool = False,
+    installed: Mapping[str, str] | None = None,
 ) -> CompiledForGpus:
-    """Compile with flags by name; errors of `CompileProcess.answered`."""
-    with process.answered(options, {"makes_kernels": makes_kernels}) as found:
+    """Compile with flags by name; errors of `CompileProcess.answered`.
+
+    Args:
+        process: that compiles.
+        options: the flags.
+        makes_kernels: go on to the end.
+        installed: `passes` inside the compilation, their `stage` and `target`.
+    """
+    request = {"makes_kernels": makes_kernels, "installed": installed}
+    with process.answered(options, request) as found:
         if found.problem:
             return CompiledForGpus(problem=found.problem, is_certain=found.is_certain)
         before, after = (
@@ -176,6 +190,46 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
             outcome = Outcome.failed(problem.message)
         return TriedList(given, flags, unknown, outcome)
 
+    def plugged_in(
+        self, levers: Sequence[PassLever], chosen: Combination, given_flags: str
+    ) -> Iterator[PluggedIn]:
+        """Compile anew with passes of ours inside, each alone, in a process of its own.
+
+        Args:
+            levers: the passes.
+            chosen: the combination that they are tried with, which was compiled.
+            given_flags: what XLA_FLAGS has without it.
+        """
+        flags = f"{given_flags} {xla_flags(chosen, self.release)}".strip()
+        others = variables(chosen, self.release)
+        target, machine = self.program.target, self.traced.machine
+        without = self._compiled[chosen].after
+        with CompileProcess(
+            self.program, environment={"XLA_FLAGS": flags, **others}
+        ) as process:
+            for lever in levers:
+                installed = {
+                    "passes": lever.name,
+                    "stage": lever.stage,
+                    "target": target,
+                }
+                key = key_of(
+                    "plugged in",
+                    flags,
+                    repr(others),
+                    json.dumps(installed, sort_keys=True),
+                    own_sources(),
+                    self._compile_key(self.nothing),
+                )
+                make = partial(compile_for_gpus, process, {}, installed=installed)
+                compiled = self._stored_or_made(key, make)
+                yield PluggedIn(
+                    lever,
+                    self._price_of(chosen, compiled),
+                    changes=compiled.after != without,
+                    install=lever.install_text(target, machine),
+                )
+
     def _from_flags(
         self, flags: str, others: dict[str, str], chosen: Combination
     ) -> Outcome:
@@ -190,7 +244,10 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
                 return compile_for_gpus(process, {})
 
         key = key_of("alone", flags, repr(others), self._compile_key(self.nothing))
-        compiled = self._stored_or_made(key, make)
+        return self._price_of(chosen, self._stored_or_made(key, make))
+
+    def _price_of(self, chosen: Combination, compiled: CompiledForGpus) -> Outcome:
+        """What was compiled, priced as a combination."""
         outcome = self._priced(chosen, compiled)
         if outcome is None:
             outcome = self._task(chosen, compiled).price(compiled)

@@ -41,7 +41,7 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
         CompilationError: R004, XLA refuses the program, or has no statistic of it.
     """
     refuse_gpu_arguments(arguments)
-    for name in ("also", "html", "write_costs"):
+    for name in ("also", "plug_in", "html", "write_costs"):
         if getattr(arguments, name, None):
             spelled = name.replace("_", "-")
             raise UsageError(

@@ -230,6 +230,7 @@ def _further(result: TuneResult) -> Iterator[str]:
             else "schedule-improver; jax 0.12 takes it into its compilation"
         )
         yield label_line("and then", f"our order in place of XLA's: {change} ({where})")
+    yield from _plugged_in(result)
     bound = result.baseline
     left = 1.0 - bound.bound_us / result.best.step_us if result.best.step_us else 0.0
     told = f"{time_text(bound.bound_us)} ({bound.bound_by})"
@@ -242,6 +243,26 @@ def _further(result: TuneResult) -> Iterator[str]:
             f"{share_text(left, 1.0)} of the best step is above it",
         )
     yield from _in_program(result)
+
+
+def _plugged_in(result: TuneResult) -> Iterator[str]:
+    """What each of our passes inside XLA's compilation makes of the best."""
+    label = "our passes"
+    for each in result.plugged_in:
+        found = each.outcome
+        if not found.is_done:
+            told = f"XLA stops: {found.problem}"
+        elif not each.changes:
+            told = "changes nothing"
+        elif not result.search.compares(found):
+            told = f"not priced: {unpriced_text(found)}"
+        else:
+            change = found.change_from(result.best)
+            told = f"step {_figures(result, found, f' ({change_text(change)})')}"
+            if change <= -LEAST_GAIN:
+                told += f"; {each.install}"
+        yield label_line(label, f"{each.lever.name}: {told}")
+        label = ""
 
 
 def _in_program(result: TuneResult) -> Iterator[str]:

@@ -20,6 +20,7 @@ from hlo_passes.scheduler.tuning.combination import (
 from hlo_passes.scheduler.tuning.flag_list import TriedList
 from hlo_passes.scheduler.tuning.in_program import ProgramChange
 from hlo_passes.scheduler.tuning.outcome import Outcome, share
+from hlo_passes.scheduler.tuning.plugged_in import PluggedIn
 from hlo_passes.scheduler.tuning.search import LEAST_GAIN, Search
 from hlo_passes.xla_release import XlaRelease
 
@@ -99,6 +100,7 @@ class TuneResult:
         improved: the best in an order of ours; None where that is no better.
         lists: of flags that the user gave, each tried as it is.
         in_program: what only the program can change.
+        plugged_in: the best with passes of ours inside XLA's compilation.
         installs: whether this release lets passes run in its compilation.
         remarks: what limits all of these numbers.
     """
@@ -118,6 +120,7 @@ class TuneResult:
     improved: Outcome | None = None
     lists: tuple[TriedList, ...] = ()
     in_program: tuple[ProgramChange, ...] = ()
+    plugged_in: tuple[PluggedIn, ...] = ()
     installs: bool = False
     remarks: tuple[str, ...] = ()
 
@@ -281,6 +284,7 @@ class TuneResult:
             "own_order_step_us": self.improved.step_us if self.improved else None,
             "given_lists": [self._list_json(each) for each in self.lists],
             "in_program": [each.to_json() for each in self.in_program],
+            "plugged_in": [each.to_json(best) for each in self.plugged_in],
             "tried": [
                 {"levers": dict(chosen.settings), **outcome.to_json()}
                 for chosen, outcome in self.search.tried.items()

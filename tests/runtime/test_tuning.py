@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.tuning import compile_process
 from hlo_passes.runtime.tuning.compile_process import CompileProcess
 from hlo_passes.runtime.tuning.evaluation import XlaEvaluator, compile_for_gpus
@@ -18,6 +19,7 @@ from hlo_passes.runtime.tuning.program import Program
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.flag_list import given_list
+from hlo_passes.scheduler.tuning.plugged_in import PassLever
 from hlo_passes.scheduler.tuning.store import Store
 from tests.modules import REPOSITORY
 from tests.runtime.tuning_agreement import SAME, disagreements, settings
@@ -36,7 +38,8 @@ def test_a_compilation_that_ends_at_the_schedule_gives_the_same_module() -> None
         assert part.after
         assert part.after == whole.after
         assert part.before == whole.before
-        with process.answered({}, {"makes_kernels": False}) as found:
+        request = {"makes_kernels": False, "installed": None}
+        with process.answered({}, request) as found:
             assert found.fields["is_last"]
         # A flag that XLA does not know is the problem of one evaluation.
         refused = compile_for_gpus(process, {"xla_gpu_no_such_flag": True})
@@ -116,6 +119,30 @@ def test_a_given_list_is_tried_as_it_is(tmp_path: pathlib.Path) -> None:
     evaluator.close()
     assert not refused.outcome.is_done
     assert "xla_gpu_no_such_flag" in refused.outcome.problem
+
+
+@pytest.mark.skipif(
+    not jax_private.XLA.calls_back_without_gpus, reason="XLA calls no passes here"
+)
+def test_passes_inside_the_compilation(tmp_path: pathlib.Path) -> None:
+    """In a new process with the flags of a combination; the second time from the store."""
+    program = Program(FSDP, hosts=1)
+    always = PassLever("collective-ring-decomposer{form=ring,always=true}")
+    levers = (PassLever("collective-ring-decomposer"), always)
+    found = []
+    for _ in range(2):
+        evaluator = XlaEvaluator(program, Rules(), Store(str(tmp_path)), on=program.on)
+        outcomes = dict(evaluator.compiled([LIMIT]))
+        found.append(list(evaluator.plugged_in(levers, LIMIT, "")))
+        counted = evaluator.compilations
+        evaluator.close()
+        assert counted == (3 if len(found) == 1 else 0)
+    assert found[0] == found[1]
+    stays, rings = found[0]
+    assert not stays.changes
+    assert stays.outcome.step_us == outcomes[LIMIT].step_us
+    assert rings.changes
+    assert rings.outcome.step_us > outcomes[LIMIT].step_us
 
 
 def test_a_program_that_is_not_there() -> None:

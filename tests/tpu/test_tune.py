@@ -20,6 +20,7 @@ ON_V5E = ("--target=v5e", "--topology=2x4")
         (("--costs=pyproject.toml",), "--costs is for GPUs"),
         (("--html=page.html",), "--html is for GPUs"),
         (("--also=maxtext-a3-1vm",), "--also of tune is not for TPUs"),
+        (("--plug-in",), "--plug-in of tune is not for TPUs"),
         (("--flag=xla_tpu_a",), "U251"),
     ],
 )

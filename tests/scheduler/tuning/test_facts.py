@@ -9,6 +9,7 @@ import sys
 
 import hlo_passes
 from hlo_passes import Pricing
+from hlo_passes.passes.framework.registry import find_pass
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.choices import choices_for
@@ -20,6 +21,11 @@ from hlo_passes.scheduler.tuning.own_schedule import (
     elided_copies,
     schedule_pipeline,
     simulated,
+)
+from hlo_passes.scheduler.tuning.plugged_in import (
+    CANNOT_BE_PLUGGED_IN,
+    PASS_LEVERS,
+    passes_for,
 )
 from hlo_passes.xla_release import xla_release
 from tests.modules import REPOSITORY
@@ -248,3 +254,14 @@ def test_streams_on_which_collectives_could_wait_for_each_other_are_refused() ->
         "other in a cycle"
     )
     assert simulated(both, Combination.of({"overlap limit": "2"}), on, Rules()).is_done
+
+
+def test_passes_of_ours_that_may_matter() -> None:
+    assert passes_for(facts()) == PASS_LEVERS
+    alone = FLAT.replace("dot(%h, %y)", "foo(%h, %y)")
+    assert [row.name for row in passes_for(facts(alone))] == [
+        "collective-ring-decomposer",
+        "scratch-budget-fusion",
+    ]
+    for name in (*CANNOT_BE_PLUGGED_IN, *(row.name for row in PASS_LEVERS)):
+        assert find_pass(name).name == name

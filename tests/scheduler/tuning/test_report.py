@@ -7,6 +7,7 @@ from typing import Any
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.env_file import env_file
 from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.plugged_in import PassLever, PluggedIn
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
 from hlo_passes.scheduler.tuning.search import Search
@@ -158,3 +159,46 @@ def test_a_lever_without_all_prices_is_no_gain() -> None:
     text = report_text(found)
     assert "not priced  windowed einsum all: 1 operation without a price\n" in text
     assert "leave       windowed einsum" not in text
+
+
+def test_what_our_passes_make_of_the_best() -> None:
+    def plugged(
+        step_us: float, *, changes: bool = True, unpriced: int = 0
+    ) -> PluggedIn:
+        lever = PassLever("collective-matmul")
+        outcome = Outcome(step_us, 100.0, 1 << 30, unpriced=unpriced)
+        return PluggedIn(lever, outcome, changes, lever.install_text("gb200", "1x2x4"))
+
+    stopped = Outcome.failed("the passes failed")
+    found = result(
+        plugged_in=(
+            plugged(80_100.0),
+            plugged(89_000.0, changes=False),
+            plugged(90_000.0),
+            plugged(1.0, unpriced=1),
+            PluggedIn(PassLever("scratch-budget-fusion"), stopped, False, "install"),
+        )
+    )
+    lines = report_text(found).splitlines()
+    at = next(k for k, line in enumerate(lines) if line.startswith("our passes"))
+    assert lines[at : at + 5] == [
+        "our passes  collective-matmul: step 80.10 ms (-10.0%), exposed 100.0 us "
+        '(0.1%), memory 1.0 GiB; runtime.install("collective-matmul", '
+        'stage="pre-scheduler", platforms="cuda", '
+        'context=PassContext(target="gb200", topology="1x2x4"))',
+        "            collective-matmul: changes nothing",
+        "            collective-matmul: step 90.00 ms (+1.1%), exposed 100.0 us "
+        "(0.1%), memory 1.0 GiB",
+        "            collective-matmul: not priced: 1 operation without a price",
+        "            scratch-budget-fusion: XLA stops: the passes failed",
+    ]
+    entries = found.to_json()["plugged_in"]
+    assert [each["step_us"] for each in entries] == [
+        80100.0,
+        89000.0,
+        90000.0,
+        1.0,
+        None,
+    ]
+    assert entries[0]["change"] == 80_100.0 / 89_000.0 - 1.0
+    assert entries[4]["problem"] == "the passes failed"
