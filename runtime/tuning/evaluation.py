@@ -39,6 +39,7 @@ from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.own_schedule import (
     BeforeScheduling,
     elided_copies,
+    rewritten_fusions,
     simulated,
 )
 from hlo_passes.scheduler.tuning.plugged_in import PassLever, PluggedIn
@@ -142,7 +143,7 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
     )
 
     on: Pricing = field(kw_only=True)
-    _elided: dict[Combination, frozenset[str]] = field(default_factory=dict)
+    _ordered: dict[Combination, BeforeScheduling] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Trace the program. Raises the errors of `CompileProcess.traced`."""
@@ -279,11 +280,17 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         for each in (chosen.part("module"), chosen):
             compiled = self._compiled.get(each)
             if compiled is not None and compiled.before:
-                if each not in self._elided:
+                if each not in self._ordered:
                     modules = parse(compiled.before), parse(compiled.after)
-                    self._elided[each] = elided_copies(*modules)
-                return BeforeScheduling(
-                    compiled.before, self._elided[each], self.settled, self.rules
+                    self._ordered[each] = BeforeScheduling(
+                        compiled.before,
+                        elided_copies(*modules),
+                        self.settled,
+                        self.rules,
+                        rewritten_fusions(*modules),
+                    )
+                return dataclasses.replace(
+                    self._ordered[each], on=self.settled, rules=self.rules
                 )
         return None
 
@@ -313,7 +320,8 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
     def _order_key(self, task: _OrderTask) -> str:
         before, prices = task.before, self._prices(task.chosen)
         left_out = " ".join(sorted(before.elided))
-        return key_of("ordered", before.text, left_out, *prices)
+        rewritten = repr(before.rewritten)
+        return key_of("ordered", before.text, left_out, rewritten, *prices)
 
     def _prices(self, chosen: Combination) -> tuple[str, ...]:
         """All that decides a price, besides the module."""

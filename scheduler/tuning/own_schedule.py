@@ -33,6 +33,7 @@ _SCHEDULER: Final = "latency-hiding-scheduler"
 #: What XLA runs after its scheduler that changes the order or its prices.
 _AFTER: Final = "gpu-convert-async-collectives-to-sync"
 _COPY: Final = "copy"
+_FUSION: Final = "fusion"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,8 @@ class BeforeScheduling:
     Attributes:
         text: of the module, in the order that the scheduler starts from.
         elided: names of copies that XLA leaves out after scheduling.
+        rewritten: fusions that XLA makes another kind of kernel of after scheduling, by
+            name: kind and backend config.
         on: the machine and the source of costs; it names the release.
         rules: of the simulation.
     """
@@ -50,6 +53,7 @@ class BeforeScheduling:
     elided: frozenset[str]
     on: Pricing
     rules: Rules
+    rewritten: tuple[tuple[str, str, str], ...] = ()
 
     def price(self, chosen: Combination) -> Outcome:
         """The step with the schedule levers of a combination."""
@@ -69,7 +73,15 @@ class BeforeScheduling:
         Pipeline.parse(schedule_pipeline(chosen), PassContext(self.on)).run(module)
         for computation in scheduled_computations(module):
             _elide(computation, self.elided)
+            self._rewrite(computation)
         return module
+
+    def _rewrite(self, computation: Computation) -> None:
+        for name, kind, config in self.rewritten:
+            fusion = computation.find(name)
+            if fusion is not None:
+                fusion.set_attribute("kind", kind)
+                fusion.set_attribute("backend_config", config or None)
 
 
 def _elide(computation: Computation, elided: frozenset[str]) -> None:
@@ -104,6 +116,29 @@ def elided_copies(before: Module, after: Module) -> frozenset[str]:
             else:
                 elided.add(instruction.name)
     return frozenset(elided)
+
+
+def rewritten_fusions(
+    before: Module, after: Module
+) -> tuple[tuple[str, str, str], ...]:
+    """Fusions whose kind XLA changed after its scheduler, as they are then.
+
+    XLA 0.10.2 makes custom kernels of slices that move as they are.
+    """
+    found = []
+    for computation in scheduled_computations(before):
+        later = after.computation(computation.name)
+        if later is None:
+            continue
+        for fusion in computation.instructions:
+            now = later.find(fusion.name) if fusion.opcode == _FUSION else None
+            if now is None or now.opcode != _FUSION:
+                continue
+            kind = now.attributes.get("kind", "")
+            if kind != fusion.attributes.get("kind", ""):
+                config = now.attributes.get("backend_config", "")
+                found.append((fusion.name, kind, config))
+    return tuple(found)
 
 
 def schedule_pipeline(chosen: Combination) -> str:

@@ -18,7 +18,9 @@ from hlo_passes.scheduler.tuning.facts import facts_of
 from hlo_passes.scheduler.tuning.levers import LEVERS
 from hlo_passes.scheduler.tuning.own_passes import OwnPassesEvaluator
 from hlo_passes.scheduler.tuning.own_schedule import (
+    BeforeScheduling,
     elided_copies,
+    rewritten_fusions,
     schedule_pipeline,
     simulated,
 )
@@ -265,3 +267,38 @@ def test_passes_of_ours_that_may_matter() -> None:
     ]
     for name in (*CANNOT_BE_PLUGGED_IN, *(row.name for row in PASS_LEVERS)):
         assert find_pass(name).name == name
+
+
+def test_fusions_that_become_another_kernel_after_scheduling() -> None:
+    """XLA 0.10.2 does that; our order of the module has them, too."""
+    before = """HloModule m, is_scheduled=true, num_partitions=2
+%f (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %n = f32[8]{0} negate(%p)
+}
+%g (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  ROOT %n = f32[8]{0} negate(%p)
+}
+ENTRY %main (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %a = f32[8]{0} fusion(%x), kind=kLoop, calls=%f
+  ROOT %b = f32[8]{0} fusion(%a), kind=kLoop, calls=%g
+}
+"""
+    config = '{"fusion_backend_config":{"kind":"__custom_fusion"}}'
+    after = before.replace(
+        "fusion(%x), kind=kLoop, calls=%f",
+        f"fusion(%x), kind=kCustom, calls=%f, backend_config={config}",
+    )
+    modules = hlo_passes.parse(before), hlo_passes.parse(after)
+    rewritten = rewritten_fusions(*modules)
+    assert rewritten == (("a", "kCustom", config),)
+    on = Pricing(target="h100_sxm", topology="1x1x2", xla="0.10.2")
+    ours = BeforeScheduling(before, frozenset(), on, Rules(), rewritten)
+    kinds = {
+        i.name: i.attributes.get("kind")
+        for i in ours.scheduled(Combination()).entry.instructions
+    }
+    assert kinds == {"x": None, "a": "kCustom", "b": "kLoop"}
+    assert rewritten_fusions(modules[0], modules[0]) == ()
