@@ -86,7 +86,7 @@ def _configure(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--cache", metavar="DIR", default=None,
-        help="folder of what was compiled before, '' for none; default: "
+        help="folder of what was compiled before, 'none' for none; default: "
         "hlo-passes/tune in the user's folder for caches",
     )  # fmt: skip
     parser.add_argument(

@@ -13,7 +13,7 @@ import contextlib
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypedDict, TypeVar
+from typing import Any, Final, TypedDict, TypeVar
 
 from hlo_passes.ir.module import Module
 from hlo_passes.progress import show_progress
@@ -26,6 +26,9 @@ from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.store import Store
 from hlo_passes.xla_release import XlaRelease
+
+#: In place of a folder: keep nothing. An empty value is refused for every option.
+_NO_CACHE: Final = "none"
 
 _AnyEvaluator = TypeVar("_AnyEvaluator", bound=ProgramEvaluator[Any, Any])
 
@@ -41,6 +44,8 @@ def evaluating(
         arguments: of the command.
     """
     store = Store.default() if arguments.cache is None else Store(arguments.cache)
+    if arguments.cache == _NO_CACHE:
+        store = Store("")
     show_progress("tune: tracing the program" if sys.stderr.isatty() else "")
     evaluator = evaluator_of(store, arguments.executor, arguments.processes)
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.util
 import json
 import os
@@ -14,6 +15,7 @@ import pytest
 from hlo_passes.runtime import jax_private
 from hlo_passes.runtime.tuning import compile_process
 from hlo_passes.runtime.tuning.compile_process import CompileProcess
+from hlo_passes.runtime.tuning.compiled_tuning import evaluating
 from hlo_passes.runtime.tuning.evaluation import XlaEvaluator, compile_for_gpus
 from hlo_passes.runtime.tuning.program import Program
 from hlo_passes.scheduler.simulation.rules import Rules
@@ -103,6 +105,23 @@ def test_the_command(tmp_path: pathlib.Path) -> None:
     assert found["recompiled_step_us"] == found["best_step_us"]
     assert found["best_step_us"] < found["baseline_step_us"]
     assert found["evaluations"] <= 3
+
+
+def test_a_cache_that_keeps_nothing(tmp_path: pathlib.Path) -> None:
+    arguments = argparse.Namespace(cache="none", executor="", processes=1)
+    seen = []
+
+    class Nothing:
+        def __init__(self, store: Store, executor: str, processes: int) -> None:
+            seen.append((store.folder, executor, processes))
+
+        def close(self) -> None: ...
+
+    for cache in ("none", str(tmp_path)):
+        arguments.cache = cache
+        with evaluating(Nothing, arguments):  # type: ignore[type-var]
+            pass
+    assert seen == [("", "", 1), (str(tmp_path), "", 1)]
 
 
 def test_a_given_list_is_tried_as_it_is(tmp_path: pathlib.Path) -> None:
