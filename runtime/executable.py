@@ -27,6 +27,7 @@ from hlo_passes.runtime.devices import RuntimeHostError, devices_for, topology_o
 from hlo_passes.runtime.dtypes import numpy_dtype
 from hlo_passes.runtime.plain.builder import PlainModule
 from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.plain.ragged_rules import ALARMS
 from hlo_passes.runtime.plain.refusals import require_valid
 from hlo_passes.runtime.plain.values import array_leaves
 from hlo_passes.runtime.restore import restored
@@ -73,6 +74,12 @@ class CompilationError(RuntimeHostError):
     default_code = "R004"
 
 
+class RaggedRowsError(RuntimeHostError):
+    """Offsets and sizes of a ragged all-to-all do not fit together."""
+
+    default_code = "R012"
+
+
 @dataclass(frozen=True, slots=True)
 class Executable:
     """A module loaded on the devices of this job; call it with stacked arrays.
@@ -85,6 +92,8 @@ class Executable:
         results: the same for results.
         loaded: jaxlib's executable.
         scheduled_text: the HLO that XLA runs, in the order of its schedule.
+        alarms: what the number that follows the results stands for, from one on;
+            nothing without ragged all-to-alls, and then there is no such number.
     """
 
     name: str
@@ -94,6 +103,7 @@ class Executable:
     results: tuple[Shape, ...]
     loaded: Any
     scheduled_text: str
+    alarms: tuple[str, ...] = ()
 
     @property
     def device_count(self) -> int:
@@ -120,6 +130,7 @@ class Executable:
 
         Raises:
             ValueError: number, shape or type of the inputs do not fit.
+            RaggedRowsError: R012, a ragged all-to-all got tables that do not fit.
         """
         return self.run_on(self.put(inputs))
 
@@ -169,8 +180,14 @@ class Executable:
             raise ValueError(msg)
 
     def run_on(self, placed: Sequence[jax.Array]) -> list[np.ndarray]:
-        """Run on inputs that `put` has placed."""
+        """Run on inputs that `put` has placed.
+
+        Raises RaggedRowsError R012 as a call does.
+        """
         per_result = jax_private.execute(self.loaded, placed)
+        if self.alarms:
+            *per_result, numbers = per_result
+            self._require_silence(numbers)
         outputs = []
         for arrays, shape in zip(per_result, self.results, strict=True):
             stacked = np.zeros(
@@ -180,6 +197,15 @@ class Executable:
                 stacked[row] = np.asarray(array)
             outputs.append(stacked)
         return outputs
+
+    def _require_silence(self, numbers: Sequence[jax.Array]) -> None:
+        for row, number in zip(self.local_rows, numbers, strict=True):
+            if raised := int(np.asarray(number)):
+                raise RaggedRowsError(
+                    f"{self.name}: {self.alarms[raised - 1]}, on device {row}",
+                    hint="offsets and sizes must fit together on all devices; seeded "
+                    "inputs fit only where they are parameters, others take --inputs",
+                )
 
 
 def load(module: Module) -> Executable:
@@ -261,14 +287,20 @@ def load_plain(
             hint="a persistent compilation cache may have answered: switch it off",
         )
     entry = plain.module.entry
+    results = array_leaves(entry.root.shape)
     return Executable(
         name=source.name,
         replica_count=replicas,
         num_partitions=partitions,
         parameters=tuple(p.shape for p in entry.parameters),
-        results=tuple(array_leaves(entry.root.shape)),
+        results=tuple(results[:-1] if plain.ragged else results),
         loaded=loaded,
         scheduled_text=jax_private.proto_to_text(seen[-1]),
+        alarms=tuple(
+            f"%{each.source.name} cannot run as it is: {text}"
+            for each in plain.ragged
+            for text in ALARMS
+        ),
     )
 
 

@@ -7,13 +7,14 @@ dynamic-update-slice, also through opcodes that pass values on) is drawn from th
 positions. One that reaches a square root, a logarithm, a denominator, or a power is
 positive, so that an optimizer's second moments and step counts give finite results.
 Inputs that must be equal on every device are: integer and pred scalars,
-which control loops, and parameters whose sharding is `{replicated}`.
+which control loops, and parameters whose sharding is `{replicated}`. Parameters that
+are the tables of ragged all-to-alls fit together (`ragged_inputs.py`).
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -22,9 +23,11 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.runtime.dtypes import numpy_dtype
+from hlo_passes.runtime.parameter_uses import elements_of_uses, uses
 from hlo_passes.runtime.plain.builder import PlainModule
 from hlo_passes.runtime.plain.stand_ins import TARGET
 from hlo_passes.runtime.plain.values import array_leaves
+from hlo_passes.runtime.ragged_inputs import legal_tables
 
 #: Bounds of integers that are not indices: small, so that sums and products stay exact
 #: in every type, and loops that count to one of them end soon.
@@ -90,6 +93,7 @@ def seeded_inputs(
         seed: of NumPy's PCG64; equal seeds and signatures give equal arrays.
     """
     shared = _shared_leaves(source)
+    tables = legal_tables(plain, source, device_count=device_count, seed=seed)
     arrays = []
     for number, parameter in enumerate(plain.module.entry.parameters):
         shape = parameter.shape
@@ -97,7 +101,9 @@ def seeded_inputs(
         is_scalar_switch = not shape.dimensions and _is_discrete(shape)
         limit = _index_limit(parameter) if _is_discrete(shape) else None
         positive = limit is None and _wants_positive(parameter)
-        if shared[number] or is_scalar_switch:
+        if parameter in tables:
+            array = tables[parameter]
+        elif shared[number] or is_scalar_switch:
             row = _drawn(generator, shape, shape.dimensions, limit, positive=positive)
             array = np.repeat(row[np.newaxis], device_count, axis=0)
         else:
@@ -166,25 +172,8 @@ def _index_limit(parameter: Instruction) -> int | None:
 
 
 def _limits(parameter: Instruction) -> Iterator[int]:
-    for value, user in _uses(parameter, _heirs):
+    for value, user in uses(parameter, _heirs):
         yield from _limits_of_use(value, user)
-
-
-def _uses(
-    parameter: Instruction,
-    heirs: Callable[[Instruction, Instruction], Iterator[Instruction]],
-) -> Iterator[tuple[Instruction, Instruction]]:
-    """All uses of a parameter's elements: a value that has them, and who reads it."""
-    seen: set[Instruction] = {parameter}
-    work = [parameter]
-    while work:
-        value = work.pop()
-        for user in value.users:
-            yield value, user
-            for heir in heirs(value, user):
-                if heir not in seen:
-                    seen.add(heir)
-                    work.append(heir)
 
 
 def _limits_of_use(value: Instruction, user: Instruction) -> Iterator[int]:
@@ -219,33 +208,7 @@ def _heirs(value: Instruction, user: Instruction) -> Iterator[Instruction]:
     elif user.opcode == "tuple":
         for at, operand in enumerate(user.operands):
             if operand is value:
-                yield from _elements_of_uses(user, at)
-
-
-def _elements_of_uses(packed: Instruction, at: int) -> Iterator[Instruction]:
-    """Where element `at` of a tuple comes out: of itself, of a loop, of a branch."""
-    for user in packed.users:
-        if user.opcode == "get-tuple-element" and user.tuple_index == at:
-            yield user
-        elif user.opcode in ("while", "conditional"):
-            for callee in _callees_given(packed, user):
-                for parameter in callee.parameters:
-                    yield from _elements(parameter, at)
-            if user.opcode == "while":
-                yield from _elements(user, at)
-
-
-def _callees_given(packed: Instruction, user: Instruction) -> Sequence:
-    callees = user.called_computations
-    if user.opcode == "while":
-        return callees
-    return [c for c, o in zip(callees, user.operands[1:], strict=True) if o is packed]
-
-
-def _elements(whole: Instruction, at: int) -> Iterator[Instruction]:
-    for user in whole.users:
-        if user.opcode == "get-tuple-element" and user.tuple_index == at:
-            yield user
+                yield from elements_of_uses(user, at)
 
 
 # -- which parameters are positive ----------------------------------------------
@@ -255,8 +218,8 @@ def _wants_positive(parameter: Instruction) -> bool:
     """Whether a value below zero, or zero, may make a result that is not finite."""
     if parameter.shape.element_type == "pred":
         return False
-    uses = itertools.islice(_uses(parameter, _heirs_of_sign), _MOST_USES)
-    return any(_is_wanted_positive(value, user) for value, user in uses)
+    found = itertools.islice(uses(parameter, _heirs_of_sign), _MOST_USES)
+    return any(_is_wanted_positive(value, user) for value, user in found)
 
 
 def _is_wanted_positive(value: Instruction, user: Instruction) -> bool:

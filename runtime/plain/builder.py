@@ -20,7 +20,7 @@ from typing import Final, TypeAlias
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.ir.shapes import Shape, tuple_shape
+from hlo_passes.ir.shapes import Shape, array_shape, tuple_shape
 from hlo_passes.ir.small_values import parse_ints
 from hlo_passes.runtime.plain.refusals import check_shape
 from hlo_passes.runtime.plain.stand_ins import Collective
@@ -53,8 +53,30 @@ _SILENT_ATTRIBUTES: Final = frozenset(
     ]
 )
 
+#: What a ragged all-to-all says about its tables.
+_ALARM: Final = array_shape("s32")
 _PRODUCTS: Final = ("dot", "convolution")
 _CALLEES: Final = ("to_apply", "select", "scatter")
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedTables:
+    """The offsets and sizes of a ragged all-to-all.
+
+    Attributes:
+        source: the instruction in the module that was loaded.
+        tables: in plain form: where rows start, how many are sent, where they land,
+            how many arrive; for each member of the group, and each update.
+        members: of its groups.
+        room: rows of its output.
+        rows: of its input.
+    """
+
+    source: Instruction
+    tables: tuple[Instruction, ...]
+    members: int
+    room: int
+    rows: int
 
 
 @dataclass(slots=True)
@@ -65,11 +87,14 @@ class PlainModule:
         module: entry with flat array parameters and a flat tuple as result.
         collectives: by the number that their stand-ins carry.
         is_scheduled: whether positions form an order to keep.
+        ragged: the ragged all-to-alls. If there are any, the last result is not the
+            source's: it says whether their tables fit (`ragged_rules.py`).
     """
 
     module: Module
     collectives: list[Collective] = field(default_factory=list)
     is_scheduled: bool = False
+    ragged: list[RaggedTables] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -120,6 +145,9 @@ class Builder:
         self._sends: dict[Computation, dict[int | None, list[Instruction]]] = {}
         self._regions: dict[Computation, str] = {}
         self._computation_count = 0
+        #: s32 scalars of the computation being written: 0, or what is wrong.
+        self.alarms: list[Instruction] = []
+        self._watched: dict[Computation, bool] = {}
 
     # -- computations -------------------------------------------------------
 
@@ -136,7 +164,10 @@ class Builder:
                 leaves = self._parameters(array_leaves(parameter.shape), "p", count)
                 count += len(leaves)
                 values.append(tree(parameter.shape, leaves))
-            return self.pack(arrays(self.inline(source, values)))
+            results = arrays(self.inline(source, values))
+            return self.pack(
+                results + (self.first_alarm() if self.plain.ragged else [])
+            )
 
         self.plain.module.entry = self.computation("entry", body)
         return self.plain
@@ -156,7 +187,13 @@ class Builder:
         return name
 
     def with_tuple_parameter(
-        self, source: Computation, state: Shape, *, packed: bool = True
+        self,
+        source: Computation,
+        state: Shape,
+        *,
+        packed: bool = True,
+        alarm_in: bool = False,
+        alarm_out: bool = False,
     ) -> str:
         """Write a branch, body or condition with one flat tuple in.
 
@@ -164,16 +201,46 @@ class Builder:
             source: with one parameter.
             state: shape of that parameter.
             packed: whether the result becomes a flat tuple.
+            alarm_in: whether an alarm follows the state.
+            alarm_out: whether an alarm follows the result.
         """
 
         def body() -> Instruction:
-            shapes = array_leaves(state)
+            shapes = array_leaves(state) + [_ALARM] * alarm_in
             (whole,) = self._parameters([tuple_shape(shapes)], "state", 0)
             leaves = [self.element(whole, k) for k in range(len(shapes))]
+            if alarm_in:
+                self.alarms.append(leaves.pop())
             result = arrays(self.inline(source, [tree(state, leaves)]))
-            return self.pack(result) if packed else result[0]
+            if not packed:
+                return result[0]
+            return self.pack(result + (self.first_alarm() if alarm_out else []))
 
         return self.computation(source.name, body).name
+
+    def first_alarm(self) -> list[Instruction]:
+        """A list of the first alarm of the computation being written, or of zero."""
+        zero = self.constant(_ALARM, "0")
+        found = zero
+        for alarm in reversed(self.alarms):
+            raised = self.array(
+                "compare",
+                _ALARM.with_element_type("pred"),
+                (alarm, zero),
+                {"direction": "NE"},
+            )
+            found = self.array("select", _ALARM, (raised, alarm, found))
+        return [found]
+
+    def is_watched(self, source: Computation) -> bool:
+        """Whether a ragged all-to-all runs in a computation, or below it."""
+        if source not in self._watched:
+            self._watched[source] = any(
+                i.opcode == "ragged-all-to-all"
+                or any(map(self.is_watched, i.called_computations))
+                for i in source.instructions
+            )
+        return self._watched[source]
 
     def computation(self, stem: str, body: Callable[[], Instruction]) -> Computation:
         """Add a computation that `body` writes; it returns the root."""
@@ -181,8 +248,9 @@ class Builder:
         target = Computation(f"c{self._computation_count}_{stem}")
         target.module = self.plain.module
         outer, self.at = self.at, target
+        alarms, self.alarms = self.alarms, []
         target.set_root(body())
-        self.at = outer
+        self.at, self.alarms = outer, alarms
         self.plain.module.add_computation(target)
         return target
 

@@ -11,6 +11,7 @@ Then each becomes a stand-in (`stand_ins.py`).
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
@@ -83,7 +84,8 @@ def _row_major(operand: Instruction) -> str:
     return shape.with_layout(Layout(order)).text
 
 
-def _operand_arrays(op: Operation) -> list[Instruction]:
+def operand_arrays(op: Operation) -> list[Instruction]:
+    """The operands of a collective; refuses one without any."""
     check_shape(op.source, op.shape)
     operands = [a for value in op.operands for a in arrays(value)]
     if not operands:
@@ -103,7 +105,7 @@ def _carrier(element_type: str) -> str:
     return {"s": "s8", "u": "u8", "f": "f32"}[element_type[0]]
 
 
-def _packed(builder: Builder, values: Iterable[Instruction]) -> list[Instruction]:
+def in_carrier(builder: Builder, values: Iterable[Instruction]) -> list[Instruction]:
     """The values in their carriers' types."""
     return [_converted(builder, v, _carrier(v.shape.element_type)) for v in values]
 
@@ -120,9 +122,10 @@ def _converted(builder: Builder, value: Instruction, to: str) -> Instruction:
     )
 
 
-def _unpacked(
+def carried_back(
     builder: Builder, values: Iterable[Instruction], shapes: Iterable[Shape]
 ) -> list[Instruction]:
+    """Values that moved in their carriers' types, in the types of these shapes."""
     return [
         _converted(builder, v, s.element_type)
         for v, s in zip(values, shapes, strict=True)
@@ -177,16 +180,16 @@ def _widened(builder: Builder, values: Iterable[Instruction]) -> list[Instructio
 
 
 def _all_reduce(builder: Builder, op: Operation) -> Value:
-    operands = _operand_arrays(op)
+    operands = operand_arrays(op)
     reduction = _reduction(op, operands)
     wide = _widened(builder, operands)
     results = _stand_in(builder, op, wide, [w.shape for w in wide], reduction=reduction)
-    leaves = _unpacked(builder, results, array_leaves(op.shape))
+    leaves = carried_back(builder, results, array_leaves(op.shape))
     return tree(op.shape, leaves)
 
 
 def _reduce_scatter(builder: Builder, op: Operation) -> Value:
-    operands = _operand_arrays(op)
+    operands = operand_arrays(op)
     reduction = _reduction(op, operands)
     dimension = op.dimension
     wide = [_fronted(builder, w, dimension) for w in _widened(builder, operands)]
@@ -197,7 +200,7 @@ def _reduce_scatter(builder: Builder, op: Operation) -> Value:
     ]
     results = _stand_in(builder, op, wide, fronted, reduction=reduction, dimension=0)
     backed = [_backed(builder, r, dimension) for r in results]
-    return tree(op.shape, _unpacked(builder, backed, shapes))
+    return tree(op.shape, carried_back(builder, backed, shapes))
 
 
 # -- movements ----------------------------------------------------------------
@@ -226,7 +229,7 @@ def _backed(builder: Builder, value: Instruction, dimension: int) -> Instruction
 
 def _all_gather(builder: Builder, op: Operation) -> Value:
     dimension = op.dimension
-    operands = _packed(builder, _operand_arrays(op))
+    operands = in_carrier(builder, operand_arrays(op))
     shapes = array_leaves(op.shape)
     results = _stand_in(
         builder,
@@ -236,13 +239,13 @@ def _all_gather(builder: Builder, op: Operation) -> Value:
         dimension=0,
     )
     backed = [_backed(builder, r, dimension) for r in results]
-    return tree(op.shape, _unpacked(builder, backed, shapes))
+    return tree(op.shape, carried_back(builder, backed, shapes))
 
 
 def _collective_permute(builder: Builder, op: Operation) -> Value:
     if "slice_sizes" in op.attributes:
         refuse(op.source, "XLA's CPU back end has no permute into a part of an array")
-    operands = _packed(builder, _operand_arrays(op))
+    operands = in_carrier(builder, operand_arrays(op))
     shapes = array_leaves(op.shape)
     # With four operands of which two are one value, jaxlib 0.10.2 sees a permute into a
     # part of an array and refuses it. Two permutes mean the same.
@@ -251,23 +254,35 @@ def _collective_permute(builder: Builder, op: Operation) -> Value:
     for part in (operands[:cut], operands[cut:]):
         if part:
             results += _stand_in(builder, op, part, [o.shape for o in part])
-    return tree(op.shape, _unpacked(builder, results, shapes))
+    return tree(op.shape, carried_back(builder, results, shapes))
 
 
 def _all_to_all(builder: Builder, op: Operation) -> Value:
-    operands = _packed(builder, _operand_arrays(op))
+    operands = in_carrier(builder, operand_arrays(op))
     shapes = array_leaves(op.shape)
     if op.shape.is_tuple:
-        results = _stand_in(builder, op, operands, [o.shape for o in operands])
-        return tree(op.shape, _unpacked(builder, results, shapes))
+        results = exchanged(builder, op, operands)
+        return tree(op.shape, carried_back(builder, results, shapes))
     dimension = op.dimension
     value = operands[0]
     parts = _slices(builder, value, dimension, _group_size(op))
-    results = _stand_in(builder, op, parts, [p.shape for p in parts])
+    results = exchanged(builder, op, parts)
     whole = builder.array(
         "concatenate", value.shape, results, {"dimensions": f"{{{dimension}}}"}
     )
-    return _unpacked(builder, [whole], shapes)[0]
+    return carried_back(builder, [whole], shapes)[0]
+
+
+def exchanged(
+    builder: Builder, op: Operation, parts: list[Instruction]
+) -> list[Instruction]:
+    """Part k to member k of the group, and what member k sends in its place.
+
+    `op` is any collective whose groups mean what those of an all-to-all mean.
+    """
+    return _stand_in(
+        builder, replace(op, opcode="all-to-all"), parts, [p.shape for p in parts]
+    )
 
 
 def _group_size(op: Operation) -> int:

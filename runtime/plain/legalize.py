@@ -14,6 +14,7 @@ from hlo_passes.runtime.plain import (
     collective_rules,
     library_call_rules,
     product_rules,
+    ragged_rules,
     structure_rules,
     top_k_rules,
     transfer_rules,
@@ -25,6 +26,7 @@ _RULES: dict[str, Rule] = {
     **collective_rules.RULES,
     **library_call_rules.RULES,
     **product_rules.RULES,
+    **ragged_rules.RULES,
     **top_k_rules.RULES,
     **transfer_rules.RULES,
 }

@@ -16,7 +16,6 @@ from hlo_passes.verify.verifier import findings
 #: Reasons by opcode (of the wrapped operation, for asynchronous forms).
 REASONS: Final[dict[str, str]] = {
     "collective-broadcast": "XLA's CPU back end has no collective-broadcast",
-    "ragged-all-to-all": "XLA's CPU back end has no ragged-all-to-all",
     "infeed": "nothing feeds it",
     "outfeed": "nothing reads it",
     "rng": "its numbers come from the state of the process, so no two runs are equal",

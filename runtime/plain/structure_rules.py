@@ -68,22 +68,33 @@ def _inline(builder: Builder, op: Operation) -> Value:
 def _while(builder: Builder, op: Operation) -> Value:
     check_shape(op.source, op.shape)
     body, condition = op.source.called_computations
-    initial = builder.pack(arrays(op.operands[0]))
+    watched = builder.is_watched(body)
+    initial = arrays(op.operands[0])
+    if watched:
+        initial.append(builder.constant(array_shape("s32"), "0"))
     attributes = {
         "condition": "%"
-        + builder.with_tuple_parameter(condition, op.shape, packed=False),
-        "body": "%" + builder.with_tuple_parameter(body, op.shape),
+        + builder.with_tuple_parameter(
+            condition, op.shape, packed=False, alarm_in=watched
+        ),
+        "body": "%"
+        + builder.with_tuple_parameter(
+            body, op.shape, alarm_in=watched, alarm_out=watched
+        ),
     }
-    return _taken_apart(builder, "while", op.shape, (initial,), attributes)
+    operands = (builder.pack(initial),)
+    return _taken_apart(builder, "while", op.shape, operands, attributes, watched)
 
 
 def _conditional(builder: Builder, op: Operation) -> Value:
     check_shape(op.source, op.shape)
     names, states = [], []
     branches = op.source.called_computations
+    watched = any(map(builder.is_watched, branches))
     for branch, state in zip(branches, op.operands[1:], strict=True):
+        shape = branch.parameters[0].shape
         names.append(
-            "%" + builder.with_tuple_parameter(branch, branch.parameters[0].shape)
+            "%" + builder.with_tuple_parameter(branch, shape, alarm_out=watched)
         )
         states.append(builder.pack(arrays(state)))
     selector = op.operands[0]
@@ -92,9 +103,8 @@ def _conditional(builder: Builder, op: Operation) -> Value:
         attributes = {"true_computation": names[0], "false_computation": names[1]}
     else:
         attributes = {"branch_computations": f"{{{', '.join(names)}}}"}
-    return _taken_apart(
-        builder, "conditional", op.shape, (selector, *states), attributes
-    )
+    operands = (selector, *states)
+    return _taken_apart(builder, "conditional", op.shape, operands, attributes, watched)
 
 
 def _taken_apart(
@@ -103,10 +113,15 @@ def _taken_apart(
     shape: Shape,
     operands: tuple[Instruction, ...],
     attributes: Mapping[str, str],
+    watched: bool,
 ) -> Value:
-    leaves = array_leaves(shape)
+    """The elements of what a loop or a branch gives; its alarm is kept."""
+    leaves = array_leaves(shape) + [array_shape("s32")] * watched
     whole = builder.array(opcode, tuple_shape(leaves), operands, attributes)
-    return tree(shape, [builder.element(whole, k) for k in range(len(leaves))])
+    elements = [builder.element(whole, k) for k in range(len(leaves))]
+    if watched:
+        builder.alarms.append(elements.pop())
+    return tree(shape, elements)
 
 
 def _bitcast(builder: Builder, op: Operation) -> Value:

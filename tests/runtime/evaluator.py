@@ -309,7 +309,10 @@ class Evaluator:
 
     def _ragged_all_to_all(self, i: Any, operands: list[Any]) -> list[Any]:
         """Sender and receiver each say how many rows; what only one says is lost."""
-        source, output, first, sent, place, received = operands
+        source, output = operands[:2]
+        first, sent, place, received = (
+            [table.reshape(-1) for table in tables] for tables in operands[2:]
+        )
         results = [np.array(o) for o in output]
         for group in self._groups(i):
             updates = len(sent[group[0]]) // len(group)
