@@ -57,3 +57,16 @@ def ancestors(
                 seen.add(needed)
                 stack.append(needed)
     return seen
+
+
+def descendants(instructions: Iterable[Instruction]) -> set[Instruction]:
+    """All that waits for any of these, themselves included; for membership only."""
+    seen = set(instructions)
+    work = list(seen)
+    while work:
+        current = work.pop()
+        for user in (*current.users, *current.control_successors):
+            if user not in seen:
+                seen.add(user)
+                work.append(user)
+    return seen

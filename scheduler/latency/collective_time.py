@@ -264,6 +264,8 @@ class CollectiveModel:
         if collective.kind == "all-to-all":
             wire = all_to_all_time(self.config, sent, hosts, communicators)
             return self._with_memory(collective, wire, "sol/all-to-all")
+        if self._extension is not None:
+            raise NotEstimated(f"no formula for {collective.kind}")
         ticks = self._memory_ticks(collective) + _UNKNOWN_LAUNCH_TICKS
         return Estimate(
             us_of_ticks(ticks),

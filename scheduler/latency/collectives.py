@@ -79,6 +79,8 @@ class Collective:
         reduction: opcode of the root of `to_apply`, '' if there is none.
         kernel_strategy: '' or the NVLink kernel the compiler chose.
         is_sync: whether the compiler decided that it does not overlap.
+        ragged_bytes: of a ragged all-to-all, those of the smaller of its two buffers,
+            which bound what a device sends and receives; else 0.
     """
 
     kind: str
@@ -95,6 +97,7 @@ class Collective:
     reduction: str
     kernel_strategy: str
     is_sync: bool
+    ragged_bytes: int = 0
 
     @property
     def listed_groups(self) -> Groups:
@@ -243,6 +246,11 @@ def _describe(
         ),
         kernel_strategy=strategy,
         is_sync=is_marked_sync(start),
+        ragged_bytes=(
+            min(leaf_bytes(o.shape) for o in collective.operands[:2])
+            if kind == "ragged-all-to-all"
+            else 0
+        ),
     )
 
 

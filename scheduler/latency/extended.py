@@ -12,8 +12,9 @@ XLA's formulas and tables instead, and marks its prices (`extended/...`):
   with a kernel takes XLA's formula of NVLink kernels, from the release on that has it.
 - GEMMs and tables of a part without its own come from the nearest one, scaled by the
   ratio of the dense bf16 rate and of the NVLink bandwidth.
-- collective-broadcast is priced as an all-gather of the same result,
-  ragged-all-to-all as an all-to-all of the whole output buffer: upper bounds.
+- collective-broadcast is priced as an all-gather of the same result, an upper bound.
+- ragged-all-to-all is priced as an all-to-all of the smaller of its two buffers, full,
+  times `ragged_imbalance` (1: all devices send and receive as many rows).
 """
 
 from __future__ import annotations
@@ -115,6 +116,8 @@ class ExtendedModel:
             return self._permute(collective)
         groups = collective.listed_groups or _everybody(collective)
         size = collective.transferred_bytes or leaf_bytes(collective.result)
+        if collective.ragged_bytes:
+            size = math.ceil(collective.ragged_bytes * self.config.ragged_imbalance)
         members, domains = self._worst_group(groups)
         if members == 1:
             return ExtendedTime("extended/constant", 0)

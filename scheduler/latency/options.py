@@ -28,6 +28,7 @@ _LIMITS: Final[dict[str, tuple[type, float, str]]] = {
     "gpus_per_node": (int, 1 << 20, "GPUs"),
     "chunk_size_bytes": (int, 1 << 40, "bytes"),
     "partition_size": (int, 1 << 30, "devices"),
+    "ragged_imbalance": (float, 1 << 20, "the most rows of a device by the mean"),
 }
 OPTION_NAMES: Final = tuple(_LIMITS)
 _UNKNOWN_DEVICE: Final = "<unknown>"
@@ -44,6 +45,7 @@ class LatencyOptions:
     gpus_per_node: int | None = None
     chunk_size_bytes: int | None = None
     partition_size: int | None = None
+    ragged_imbalance: float | None = None
 
     @staticmethod
     def parse(text: str) -> LatencyOptions:
@@ -125,6 +127,9 @@ class NetworkConfig:
         gpus_per_node: devices of one host; it decides how NICs are shared.
         chunk_size_bytes: the piece that is prepared at once.
         partition_size: given by the user, else 0.
+        ragged_imbalance: rows that the device with most of them sends or receives in a
+            ragged all-to-all, divided by those that fill the smaller buffer; XLA has no
+            such constant.
     """
 
     launch_ticks: int
@@ -135,6 +140,7 @@ class NetworkConfig:
     gpus_per_node: int
     chunk_size_bytes: int
     partition_size: int
+    ragged_imbalance: float = 1.0
 
     def with_options(self, options: LatencyOptions) -> NetworkConfig:
         """Replace constants by the user's values, which are not scaled."""
@@ -155,6 +161,8 @@ class NetworkConfig:
                 changes[f"{field}_ticks"] = ticks_of_us(value)
             elif name == "nic_speed_gbps":
                 changes["nic_gb_per_s"] = float(value)
+            elif name == "ragged_imbalance":
+                changes[name] = float(value)
             else:
                 changes[name] = int(value)
         return replace(self, **changes)  # type: ignore[arg-type]

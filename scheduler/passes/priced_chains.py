@@ -8,11 +8,11 @@
 Both are scheduled by the same passes and simulated by the same rules, twice: as
 `simulate` does, and with prices that are fair to the collective. For XLA's table of
 measured collectives knows no latency: below its smallest message a transfer costs next
-to nothing, and between two sizes the smaller one may cost more. So a permute is charged
-what the most expensive one of at most its size takes, from 1 KiB on, and a collective
-what the cheapest one of at least its size takes. What a rewrite adds around its
-permutes, for which an analytical model has no time before it is fused, is charged with
-the roofline of a kernel of its own.
+to nothing, and between two sizes the smaller one may cost more. So a permute, and what
+else is new, is charged what the most expensive one of at most its size takes, from
+1 KiB on, and a collective what the cheapest one of at least its size takes. What a
+rewrite adds around its permutes, for which an analytical model has no time before it is
+fused, is charged with the roofline of a kernel of its own.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from hlo_passes.analysis.reachability import ancestors
+from hlo_passes.analysis.reachability import ancestors, descendants
 from hlo_passes.ir.async_form import done_of, half, is_collective, work_of
 from hlo_passes.ir.gpu_config import collective_config
 from hlo_passes.ir.instruction import Instruction
@@ -57,6 +57,7 @@ from hlo_passes.scheduler.sums import sequential_sum
 Key = tuple[str, str]
 #: Frontend attribute by which a collective of a trial is found again.
 _ID: Final = "collective_id"
+_PERMUTE: Final = "collective-permute"
 #: The smallest message of XLA's table.
 _SMALLEST_BYTES: Final = 1024
 #: The largest one that counts.
@@ -92,7 +93,7 @@ class Step:
         """Work of its computation that a collective neither needs nor feeds."""
         start = self.starts[key]
         done = done_of(start) or start
-        bound = ancestors([start]) | _followers(done)
+        bound = ancestors([start]) | descendants([done])
         names = {i.name for i in bound}
         return sequential_sum(
             span.end_us - span.start_us
@@ -112,6 +113,7 @@ class ChainTrials:
         module: says which machine and which release.
         pricing: the machine and the source of costs.
         schedule: passes that schedule.
+        reports: what steps are simulated with; `pricing` when not given.
         added: what rewrites of the module have added to it.
         spent: instructions that were scheduled, all copies together.
         machine: that the module runs on.
@@ -120,6 +122,7 @@ class ChainTrials:
     module: Module
     pricing: Pricing
     schedule: Pass
+    reports: Pricing | None = None
     added: set[Key] = field(default_factory=set)
     spent: int = 0
     machine: Topology = field(init=False)
@@ -130,7 +133,7 @@ class ChainTrials:
 
     def __post_init__(self) -> None:
         """Settle what a report would: machine, estimator and release."""
-        found = reported(self.module, self.pricing)
+        found = reported(self.module, self.reports or self.pricing)
         self._on = replace(found.on, xla=found.release.name)
         self._estimator, self.machine = estimator_for(self.module, found.on)
         self._rules = Rules(release=found.release)
@@ -147,11 +150,12 @@ class ChainTrials:
         """
         self.spent += copy.instruction_count
         added = self.added | set(map(key_of, new))
-        fair: dict[Key, float] = {}
+        fair: dict[Key, _Fair] = {}
         for key in (*keys, *sorted(added)):
             collective = _found(copy, key)
             if collective is not None and is_collective(collective):
-                fair[key] = self.fair_us(collective)
+                is_new = key in added or collective.opcode == _PERMUTE
+                fair[key] = _Fair(self.fair_us(collective, is_new=is_new), is_new)
                 marked = collective.frontend_attributes.with_value(_ID, key[1])
                 collective.frontend_attributes = marked
         # A user schedules by the pricing given; a report's knows more GPUs.
@@ -190,9 +194,11 @@ class ChainTrials:
         found = charging.node_cost(instruction)
         return 0.0 if found is None else found.us
 
-    def fair_us(self, collective: Instruction) -> float:
-        """What a collective is charged."""
+    def fair_us(self, collective: Instruction, *, is_new: bool = False) -> float:
+        """What a collective is charged, where it is new as much as it may cost."""
+        is_new = is_new or collective.opcode == _PERMUTE
         key = (
+            is_new,
             collective.opcode,
             collective.shape.text,
             tuple(operand.shape.text for operand in collective.operands),
@@ -206,8 +212,10 @@ class ChainTrials:
             if price.model.endswith(NVLINK_KERNEL):
                 # A formula, which knows a latency.
                 self._fair[key] = own
-            elif collective.opcode == "collective-permute":
+            elif collective.opcode == _PERMUTE:
                 self._fair[key] = max((own, *self._of_smaller(collective)))
+            elif is_new:
+                self._fair[key] = max((own, *self._of_fewer_rows(collective)))
             else:
                 self._fair[key] = min((own, *self._of_larger(collective, _LARGER)))
         return self._fair[key]
@@ -229,6 +237,15 @@ class ChainTrials:
             other = array_shape(shape.element_type, (size // element,))
             yield self._price_as(permute, [other], other)
             size *= 2
+
+    def _of_fewer_rows(self, collective: Instruction) -> Iterator[float]:
+        """Prices of the same collective of fewer bytes, down to the smallest one."""
+        size, divisor = collective.shape.byte_size // 2, 2
+        while size >= _SMALLEST_BYTES:
+            operands = [_smaller(o.shape, divisor) for o in collective.operands]
+            shape = _smaller(collective.shape, divisor)
+            yield self._price_as(collective, operands, shape)
+            size, divisor = size // 2, divisor * 2
 
     def _of_larger(
         self, collective: Instruction, larger: Iterable[int]
@@ -272,16 +289,20 @@ def _larger(shape: Shape, times: int) -> Shape:
     return shape.with_dimensions((sizes[0] * times, *sizes[1:]))
 
 
-def _followers(instruction: Instruction) -> set[Instruction]:
-    """All that waits for an instruction, itself included."""
-    seen, work = {instruction}, [instruction]
-    while work:
-        current = work.pop()
-        for user in (*current.users, *current.control_successors):
-            if user not in seen:
-                seen.add(user)
-                work.append(user)
-    return seen
+def _smaller(shape: Shape, divisor: int) -> Shape:
+    """So many times fewer elements, in the slowest dimension; one at least."""
+    if shape.is_tuple:
+        return tuple_shape([_smaller(element, divisor) for element in shape.elements])
+    sizes = shape.dimensions or (1,)
+    return shape.with_dimensions((max(1, sizes[0] // divisor), *sizes[1:]))
+
+
+@dataclass(frozen=True, slots=True)
+class _Fair:
+    """The price of a collective, and whether it is the least that it may cost."""
+
+    us: float
+    is_least: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +310,7 @@ class _Charging:
     """An estimator with fair prices, and the roofline for what a rewrite added."""
 
     inner: Estimator
-    fair: Mapping[Key, float]
+    fair: Mapping[Key, _Fair]
     added: Collection[Key]
     part: Target
 
@@ -316,8 +337,8 @@ class _Charging:
         fair, found = self.fair.get(key_of(start)), self.inner.latency(start, user)
         if fair is None:
             return found
+        us = fair.us
         if found is not None and not is_constant(found.model):
             # A start may have another price than a synchronous collective.
-            costs_most = work_of(start) == "collective-permute"
-            fair = (max if costs_most else min)(fair, found.us)
-        return Estimate(fair, "fair")
+            us = (max if fair.is_least else min)(us, found.us)
+        return Estimate(us, "fair")

@@ -1,0 +1,191 @@
+"""Overlaps ragged dispatch, experts and combination where that makes the step shorter.
+
+Before:  %d = f32[64,8] ragged-all-to-all(%x, %zeros, %o, %s, %p, %q), ...
+         %h = f32[4,16,8] dot(reshape(%d), %w), lhs_batch_dims={0}, ...
+         %c = f32[48,8] ragged-all-to-all(reshape(%h), %none, ...), ...
+After:   %d.0, %d.1 = f32[32,8] ragged-all-to-all(...)   rows of experts 0, 1 and 2, 3
+         %h.0, %h.1 = f32[2,16,8] dot(...)
+         %c.0 = f32[48,8] ragged-all-to-all(reshape(%h.0), %none, ...)
+         %c = f32[48,8] ragged-all-to-all(reshape(%h.1), %c.0, ...)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import ClassVar, Final
+
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.decomposing.ragged_chunks import Site, site_of, write_chunks
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.scheduler.passes.chain_choice import (
+    ChainChoice,
+    check_limits,
+    collectives_of,
+    found_in,
+    reason_to_leave,
+    trial_schedule,
+)
+from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+
+_RAGGED: Final = "ragged-all-to-all"
+#: Numbers of chunks that are tried.
+_TRIED: Final = (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class RaggedAllToAllChunker(Pass):
+    """Cut sparse mixtures of experts into chunks if the simulated step gets shorter.
+
+    A ragged all-to-all (the dispatch), what is computed row by row from the rows that
+    arrive (the experts), and the ragged all-to-all that sends them on (the combination)
+    become chunks of the rows: while the experts of one chunk work, the rows of the next
+    one arrive, and those of the one before leave. Chunks are of whole experts where
+    there are several on a device (the largest dimension that all values between share),
+    else of rows. Where they do not divide, the first chunks are longer.
+
+    No row changes, whatever the tables say: each chunk takes from each update what
+    lands on its rows, and the new sizes go to the receivers by an all-to-all of their
+    own. Dots keep their sums; a library may add up in another order for other shapes.
+    What else reads the rows or the experts' results gets them put together. Left alone
+    are experts that mix rows, and ragged all-to-alls with control edges, unsigned
+    offsets or groups of different sizes; behind a dispatch, the first combination in
+    text order counts.
+
+    The pass decides by price, as `collective-ring-decomposer` does, the most exposed
+    dispatch first. XLA has no price for a ragged all-to-all, so steps are simulated
+    with `--extended`: an all-to-all of the smaller of the two buffers, times the
+    latency option `ragged_imbalance`. New collectives are charged the most that one of
+    at most their size costs, and all that is computed row by row is charged as kernels,
+    before and after. Chunks need no `_scheduling_group_id`, and lose that of the old
+    ones. `always` cuts whatever can be, without a price.
+
+    Requires: an unscheduled module, unless `always`; costs that are not by name.
+    Ensures: no step that `gpu-schedule` and `simulate --extended` make longer.
+    Complexity: that of `gpu-schedule` and `simulate`, for each number that is tried.
+    Source: this project; XLA has no such pass.
+
+    Attributes:
+        chunks: their number, at most the number of experts; 0 tries 2, 4 and 8 (with
+            `always` it is 2).
+        always: cut whatever can be, without a price.
+        min_gain: least share of the step that chunks must save.
+        most_instructions: that trials may schedule, all together.
+        parallel_collective_overlap_limit: collectives in flight, in the trials.
+        disable_async_collectives: kinds that run synchronously in the trials, as in
+            `async-collective-annotator`.
+    """
+
+    name: ClassVar[str] = "ragged-all-to-all-chunker"
+    needs_collectives: ClassVar[bool] = True
+
+    chunks: int = 0
+    always: bool = False
+    min_gain: float = 0.001
+    most_instructions: int = MOST_INSTRUCTIONS
+    parallel_collective_overlap_limit: int = 1
+    disable_async_collectives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range (U013)."""
+        if self.chunks < 0 or self.chunks == 1:
+            raise ValueError("chunks must be 0, or 2 or more")
+        check_limits(self)
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Find what can be cut; then cut what pays.
+
+        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
+        `always`.
+        """
+        version = module.version
+        if not self.always:
+            reason = reason_to_leave(module, context.pricing)
+            if reason:
+                report.remark(f"nothing cut: {reason}")
+                return False
+        found = self._sites(module, report)
+        if not found:
+            return False
+        channels = count(next_channel_id(module))
+        if self.always:
+            for key in found:
+                self._write_always(module, key, channels, report)
+            return module.version != version
+        priced = replace(context.pricing, extended=True)
+        trials = ChainTrials(
+            module, context.pricing, trial_schedule(self), reports=priced
+        )
+        for site in found.values():
+            trials.added |= {key_of(i) for i in site.cuts.values if i.opcode != _RAGGED}
+        _Choice(self, module, trials, found, channels, report).run("not cut")
+        return module.version != version
+
+    def _sites(self, module: Module, report: Report) -> dict[Key, Site]:
+        found: dict[Key, Site] = {}
+        for collective, place in collectives_of(module, (_RAGGED,)):
+            site = place or site_of(collective)
+            if isinstance(site, Site):
+                found[key_of(collective)] = site
+            elif site:
+                report.remark(f"not cut: %{collective.name} {site}")
+        return found
+
+    def _write_always(
+        self, module: Module, key: Key, channels: Iterator[int], report: Report
+    ) -> None:
+        dispatch = found_in(module, key)
+        # Another one may have cut what is behind it.
+        site = site_of(dispatch)
+        if isinstance(site, Site):
+            computation = dispatch.computation
+            new = write_chunks(site, self.numbers(site)[0], channels)
+            restore_text_order(computation)
+            _count(report, new)
+
+    def numbers(self, site: Site) -> list[int]:
+        """Numbers of chunks to try."""
+        units = site.cuts.units
+        wanted = (self.chunks,) if self.chunks else _TRIED
+        return [k for k in wanted if k <= units] or [units]
+
+
+def _count(report: Report, new: list[Instruction]) -> None:
+    report.count("dispatches-cut")
+    report.count("ragged-all-to-alls-made", sum(i.opcode == _RAGGED for i in new))
+
+
+@dataclass(slots=True)
+class _Choice(ChainChoice[RaggedAllToAllChunker, Site, int]):
+    """Decides by steps; a number of chunks is a form."""
+
+    def promising(self, key: Key, now: Step) -> list[int] | str:
+        """All numbers, as long as there is something to hide under."""
+        site = site_of(found_in(self.module, key))
+        if not isinstance(site, Site):
+            return site or "is no longer followed by a combination"
+        self.left[key] = site
+        return self.options.numbers(site)
+
+    def words(self, form: int) -> str:
+        """`4 chunks`."""
+        return f"{form} chunks"
+
+    def write(
+        self, collective: Instruction, site: Site, form: int, channels: Iterator[int]
+    ) -> list[Instruction]:
+        """Write the chunks."""
+        if collective is not site.dispatch:
+            found = site_of(collective)
+            assert isinstance(found, Site), "a copy has what the module has"
+            site = found
+        return write_chunks(site, form, channels)
+
+    def count(self, opcode: str, new: list[Instruction]) -> None:
+        """Count dispatches and ragged all-to-alls."""
+        _count(self.report, new)
