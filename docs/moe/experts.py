@@ -1,8 +1,8 @@
 """A sparse layer of experts: rows go to their experts' devices and come back.
 
-`step` is the first layer of the table in docs/moe.md. On each device, `layer` takes tokens
-[tokens, width], chooses `top_k` experts for each, and gives the sum of what these make
-of it, weighted by a softmax over the chosen logits.
+`step` is the first layer of the table in docs/moe.md. On each device, `layer` takes
+tokens [tokens, width], chooses `top_k` experts for each, and gives the sum of what
+these make of it, weighted by a softmax over the chosen logits.
 
 An expert has room for `room` rows. The first ones count, in order of device, then of
 token, then of choice; later ones are dropped and add nothing.

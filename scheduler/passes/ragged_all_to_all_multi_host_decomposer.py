@@ -30,7 +30,7 @@ from hlo_passes.passes.rewriting.constants import scalar, spread, zeros
 from hlo_passes.passes.rewriting.each_collective import rewrite_each
 from hlo_passes.scheduler.hardware.machine import machine_of
 
-#: Two hosts, as in XLA.
+#: The hosts over which XLA splits.
 _HOSTS = 2
 
 
@@ -47,6 +47,9 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
     between hosts from the wrong host: right are only sizes that are the same in both
     directions, or a back end that does not read them; without quirks all are right.
 
+    XLA splits over two hosts and leaves more alone; with `any_hosts` they are split
+    alike, and an all-gather or all-to-all of the rows is over as many hosts.
+
     Hosts are what NVLink joins in the machine that the module is priced for, so that a
     rack is one. XLA 0.10.2 runs the pass only if
     `xla_gpu_unsupported_enable_ragged_all_to_all_multi_host_decomposer` is true.
@@ -60,6 +63,7 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
         slice_size: devices of a host; 0 for those of the machine.
         only_by_default: change nothing where the release does not run the pass unless
             it is told to.
+        any_hosts: split over any number of hosts from two on.
         xla: the release of XLA to follow; none: that of the run.
     """
 
@@ -68,6 +72,7 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
 
     slice_size: int = 0
     only_by_default: bool = False
+    any_hosts: bool = False
     xla: str = ""
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
@@ -85,7 +90,7 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
 
         def split(ragged: Instruction) -> str:
             require_wide_offsets(ragged)
-            plan = _plan(groups_of(ragged), size())
+            plan = _plan(groups_of(ragged), size(), any_hosts=self.any_hosts)
             if isinstance(plan, str):
                 return plan
             rows, room = (o.shape.dimensions[0] for o in ragged.operands[:2])
@@ -107,32 +112,35 @@ class _Plan:
         inside: of the devices of one host, by group, then by host.
         order: of the devices of a group, so that those of a host follow one another.
         devices: in all groups.
+        hosts: over which they are.
     """
 
     across: Groups
     inside: Groups
     order: tuple[int, ...]
     devices: int
+    hosts: int
 
 
-def _plan(groups: Groups, slice_size: int) -> _Plan | str:
+def _plan(groups: Groups, slice_size: int, *, any_hosts: bool) -> _Plan | str:
     """How to split groups, or why that is not done."""
     if not groups:
         return "does not list its groups"
     devices = sum(map(len, groups))
-    if -(-devices // slice_size) != _HOSTS:
+    hosts_of_all = -(-devices // slice_size)
+    if hosts_of_all == 1 or not (any_hosts or hosts_of_all == _HOSTS):
         return f"is not over {_HOSTS} hosts"
     across: list[tuple[int, ...]] = []
     inside: list[tuple[int, ...]] = []
     orders: set[tuple[int, ...]] = set()
     for group in groups:
         hosts = [device // slice_size for device in group]
-        if max(hosts) >= _HOSTS:
-            return f"is not over {_HOSTS} hosts"
+        if max(hosts) >= hosts_of_all:
+            return f"is not over {hosts_of_all} hosts"
         orders.add(tuple(sorted(range(len(group)), key=hosts.__getitem__)))
         members = [
             tuple(d for d, host in zip(group, hosts, strict=True) if host == wanted)
-            for wanted in range(_HOSTS)
+            for wanted in range(hosts_of_all)
         ]
         if len(set(map(len, members))) != 1:
             return "has a group with more devices on one host than on the other"
@@ -140,7 +148,7 @@ def _plan(groups: Groups, slice_size: int) -> _Plan | str:
         across += zip(*members, strict=True)
     if len(orders) != 1:
         return "has groups that order hosts differently"
-    return _Plan(tuple(across), tuple(inside), orders.pop(), devices)
+    return _Plan(tuple(across), tuple(inside), orders.pop(), devices, hosts_of_all)
 
 
 class _Split:
@@ -159,13 +167,14 @@ class _Split:
         self.plan = plan
         self.channels = channels
         self.members = len(plan.order)
+        self.hosts = plan.hosts
         #: Offsets and sizes: one number for each update.
         self.numbers = ragged.operands[2].shape
         updates = self.numbers.dimensions[0] // self.members
-        per_host = self.members // _HOSTS
+        per_host = self.members // self.hosts
         kind = self.numbers.element_type
-        self.by_host = array_shape(kind, (_HOSTS, per_host, updates))
-        self.by_device = array_shape(kind, (per_host, _HOSTS, updates))
+        self.by_host = array_shape(kind, (self.hosts, per_host, updates))
+        self.by_device = array_shape(kind, (per_host, self.hosts, updates))
 
     def dispatch(self) -> Instruction:
         """All rows to both hosts, then inside each host to where they belong."""
@@ -176,7 +185,7 @@ class _Split:
             attributes["use_global_device_ids"] = "true"
         gathered = self._collective(
             "all-gather",
-            source.shape.with_dimensions((_HOSTS * rows, *others)),
+            source.shape.with_dimensions((self.hosts * rows, *others)),
             (source,),
             self.plan.across,
             attributes,
@@ -220,7 +229,7 @@ class _Split:
         ragged = self.ragged
         source, output, *numbers = ragged.operands
         rows, *others = ragged.shape.dimensions
-        both = ragged.shape.with_dimensions((_HOSTS * rows, *others))
+        both = ragged.shape.with_dimensions((self.hosts * rows, *others))
         room = zeros(ragged.computation, both)
         inside = [self._for_host(each, k) for k, each in enumerate(numbers)]
         local = self._ragged(

@@ -23,7 +23,7 @@ from hlo_passes import runtime
 from hlo_passes.runtime.executable import Executable
 
 SIZES = experts.Sizes(
-    tokens=8, width=4, hidden=6, experts=3, top_k=2, room=5, dtype="float32"
+    tokens=8, width=4, hidden=6, experts=3, top_k=2, room=16, dtype="float32"
 )
 DEVICES = 4
 #: Of the sum of a token's weights times what its experts give: a softmax of two rounds

@@ -71,3 +71,16 @@ def test_two_hosts_move_the_same_rows(groups: Groups, rows: int, room: int) -> N
     assert Pipeline.parse(_SPLIT, context).run(two).changed
     Pipeline.parse(_DENSE, context).run(two)
     assert runtime.compare(one, two).bitwise_equal
+
+
+@pytest.mark.parametrize(("rows", "room"), [(24, 32), (40, 24)])
+def test_three_hosts_move_the_same_rows(rows: int, room: int) -> None:
+    """As they are: the CPU runs both, and looks at the tables of the parts."""
+    runtime.emulate(8)
+    one = hlo_passes.parse(_module(((2, 0, 4, 3, 1, 5),), rows, room, 1))
+    two = one.clone()
+    context = PassContext(xla_quirks=False)
+    assert not Pipeline.parse(_SPLIT, context).run(two).changed
+    wide = _SPLIT.replace("}", ",any-hosts=true}")
+    assert Pipeline.parse(wide, context).run(two).changed
+    assert runtime.compare(one, two).bitwise_equal

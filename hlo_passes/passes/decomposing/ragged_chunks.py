@@ -63,7 +63,7 @@ class Site:
 
 
 def site_of(dispatch: Instruction) -> Site | str:
-    """What begins with a ragged all-to-all; why it cannot be cut; '' for no dispatch."""
+    """What begins with a dispatch, or why it cannot be cut; '' for another one."""
     after = descendants([dispatch])
     follow = [
         i
