@@ -50,18 +50,15 @@ def legal_tables(
         together = _connected(left, found)
         left = [k for k in left if k not in together]
         ragged = [plain.ragged[k] for k in together]
-        sizes = {
-            p for k in together for p, s in zip(found[k], _SIZES, strict=True) if s
-        }
-        starts = {p for k in together for p in found[k]} - sizes
+        sizes = {found[k][j] for k in together for j in _SIZES}
+        starts = {found[k][j] for k in together for j in _STARTS}
         listed = {each.source.attributes.get("replica_groups") for each in ragged}
         counts = {p.shape.element_count for p in (*sizes, *starts)}
         is_one = len(listed) == len(counts) == len({r.members for r in ragged}) == 1
-        if not is_one or any(found[k][j] in sizes for k in together for j in (0, 2)):
+        if not is_one or sizes & starts:
             continue
-        first, size = _drawn(
-            ragged, source, device_count, [seed, _STREAM + together[0]]
-        )
+        seeds = [seed, _STREAM + together[0]]
+        first, size = _drawn(ragged, source, device_count, seeds)
         for parameter in (*starts, *sizes):
             kind = numpy_dtype(parameter.shape.element_type)
             values = size if parameter in sizes else first

@@ -40,11 +40,11 @@ class Layers:
     chunked: tuple[Executable, ...]
 
 
-def layers(devices: Sequence) -> Layers:
-    """Lower, cut and load."""
+def layers(devices: Sequence, numbers: Sequence[int] = CHUNKS) -> Layers:
+    """Lower, cut into these numbers of chunks, and load."""
     module = runtime.lower(*_program(devices), stage="partitioned")
     chunked = []
-    for chunks in CHUNKS:
+    for chunks in numbers:
         copy = module.clone()
         passes = f"ragged-all-to-all-chunker{{always=true,chunks={chunks}}}"
         assert hlo_passes.Pipeline.parse(passes).run(copy).changed
