@@ -51,12 +51,12 @@ class RaggedAllToAllChunker(Pass):
 
     No row changes, whatever the tables say: each chunk takes from each update what
     lands on its rows, and the new sizes go to the receivers by an all-to-all of their
-    own. Dots keep their sums, but a library may add up k products in another order where
-    there are fewer rows. Such sums differ by at most 2 g times the sum of the absolute
-    values, with g = k u / (1 - k u) and u = 2^-24 for f32. What else reads the rows or the experts' results gets them put together. Left alone
-    are experts that mix rows, and ragged all-to-alls with control edges, unsigned
-    offsets or groups of different sizes; behind a dispatch, the first combination in
-    text order counts.
+    own. Dots keep their sums, but a library may add up k products in another order
+    where there are fewer rows. Such sums differ by at most 2 g times the sum of the
+    absolute values, with g = k u / (1 - k u) and u = 2^-24 for f32. What else reads the
+    rows or the experts' results gets them put together. Left alone are experts that mix
+    rows, and ragged all-to-alls with control edges, unsigned offsets or groups of
+    different sizes; behind a dispatch, the first combination in text order counts.
 
     The pass decides by price, as `collective-ring-decomposer` does, the most exposed
     dispatch first. XLA has no price for a ragged all-to-all, so steps are simulated
