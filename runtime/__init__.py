@@ -28,6 +28,7 @@ if typing.TYPE_CHECKING:
     from hlo_passes.runtime.installation.environment import install_from_environment
     from hlo_passes.runtime.installation.install import Installation, install
     from hlo_passes.runtime.jit_with_passes import jit
+    from hlo_passes.runtime.partitioning import PartitionedProgram, partition
 
 __all__ = [
     "Comparison",
@@ -37,6 +38,7 @@ __all__ = [
     "Executable",
     "Installation",
     "NumericsMismatchError",
+    "PartitionedProgram",
     "RuntimeHostError",
     "SignatureError",
     "Tolerance",
@@ -50,6 +52,7 @@ __all__ = [
     "jit",
     "load",
     "lower",
+    "partition",
 ]
 
 #: Where each public name is defined. It is imported when it is first asked for, so that
@@ -66,6 +69,7 @@ _DEFINED_IN: typing.Final = {
         "installation.environment": "install_from_environment",
         "installation.install": "Installation install",
         "jit_with_passes": "jit",
+        "partitioning": "PartitionedProgram partition",
     }.items()
     for name in names.split()
 }

@@ -168,7 +168,7 @@ def compile_program(
     free_inputs: Sequence[bool],
     free_outputs: Sequence[bool],
     compiler_options: Mapping[str, Any],
-) -> None:
+) -> Any:
     """Compile a program as `jax.jit` does, which gave XLA the same module.
 
     Args:
@@ -180,7 +180,11 @@ def compile_program(
         free_outputs: the same for each result.
         compiler_options: XLA's flags by name.
 
-    Raises RuntimeError if XLA refuses it.
+    Returns:
+        jaxlib's executable, loaded unless the devices are absent.
+
+    Raises:
+        RuntimeError: XLA refuses it.
     """
     with _expected("jax._src.compiler.get_compile_options"):
         from jax._src.compiler import get_compile_options, use_detailed_logging
@@ -200,7 +204,21 @@ def compile_program(
     client = devices.flat[0].client
     with module.context:
         compile_ = client.compile if are_absent else client.compile_and_load
-        compile_(module, _jax.DeviceList(tuple(devices.flat)), options)
+        return compile_(module, _jax.DeviceList(tuple(devices.flat)), options)
+
+
+def executable_shardings(executable: Any) -> tuple[list[str], list[str]]:
+    """How XLA has divided parameters and results, as texts of HLO's shardings."""
+    with _expected("LoadedExecutable.get_parameter_shardings"):
+        from jaxlib.xla_client import HloSharding
+
+        given = executable.get_parameter_shardings()
+        made = executable.get_output_shardings()
+    texts = [
+        [str(HloSharding.from_proto(each)) for each in kinds or []]
+        for kinds in (given, made)
+    ]
+    return texts[0], texts[1]
 
 
 def lowered_device_count(lowered: Any) -> int:

@@ -22,7 +22,13 @@ from hlo_passes.analysis.reshapes import common_factors
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.sharding_splits import Split, Splits
-from hlo_passes.ir.windows import parse_padding, parse_slice, parse_window
+from hlo_passes.ir.windows import (
+    WindowDimension,
+    parse_padding,
+    parse_slice,
+    parse_window,
+)
+from hlo_passes.whole_numbers import number_of_digits
 
 #: The indices of one dimension, slowest first; of an array; of several arrays.
 Indices = tuple[int, ...]
@@ -287,24 +293,21 @@ def _kept(
 
 def _slice(instruction: Instruction) -> Rule:
     before = instruction.operands[0].shape.dimensions
+    ranges = parse_slice(instruction.attributes["slice"]).dimensions
     after = instruction.shape.dimensions
-    ranges = parse_slice(instruction.attributes["slice"]).ranges
-    return _kept(
-        [before], after, lambda d: before[d] == after[d] and ranges[d][2] == 1
-    )
+    return _kept([before], after, lambda d: ranges[d][2] == 1, when=MIXED)
 
 
 def _pad(instruction: Instruction) -> Rule:
     after = instruction.shape.dimensions
     padded = parse_padding(instruction.attributes["padding"]).dimensions
     shapes = [operand.shape.dimensions for operand in instruction.operands]
-    return _kept(shapes, after, lambda d: not any(padded[d]))
+    return _kept(shapes, after, lambda d: not padded[d][2], when=MIXED)
 
 
 def _concatenate(instruction: Instruction) -> Rule:
-    (joined,) = instruction.integers("dimensions")
     shapes = [operand.shape.dimensions for operand in instruction.operands]
-    return _kept(shapes, instruction.shape.dimensions, lambda d: d != joined)
+    return _kept(shapes, instruction.shape.dimensions, lambda d: True, when=MIXED)
 
 
 def _dynamic_slice(instruction: Instruction) -> Rule:
@@ -349,7 +352,7 @@ def _reduce_window(instruction: Instruction) -> Rule:
     rule = _kept(
         [before] * count,
         sizes,
-        lambda d: window[d].size == 1 and before[d] == sizes[d],
+        lambda d: window[d] == WindowDimension(1) and before[d] == sizes[d],
         results=count,
     )
     return _with_scalars(rule, count)
@@ -363,7 +366,7 @@ def _gather(instruction: Instruction) -> Rule:
     gone = instruction.integers("collapsed_slice_dims")
     batch = instruction.integers("operand_batching_dims")
     indices_batch = instruction.integers("start_indices_batching_dims")
-    (vector,) = instruction.integers("index_vector_dim")
+    vector = number_of_digits(instruction.attributes["index_vector_dim"])
     sizes = list(result)
     of_result = tuple((k,) for k in range(len(result)))
     # Dimensions of the indices are dimensions of the result, in order.
@@ -395,7 +398,7 @@ def _scatter(instruction: Instruction) -> Rule:
     gone = instruction.integers("inserted_window_dims")
     batch = instruction.integers("input_batching_dims")
     indices_batch = instruction.integers("scatter_indices_batching_dims")
-    (vector,) = instruction.integers("index_vector_dim")
+    vector = number_of_digits(instruction.attributes["index_vector_dim"])
     sizes = list(operand)
     of_operand = tuple((k,) for k in range(len(operand)))
     of_update: list[Indices] = [()] * len(update)

@@ -128,7 +128,7 @@ class Splits:
 
     def with_split(self, dim: int, split: Split | None) -> Splits:
         """The same with another division of one dimension."""
-        dims = self.dims[:dim] + (split,) + self.dims[dim + 1 :]
+        dims = (*self.dims[:dim], split, *self.dims[dim + 1 :])
         return Splits(self.devices, dims)
 
     def refined(self, dim: int, split: Split, size: int) -> Splits | None:

@@ -101,6 +101,7 @@ _FOLDERS: Final = {
         "legalize-scheduling-annotations",
         "scheduling-instruction-annotator",
     ),
+    "sharding": ("sharding-propagator",),
     "transfers": (
         "collective-permute-cse",
         "collective-permute-cycle-decomposer",

@@ -1,0 +1,1 @@
+"""Passes that say how arrays are divided over devices."""

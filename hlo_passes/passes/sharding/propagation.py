@@ -1,0 +1,157 @@
+"""Hands divisions on along ties until nothing more can be said.
+
+    %a  {devices=[8,1]<=[8]}                  written by somebody
+    %n = negate(%a)                           gets it: forward
+    %b = f32[16,32] broadcast(%bias)          %bias gets what %b has: backward
+
+First divisions go where every element stays where it is, then through sums, products
+and lookups, last through what makes larger arrays of smaller ones, so that a large
+array is not divided as a small one happens to be. Of two operands the one in more parts
+is asked first, then the larger one, then the first. What is there is only ever refined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hlo_passes.analysis.sharding_rules import (
+    LARGER,
+    SAME,
+    ArrayIndices,
+    Rule,
+    handed_over,
+)
+from hlo_passes.ir.sharding_splits import Split
+from hlo_passes.passes.sharding.values import Array, Program, Tie
+
+
+def propagate(program: Program) -> None:
+    """Divide the arrays of a program as what is divided already suggests.
+
+    Complexity: ties x arrays in the longest chain, in practice a few walks; each walk
+        looks only at ties of which an array has changed.
+    """
+    seen: list[tuple[int, int]] = [(-1, -1)] * len(program.ties)
+    for level in range(SAME, LARGER + 1):
+        if level:  # rules that count from now on have not been asked
+            seen = [(-1, -1)] * len(program.ties)
+        is_changing = True
+        while is_changing:
+            is_changing = False
+            for k, tie in enumerate(program.ties):
+                if tie.rule.forward <= level and seen[k][0] != _version(tie):
+                    seen[k] = (_version(tie), seen[k][1])
+                    is_changing |= _forward(tie)
+            for k in reversed(range(len(program.ties))):
+                tie = program.ties[k]
+                if tie.rule.backward <= level and seen[k][1] != _version(tie):
+                    seen[k] = (seen[k][0], _version(tie))
+                    is_changing |= _backward(tie)
+
+
+def _version(tie: Tie) -> int:
+    """A number that is another one after an array of the tie has changed."""
+    return sum(array.version for array in (*tie.operands, *tie.results))
+
+
+Place = tuple[Array, ArrayIndices]
+
+
+def _forward(tie: Tie) -> bool:
+    operands = _asked_first(list(zip(tie.operands, tie.rule.operands, strict=True)))
+    results = list(zip(tie.results, tie.rule.results, strict=True))
+    found = [
+        _suggest(source, target, tie.rule, mirror=True)
+        for target in results
+        for source in operands
+    ]
+    return any(found)
+
+
+def _backward(tie: Tie) -> bool:
+    operands = list(zip(tie.operands, tie.rule.operands, strict=True))
+    results = list(zip(tie.results, tie.rule.results, strict=True))
+    changed = False
+    for k, target in enumerate(operands):
+        if not target[0].shape.rank:
+            continue
+        for source in results:
+            changed |= _suggest(source, target, tie.rule, mirror=True)
+        # Another operand knows how an index is divided that the results lack.
+        for source in _asked_first(operands[:k] + operands[k + 1 :]):
+            changed |= _suggest(source, target, tie.rule, mirror=False)
+    return changed
+
+
+def _asked_first(places: Sequence[Place]) -> list[Place]:
+    return sorted(
+        places, key=lambda each: (-each[0].splits.tiles, -_size_of(each[0]))
+    )
+
+
+def _size_of(array: Array) -> int:
+    return array.shape.byte_size if array.shape.is_array else 0
+
+
+def suggestions(
+    source: Place, target: Place, rule: Rule, *, mirror: bool
+) -> list[tuple[int, Split]]:
+    """What one array suggests for dimensions of another: (dimension, division)."""
+    (array, have), (_, want) = source, target
+    if array.is_opaque or array.splits.is_replicated:
+        return []
+    found = handed_over(array.splits, have, want, rule, mirror)
+    return [(dim, split) for dim, split in enumerate(found) if split is not None]
+
+
+def _suggest(source: Place, target: Place, rule: Rule, *, mirror: bool) -> bool:
+    array = target[0]
+    changed = False
+    for dim, split in suggestions(source, target, rule, mirror=mirror):
+        if array.splits.dims[dim] == split or not array.may_divide(dim):
+            continue
+        finer = array.splits.refined(dim, split, array.shape.dimensions[dim])
+        if finer is not None:
+            array.splits = finer
+            array.version += 1
+            changed = True
+    return changed
+
+
+def disagreements(program: Program) -> list[tuple[Tie, str]]:
+    """Ties whose arrays are divided differently in the end, and why, one for each."""
+    found: list[tuple[Tie, str]] = []
+    for tie in program.ties:
+        operands = list(zip(tie.operands, tie.rule.operands, strict=True))
+        results = list(zip(tie.results, tie.rule.results, strict=True))
+        reasons = [
+            why
+            for source, target in (
+                *((o, r) for r in results for o in operands),
+                *((r, o) for o in operands for r in results),
+            )
+            if (why := _disagreement(source, target, tie.rule))
+        ]
+        if reasons:
+            found.append((tie, reasons[0]))
+    return found
+
+
+def _disagreement(source: Place, target: Place, rule: Rule) -> str:
+    """Why a target is not divided as a source suggests; '' where it is."""
+    array = target[0]
+    for dim, split in suggestions(source, target, rule, mirror=True):
+        size = array.shape.dimensions[dim]
+        here = array.splits.dims[dim]
+        if array.is_opaque or (here is not None and here.refines(split, size)):
+            continue
+        name = f"dimension {dim} of %{array.maker.name}"
+        asks = f"%{source[0].maker.name} is in {split.parts} parts there"
+        if not array.may_divide(dim):
+            return f"{name} keeps its own sharding, and {asks}"
+        if split.parts > size:
+            return f"{name} has {size} elements, and {asks}"
+        if not split.refines(here, size):
+            return f"{name} is divided over other devices, and {asks}"
+        return f"{name} cannot be divided over devices that divide another, and {asks}"
+    return ""

@@ -1,0 +1,98 @@
+"""Says for every array how it is divided, given how some of them are.
+
+Before:  %a = f32[16,64] parameter(0), sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}
+         %b = f32[64,32] parameter(1), sharding={devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}
+         %d = f32[16,32] dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+         %t = f32[32,16] transpose(%d), dimensions={1,0}
+After:   %d = f32[16,32] dot(%a, %b), ..., sharding={devices=[2,4]<=[8]}
+         %t = f32[32,16] transpose(%d), dimensions={1,0}, sharding={devices=[4,2]<=[2,4]T(1,0)}
+
+XLA's partitioner takes what is written and decides the rest itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.module_state import module_state
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.sharding import TupleSharding
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.sharding.propagation import disagreements, propagate
+from hlo_passes.passes.sharding.values import Array, Program, program_of
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingPropagator(Pass):
+    """Write a sharding at every instruction that what is annotated divides.
+
+    A pass of this project for modules that are not partitioned yet, as
+    `hlo-passes lower --stage=before-optimizations` gives them where JAX annotates in
+    GSPMD's words. It goes forward and backward through elementwise instructions,
+    broadcasts, reshapes, transposes, products, reductions, slices, gathers, scatters,
+    loops, branches and calls, dimension by dimension. What is annotated stays as it is,
+    but for dimensions that an annotation leaves open. Where two suggestions exclude
+    each other, the array in more parts is heard first, then the larger one, then the
+    first; a remark says who was not heard, and the partitioner has to move data there.
+    Constants and iotas are divided as their users are: every device makes its own part.
+
+    Manual parts of a program (`shard_map`), arrays on one device and instructions
+    without a rule stay as they are. So do instructions of a computation that is called
+    several times, where the calls divide them differently.
+
+    Requires: a module before partitioning, for more than one partition.
+    Ensures: the values are the same; every sharding that is written can be partitioned.
+    Complexity: a few walks over the module with its calls inlined.
+    """
+
+    name: ClassVar[str] = "sharding-propagator"
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Read what is annotated, hand it on, write what was found."""
+        state = module_state(module)
+        if module.num_partitions < 2:
+            report.remark("not changed: the module is for one partition")
+            return False
+        if state.stage not in ("before-optimizations", "unknown"):
+            report.remark(f"not changed: the module is {state.summary}")
+            return False
+        program = program_of(module)
+        propagate(program)
+        for instruction, why in program.left_alone.items():
+            report.remark(f"%{instruction.name} was not asked: {why}")
+        for tie, why in disagreements(program):
+            report.count("disagreements")
+            report.remark(f"data moves at %{tie.at.name}: {why}")
+        before = module.version
+        _write(program, report)
+        return module.version != before
+
+
+def _write(program: Program, report: Report) -> None:
+    for instruction, copies in program.leaves.items():
+        if "sharding" in instruction.attributes:
+            continue
+        text = _text_of(instruction, copies[0])
+        if any(_text_of(instruction, other) != text for other in copies[1:]):
+            report.count("calls-that-differ")
+            report.remark(
+                f"%{instruction.name} is left open: calls of "
+                f"%{instruction.computation.name} divide it differently"
+            )
+        elif text is not None:
+            instruction.set_attribute("sharding", text)
+            report.count("shardings-written")
+
+
+def _text_of(instruction: Instruction, leaves: list[Array]) -> str | None:
+    """The sharding of an instruction; None where nothing is to be said."""
+    if any(a.is_opaque and a.shape.is_array for a in leaves):
+        return None
+    if all(a.splits.is_replicated for a in leaves):
+        return None
+    shardings = tuple(a.splits.to_sharding() for a in leaves)
+    if instruction.shape.is_tuple:
+        return TupleSharding(shardings).to_text()
+    return shardings[0].to_text()

@@ -1,0 +1,264 @@
+"""The arrays of a program, as a partitioner sees them once calls are inlined.
+
+    %w = (s32[], f32[8]) while(%init), body=%b      one array for each leaf of %w, of the
+                                                    body's parameter and of its root
+    %c = f32[8] call(%x), to_apply=%f               the body of %f, anew for each call
+
+A tie is a rule between arrays: of an instruction, or of what hands arrays on. Ties come
+in the order in which a program runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from hlo_passes.analysis.partitioning import custom_call_target
+from hlo_passes.analysis.sharding_rules import Rule, identity, rule_of
+from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
+from hlo_passes.ir.shapes import Shape
+from hlo_passes.ir.sharding import for_shape, parse_sharding
+from hlo_passes.ir.sharding_splits import Splits, leaf_splits
+
+#: Arrays of a program whose calls are inlined; calls beyond are left alone.
+_MOST_ARRAYS: Final = 1_000_000
+
+
+@dataclass(slots=True)
+class Array:
+    """An array of the program.
+
+    Attributes:
+        shape: its shape.
+        splits: how it is divided, as far as that is known.
+        is_fixed: whether somebody wrote that, so that it stays.
+        open_dims: dimensions of a fixed one that may be divided more.
+        is_opaque: whether nothing may be said about it.
+        maker: the instruction that has it first.
+        version: grows when `splits` changes.
+    """
+
+    shape: Shape
+    splits: Splits
+    maker: Instruction
+    is_fixed: bool = False
+    open_dims: frozenset[int] = frozenset()
+    is_opaque: bool = False
+    version: int = 0
+
+    def may_divide(self, dim: int) -> bool:
+        """Whether a dimension may be divided more."""
+        return not self.is_opaque and (not self.is_fixed or dim in self.open_dims)
+
+
+@dataclass(frozen=True, slots=True)
+class Tie:
+    """A rule between arrays.
+
+    Attributes:
+        operands: what it reads.
+        results: what it makes.
+        rule: which dimensions belong together.
+        at: the instruction whose rule it is.
+    """
+
+    operands: tuple[Array, ...]
+    results: tuple[Array, ...]
+    rule: Rule
+    at: Instruction
+
+
+@dataclass(slots=True)
+class Program:
+    """A module's arrays and ties.
+
+    Attributes:
+        devices: of the module.
+        arrays: all of them.
+        ties: in the order in which the program runs.
+        leaves: for each instruction its arrays, one list for each time that its
+            computation is inlined.
+        left_alone: instructions that tie nothing, and why.
+    """
+
+    devices: int
+    arrays: list[Array] = field(default_factory=list)
+    ties: list[Tie] = field(default_factory=list)
+    leaves: dict[Instruction, list[list[Array]]] = field(default_factory=dict)
+    left_alone: dict[Instruction, str] = field(default_factory=dict)
+
+
+def program_of(module: Module) -> Program:
+    """The arrays of a module and what ties them."""
+    program = Program(module.num_partitions)
+    _Reader(program).read(module.entry, {}, None)
+    return program
+
+
+class _Reader:
+    """Walks computations as they run, once for each call."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def read(
+        self,
+        computation: Computation,
+        given: dict[int, list[Array]],
+        root: list[Array] | None,
+    ) -> list[Array]:
+        """The arrays of the root.
+
+        Args:
+            computation: to walk.
+            given: the arrays that a parameter is, by its number.
+            root: the arrays that the root is; None for its own.
+        """
+        here: dict[Instruction, list[Array]] = {}
+        for instruction in computation.instructions:
+            own: list[Array] | None = None
+            if instruction.opcode == "parameter":
+                own = given.get(instruction.parameter_number)
+            if root is not None and instruction.is_root:
+                if own is not None:
+                    self._same(own, root, instruction)
+                own = root
+            if own is None:
+                own = [
+                    Array(
+                        leaf,
+                        Splits.replicated(leaf.rank, self.program.devices),
+                        instruction,
+                        is_opaque=not leaf.is_array,
+                    )
+                    for _, leaf in instruction.shape.leaves()
+                ]
+                self.program.arrays += own
+            self._annotate(instruction, own)
+            here[instruction] = own
+            self.program.leaves.setdefault(instruction, []).append(own)
+            self._tie(instruction, own, here)
+        return here[computation.root]
+
+    def _annotate(self, instruction: Instruction, own: list[Array]) -> None:
+        """Take over what is written at an instruction."""
+        text = instruction.attributes.get("sharding")
+        if text is None:
+            return
+        sharding = for_shape(parse_sharding(text), instruction.shape)
+        unspecified = _unspecified_dims(instruction)
+        for k, array in enumerate(own):
+            if array.is_opaque or array.is_fixed:
+                continue
+            splits = leaf_splits(
+                sharding, k, array.shape.rank, self.program.devices
+            )
+            if splits is None:
+                array.is_opaque = True
+                why = f"its sharding {text} says more than where elements are"
+                self.program.left_alone.setdefault(instruction, why)
+                continue
+            array.splits = splits
+            array.is_fixed = True
+            array.open_dims = unspecified
+
+    def _same(
+        self, sources: Sequence[Array], targets: Sequence[Array], at: Instruction
+    ) -> None:
+        """Tie arrays that are handed on unchanged, one by one."""
+        for source, target in zip(sources, targets, strict=True):
+            if source is target or not source.shape.rank:
+                continue
+            rule = identity(source.shape.dimensions)
+            self.program.ties.append(Tie((source,), (target,), rule, at))
+
+    def _tie(
+        self,
+        instruction: Instruction,
+        own: list[Array],
+        here: dict[Instruction, list[Array]],
+    ) -> None:
+        operands = [here[operand] for operand in instruction.operands]
+        opcode = instruction.opcode
+        if opcode == "tuple":
+            self._same([a for each in operands for a in each], own, instruction)
+        elif opcode == "get-tuple-element":
+            shapes = instruction.operands[0].shape.elements
+            start = sum(
+                _leaf_count(shape) for shape in shapes[: instruction.tuple_index]
+            )
+            self._same(operands[0][start : start + len(own)], own, instruction)
+        elif opcode == "opt-barrier" or _is_annotation(instruction):
+            self._same(operands[0], own, instruction)
+        elif opcode == "while":
+            body, condition = instruction.called_computations
+            self._same(operands[0], own, instruction)
+            self.read(body, {0: own}, own)
+            self.read(condition, {0: own}, None)
+        elif opcode == "conditional":
+            for branch, passed in zip(
+                instruction.called_computations, operands[1:], strict=True
+            ):
+                (parameter,) = branch.parameters
+                inner = self._fresh(parameter, passed)
+                self.read(branch, {0: inner}, own)
+        elif opcode == "call":
+            (body,) = instruction.called_computations
+            if len(self.program.arrays) > _MOST_ARRAYS:
+                why = f"more than {_MOST_ARRAYS} arrays once calls are inlined"
+                self.program.left_alone[instruction] = why
+                return
+            given = {
+                k: self._fresh(parameter, passed)
+                for k, (parameter, passed) in enumerate(
+                    zip(body.parameters, operands, strict=True)
+                )
+            }
+            self._same(self.read(body, given, None), own, instruction)
+        elif instruction.operands:
+            self._compute(instruction, own, operands)
+
+    def _fresh(self, parameter: Instruction, passed: list[Array]) -> list[Array]:
+        """The arrays of a callee's parameter, tied to what is passed."""
+        made = [
+            Array(a.shape, Splits.replicated(a.shape.rank, self.program.devices),
+                  parameter, is_opaque=not a.shape.is_array)
+            for a in passed
+        ]  # fmt: skip
+        self.program.arrays += made
+        self._same(passed, made, parameter)
+        return made
+
+    def _compute(
+        self, instruction: Instruction, own: list[Array], operands: list[list[Array]]
+    ) -> None:
+        rule = rule_of(instruction)
+        if rule is None:
+            if any(a.shape.rank for a in own):
+                self.program.left_alone[instruction] = "no rule for its opcode"
+            return
+        arrays = tuple(each[0] for each in operands)
+        self.program.ties.append(Tie(arrays, tuple(own), rule, instruction))
+
+
+def _leaf_count(shape: Shape) -> int:
+    return sum(1 for _ in shape.leaves())
+
+
+def _is_annotation(instruction: Instruction) -> bool:
+    return custom_call_target(instruction) == "Sharding"
+
+
+def _unspecified_dims(instruction: Instruction) -> frozenset[int]:
+    """Dimensions of an annotation that it leaves to the partitioner."""
+    if not _is_annotation(instruction):
+        return frozenset()
+    config = instruction.backend_config
+    text = "" if config is None else config.value
+    _, found, rest = text.partition("unspecified_dims=[")
+    if not found:
+        return frozenset()
+    return frozenset(int(word) for word in rest.partition("]")[0].split(",") if word)
