@@ -119,17 +119,19 @@ def _suggest(source: Place, target: Place, rule: Rule, *, mirror: bool) -> bool:
 
 
 def disagreements(program: Program) -> list[tuple[Tie, str]]:
-    """Ties whose arrays are divided differently in the end, and why, one for each."""
+    """Ties whose operands must move between devices, and why, one reason for each.
+
+    An operand that is divided less than the result does not move: a device takes a part
+    of what it has.
+    """
     found: list[tuple[Tie, str]] = []
     for tie in program.ties:
         operands = list(zip(tie.operands, tie.rule.operands, strict=True))
         results = list(zip(tie.results, tie.rule.results, strict=True))
         reasons = [
             why
-            for source, target in (
-                *((o, r) for r in results for o in operands),
-                *((r, o) for o in operands for r in results),
-            )
+            for target in results
+            for source in operands
             if (why := _disagreement(source, target, tie.rule))
         ]
         if reasons:

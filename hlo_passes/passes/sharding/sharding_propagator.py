@@ -92,6 +92,10 @@ def _text_of(instruction: Instruction, leaves: list[Array]) -> str | None:
         return None
     if all(a.splits.is_replicated for a in leaves):
         return None
+    # A tuple's sharding names all elements. One of which nothing is known would be
+    # replicated for good; without the tuple's the partitioner asks the elements.
+    if any(a.is_unknown for a in leaves):
+        return None
     shardings = tuple(a.splits.to_sharding() for a in leaves)
     if instruction.shape.is_tuple:
         return TupleSharding(shardings).to_text()

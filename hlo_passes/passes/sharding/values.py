@@ -49,6 +49,13 @@ class Array:
     is_opaque: bool = False
     version: int = 0
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether nothing says how an array that can be divided is divided."""
+        return bool(
+            self.shape.rank and self.splits.is_replicated and not self.is_fixed
+        )
+
     def may_divide(self, dim: int) -> bool:
         """Whether a dimension may be divided more."""
         return not self.is_opaque and (not self.is_fixed or dim in self.open_dims)
