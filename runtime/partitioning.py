@@ -215,10 +215,13 @@ def _placed(array: np.ndarray, shape: Shape, splits: Splits) -> jax.Array:
     """An array over the devices, each with its part; short parts are filled up."""
     dtype = numpy_dtype(shape.element_type)
     if array.shape != shape.dimensions or array.dtype != dtype:
-        msg = f"expected {dtype}{list(shape.dimensions)}, got {array.dtype}{list(array.shape)}"
+        wanted = f"{dtype}{list(shape.dimensions)}"
+        msg = f"expected {wanted}, got {array.dtype}{list(array.shape)}"
         raise ValueError(msg)
     devices = devices_for(splits.devices)
-    local = tuple(-(-n // k) for n, k in zip(shape.dimensions, splits.parts, strict=True))
+    local = tuple(
+        -(-n // k) for n, k in zip(shape.dimensions, splits.parts, strict=True)
+    )
     rows = []
     for k, device in enumerate(devices):
         block = array[splits.block_of(k, shape.dimensions)]

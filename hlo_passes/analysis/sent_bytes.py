@@ -23,7 +23,12 @@ from hlo_passes.ir.opcodes import SYNC_COLLECTIVES
 from hlo_passes.ir.shapes import Shape
 
 #: How often the larger side passes over a device's links, without the factor above.
-_PASSES: Final = {"all-gather": 1, "reduce-scatter": 1, "all-to-all": 1, "all-reduce": 2}
+_PASSES: Final = {
+    "all-gather": 1,
+    "reduce-scatter": 1,
+    "all-to-all": 1,
+    "all-reduce": 2,
+}
 
 
 def gathered_bytes(size_bytes: int, members: int) -> Fraction:

@@ -176,7 +176,8 @@ def _transpose(instruction: Instruction) -> Rule:
 def _reverse(instruction: Instruction) -> Rule:
     same = identity(instruction.shape.dimensions)
     backwards = frozenset(instruction.integers("dimensions"))
-    return Rule(same.operands, same.results, same.sizes, mirrored=backwards)
+    # An order that others have, too, comes first.
+    return Rule(same.operands, same.results, same.sizes, MIXED, MIXED, backwards)
 
 
 def _reshape(instruction: Instruction) -> Rule:
@@ -339,9 +340,8 @@ def _with_scalars(rule: Rule, count: int) -> Rule:
 
 def _sort(instruction: Instruction) -> Rule:
     sizes = instruction.operands[0].shape.dimensions
-    (sorted_,) = instruction.integers("dimensions")
     count = len(instruction.operands)
-    return _kept([sizes] * count, sizes, lambda d: d != sorted_, results=count)
+    return _kept([sizes] * count, sizes, lambda d: True, results=count, when=MIXED)
 
 
 def _reduce_window(instruction: Instruction) -> Rule:

@@ -9,6 +9,7 @@ Integers wrap around, so that no order of additions changes a result.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -43,6 +44,10 @@ class Program:
 Step = Callable[[Sequence[Any]], Any]
 
 
+class _NothingFitsError(Exception):
+    """No array has a shape that a step needs."""
+
+
 class _Maker:
     """Draws steps; each computes one more array of those that are there."""
 
@@ -53,16 +58,14 @@ class _Maker:
         self.steps: list[tuple[str, Step]] = []
         self.shapes: list[tuple[int, ...]] = []
 
-    def spec(self, shape: tuple[int, ...]) -> NamedSharding | None:
-        """A random division of an array; None to say nothing."""
+    def spec(self, shape: tuple[int, ...]) -> NamedSharding:
+        """A random division of an array."""
         names: list[list[str]] = [[] for _ in shape]
         parts = [1] * len(shape)
         for axis, size in zip(
             self.mesh.axis_names, self.mesh.devices.shape, strict=True
         ):
-            places = [
-                d for d, n in enumerate(shape) if n % (parts[d] * size) == 0
-            ]
+            places = [d for d, n in enumerate(shape) if n % (parts[d] * size) == 0]
             if places and self.draw.random() < 0.75:
                 place = self.draw.choice(places)
                 names[place].append(axis)
@@ -73,11 +76,11 @@ class _Maker:
             self.mesh, PartitionSpec(*(tuple(n) if n else None for n in names))
         )
 
-    def pick(self, fits: Callable[[tuple[int, ...]], bool]) -> int | None:
+    def pick(self, fits: Callable[[tuple[int, ...]], bool]) -> int:
         """An array whose shape fits, most often a late one."""
         found = [k for k, shape in enumerate(self.shapes) if fits(shape)]
         if not found:
-            return None
+            raise _NothingFitsError
         return found[-1] if self.draw.random() < 0.6 else self.draw.choice(found)
 
     def add(self, what: str, shape: tuple[int, ...], step: Step) -> None:
@@ -89,10 +92,9 @@ class _Maker:
 
     def annotate(self) -> None:
         k = self.pick(lambda s: len(s) > 0)
-        assert k is not None
         sharding = self.spec(self.shapes[k])
         self.add(
-            f"annotate {k} {sharding.spec if sharding else None}",
+            f"annotate {k} {sharding.spec}",
             self.shapes[k],
             lambda a: lax.with_sharding_constraint(a[k], sharding),
         )
@@ -123,8 +125,6 @@ class _Maker:
     def vector(self) -> None:
         """A smaller array is repeated along the others' first dimensions."""
         k = self.pick(lambda s: len(s) >= 2)
-        if k is None:
-            return
         shape = self.shapes[k]
         found = [j for j, s in enumerate(self.shapes) if s == shape[1:]]
         if found:
@@ -133,8 +133,6 @@ class _Maker:
 
     def transpose(self) -> None:
         k = self.pick(lambda s: len(s) >= 2)
-        if k is None:
-            return
         order = list(range(len(self.shapes[k])))
         self.draw.shuffle(order)
         shape = tuple(self.shapes[k][d] for d in order)
@@ -142,7 +140,6 @@ class _Maker:
 
     def reshape(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         shape = list(self.shapes[k])
         d = self.draw.randrange(len(shape))
         if self.draw.random() < 0.5 and len(shape) < 3 and shape[d] % 8 == 0:
@@ -157,8 +154,6 @@ class _Maker:
 
     def dot(self) -> None:
         k = self.pick(lambda s: len(s) == 2)
-        if k is None:
-            return
         shape = self.shapes[k]
         found = [
             j for j, s in enumerate(self.shapes) if len(s) == 2 and s[0] == shape[1]
@@ -176,8 +171,6 @@ class _Maker:
 
     def batch_dot(self) -> None:
         k = self.pick(lambda s: len(s) == 3)
-        if k is None:
-            return
         b, m, _ = self.shapes[k]
         self.add(
             f"batched dot {k}",
@@ -187,8 +180,6 @@ class _Maker:
 
     def reduce(self) -> None:
         k = self.pick(lambda s: len(s) >= 2)
-        if k is None:
-            return
         d = self.draw.randrange(len(self.shapes[k]))
         shape = self.shapes[k][:d] + self.shapes[k][d + 1 :]
         name, function = self.draw.choice([("sum", jnp.sum), ("max", jnp.max)])
@@ -196,7 +187,6 @@ class _Maker:
 
     def concatenate(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         d = self.draw.randrange(len(self.shapes[k]))
         shape = list(self.shapes[k])
         shape[d] *= 2
@@ -208,8 +198,6 @@ class _Maker:
 
     def slice(self) -> None:
         k = self.pick(lambda s: any(n >= 16 for n in s))
-        if k is None:
-            return
         d = self.draw.choice([d for d, n in enumerate(self.shapes[k]) if n >= 16])
         start = self.draw.choice([0, 8])
         shape = list(self.shapes[k])
@@ -222,7 +210,6 @@ class _Maker:
 
     def pad(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         d = self.draw.randrange(len(self.shapes[k]))
         config = [(0, 0, 0)] * len(self.shapes[k])
         config[d] = self.draw.choice([(8, 0, 0), (0, 8, 0)])
@@ -237,7 +224,6 @@ class _Maker:
 
     def iota(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         shape = self.shapes[k]
         d = self.draw.randrange(len(shape))
         self.add(
@@ -248,7 +234,6 @@ class _Maker:
 
     def constant(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         shape = self.shapes[k]
         period = self.draw.choice([2, 4, 7, 8])
         values = (np.arange(prod(shape)) % period).astype(self.dtype).reshape(shape)
@@ -258,8 +243,6 @@ class _Maker:
 
     def dynamic_slice(self) -> None:
         k = self.pick(lambda s: any(n >= 16 for n in s))
-        if k is None:
-            return
         d = self.draw.choice([d for d, n in enumerate(self.shapes[k]) if n >= 16])
         shape = list(self.shapes[k])
         shape[d] = 8
@@ -271,8 +254,6 @@ class _Maker:
 
     def dynamic_update_slice(self) -> None:
         k = self.pick(lambda s: any(n >= 16 for n in s))
-        if k is None:
-            return
         d = self.draw.choice([d for d, n in enumerate(self.shapes[k]) if n >= 16])
 
         def step(a: Sequence[Any]) -> Any:
@@ -283,7 +264,6 @@ class _Maker:
 
     def take(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         d = self.draw.randrange(len(self.shapes[k]))
         size = self.shapes[k][d]
         count = self.draw.choice([8, 16, 32])
@@ -305,7 +285,6 @@ class _Maker:
 
     def scatter(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         size = self.shapes[k][0]
         where = np.array([self.draw.randrange(size) for _ in range(8)], np.int32)
 
@@ -316,20 +295,16 @@ class _Maker:
 
     def sort(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         d = self.draw.randrange(len(self.shapes[k]))
         self.add(f"sort {k} along {d}", self.shapes[k], lambda a: jnp.sort(a[k], d))
 
     def flip(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         d = self.draw.randrange(len(self.shapes[k]))
         self.add(f"flip {k} along {d}", self.shapes[k], lambda a: jnp.flip(a[k], d))
 
     def running(self) -> None:
         k = self.pick(lambda s: len(s) >= 2)
-        if k is None:
-            return
         d = self.draw.randrange(len(self.shapes[k]))
         self.add(
             f"running maximum of {k} along {d}",
@@ -352,7 +327,6 @@ class _Maker:
 
     def loop(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         j = self.draw.choice(
             [j for j, s in enumerate(self.shapes) if s == self.shapes[k]]
         )
@@ -374,7 +348,6 @@ class _Maker:
 
     def branch(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
-        assert k is not None
         self.add(
             f"branch on {k}",
             self.shapes[k],
@@ -414,7 +387,8 @@ def random_program(draw: random.Random, *, only: Sequence[str] = ()) -> Program:
     for _ in range(draw.randint(5, 14)):
         (name,) = draw.choices([n for n, _ in kinds], [often for _, often in kinds])
         before = len(maker.steps)
-        getattr(maker, name)()
+        with contextlib.suppress(_NothingFitsError):
+            getattr(maker, name)()
         if len(maker.steps) > before and (
             prod(maker.shapes[-1]) > LARGEST or not maker.shapes[-1]
         ):

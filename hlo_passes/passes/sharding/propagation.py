@@ -31,22 +31,34 @@ def propagate(program: Program) -> None:
     Complexity: ties x arrays in the longest chain, in practice a few walks; each walk
         looks only at ties of which an array has changed.
     """
-    seen: list[tuple[int, int]] = [(-1, -1)] * len(program.ties)
+    uses = _uses(program)
     for level in range(SAME, LARGER + 1):
-        if level:  # rules that count from now on have not been asked
-            seen = [(-1, -1)] * len(program.ties)
+        # Rules that count from now on have not been asked yet.
+        forward = [-1] * len(program.ties)
+        backward = [-1] * len(uses)
         is_changing = True
         while is_changing:
             is_changing = False
             for k, tie in enumerate(program.ties):
-                if tie.rule.forward <= level and seen[k][0] != _version(tie):
-                    seen[k] = (_version(tie), seen[k][1])
+                if tie.rule.forward <= level and forward[k] != _version(tie):
+                    forward[k] = _version(tie)
                     is_changing |= _forward(tie)
-            for k in reversed(range(len(program.ties))):
-                tie = program.ties[k]
-                if tie.rule.backward <= level and seen[k][1] != _version(tie):
-                    seen[k] = (seen[k][0], _version(tie))
-                    is_changing |= _backward(tie)
+            for k, (tie, operand) in enumerate(uses):
+                if tie.rule.backward <= level and backward[k] != _version(tie):
+                    backward[k] = _version(tie)
+                    is_changing |= _backward(tie, operand)
+
+
+def _uses(program: Program) -> list[tuple[Tie, int]]:
+    """Ties and places of their operands: the last array first, its first user first."""
+    number = {id(array): k for k, array in enumerate(program.arrays)}
+    uses = [
+        (-number[id(array)], k, place)
+        for k, tie in enumerate(program.ties)
+        for place, array in enumerate(tie.operands)
+        if array.shape.rank
+    ]
+    return [(program.ties[k], place) for _, k, place in sorted(uses)]
 
 
 def _version(tie: Tie) -> int:
@@ -68,25 +80,22 @@ def _forward(tie: Tie) -> bool:
     return any(found)
 
 
-def _backward(tie: Tie) -> bool:
+def _backward(tie: Tie, place: int) -> bool:
     operands = list(zip(tie.operands, tie.rule.operands, strict=True))
     results = list(zip(tie.results, tie.rule.results, strict=True))
-    changed = False
-    for k, target in enumerate(operands):
-        if not target[0].shape.rank:
-            continue
-        for source in results:
-            changed |= _suggest(source, target, tie.rule, mirror=True)
-        # Another operand knows how an index is divided that the results lack.
-        for source in _asked_first(operands[:k] + operands[k + 1 :]):
-            changed |= _suggest(source, target, tie.rule, mirror=False)
-    return changed
+    target = operands[place]
+    found = [_suggest(source, target, tie.rule, mirror=True) for source in results]
+    # Another operand knows how an index is divided that the results lack.
+    others = operands[:place] + operands[place + 1 :]
+    found += [
+        _suggest(source, target, tie.rule, mirror=False)
+        for source in _asked_first(others)
+    ]
+    return any(found)
 
 
 def _asked_first(places: Sequence[Place]) -> list[Place]:
-    return sorted(
-        places, key=lambda each: (-each[0].splits.tiles, -_size_of(each[0]))
-    )
+    return sorted(places, key=lambda each: (-each[0].splits.tiles, -_size_of(each[0])))
 
 
 def _size_of(array: Array) -> int:

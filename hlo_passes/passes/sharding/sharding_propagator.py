@@ -1,11 +1,12 @@
 """Says for every array how it is divided, given how some of them are.
 
-Before:  %a = f32[16,64] parameter(0), sharding={devices=[2,1,4]<=[8] last_tile_dim_replicate}
-         %b = f32[64,32] parameter(1), sharding={devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}
-         %d = f32[16,32] dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
-         %t = f32[32,16] transpose(%d), dimensions={1,0}
-After:   %d = f32[16,32] dot(%a, %b), ..., sharding={devices=[2,4]<=[8]}
-         %t = f32[32,16] transpose(%d), dimensions={1,0}, sharding={devices=[4,2]<=[2,4]T(1,0)}
+Before:  %x = f32[8,16] parameter(0), sharding={devices=[4,1]<=[4]}
+         %t = f32[16,8] transpose(%x), dimensions={1,0}
+         %c = f32[16,8] iota(), iota_dimension=0
+         %s = f32[16,8] add(%t, %c)
+After:   %t = f32[16,8] transpose(%x), dimensions={1,0}, sharding={devices=[1,4]<=[4]}
+         %c = f32[16,8] iota(), iota_dimension=0, sharding={devices=[1,4]<=[4]}
+         %s = f32[16,8] add(%t, %c), sharding={devices=[1,4]<=[4]}
 
 XLA's partitioner takes what is written and decides the rest itself.
 """
@@ -20,6 +21,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.sharding import TupleSharding
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.sharding.gathered_operands import gather_operands
 from hlo_passes.passes.sharding.propagation import disagreements, propagate
 from hlo_passes.passes.sharding.values import Array, Program, program_of
 
@@ -38,6 +40,10 @@ class ShardingPropagator(Pass):
     first; a remark says who was not heard, and the partitioner has to move data there.
     Constants and iotas are divided as their users are: every device makes its own part.
 
+    A table that is divided where a gather indexes it is annotated as whole for that
+    gather if a device then sends fewer bytes: an all-gather of the table in place of an
+    all-reduce of all that is looked up. It takes the memory of the whole table.
+
     Manual parts of a program (`shard_map`), arrays on one device and instructions
     without a rule stay as they are. So do instructions of a computation that is called
     several times, where the calls divide them differently.
@@ -45,9 +51,14 @@ class ShardingPropagator(Pass):
     Requires: a module before partitioning, for more than one partition.
     Ensures: the values are the same; every sharding that is written can be partitioned.
     Complexity: a few walks over the module with its calls inlined.
+
+    Attributes:
+        gather_operands: annotate tables as whole where that sends fewer bytes.
     """
 
     name: ClassVar[str] = "sharding-propagator"
+
+    gather_operands: bool = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Read what is annotated, hand it on, write what was found."""
@@ -67,6 +78,8 @@ class ShardingPropagator(Pass):
             report.remark(f"data moves at %{tie.at.name}: {why}")
         before = module.version
         _write(program, report)
+        if self.gather_operands:
+            gather_operands(program, report)
         return module.version != before
 
 

@@ -1,8 +1,8 @@
 """The arrays of a program, as a partitioner sees them once calls are inlined.
 
-    %w = (s32[], f32[8]) while(%init), body=%b      one array for each leaf of %w, of the
-                                                    body's parameter and of its root
-    %c = f32[8] call(%x), to_apply=%f               the body of %f, anew for each call
+    %w = (s32[], f32[8]) while(%init), body=%b    one array for each leaf of %w, of the
+                                                  body's parameter and of its root
+    %c = f32[8] call(%x), to_apply=%f             the body of %f, anew for each call
 
 A tie is a rule between arrays: of an instruction, or of what hands arrays on. Ties come
 in the order in which a program runs.
@@ -52,9 +52,7 @@ class Array:
     @property
     def is_unknown(self) -> bool:
         """Whether nothing says how an array that can be divided is divided."""
-        return bool(
-            self.shape.rank and self.splits.is_replicated and not self.is_fixed
-        )
+        return bool(self.shape.rank and self.splits.is_replicated and not self.is_fixed)
 
     def may_divide(self, dim: int) -> bool:
         """Whether a dimension may be divided more."""
@@ -160,9 +158,7 @@ class _Reader:
         for k, array in enumerate(own):
             if array.is_opaque or array.is_fixed:
                 continue
-            splits = leaf_splits(
-                sharding, k, array.shape.rank, self.program.devices
-            )
+            splits = leaf_splits(sharding, k, array.shape.rank, self.program.devices)
             if splits is None:
                 array.is_opaque = True
                 why = f"its sharding {text} says more than where elements are"
