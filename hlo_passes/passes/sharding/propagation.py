@@ -31,22 +31,45 @@ def propagate(program: Program) -> None:
     Complexity: ties x arrays in the longest chain, in practice a few walks; each walk
         looks only at ties of which an array has changed.
     """
-    uses = _uses(program)
+    walk = _Walk(program)
     for level in range(SAME, LARGER + 1):
-        # Rules that count from now on have not been asked yet.
-        forward = [-1] * len(program.ties)
-        backward = [-1] * len(uses)
+        walk.until_nothing_changes(level)
+        # What enters a loop is heard one array at a time, the largest first: the body
+        # must leave a state as it found it, or data moves in every iteration.
+        for tie in walk.entries:
+            if _forward(tie):
+                walk.until_nothing_changes(level)
+
+
+class _Walk:
+    """Asks ties forward and backward as long as one of their arrays has changed."""
+
+    def __init__(self, program: Program) -> None:
+        self.ties = [tie for tie in program.ties if not tie.enters_loop]
+        self.uses = _uses(program)
+        self.entries = sorted(
+            (tie for tie in program.ties if tie.enters_loop),
+            key=lambda tie: -_size_of(tie.results[0]),
+        )
+        self.level = -1
+
+    def until_nothing_changes(self, level: int) -> None:
+        """Ask the ties whose rules count at a level."""
+        if level != self.level:  # rules that count from now on have not been asked
+            self.level = level
+            self.forward = [-1] * len(self.ties)
+            self.backward = [-1] * len(self.uses)
         is_changing = True
         while is_changing:
             is_changing = False
-            for k, tie in enumerate(program.ties):
-                if tie.rule.forward <= level and forward[k] != _version(tie):
-                    forward[k] = _version(tie)
+            for k, tie in enumerate(self.ties):
+                if tie.rule.forward <= level and self.forward[k] != _version(tie):
+                    self.forward[k] = _version(tie)
                     is_changing |= _forward(tie)
-            for k, (tie, operand) in enumerate(uses):
-                if tie.rule.backward <= level and backward[k] != _version(tie):
-                    backward[k] = _version(tie)
-                    is_changing |= _backward(tie, operand)
+            for k, (tie, place) in enumerate(self.uses):
+                if tie.rule.backward <= level and self.backward[k] != _version(tie):
+                    self.backward[k] = _version(tie)
+                    is_changing |= _backward(tie, place)
 
 
 def _uses(program: Program) -> list[tuple[Tie, int]]:

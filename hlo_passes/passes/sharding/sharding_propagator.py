@@ -44,6 +44,8 @@ class ShardingPropagator(Pass):
     gather if a device then sends fewer bytes: an all-gather of the table in place of an
     all-reduce of all that is looked up. It takes the memory of the whole table.
 
+    Arguments and results are divided into equal parts only.
+
     Manual parts of a program (`shard_map`), arrays on one device and instructions
     without a rule stay as they are. So do instructions of a computation that is called
     several times, where the calls divide them differently.
@@ -109,7 +111,20 @@ def _text_of(instruction: Instruction, leaves: list[Array]) -> str | None:
     # replicated for good; without the tuple's the partitioner asks the elements.
     if any(a.is_unknown for a in leaves):
         return None
+    # JAX cannot hold an argument or a result in uneven parts.
+    is_outside = instruction.computation.is_entry and (
+        instruction.is_root or instruction.opcode == "parameter"
+    )
+    if is_outside and not all(_is_in_equal_parts(a) for a in leaves):
+        return None
     shardings = tuple(a.splits.to_sharding() for a in leaves)
     if instruction.shape.is_tuple:
         return TupleSharding(shardings).to_text()
     return shardings[0].to_text()
+
+
+def _is_in_equal_parts(array: Array) -> bool:
+    if not array.shape.is_array:
+        return True
+    sizes = zip(array.shape.dimensions, array.splits.parts, strict=True)
+    return all(size % parts == 0 for size, parts in sizes)

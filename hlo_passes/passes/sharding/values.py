@@ -68,12 +68,14 @@ class Tie:
         results: what it makes.
         rule: which dimensions belong together.
         at: the instruction whose rule it is.
+        enters_loop: whether it hands the state to a loop.
     """
 
     operands: tuple[Array, ...]
     results: tuple[Array, ...]
     rule: Rule
     at: Instruction
+    enters_loop: bool = False
 
 
 @dataclass(slots=True)
@@ -176,7 +178,8 @@ class _Reader:
             if source is target or not source.shape.rank:
                 continue
             rule = identity(source.shape.dimensions)
-            self.program.ties.append(Tie((source,), (target,), rule, at))
+            enters_loop = at.opcode == "while"
+            self.program.ties.append(Tie((source,), (target,), rule, at, enters_loop))
 
     def _tie(
         self,
