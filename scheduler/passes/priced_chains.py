@@ -22,7 +22,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from hlo_passes.analysis.reachability import ancestors, descendants
-from hlo_passes.ir.async_form import done_of, half, is_collective, work_of
+from hlo_passes.ir.async_form import done_of, half, is_collective
 from hlo_passes.ir.gpu_config import collective_config
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
