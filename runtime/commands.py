@@ -124,7 +124,7 @@ def run_module(arguments: argparse.Namespace) -> int:
                 hint="lower the program with smaller shapes, or set "
                 "--time-limit-seconds",
             )
-        require(bytes_needed(plain, device_count=count), one)
+        require(bytes_needed(plain, device_count=count), one.name)
         collectives += plain.collectives
     if other is not None:
         asked = topology_of(other, device_count=arguments.devices)

@@ -1,6 +1,6 @@
 """How much memory a run takes, before anything is allocated.
 
-need = bytes_needed(plain, device_count=8);  require(need, source)
+need = bytes_needed(plain, device_count=8);  require(need, source.name)
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import re
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.ir.module import Module
 from hlo_passes.runtime.plain.builder import PlainModule
 
 #: Opcodes whose value is in their operands' buffers.
@@ -81,15 +80,23 @@ def available_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
-def require(need_bytes: int, source: Module) -> None:
-    """Raise UnsupportedHloError S013 if that much memory is not free."""
+def require(
+    need_bytes: int, named: str, hint: str = "lower the program with smaller shapes"
+) -> None:
+    """Raise UnsupportedHloError S013 if that much memory is not free.
+
+    Args:
+        need_bytes: on all devices together.
+        named: what needs it, for the message.
+        hint: what to do about it.
+    """
     free = available_bytes()
     if need_bytes > free:
         raise UnsupportedHloError(
-            f"{source.name} needs {_readable(need_bytes)} on all its devices together, "
+            f"{named} needs {_readable(need_bytes)} on all its devices together, "
             f"{_readable(free)} are free",
             code="S013",
-            hint="lower the program with smaller shapes",
+            hint=hint,
         )
 
 

@@ -62,7 +62,7 @@ def answer_to(request: Request) -> dict[str, Any]:
     executable = load_plain(plain, source, replicas, partitions)
     other_module = _other_module(request)
     other = _other(request, other_module, executable)
-    require(_bytes_needed(executable, other), source)
+    require(_bytes_needed(executable, other), source.name)
     inputs = _inputs(request, source, plain, executable)
     try:
         placed = executable.put(inputs)

@@ -5,23 +5,28 @@
     %b = f32[8] multiply(%a, %a)   parts     %b = f32[8] multiply(%a, %c)
     %d = f32[8] negate(%b)         (after)   %d = f32[8] negate(%b)
 
-Values are matched by name, shape, and the iterations around them. Both modules run side
-by side, so that few values are kept at a time.
+Values are matched by name, shape, computation, and the iterations around them. Both
+modules run side by side, so that few values are kept at a time, and none that the other
+module does not have.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.module import Module
 from hlo_passes.runtime.comparison import Comparison, Tolerance, compare_outputs
-from hlo_passes.runtime.stepping.stepper import Path, Value
+from hlo_passes.runtime.stepping.stepper import Path, Stepper, Value
 
-_Key: TypeAlias = "tuple[Path, str, tuple[tuple[str, tuple[int, ...]], ...]]"
+#: Element types and dimensions of all leaves.
+_Leaves: TypeAlias = "tuple[tuple[str, tuple[int, ...]], ...]"
+_Key: TypeAlias = "tuple[Path, str, _Leaves]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,40 +67,50 @@ class Partings:
     first: Parting | None = None
     _first_place: int = -1
 
-    def follow(self, one: Iterator[Value], other: Iterator[Value]) -> Iterator[Value]:
+    def follow(
+        self, mine: Stepper, theirs: Stepper, inputs: Sequence[np.ndarray]
+    ) -> Iterator[Value]:
         """Run both side by side; yields the values of the first.
 
         The value of an instruction that both have is dropped as soon as both ran.
+
+        Args:
+            mine: the first module.
+            theirs: the other one.
+            inputs: as for `Stepper.run`, of both.
         """
+        shared = _forms(mine.module) & _forms(theirs.module)
+        other = theirs.run(inputs)
         waiting: dict[_Key, tuple[int, Value]] = {}
         early: dict[_Key, Value] = {}
-        for place, value in enumerate(one):
+        for place, value in enumerate(mine.run(inputs)):
             self.values += 1
             key = _key(value)
             if key in early:
                 self._compare(place, value, early.pop(key))
-            else:
+            elif key[1:] in shared:
                 waiting[key] = (place, value)
             yield value
-            self._advance(other, waiting, early)
-        for theirs in other:
-            if (found := waiting.pop(_key(theirs), None)) is not None:
-                self._compare(*found, theirs)
+            one = next(other, None)
+            if one is None:
+                shared = frozenset()  # nothing is to come
+            else:
+                self._meet(one, shared, waiting, early)
+        for one in other:
+            self._meet(one, frozenset(), waiting, early)
 
-    def _advance(
+    def _meet(
         self,
-        other: Iterator[Value],
+        theirs: Value,
+        shared: AbstractSet[tuple[str, _Leaves]],
         waiting: dict[_Key, tuple[int, Value]],
         early: dict[_Key, Value],
     ) -> None:
-        """Let the other module compute one more value."""
-        theirs = next(other, None)
-        if theirs is None:
-            return
+        """Compare a value of the other module, or keep it if this one is to come."""
         key = _key(theirs)
         if (found := waiting.pop(key, None)) is not None:
             self._compare(*found, theirs)
-        else:
+        elif key[1:] in shared:
             early[key] = theirs
 
     def _compare(self, place: int, value: Value, theirs: Value) -> None:
@@ -121,10 +136,9 @@ class Partings:
         mine = value.instruction.operands
         for k, operand in enumerate(mine):
             verdicts[operand.name] = ""
-            if len(theirs.instruction.operands) != len(mine):
+            if len(theirs.operands) != len(mine):
                 continue
-            here = value.around.get(operand)
-            there = theirs.around.get(theirs.instruction.operands[k])
+            here, there = value.operands[k], theirs.operands[k]
             if here is None or there is None or _kinds(here) != _kinds(there):
                 continue
             found = compare_outputs(here, there, self.tolerance)
@@ -133,11 +147,18 @@ class Partings:
 
 
 def _key(value: Value) -> _Key:
+    return (value.path, *_form(value.instruction))
+
+
+def _form(instruction: Instruction) -> tuple[str, _Leaves]:
     leaves = tuple(
-        (leaf.element_type, leaf.dimensions)
-        for _, leaf in value.instruction.shape.leaves()
+        (leaf.element_type, leaf.dimensions) for _, leaf in instruction.shape.leaves()
     )
-    return value.path, value.instruction.name, leaves
+    return instruction.name, leaves
+
+
+def _forms(module: Module) -> frozenset[tuple[str, _Leaves]]:
+    return frozenset(_form(i) for c in module.computations for i in c.instructions)
 
 
 def _elements(value: Value, theirs: Value, found: Comparison) -> tuple[str, str]:

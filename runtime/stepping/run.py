@@ -61,10 +61,12 @@ def run_in_steps(
         if one is not None:
             _count_devices(one, topology)
     mine = Stepper(module, topology, each=each, say=say)
-    values, theirs, partings = mine.run(inputs), None, Partings(tolerance)
-    if other is not None:
+    theirs, partings = None, Partings(tolerance)
+    if other is None:
+        values = mine.run(inputs)
+    else:
         theirs = Stepper(other, topology, each=each, say=say)
-        values = partings.follow(values, theirs.run(inputs))
+        values = partings.follow(mine, theirs, inputs)
     # Look at every value once; the partings keep what they wait for.
     same, checked, apart, count = SameRows(module, topology), 0, [], 0
     for value in values:
@@ -103,7 +105,9 @@ def _place(value: Value) -> dict[str, Any]:
         "opcode": instruction.opcode,
         "shape": instruction.shape.text_without_layout,
         "line": instruction.line or None,
-        "iterations": [{"name": name, "iteration": k + 1} for name, k in value.path],
+        "iterations": [
+            {"name": each.name, "iteration": each.iteration + 1} for each in value.path
+        ],
         "op_name": place.op_name,
         "source": {"file": place.file, "line": place.line} if place.file else None,
     }

@@ -7,7 +7,9 @@
     %w = ... while(%t)                   followed into its body, once per iteration
 
 A step ends after a collective or a transfer, before and after a loop, call or
-conditional that is followed, and where it has become long.
+conditional that is followed, and where it has become long. It does not end between a
+start and its done, nor between the send and the recv of one channel, which only move
+data together. What gives no value at all (a token that nobody reads) is no step.
 """
 
 from __future__ import annotations
@@ -25,6 +27,8 @@ from hlo_passes.ir.instruction import Instruction
 _MOST_INSTRUCTIONS: Final = 128
 
 _FORWARDED: Final = frozenset({"tuple", "get-tuple-element"})
+#: What moves data: the value of a recv is that of the send of its channel.
+_SIDES: Final = frozenset({"send", "recv"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +91,15 @@ class _Cutter:
     _pending: dict[Instruction, None] = field(default_factory=dict)
     #: Values that cannot be handed over and have readers to come.
     _open: set[Instruction] = field(default_factory=set)
+    #: Where the last transfer of a channel is that has begun.
+    _channels_end: int = -1
 
     def steps(self, follow: Callable[[Instruction], bool]) -> tuple[Step, ...]:
         instructions = self.computation.instructions
         last_use = {o: k for k, i in enumerate(instructions) for o in i.operands}
+        last_transfer = {
+            i.channel_id: k for k, i in enumerate(instructions) if i.opcode in _SIDES
+        }
         for place, instruction in enumerate(instructions):
             if instruction.opcode == "parameter":
                 continue
@@ -99,7 +108,7 @@ class _Cutter:
             ):
                 self._steps.append(Forward(instruction))
                 continue
-            if follow(instruction) and not self._open:
+            if follow(instruction) and not self._is_open(place):
                 self._end()
                 self._steps.append(Follow(instruction))
                 continue
@@ -109,11 +118,18 @@ class _Cutter:
                     self._open.discard(operand)
             if not can_be_handed_over(instruction) and instruction in last_use:
                 self._open.add(instruction)
+            if instruction.opcode in _SIDES:
+                end = last_transfer[instruction.channel_id]
+                self._channels_end = max(self._channels_end, end)
             is_long = len(self._pending) >= _MOST_INSTRUCTIONS
-            if not self._open and (is_long or communicates(instruction)):
+            if not self._is_open(place) and (is_long or communicates(instruction)):
                 self._end()
         self._end()
         return tuple(self._steps)
+
+    def _is_open(self, place: int) -> bool:
+        """Whether something has begun that only ends after this place."""
+        return bool(self._open) or place < self._channels_end
 
     def _end(self) -> None:
         """Make a step of what is pending."""
@@ -131,7 +147,8 @@ class _Cutter:
             or any(user not in pending for user in i.users)
             or (self._is_looked_at(i) and can_be_handed_over(i))
         ]
-        self._steps.append(Straight(tuple(pending), tuple(inputs), tuple(outputs)))
+        if outputs:
+            self._steps.append(Straight(tuple(pending), tuple(inputs), tuple(outputs)))
 
     def _is_looked_at(self, instruction: Instruction) -> bool:
         if instruction.opcode in _FORWARDED:

@@ -5,16 +5,18 @@
         value.path, value.instruction, value.arrays    # arrays: (devices, *shape)
     stepper.results
 
-Arrays are handed from step to step through the host. Each step is compiled once. What
-devices do differently (a loop that some leave earlier, a branch that some take) is run
-as one program, and its inside is not shown.
+Arrays are handed from step to step through the host, and dropped when no later step
+reads them. Each step is compiled once, and runs only if its arrays fit into the free
+memory. What devices do differently (a loop that some leave earlier, a branch that some
+take) is run as one program, and its inside is not shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -26,6 +28,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.reduction.extract import extract
 from hlo_passes.runtime.executable import Executable, load_plain
+from hlo_passes.runtime.memory import bytes_needed, require
 from hlo_passes.runtime.plain.legalize import plain_module
 from hlo_passes.runtime.stepping.segments import (
     Follow,
@@ -39,8 +42,25 @@ from hlo_passes.runtime.stepping.segments import (
 
 #: The arrays of a value, tuples flattened depth first, each (devices, *shape).
 Arrays: TypeAlias = "list[np.ndarray]"
-#: Loops, calls and conditionals around a value: (name, iteration); iterations from 0.
-Path: TypeAlias = "tuple[tuple[str, int], ...]"
+
+
+class Inside(NamedTuple):
+    """A loop, call or conditional around a value.
+
+    Attributes:
+        name: of the instruction.
+        iteration: of a loop, from 0; else 0.
+        number: of the computation among those that the instruction calls. Body and
+            condition may have values of one name.
+    """
+
+    name: str
+    iteration: int
+    number: int
+
+
+#: All of them, from the entry inwards.
+Path: TypeAlias = "tuple[Inside, ...]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,16 +71,24 @@ class Value:
         path: where it ran.
         instruction: of the module.
         arrays: its leaves.
-        around: all values of its computation that have been handed over so far.
+        operands: those of its operands; None for one that stayed inside of a step.
     """
 
     path: Path
     instruction: Instruction
     arrays: Arrays
-    around: Mapping[Instruction, Arrays]
+    operands: tuple[Arrays | None, ...]
 
 
 Values: TypeAlias = Generator[Value, None, Arrays]
+
+
+@dataclass(frozen=True, slots=True)
+class _Program:
+    """A step that is compiled, and the bytes that it needs on all devices."""
+
+    executable: Executable
+    bytes_needed: int
 
 
 @dataclass(slots=True)
@@ -83,9 +111,7 @@ class Stepper:
     results: Arrays = field(default_factory=list)
     programs: int = 0
     _steps: dict[Computation, tuple[Step, ...]] = field(default_factory=dict)
-    _executables: dict[tuple[Instruction, ...], Executable] = field(
-        default_factory=dict
-    )
+    _loaded: dict[tuple[Instruction, ...], _Program] = field(default_factory=dict)
     _followed: dict[Instruction, bool] = field(default_factory=dict)
     #: Computations in which, or below which, devices communicate.
     _communicating: set[Computation] = field(default_factory=set)
@@ -107,7 +133,8 @@ class Stepper:
             inputs: one array per parameter leaf, shape (devices, *shape).
 
         Raises:
-            UnsupportedHloError: S010, a step cannot run by itself.
+            UnsupportedHloError: S010, a step cannot run by itself; S013, the arrays of
+                one do not fit into the memory that is free then.
         """
         given = list(inputs)
         arguments: list[Arrays] = []
@@ -125,7 +152,12 @@ class Stepper:
         known: dict[Instruction, Arrays] = dict(
             zip(computation.parameters, arguments, strict=True)
         )
-        for step in self._steps_of(computation):
+        steps = self._steps_of(computation)
+        read_last = {
+            value: k for k, step in enumerate(steps) for value in _read_by(step)
+        }
+        read_last[computation.root] = len(steps)
+        for k, step in enumerate(steps):
             match step:
                 case Forward(instruction):
                     known[instruction] = _forwarded(instruction, known)
@@ -133,9 +165,12 @@ class Stepper:
                     known[instruction] = yield from self._follow(
                         instruction, known, path
                     )
-                    yield Value(path, instruction, known[instruction], known)
+                    yield _value(path, instruction, known)
                 case Straight():
                     yield from self._straight(step, known, path)
+            for value in (*_read_by(step), *_given_by(step)):
+                if read_last.get(value, k) <= k:
+                    known.pop(value, None)
         return known[computation.root]
 
     def _steps_of(self, computation: Computation) -> tuple[Step, ...]:
@@ -169,18 +204,25 @@ class Stepper:
             count = _leaf_count(instruction)
             known[instruction], flat = flat[:count], flat[count:]
             if instruction.opcode not in ("tuple", "get-tuple-element"):
-                yield Value(path, instruction, known[instruction], known)
+                yield _value(path, instruction, known)
 
     def _execute(self, step: Straight, inputs: Arrays, path: Path) -> Arrays:
         last = step.instructions[-1]
         self.say(f"at %{last.name}{path_text(path)}")
-        executable = self._executables.get(step.instructions)
-        if executable is None:
-            executable = self._executables[step.instructions] = self._loaded(step)
+        program = self._loaded.get(step.instructions)
+        if program is None:
+            program = self._loaded[step.instructions] = self._load(step)
+        require(
+            program.bytes_needed,
+            f"the step from %{step.instructions[0].name} to %{last.name}"
+            f"{path_text(path)}, beside what later steps need,",
+            hint="look at fewer values with --sync=collectives, run without --sync, or "
+            "lower the program with smaller shapes",
+        )
         self.programs += 1
-        return executable(*inputs)
+        return program.executable(*inputs)
 
-    def _loaded(self, step: Straight) -> Executable:
+    def _load(self, step: Straight) -> _Program:
         first = step.instructions[0]
         program = extract(
             self.module,
@@ -195,7 +237,11 @@ class Stepper:
                 code="S010",
                 hint="run without --sync",
             )
-        return load_plain(plain_module(program), program, *self.topology)
+        plain = plain_module(program)
+        return _Program(
+            load_plain(plain, program, *self.topology),
+            bytes_needed(plain, device_count=math.prod(self.topology)),
+        )
 
     def _as_one_program(
         self, instruction: Instruction, given: Sequence[Arrays], path: Path
@@ -214,9 +260,9 @@ class Stepper:
         given = [known[o] for o in instruction.operands]
         if instruction.opcode == "while":
             return (yield from self._loop(instruction, given[0], path))
-        inside = (*path, (instruction.name, 0))
         if instruction.opcode == "call":
             (callee,) = instruction.called_computations
+            inside = (*path, Inside(instruction.name, 0, 0))
             return (yield from self._computation(callee, given, inside))
         return (yield from self._conditional(instruction, given, path))
 
@@ -224,13 +270,15 @@ class Stepper:
         body, condition = loop.called_computations
         iteration = 0
         while True:
-            inside = (*path, (loop.name, iteration))
-            (goes_on,) = yield from self._computation(condition, [state], inside)
+            in_body, in_condition = (
+                (*path, Inside(loop.name, iteration, k)) for k in range(2)
+            )
+            (goes_on,) = yield from self._computation(condition, [state], in_condition)
             if not goes_on.any():
                 return state
             if not goes_on.all():
                 return self._as_one_program(loop, [state], path)
-            state = yield from self._computation(body, [state], inside)
+            state = yield from self._computation(body, [state], in_body)
             iteration += 1
 
     def _conditional(
@@ -246,14 +294,33 @@ class Stepper:
             number = 0 if number else 1
         elif not 0 <= number < len(branches):
             number = len(branches) - 1
-        inside = (*path, (conditional.name, 0))
+        inside = (*path, Inside(conditional.name, 0, number))
         branch = branches[number]
         return (yield from self._computation(branch, [given[number + 1]], inside))
 
 
 def path_text(path: Path) -> str:
     """', iteration 3 of %while' for each loop around a value, '' for none."""
-    return "".join(f", iteration {k + 1} of %{name}" for name, k in path)
+    return "".join(f", iteration {each.iteration + 1} of %{each.name}" for each in path)
+
+
+def _value(
+    path: Path, instruction: Instruction, known: dict[Instruction, Arrays]
+) -> Value:
+    operands = tuple(map(known.get, instruction.operands))
+    return Value(path, instruction, known[instruction], operands)
+
+
+def _read_by(step: Step) -> Sequence[Instruction]:
+    """What a step needs of earlier ones."""
+    if isinstance(step, Straight):
+        return step.inputs
+    return step.instruction.operands
+
+
+def _given_by(step: Step) -> Sequence[Instruction]:
+    """What is known when a step has run."""
+    return step.outputs if isinstance(step, Straight) else (step.instruction,)
 
 
 def _leaf_count(instruction: Instruction) -> int:

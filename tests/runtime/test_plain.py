@@ -282,4 +282,4 @@ def test_a_module_that_does_not_fit_says_what_it_needs():
     terabytes = 2 * 4 * 2**40 * 8
     assert terabytes <= need <= terabytes * 1.01
     with pytest.raises(UnsupportedHloError, match=r"big needs 65,53\d\.\d GiB"):
-        require(need, module)
+        require(need, module.name)

@@ -5,16 +5,20 @@ from __future__ import annotations
 import collections
 import json
 import math
+import weakref
 
 import numpy as np
 import pytest
 
+from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.files import read_module
+from hlo_passes.runtime import memory
 from hlo_passes.runtime.commands import RUN
 from hlo_passes.runtime.devices import topology_of
 from hlo_passes.runtime.executable import load_plain
 from hlo_passes.runtime.inputs import seeded_inputs
 from hlo_passes.runtime.plain.legalize import plain_module
+from hlo_passes.runtime.stepping.parting import Partings
 from hlo_passes.runtime.stepping.run import run_in_steps
 from hlo_passes.runtime.stepping.segments import Follow, Forward, Straight, cut
 from hlo_passes.runtime.stepping.stepper import Stepper
@@ -232,6 +236,95 @@ def test_a_module_agrees_with_itself(tmp_path, capfd):
     path.write_text(LOOP)
     assert call(RUN, str(path), "--sync=each", f"--against={path}") == 0
     assert "none differs" in capfd.readouterr().out
+
+
+def test_values_of_condition_and_body_are_told_apart(tmp_path, capfd):
+    """Both have a %one; the other module comes to its condition's after the body's."""
+    one, other = tmp_path / "one.hlo", tmp_path / "other.hlo"
+    text = LOOP.replace("%n = s32[] constant(3)", "%one = s32[] constant(3)")
+    text = text.replace("compare(%k, %n)", "compare(%k, %one)")
+    one.write_text(text)
+    extra = "".join(f"  %extra.{k} = s32[] add(%k, %k)\n" for k in range(9))
+    condition = "%cond (s: (s32[], f32[8])) -> pred[] {\n  %s = (s32[], f32[8]{0}) "
+    condition += "parameter(0)\n  %k = s32[] get-tuple-element(%s), index=0\n"
+    assert condition in text
+    other.write_text(text.replace(condition, condition + extra))
+    assert call(RUN, str(one), "--sync=each", f"--against={other}", "--json") == 0
+    steps = json.loads(capfd.readouterr().out)["steps"]
+    assert (steps["compared"], steps["different"]) == (steps["values"], 0)
+
+
+TRANSFER = """HloModule moved, num_partitions=2
+
+ENTRY %e (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %one = token[] after-all()
+  %s = (f32[8]{0}, u32[], token[]) send(%p, %one), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1}}"}
+  %sent = token[] send-done(%s), channel_id=1
+  %c = f32[8]{0} cosine(%p)
+  %other = token[] after-all()
+  %r = (f32[8]{0}, u32[], token[]) recv(%other), channel_id=1, frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1}}"}
+  %received = (f32[8]{0}, token[]) recv-done(%r), channel_id=1
+  %d = f32[8]{0} get-tuple-element(%received), index=0
+  ROOT %x = f32[8]{0} add(%d, %c)
+}
+"""
+
+
+def test_a_send_and_its_recv_are_in_one_step():
+    """No token connects them: the send is done before its recv begins."""
+    steps, outputs = stepped(TRANSFER)
+    assert_same_bits(steps, outputs)
+    assert steps.report["values"] == 2  # %c and %x
+
+
+def chain(length, name="v"):
+    """A chain of cosines."""
+    lines = [
+        f"  %{name}.{k + 1} = f32[8]{{0}} cosine(%{name}.{k})" for k in range(length)
+    ]
+    lines[-1] = lines[-1].replace("%", "ROOT %", 1)
+    return (
+        "HloModule long, num_partitions=2\n\n"
+        f"ENTRY %e (p: f32[8]) -> f32[8] {{\n  %{name}.0 = f32[8]{{0}} parameter(0)\n"
+        + "\n".join(lines)
+        + "\n}\n"
+    )
+
+
+@pytest.mark.parametrize("against", [None, "v", "other"])
+def test_values_that_no_later_step_reads_are_dropped(against):
+    """Alive are those of one step of each module, also if no name is in both."""
+    inputs, length = [np.ones((2, 8), np.float32)], 400
+    steppers = [
+        Stepper(parse(chain(length, name)), (1, 2), each=True)
+        for name in ("v", against or "v")
+    ]
+    values = steppers[0].run(inputs)
+    if against is not None:
+        values = Partings(None).follow(*steppers, inputs)
+    arrays, most = [], 0
+    for value in values:
+        arrays.append(weakref.ref(value.arrays[0]))
+        most = max(most, sum(a() is not None for a in arrays))
+    assert len(arrays) == length
+    assert most <= 130  # those of a step, its input, and the one in hand
+
+
+def test_a_step_that_needs_more_memory_than_is_free_is_refused(monkeypatch):
+    """With a loop's iteration and what else can be done."""
+    monkeypatch.setattr(memory, "available_bytes", lambda: 1000)
+    inputs = [np.ones((4, 8), np.float32)] * 2
+    values = Stepper(parse(LOOP), (1, 4), each=True).run(inputs)
+    with pytest.raises(UnsupportedHloError) as refused:
+        collections.deque(values, maxlen=0)
+    assert refused.value.code == "S013"
+    assert str(refused.value) == (
+        "error[S013]: the step from %one to %done, iteration 1 of %w, beside what later "
+        "steps need, needs 0.0 MiB on all its devices together, 0.0 MiB are free\n"
+        "  help: look at fewer values with --sync=collectives, run without --sync, or "
+        "lower the program with smaller shapes"
+    )
 
 
 def test_inputs_that_break_a_promise_are_named(tmp_path, capfd):
