@@ -329,7 +329,7 @@ class _Run:
             if occurrence is None:  # it ended without arriving here
                 return _absence(chain[-1])
             missing = self._missing(occurrence)
-            beyond = [m for m in missing if m >= len(self.devices)]
+            beyond = [m for m in missing if not 0 <= m < len(self.devices)]
             if beyond:  # no device runs these replicas or partitions
                 wait = Wait(number, beyond[0], occurrence.meeting.instruction)
                 there_are = f"the module is for {len(self.devices)} devices"

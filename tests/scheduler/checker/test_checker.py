@@ -393,13 +393,15 @@ ENTRY %main (x: f32[8]) -> f32[8] {{
     assert "the module is for 4 devices" in finding.message
 
 
-def test_error_a_group_with_a_device_below_0() -> None:
-    module = hlo_passes.parse("""HloModule m, is_scheduled=true, replica_count=2
+@pytest.mark.parametrize("groups", ["{{0,-1}}", "{{0,-1},{1,-2}}"])
+def test_error_a_group_with_a_device_below_0(groups: str) -> None:
+    """No device of the module is meant by it, not the last one either."""
+    module = hlo_passes.parse(f"""HloModule m, is_scheduled=true, replica_count=2
 
-ENTRY %main (x: f32[8]) -> f32[16] {
-  %x = f32[8]{0} parameter(0)
-  ROOT %r = f32[16]{0} all-gather(%x), replica_groups={{0,-1}}, dimensions={0}
-}
+ENTRY %main (x: f32[8]) -> f32[16] {{
+  %x = f32[8]{{0}} parameter(0)
+  ROOT %r = f32[16]{{0}} all-gather(%x), replica_groups={groups}, dimensions={{0}}
+}}
 """)
     (finding,) = check_schedule(module)
     assert finding.code == "C041"
