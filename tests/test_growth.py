@@ -12,8 +12,11 @@ from typing import Any
 
 import pytest
 
+import hlo_passes
 from benchmarks.bench_growth import GOAL, Work, commands, measure, table
 from benchmarks.growth_graphs import GRAPHS
+from hlo_passes.scheduler.scratch_fusion.parts import parts_of
+from hlo_passes.scheduler.scratch_fusion.scratch import narrowest_order
 
 #: (graph, command, size); the second size is twice the first.
 GREW_TOO_FAST = (
@@ -92,6 +95,19 @@ def test_steps_grow_with_the_size(graph: str, command: str, size: int) -> None:
     steps = [_steps(prepare(text(n))) for n in (size, 2 * size)]
     assert steps[0] > 0
     assert steps[1] <= GOAL * steps[0]
+
+
+def test_steps_grow_with_the_size_of_a_fusion() -> None:
+    """The order of evaluation of instructions that hang together, of which few fit."""
+
+    def steps(count: int) -> int:
+        module = hlo_passes.parse(GRAPHS["chain"].text(count))
+        (part,) = parts_of(module.entry)
+        assert len(part.nodes) == count
+        return _steps(lambda: narrowest_order(part, part.everything, most_states=4))
+
+    steps(8)
+    assert steps(400) <= GOAL * steps(200)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

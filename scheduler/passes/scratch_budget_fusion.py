@@ -29,7 +29,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.latency.durations import us_of_ticks
-from hlo_passes.scheduler.scratch_fusion.choice import STATES_FOLLOWED, Division, divide
+from hlo_passes.scheduler.scratch_fusion.choice import Division, divide
 from hlo_passes.scheduler.scratch_fusion.kernels import (
     Kernels,
     Prices,
@@ -38,9 +38,9 @@ from hlo_passes.scheduler.scratch_fusion.kernels import (
     tile_bytes,
 )
 from hlo_passes.scheduler.scratch_fusion.parts import (
+    Numbers,
     Part,
     is_candidate,
-    members,
     parts_of,
     reason_to_stay,
 )
@@ -187,7 +187,7 @@ class _Search:
         if division is None:
             division = self._known[key] = divide(kernels, settings.exact_limit)
         elif not division.is_exact:
-            kernels.most_states = STATES_FOLLOWED
+            kernels.lay_out()
         before = sum(self.prices.plain(node) for node in part.nodes)
         if division.ticks >= before:
             return self._reason(kernels, division, before)
@@ -202,14 +202,12 @@ class _Search:
     def _count(self, part: Part, division: Division) -> None:
         fusions = [k for k in division.kernels if k.is_fusion]
         self.report.count("fusions-made", len(fusions))
-        fused = 0
-        for kernel in fusions:
-            fused |= kernel.nodes
-        self.report.count("instructions-fused", fused.bit_count())
-        again = sum(k.nodes.bit_count() for k in division.kernels) - len(part.nodes)
+        fused = {node for kernel in fusions for node in kernel.nodes}
+        self.report.count("instructions-fused", len(fused))
+        again = sum(len(k.nodes) for k in division.kernels) - len(part.nodes)
         if again:
             self.report.count("instructions-computed-again", again)
-        between = loaded(part, division).bit_count()
+        between = len(loaded(part, division))
         if between:
             self.report.count("values-loaded-again", between)
 
@@ -239,7 +237,7 @@ class _Search:
         proof = "the cheapest" if division.is_exact else "not proven to be the cheapest"
         if count == 1:
             return f"in one fusion, {proof}: {_named(part)}"
-        values = members(loaded(part, division))
+        values = sorted(loaded(part, division))
         cut = " ".join(f"%{part.nodes[node].name}" for node in values)
         memory = f" with {cut} in memory" if cut else ""
         return (
@@ -248,12 +246,10 @@ class _Search:
         )
 
 
-def loaded(part: Part, division: Division) -> int:
+def loaded(part: Part, division: Division) -> Numbers:
     """Values that one kernel writes and another one loads."""
-    found = 0
-    for kernel in division.kernels:
-        found |= part.loads(kernel.nodes) & part.everything
-    return found
+    loads = (part.loads_of_others(kernel.nodes) for kernel in division.kernels)
+    return frozenset(value for some in loads for value in some)
 
 
 def _named(part: Part) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias, TypeVar
 
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
@@ -23,10 +23,24 @@ from hlo_passes.passes.rewriting.cloning import clone_instruction
 from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
-from hlo_passes.scheduler.scratch_fusion.parts import Part, is_free, members
-from hlo_passes.scheduler.scratch_fusion.scratch import bits_of, narrowest_order
+from hlo_passes.scheduler.scratch_fusion.parts import Numbers, Part, is_free
+from hlo_passes.scheduler.scratch_fusion.scratch import (
+    bits_in_order,
+    bits_of,
+    narrowest_order,
+)
 
 _BITS_PER_BYTE: Final = 8
+#: Orders of evaluation that are followed at a time, where not all are.
+STATES_FOLLOWED: Final = 16
+#: Prices, and orders of a part, that are kept: a large part asks for many once.
+_MOST_KEPT: Final = 1 << 14
+
+#: Ticks, kernels, and instructions of all of them; less is better.
+Cost: TypeAlias = "tuple[int, int, int]"
+
+_Key = TypeVar("_Key")
+_Answer = TypeVar("_Answer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +54,20 @@ class Kernel:
         is_fusion: false for an instruction as it is.
     """
 
-    nodes: int
-    outputs: int
+    nodes: Numbers
+    outputs: Numbers
     ticks: int
     is_fusion: bool
+
+    @property
+    def cost(self) -> Cost:
+        """What there should be less of."""
+        return self.ticks, 1, len(self.nodes)
+
+
+def added(one: Cost, other: Cost) -> Cost:
+    """The cost of two kernels, or of more."""
+    return one[0] + other[0], one[1] + other[1], one[2] + other[2]
 
 
 @dataclass(slots=True)
@@ -59,9 +83,9 @@ class Prices:
             instruction, self.target, op_cycles(DEFAULT_OP_PROFILE)
         )
 
-    def fused(self, part: Part, nodes: int, outputs: int) -> int:
+    def fused(self, part: Part, nodes: Numbers, outputs: Numbers) -> int:
         """Ticks of a fusion."""
-        order = tuple(members(nodes))
+        order = tuple(sorted(nodes))
         key = likeness(part, order, outputs)
         known = self._known.get(key)
         if known is None:
@@ -74,7 +98,8 @@ class Prices:
                 return owner.new("parameter", value.shape, literal=number)
 
             fusion = write_fusion(part, order, outputs, owner, read)
-            known = self._known[key] = self.plain(fusion)
+            known = self.plain(fusion)
+            _keep(self._known, key, known)
         return known
 
 
@@ -87,46 +112,58 @@ class Kernels:
         prices: of fusions.
         scratch_bits: for one element of a tile.
         most_states: as in `narrowest_order`.
+        order: of the part's instructions, in which a fusion of some may be evaluated if
+            none is found that needs less.
     """
 
     part: Part
     prices: Prices
     scratch_bits: int
     most_states: int | None = None
-    _made: dict[tuple[int, int], Kernel | None] = field(default_factory=dict)
-    _narrowest: dict[int, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
+    order: Sequence[int] = ()
+    _place: dict[int, int] = field(default_factory=dict)
+    _narrowest: dict[Numbers, tuple[int, tuple[int, ...]]] = field(default_factory=dict)
 
-    def narrowest(self, nodes: int) -> tuple[int, tuple[int, ...]]:
+    def lay_out(self) -> None:
+        """Follow few orders from now on, and find one of the whole part."""
+        self.most_states = STATES_FOLLOWED
+        self.order = self.narrowest(self.part.everything)[1]
+        self._place = {node: k for k, node in enumerate(self.order)}
+
+    def narrowest(self, nodes: Numbers) -> tuple[int, tuple[int, ...]]:
         """Bits per element of a fusion, and its order; see `narrowest_order`."""
         known = self._narrowest.get(nodes)
         if known is None:
             known = narrowest_order(self.part, nodes, self.most_states)
-            self._narrowest[nodes] = known
+            if self.order and known[0] > self.scratch_bits:
+                order = tuple(self._in_order(nodes))
+                known = min(known, (bits_in_order(self.part, order), order))
+            _keep(self._narrowest, nodes, known)
         return known
 
-    def fits(self, nodes: int) -> bool:
+    def fits(self, nodes: Numbers) -> bool:
         """Whether a fusion of these instructions fits into the scratch."""
-        part = self.part
+        part, most = self.part, self.scratch_bits
         return (
-            bits_of(part, nodes | part.loads(nodes)) <= self.scratch_bits
-            or self.narrowest(nodes)[0] <= self.scratch_bits
+            bits_of(part, nodes | part.loads(nodes)) <= most
+            or (bool(self.order) and bits_in_order(part, self._in_order(nodes)) <= most)
+            or self.narrowest(nodes)[0] <= most
         )
+
+    def _in_order(self, nodes: Numbers) -> list[int]:
+        return sorted(nodes, key=self._place.__getitem__)
 
     def plain(self, node: int) -> Kernel:
         """An instruction as it is."""
         ticks = self.prices.plain(self.part.nodes[node])
-        return Kernel(1 << node, 1 << node, ticks, is_fusion=False)
+        alone = frozenset((node,))
+        return Kernel(alone, alone, ticks, is_fusion=False)
 
-    def kernel(self, nodes: int, outputs: int) -> Kernel | None:
+    def kernel(self, nodes: Numbers, outputs: Numbers) -> Kernel | None:
         """The cheaper one of what can compute these instructions; None if none can."""
-        if (nodes, outputs) not in self._made:
-            self._made[nodes, outputs] = self._cheaper(nodes, outputs)
-        return self._made[nodes, outputs]
-
-    def _cheaper(self, nodes: int, outputs: int) -> Kernel | None:
         plain = None
-        if nodes.bit_count() == 1:
-            node = nodes.bit_length() - 1
+        if len(nodes) == 1:
+            (node,) = nodes
             plain = self.plain(node)
             if not self.part.has_free_operands(node):
                 return plain
@@ -136,6 +173,13 @@ class Kernels:
         if plain is not None and plain.ticks <= ticks:
             return plain
         return Kernel(nodes, outputs, ticks, is_fusion=True)
+
+
+def _keep(known: dict[_Key, _Answer], key: _Key, answer: _Answer) -> None:
+    """Keep an answer, and not too many of them."""
+    if len(known) >= _MOST_KEPT:
+        known.clear()
+    known[key] = answer
 
 
 def scratch_bits(part: Part, scratch_bytes: int, tile_elements: int) -> int:
@@ -153,7 +197,7 @@ def tile_bytes(part: Part, bits: int, tile_elements: int) -> int:
 def write_fusion(
     part: Part,
     order: Sequence[int],
-    outputs: int,
+    outputs: Numbers,
     owner: Computation,
     read: Callable[[Instruction], Instruction],
     before: Instruction | None = None,
@@ -169,7 +213,7 @@ def write_fusion(
         read: what the fusion reads in place of an operand from outside.
     """
     module = owner.module
-    results = tuple(members(outputs))
+    results = tuple(sorted(outputs))
     last = part.nodes[results[-1]]
     body = Computation(
         module.fresh_computation_name(f"fused_{last.name}"),
@@ -227,7 +271,7 @@ def _read_for(operand: Instruction, part: Part) -> tuple[Instruction, ...]:
     return tuple(o for o in operand.operands if o.opcode != "constant")
 
 
-def likeness(part: Part, order: Sequence[int], outputs: int) -> Hashable:
+def likeness(part: Part, order: Sequence[int], outputs: Numbers) -> Hashable:
     """What fusions of equal price have in common, whatever their names."""
     number: dict[Instruction, int] = {}
     rows: list[Hashable] = []
@@ -241,7 +285,7 @@ def likeness(part: Part, order: Sequence[int], outputs: int) -> Hashable:
         number[instruction] = len(number)
         read = tuple(number[o] for o in part.operands[node])
         form = instruction.opcode, instruction.shape.text
-        rows.append((*form, read, outputs >> node & 1))
+        rows.append((*form, read, node in outputs))
     return tuple(rows)
 
 

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Final
+from typing import Final, TypeAlias
 
 from hlo_passes.analysis.effects import has_control_edges
 from hlo_passes.analysis.post_order import post_order
@@ -32,20 +31,24 @@ _LEFT_ALONE: Final = frozenset({"copy", "map"})
 #: What a fusion takes over from its instructions, so that they must agree.
 _EQUAL: Final = ("sharding", "frontend_attributes")
 
+#: A set of values of a part.
+Numbers: TypeAlias = "frozenset[int]"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
     """Elementwise instructions that may be fused with each other.
 
-    Values are numbered: those that the part computes, then its inputs. Sets of them are
-    bits of an integer.
+    Values are numbered: those that the part computes, then its inputs. What a part
+    tells of one instruction or value has the length of its edges, so that a part may
+    have a million.
 
     Attributes:
         nodes: the instructions, operands first.
         inputs: arrays that they read and that are computed elsewhere.
         operands: of each instruction, as they were found.
-        reads: values that each instruction reads.
-        readers: instructions that read each value.
+        reads: values that each instruction reads, from the smallest number on.
+        readers: instructions that read each value, from the smallest number on.
         bits: per element of each value.
         kept: instructions that something outside of the part reads, or nothing.
     """
@@ -53,15 +56,15 @@ class Part:
     nodes: tuple[Instruction, ...]
     inputs: tuple[Instruction, ...]
     operands: tuple[tuple[Instruction, ...], ...]
-    reads: tuple[int, ...]
-    readers: tuple[int, ...]
+    reads: tuple[tuple[int, ...], ...]
+    readers: tuple[tuple[int, ...], ...]
     bits: tuple[int, ...]
-    kept: int
+    kept: Numbers
 
     @property
-    def everything(self) -> int:
+    def everything(self) -> Numbers:
         """All instructions."""
-        return (1 << len(self.nodes)) - 1
+        return frozenset(range(len(self.nodes)))
 
     @property
     def shape(self) -> Shape:
@@ -72,38 +75,18 @@ class Part:
         """Whether an instruction reads anything that needs no scratch."""
         return any(is_free(o, self.shape) for o in self.operands[node])
 
-    def loads(self, nodes: int) -> int:
+    def is_computed(self, value: int) -> bool:
+        """Whether a value is one of the instructions, and no input."""
+        return value < len(self.nodes)
+
+    def loads(self, nodes: Numbers) -> Numbers:
         """Values that instructions read and do not compute."""
-        read = 0
-        for node in members(nodes):
-            read |= self.reads[node]
-        return read & ~nodes
+        reads = self.reads
+        return frozenset(v for node in nodes for v in reads[node] if v not in nodes)
 
-    def is_connected(self, nodes: int) -> bool:
-        """Whether instructions hang together by values that they compute or read."""
-        left = list(members(nodes))
-        values, found = 0, True
-        while left and found:
-            found = False
-            for node in left:
-                own = self.reads[node] | 1 << node
-                if not values or values & own:
-                    values |= own
-                    left.remove(node)
-                    found = True
-                    break
-        return not left
-
-
-@lru_cache(maxsize=1 << 14)
-def members(numbers: int) -> tuple[int, ...]:
-    """The numbers in a set, from the smallest on."""
-    found: list[int] = []
-    while numbers:
-        lowest = numbers & -numbers
-        found.append(lowest.bit_length() - 1)
-        numbers ^= lowest
-    return tuple(found)
+    def loads_of_others(self, nodes: Numbers) -> Numbers:
+        """Those of them that the part computes."""
+        return frozenset(filter(self.is_computed, self.loads(nodes)))
 
 
 def reason_to_stay(instruction: Instruction) -> str:
@@ -202,24 +185,23 @@ def _part(nodes: Sequence[Instruction]) -> Part:
     )
     inputs = tuple(array for array in arrays if array not in own)
     number = {value: k for k, value in enumerate((*nodes, *inputs))}
-    reads = [0] * len(nodes)
-    readers = [0] * len(number)
-    kept = 0
+    reads: list[tuple[int, ...]] = []
+    readers: list[list[int]] = [[] for _ in number]
+    kept: list[int] = []
     for k, node in enumerate(nodes):
-        for operand in node.operands:
-            value = number.get(operand)
-            if value is not None:
-                reads[k] |= 1 << value
-                readers[value] |= 1 << k
+        read = {number[o] for o in node.operands if o in number}
+        reads.append(tuple(sorted(read)))
+        for value in reads[-1]:
+            readers[value].append(k)
         is_read = any(user not in own for user in node.users)
         if is_read or node.is_root or not node.users:
-            kept |= 1 << k
+            kept.append(k)
     return Part(
         tuple(nodes),
         inputs,
         tuple(node.operands for node in nodes),
         tuple(reads),
-        tuple(readers),
+        tuple(map(tuple, readers)),
         tuple(bit_width(v.shape.element_type) for v in number),
-        kept,
+        frozenset(kept),
     )

@@ -13,7 +13,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.rewriting.cloning import element_of
 from hlo_passes.passes.rewriting.copies import derive
 from hlo_passes.scheduler.scratch_fusion.kernels import Kernel, Kernels, write_fusion
-from hlo_passes.scheduler.scratch_fusion.parts import Part, members
+from hlo_passes.scheduler.scratch_fusion.parts import Part
 
 #: Original -> what stands for it now.
 Successors = dict[Instruction, Instruction]
@@ -38,7 +38,7 @@ def rewrite(
         if not kernel.is_fusion:
             continue
         _, order = kernels.narrowest(kernel.nodes)
-        results = tuple(members(kernel.outputs))
+        results = tuple(sorted(kernel.outputs))
         fusion = write_fusion(
             part,
             order,
@@ -75,8 +75,6 @@ def _hand_on(new: Instruction, old: Instruction) -> None:
 
 def _remove(part: Part, chosen: Sequence[Kernel], computation: Computation) -> None:
     """Remove what no kernel leaves as it is, users first, and what is dead then."""
-    plain = 0
-    for kernel in chosen:
-        plain |= 0 if kernel.is_fusion else kernel.nodes
-    for node in sorted(members(part.everything & ~plain), reverse=True):
+    plain = {n for kernel in chosen if not kernel.is_fusion for n in kernel.nodes}
+    for node in sorted(part.everything - plain, reverse=True):
         computation.remove_with_dead_operands(part.nodes[node])
