@@ -50,28 +50,34 @@ def conflicting_collectives(
         groups_may_be_left_out: collectives without groups, and those over all
             partitions of replicas, connect all devices; XLA takes what is written.
     """
-    # Sort what communicates by the devices that it connects.
+    # Read what each operation connects, once: groups of many devices are long.
+    chosen = set(permutes)
+    others = [
+        i for i in post_order(computation) if i not in chosen and _communicates(i)
+    ]
+    written = {i: _written(i) for i in (*permutes, *others)}
     everybody: Clique = ()
     if groups_may_be_left_out:
-        everybody = _everybody(computation)
+        everybody = _everybody(computation, written.values())
+    # Sort it by the devices that it connects.
     alike: dict[tuple[Clique, ...], list[Instruction]] = {}
     place: dict[Instruction, int] = {}
-    chosen = set(permutes)
-    for number, instruction in enumerate(post_order(computation)):
-        if instruction not in chosen and _communicates(instruction):
-            place[instruction] = number
-            cliques = _cliques(instruction, everybody)
-            alike.setdefault(cliques, []).append(instruction)
+    for number, instruction in enumerate(others):
+        place[instruction] = number
+        cliques = _cliques(instruction, written[instruction], everybody)
+        alike.setdefault(cliques, []).append(instruction)
     # Grow the connected sets, starting with those of the permutes.
     kinds = [cliques for cliques in alike if cliques]
     sets = _ConnectedDevices(kinds)
-    for cliques in dict.fromkeys(_cliques(permute, everybody) for permute in permutes):
+    for cliques in dict.fromkeys(_cliques(p, written[p], everybody) for p in permutes):
         sets.connect(cliques)
     found = [i for kind in sets.spread() for i in alike[kinds[kind]]]
     return sorted(found, key=place.__getitem__)
 
 
-def _everybody(computation: Computation) -> Clique:
+def _everybody(
+    computation: Computation, written: Iterable[tuple[Clique, ...] | None]
+) -> Clique:
     """Devices that stand for all: those that operations name, and the first two.
 
     The others are connected to nothing else, and there may be billions of them.
@@ -80,9 +86,8 @@ def _everybody(computation: Computation) -> Clique:
     count = replicas * partitions
     named = {
         device
-        for instruction in computation.instructions
-        if _communicates(instruction)
-        for clique in _cliques(instruction, ())
+        for cliques in written
+        for clique in cliques or ()
         for device in clique
         if device < count
     }
@@ -96,24 +101,45 @@ def _communicates(instruction: Instruction) -> bool:
     return half(instruction) in ("", "start") and is_collective(instruction)
 
 
-def _cliques(instruction: Instruction, everybody: Clique) -> tuple[Clique, ...]:
-    """The devices that an operation connects; only where they are two or more."""
+def _written(instruction: Instruction) -> tuple[Clique, ...] | None:
+    """The devices that an operation says it connects, where they are two or more.
+
+    None where it does not say: it connects all.
+    """
     if instruction.opcode in TRANSFERS:
         text = instruction.frontend_attributes.get(PAIRS, "")
         pairs = tuple(parse_source_target_pairs(text)) if text else ()
-        return _connected(pairs) or _whole(everybody)
-    if is_generic(instruction):
-        instruction = wrapped_instruction(instruction)
+        return _connected(pairs) or None
+    instruction = _work(instruction)
     permuted = instruction.source_target_pairs
     if permuted is not None:
         return _connected(permuted)
     groups = instruction.replica_groups
-    kind = begun_collective(instruction.opcode)
-    if everybody and group_mode(instruction, kind) == "cross-replica-and-partition":
-        return _whole(everybody)
     if groups is None or not groups.device_count:
-        return _whole(everybody)
+        return None
     return tuple(group for group in groups.groups if len(group) > 1)
+
+
+def _work(instruction: Instruction) -> Instruction:
+    return wrapped_instruction(instruction) if is_generic(instruction) else instruction
+
+
+def _cliques(
+    instruction: Instruction, written: tuple[Clique, ...] | None, everybody: Clique
+) -> tuple[Clique, ...]:
+    """The devices that an operation connects, from what it says."""
+    if written is None or (everybody and _is_over_all_partitions(instruction)):
+        return _whole(everybody)
+    return written
+
+
+def _is_over_all_partitions(instruction: Instruction) -> bool:
+    """Whether groups of replicas stand for all of their partitions."""
+    work = _work(instruction)
+    if work.opcode in TRANSFERS or work.source_target_pairs is not None:
+        return False
+    kind = begun_collective(work.opcode)
+    return group_mode(work, kind) == "cross-replica-and-partition"
 
 
 def _whole(everybody: Clique) -> tuple[Clique, ...]:
