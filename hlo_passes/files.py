@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import gzip
-import importlib
 import io
 import os
 import pathlib
@@ -28,6 +27,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.module_form import PROTO, STABLEHLO, form_of
 from hlo_passes.progress import tell
 from hlo_passes.source import Location, SourceText
+from hlo_passes.targets import load_target
 from hlo_passes.text.reader import parse
 
 READERS = "hlo_passes.readers"
@@ -231,8 +231,7 @@ def _registered_reader(suffix: str):
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=READERS, name=suffix):
-        module_name, _, attribute = entry.value.partition(":")
-        return getattr(importlib.import_module(module_name), attribute)
+        return load_target(entry.value)
     raise UsageError(f"no reader for .{suffix} files is installed", code="U002")
 
 

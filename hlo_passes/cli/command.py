@@ -7,10 +7,11 @@ name, and a `Command` object.
 from __future__ import annotations
 
 import argparse
-import importlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+
+from hlo_passes.targets import load_target
 
 GROUP = "hlo_passes.commands"
 
@@ -83,9 +84,8 @@ def command_targets() -> dict[str, str]:
 
 
 def load_command(target: str) -> Command:
-    """Import a subcommand."""
-    module_name, _, attribute = target.partition(":")
-    return getattr(importlib.import_module(module_name), attribute)
+    """Import a subcommand; R012 if it needs a jax that cannot be imported."""
+    return load_target(target)
 
 
 def positive(text: str) -> int:
