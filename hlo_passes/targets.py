@@ -6,7 +6,9 @@ is one message (R012); any other failed import is a defect of whoever offers the
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+from collections.abc import Iterator
 from typing import Any, Final
 
 from hlo_passes.errors import UnsupportedHloError
@@ -30,8 +32,15 @@ def load_target(target: str) -> Any:
         JaxUnusableError: R012, jax or jaxlib cannot be imported.
     """
     module_name, _, attribute = target.partition(":")
+    with jax_is_usable():
+        return getattr(importlib.import_module(module_name), attribute)
+
+
+@contextlib.contextmanager
+def jax_is_usable() -> Iterator[None]:
+    """Raise JaxUnusableError, R012, where jax or jaxlib cannot be imported inside."""
     try:
-        module = importlib.import_module(module_name)
+        yield
     except (ImportError, RuntimeError) as problem:
         if not _is_of_jax(problem):
             raise
@@ -39,16 +48,17 @@ def load_target(target: str) -> Any:
             f"jax cannot be imported: {problem}",
             hint="jax and jaxlib must be of one release: pip install -U jax jaxlib",
         ) from problem
-    return getattr(module, attribute)
 
 
 def _is_of_jax(problem: ImportError | RuntimeError) -> bool:
-    """Whether jax or jaxlib is what is missing, or raised it."""
+    """Whether jax or jaxlib is what is missing, or raised it while it was imported."""
     if isinstance(problem, ImportError) and _package(problem.name) in _JAX:
         return True
     trace = problem.__traceback__
     while trace is not None:
-        if _package(trace.tb_frame.f_globals.get("__name__")) in _JAX:
+        frame = trace.tb_frame
+        is_import = frame.f_code.co_name == "<module>"
+        if is_import and _package(frame.f_globals.get("__name__")) in _JAX:
             return True
         trace = trace.tb_next
     return False

@@ -26,6 +26,7 @@ from hlo_passes.cli.dump_arguments import add_dump_arguments, choose_dumps
 from hlo_passes.errors import HloError, TooDeepError, nearest
 from hlo_passes.exit_codes import INTERRUPTED, ExitCode, exit_code_of
 from hlo_passes.progress import say, tell
+from hlo_passes.targets import jax_is_usable
 
 #: Options of absl that no parser knows.
 _READ_BY_ABSL = frozenset({"--flagfile", "--undefok"})
@@ -157,7 +158,8 @@ def _run(arguments: list[str]) -> int:
         parser.check_options(arguments[1:])
         asked = parser.parse_args(arguments[1:])
         choose_dumps(name, asked)
-        return command.run(asked)
+        with jax_is_usable():
+            return command.run(asked)
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else ExitCode.USAGE
 

@@ -36,12 +36,22 @@ def command(tmp_path, broken, *arguments):
 
 @pytest.mark.parametrize("broken", BROKEN)
 def test_error_a_command_that_needs_jax(tmp_path, broken):
-    done = command(tmp_path, broken, "run", MODULE)
+    program = str(REPOSITORY / "docs" / "tutorial" / "fsdp.py")
+    done = command(tmp_path, broken, "lower", f"{program}:step", "--target=h100_sxm")
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == (
         f"error[R012]: jax cannot be imported: {BROKEN[broken][2]}\n"
         "  help: jax and jaxlib must be of one release: pip install -U jax jaxlib\n"
     )
+
+
+@pytest.mark.parametrize("broken", BROKEN)
+def test_error_a_worker_that_needs_jax(tmp_path, broken):
+    done = command(tmp_path, broken, "run", MODULE)
+    assert done.returncode == 5
+    assert "error[R006]: the process that ran the module ended with" in done.stderr
+    assert BROKEN[broken][2] in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_error_a_reader_that_needs_jax(tmp_path):
