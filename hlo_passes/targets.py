@@ -1,7 +1,7 @@
 """What an entry point names, imported: 'hlo_passes.runtime.commands:RUN'.
 
 A jax that cannot be imported, since it is missing, broken, or does not fit its jaxlib,
-is one message (R012); any other failed import is a defect of whoever offers the target.
+is one message (R013); any other failed import is a defect of whoever offers the target.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _JAX: Final = frozenset({"jax", "jaxlib"})
 class JaxUnusableError(UnsupportedHloError):
     """Something needs JAX, which cannot be imported here."""
 
-    default_code = "R012"
+    default_code = "R013"
 
 
 def load_target(target: str) -> Any:
@@ -29,7 +29,7 @@ def load_target(target: str) -> Any:
         target: 'module:name'.
 
     Raises:
-        JaxUnusableError: R012, jax or jaxlib cannot be imported.
+        JaxUnusableError: R013, jax or jaxlib cannot be imported.
     """
     module_name, _, attribute = target.partition(":")
     with jax_is_usable():
@@ -38,7 +38,7 @@ def load_target(target: str) -> Any:
 
 @contextlib.contextmanager
 def jax_is_usable() -> Iterator[None]:
-    """Raise JaxUnusableError, R012, where jax or jaxlib cannot be imported inside."""
+    """Raise JaxUnusableError, R013, where jax or jaxlib cannot be imported inside."""
     try:
         yield
     except (ImportError, RuntimeError) as problem:

@@ -84,7 +84,7 @@ def command_targets() -> dict[str, str]:
 
 
 def load_command(target: str) -> Command:
-    """Import a subcommand; R012 if it needs a jax that cannot be imported."""
+    """Import a subcommand; R013 if it needs a jax that cannot be imported."""
     return load_target(target)
 
 

@@ -40,7 +40,7 @@ def test_error_a_command_that_needs_jax(tmp_path, broken):
     done = command(tmp_path, broken, "lower", f"{program}:step", "--target=h100_sxm")
     assert (done.returncode, done.stdout) == (5, "")
     assert done.stderr == (
-        f"error[R012]: jax cannot be imported: {BROKEN[broken][2]}\n"
+        f"error[R013]: jax cannot be imported: {BROKEN[broken][2]}\n"
         "  help: jax and jaxlib must be of one release: pip install -U jax jaxlib\n"
     )
 
@@ -59,7 +59,7 @@ def test_error_a_reader_that_needs_jax(tmp_path):
     stablehlo.write_text("module {}\n")
     done = command(tmp_path, "mismatched", "verify", str(stablehlo))
     assert done.returncode == 5
-    assert "error[R012]" in done.stderr
+    assert "error[R013]" in done.stderr
     assert "Traceback" not in done.stderr
 
 
