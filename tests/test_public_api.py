@@ -25,7 +25,7 @@ NAMES = {
     """,
     "runtime": """
         assert_exposed_below assert_step_within
-        emulate lower load compare install install_from_environment jit Installation
+        emulate lower load partition PartitionedProgram compare install install_from_environment jit Installation
         Executable Comparison Difference Tolerance compare_outputs
         DeviceCountError CompilationError SignatureError NumericsMismatchError
         RuntimeHostError
