@@ -159,7 +159,7 @@ def _size_line(module: Module, devices: int, arguments: argparse.Namespace) -> s
     else:
         try:
             plain = plain_module(module)
-            require(2 * bytes_needed(plain, device_count=devices), module)
+            require(2 * bytes_needed(plain, device_count=devices), module.name)
         except HloError as refused:
             problem = refused.message
         else:

@@ -79,7 +79,7 @@ def judge(
         plain = plain_module(before)
         replicas, partitions = topology_of(before)
         need = memory.bytes_needed(plain, device_count=replicas * partitions)
-        memory.require(_RUNS_HELD * need, before)
+        memory.require(_RUNS_HELD * need, before.name)
         first = load_plain(plain, before, replicas, partitions)
         inputs = seeded_inputs(
             plain, before, device_count=first.device_count, seed=seed
