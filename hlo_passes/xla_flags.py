@@ -18,8 +18,10 @@ SCHEDULER: Final = "latency-hiding-scheduler"
 _TRIAL: Final = "collective-combiner-annotator"
 _IMPROVER: Final = "schedule-improver"
 #: They simulate the schedule of what they try.
-_RINGS: Final = (
-    "collective-backend-choice", "collective-ring-decomposer", "collective-matmul",
+_TRIALS: Final = (
+    "collective-backend-choice", "collective-matmul", "collective-ring-decomposer",
+    "loop-invariant-collective-hoisting", "loop-multi-buffer",
+    "ragged-all-to-all-chunker",
 )  # fmt: skip
 #: They read XLA's settings of an order that is there, and make none for XLA.
 _OF_THE_ORDER: Final = ("schedule-checker", _IMPROVER)
@@ -197,10 +199,10 @@ _OTHER_FLAG_OPTIONS: Final[dict[str, tuple[tuple[str, ...], str]]] = {
         "memory-limit-slop-factor",
     ),
     f"{_EXPERIMENTAL}parallel_collective_overlap_limit": (
-        ("execution-stream-assignment", *_RINGS, *_OF_THE_ORDER),
+        ("execution-stream-assignment", *_TRIALS, *_OF_THE_ORDER),
         "parallel-collective-overlap-limit",
     ),
-    "xla_gpu_disable_async_collectives": (_RINGS, "disable-async-collectives"),
+    "xla_gpu_disable_async_collectives": (_TRIALS, "disable-async-collectives"),
     f"{_EXPERIMENTAL}parallel_async_compute_limit": (
         _OF_THE_ORDER,
         "parallel-async-compute-limit",

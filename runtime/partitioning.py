@@ -165,7 +165,7 @@ def _convertible(module: Module) -> Module:
 
     The conversion drops elements of a loop's state that are equal or never change, but
     keeps the loop's sharding, which then has too many elements: XLA refuses it, or its
-    process ends (jaxlib 0.10.2 and 0.12.0.1). What is written inside the loop stays.
+    process ends (jaxlib 0.10.2). What is written inside the loop stays.
     """
     loops = [
         (computation.name, instruction.name)
