@@ -74,7 +74,12 @@ def _fit(name: str, rows: Sequence[Measurement]) -> LineFit:
         raise _refuse(name, "the times do not rise with the bytes")
     errors = [float(e) for e in (matrix @ found - measured) / measured]
     rms = math.sqrt(sequential_sum(e * e for e in errors) / len(errors))
-    return LineFit(MeasuredLine(name, setup, 1e-3 / per_byte), len(rows), rms)
+    line = MeasuredLine(name, setup, 1e-3 / per_byte)
+    try:
+        MeasuredLine.parse(line.text)
+    except ValueError:
+        raise _refuse(name, "no link has such a rate") from None
+    return LineFit(line, len(rows), rms)
 
 
 def _refuse(name: str, why: str) -> UsageError:

@@ -15,6 +15,9 @@ import pytest
 import hlo_passes
 from benchmarks.bench_growth import GOAL, Work, commands, measure, table
 from benchmarks.growth_graphs import GRAPHS
+from hlo_passes.passes.sharding.propagation import propagate
+from hlo_passes.passes.sharding.values import program_of
+from hlo_passes.scheduler.passes.loop_multi_buffer import ahead_of_others
 from hlo_passes.scheduler.scratch_fusion.parts import parts_of
 from hlo_passes.scheduler.scratch_fusion.scratch import narrowest_order
 
@@ -108,6 +111,65 @@ def test_steps_grow_with_the_size_of_a_fusion() -> None:
 
     steps(8)
     assert steps(400) <= GOAL * steps(200)
+
+
+def _shift_register(count: int) -> str:
+    """A loop whose state moves up by one element, up to one that is gathered."""
+    state = f"(s32[], {', '.join(['f32[8]'] * count)})"
+    reads = "\n".join(
+        f"  %x{k} = f32[8] get-tuple-element(%state), index={k + 1}"
+        for k in range(count)
+    )
+    moved = "\n".join(f"  %m{k} = f32[8] negate(%x{k})" for k in range(1, count))
+    after = ", ".join(f"%m{k}" for k in range(1, count))
+    return f"""HloModule case, num_partitions=2
+%body (state: {state}) -> {state} {{
+  %state = {state} parameter(0)
+  %i = s32[] get-tuple-element(%state), index=0
+{reads}
+  %half = f32[4] slice(%x0), slice={{[0:4]}}
+  %w = f32[8] all-gather(%half), channel_id=1, replica_groups={{{{0,1}}}},
+    use_global_device_ids=true, dimensions={{0}}
+{moved}
+  ROOT %after = {state} tuple(%i, {after}, %w)
+}}
+%condition (state: {state}) -> pred[] {{
+  %state = {state} parameter(0)
+  ROOT %goes_on = pred[] constant(false)
+}}
+ENTRY %main (x: f32[8]) -> {state} {{
+  %x = f32[8] parameter(0), sharding={{devices=[2]<=[2]}}
+  %first = s32[] constant(0)
+  %start = {state} tuple(%first, {", ".join(["%x"] * count)})
+  ROOT %loop = {state} while(%start), condition=%condition, body=%body
+}}
+"""
+
+
+def test_steps_grow_with_the_state_of_a_loop() -> None:
+    """What need not wait for the iteration before: one element asks for another."""
+
+    def steps(count: int) -> int:
+        module = hlo_passes.parse(_shift_register(count))
+        (body,) = (c for c in module.computations if c.name == "body")
+        ahead = ahead_of_others(body)
+        assert len(ahead) == count  # all that moves, and what is gathered
+        return _steps(lambda: ahead_of_others(body))
+
+    steps(8)
+    assert steps(200) <= GOAL * steps(100)
+
+
+def test_steps_grow_with_what_is_divided() -> None:
+    """Each array of the state enters the loop, and asks what depends on it alone."""
+
+    def steps(count: int) -> int:
+        module = hlo_passes.parse(_shift_register(count))
+        program = program_of(module)
+        return _steps(lambda: propagate(program))
+
+    steps(8)
+    assert steps(200) <= GOAL * steps(100)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

@@ -347,7 +347,7 @@ def _sort(instruction: Instruction) -> Rule:
 def _reduce_window(instruction: Instruction) -> Rule:
     count = len(instruction.operands) // 2
     sizes = instruction.shape.at((0,) if instruction.shape.is_tuple else ()).dimensions
-    window = parse_window(instruction.attributes["window"]).dimensions
+    window = parse_window(instruction.attributes.get("window", "{}")).dimensions
     before = instruction.operands[0].shape.dimensions
     rule = _kept(
         [before] * count,

@@ -41,9 +41,9 @@ from hlo_passes.scheduler.tpu.chips import is_chip
 _SUFFIX: Final = ".txtpb"
 
 NETWORK_COMMENT: Final = "# latency-options:"
-_NETWORK: Final = re.compile(rf"(?m)^{NETWORK_COMMENT}\s*(\S.*)$")
+_NETWORK: Final = re.compile(rf"(?m)^{NETWORK_COMMENT}[ \t]*(\S.*)$")
 LINES_COMMENT: Final = "# backend-lines:"
-_LINES: Final = re.compile(rf"(?m)^{LINES_COMMENT}\s*(\S.*)$")
+_LINES: Final = re.compile(rf"(?m)^{LINES_COMMENT}[ \t]*(\S.*)$")
 #: Of a toolkit, as in 12.8.1.
 _VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?![0-9])")
 _LARGEST_CONSTANT: Final = 1e12

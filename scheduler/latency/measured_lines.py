@@ -24,6 +24,7 @@ _ROUNDS: Final = {
 }
 #: Figures beyond these are mistakes.
 _MOST: Final = 1e9
+_LEAST_RATE: Final = 1e-9
 _FORM: Final = "ROW:SETUP_US:GB_PER_S, as in copied-exchange:12.5:95"
 
 
@@ -49,7 +50,8 @@ class MeasuredLine:
             setup, rate = map(float, figures)
         except ValueError:
             raise ValueError(f"{text!r} is not {_FORM}") from None
-        if not (row and 0 <= setup <= _MOST and 0 < rate <= _MOST):
+        is_meant = row and 0 <= setup <= _MOST and _LEAST_RATE <= rate <= _MOST
+        if not is_meant or "_" in text:
             raise ValueError(f"{text!r} is not {_FORM}")
         return MeasuredLine(row, setup, rate)
 

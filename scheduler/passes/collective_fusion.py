@@ -66,7 +66,7 @@ class CollectiveFusion(Pass):
             instruction
             for computation in computations_post_order(module, fusions=False)
             for instruction in computation.instructions
-            if collective_config(instruction).get("kernel_strategy")
+            if str(collective_config(instruction).get("kernel_strategy", ""))
             in kernel_strategies()
         ]
         if not found:

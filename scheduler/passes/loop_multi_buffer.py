@@ -226,10 +226,14 @@ class LoopMultiBuffer(Pass):
         )
         groups = _Groups(next_group(module))
         ahead = ahead_of_others(body)
+        # The place of the result in an iteration; what nobody reads follows it.
+        state, result = body.parameters[0], body.root
+        place = [i for i in post_order(body) if i is not state].index(result)
         peeled = peel(loop, first, copying, set(ahead))
         iterations = unroll_body(body, self.buffers, copying, ahead)
-        for iteration in (*peeled, *iterations[:-1]):
-            _hand_over(iteration)
+        copies = (*peeled, *iterations[1:-1])
+        for each in (result, *(iteration[place] for iteration in copies)):
+            _hand_over(each)
         shift_iterations(iterations, first, copying)
         set_counts(loop, count // self.buffers, first, self.buffers)
         for instructions in (*peeled, *iterations[1:]):
@@ -276,27 +280,30 @@ def ahead_of_others(body: Computation) -> set[Instruction]:
         for i in post_order(body)
         if not (i is root or i is state or state in i.operands or is_collective(i))
     ]
+    carried: dict[Instruction, list[Instruction]] = {}
+    for index, end in enumerate(root.operands):
+        carried.setdefault(end, []).extend(readers.get(index, ()))
+    # Count, for each, the readers that are no collectives; start where there are none.
+    waits_for: dict[Instruction, int] = {}
+    reads: dict[Instruction, list[Instruction]] = {}
+    for instruction in order:
+        users = dict.fromkeys(u for u in instruction.users if u is not root)
+        users.update(dict.fromkeys(carried.get(instruction, ())))
+        others = [user for user in users if not is_collective(user)]
+        if users:
+            waits_for[instruction] = len(others)
+        for user in others:
+            reads.setdefault(user, []).append(instruction)
     found: set[Instruction] = set()
-
-    def serves(instruction: Instruction) -> bool:
-        users: list[Instruction] = []
-        for user in instruction.users:
-            if user is not root:
-                users.append(user)
-                continue
-            for index, end in enumerate(root.operands):
-                if end is instruction:
-                    users += readers.get(index, [])
-        return bool(users) and all(is_collective(u) or u in found for u in users)
-
-    # What the state carries to the next iteration needs another round.
-    while True:
-        before = len(found)
-        for instruction in reversed(order):
-            if serves(instruction):
-                found.add(instruction)
-        if len(found) == before:
-            break
+    ready = [i for i, count in waits_for.items() if not count]
+    while ready:
+        served = ready.pop()
+        found.add(served)
+        for instruction in reads.get(served, ()):
+            if instruction in waits_for:
+                waits_for[instruction] -= 1
+                if not waits_for[instruction]:
+                    ready.append(instruction)
     return found | {
         i
         for i in order
@@ -304,12 +311,11 @@ def ahead_of_others(body: Computation) -> set[Instruction]:
     }
 
 
-def _hand_over(iteration: Iteration) -> None:
+def _hand_over(result: Instruction) -> None:
     """Let the next iteration read what this one makes, without a tuple in between.
 
     For a tuple is there when all of its elements are.
     """
-    result = iteration[-1]
     for element in result.users:
         if element.opcode == "get-tuple-element":
             replace_relaying_control(element, result.operands[element.tuple_index])

@@ -204,7 +204,7 @@ class ChainTrials:
             tuple(operand.shape.text for operand in collective.operands),
             collective.attributes.get("replica_groups"),
             collective.attributes.get("source_target_pairs"),
-            collective_config(collective).get("kernel_strategy"),
+            str(collective_config(collective).get("kernel_strategy", "")),
         )
         if key not in self._fair:
             price = self.price(collective)

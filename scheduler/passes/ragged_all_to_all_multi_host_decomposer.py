@@ -81,7 +81,7 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
         if self.only_by_default and not release.splits_ragged_between_hosts:
             report.remark(f"nothing split: XLA {release} does so only if told to")
             return False
-        channels = count(next_channel_id(module))
+        channels, replicas = count(next_channel_id(module)), module.replica_count
         size = functools.cache(
             lambda: (
                 self.slice_size or machine_of(module, context.pricing).partition_size
@@ -94,6 +94,9 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
             if isinstance(plan, str):
                 return plan
             rows, room = (o.shape.dimensions[0] for o in ragged.operands[:2])
+            if rows <= room and ragged.channel_id is not None and replicas > 1:
+                # An all-gather of its metadata would name devices of all replicas.
+                return "exchanges between partitions of several replicas"
             split_up = _Split(ragged, plan, channels, quirks=context.xla_quirks)
             ragged.computation.replace(
                 ragged, split_up.combine() if rows > room else split_up.dispatch()

@@ -50,7 +50,19 @@ def test_text_comes_back(setup: float, rate: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "a:1", "a:1:0", "a:-1:5", "a:nan:5", "a:1:inf", ":1:2", "a:1:2:3", "a:x:2"],
+    [
+        "",
+        "a:1",
+        "a:1:0",
+        "a:-1:5",
+        "a:nan:5",
+        "a:1:inf",
+        ":1:2",
+        "a:1:2:3",
+        "a:x:2",
+        "a:1:1e-320",
+        "a:1_0:2",
+    ],
 )
 def test_texts_that_are_no_lines(text: str) -> None:
     with pytest.raises(ValueError, match="ROW:SETUP_US:GB_PER_S"):
@@ -142,6 +154,12 @@ def test_a_row_in_no_host_is_refused(tmp_path: pathlib.Path) -> None:
     file.write_text(CSV.replace(",8,1", ",8,0"))
     with pytest.raises(UsageError, match="hosts is 0"):
         read_measurements(str(file), H100)
+
+
+def test_an_empty_comment_has_no_line() -> None:
+    """It does not read on in the next line."""
+    text = "# backend-lines:\n# latency-options:\n" + target_text("h100_sxm")
+    assert parse_target(text, spec="mine").lines == target("h100_sxm").lines
 
 
 def test_a_target_with_a_line_that_is_none() -> None:

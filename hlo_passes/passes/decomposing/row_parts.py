@@ -92,6 +92,8 @@ def _elementwise(
     if len(found) != 1:
         return None
     (cut,) = found
+    if cut >= instruction.shape.rank:  # a bitcast-convert joins what is cut
+        return None
     for place, operand in enumerate(instruction.operands):
         if operand in values:
             continue

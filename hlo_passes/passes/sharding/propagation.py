@@ -12,6 +12,7 @@ is asked first, then the larger one, then the first. What is there is only ever 
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Sequence
 
 from hlo_passes.analysis.sharding_rules import (
@@ -28,8 +29,8 @@ from hlo_passes.passes.sharding.values import Array, Program, Tie
 def propagate(program: Program) -> None:
     """Divide the arrays of a program as what is divided already suggests.
 
-    Complexity: ties x arrays in the longest chain, in practice a few walks; each walk
-        looks only at ties of which an array has changed.
+    Complexity: each tie is asked anew when one of its arrays has changed, for each of
+        its operands; an array changes a few times at most.
     """
     walk = _Walk(program)
     for level in range(SAME, LARGER + 1):
@@ -37,12 +38,19 @@ def propagate(program: Program) -> None:
         # What enters a loop is heard one array at a time, the largest first: the body
         # must leave a state as it found it, or data moves in every iteration.
         for tie in walk.entries:
-            if _forward(tie):
+            changed = _forward(tie)
+            if changed:
+                walk.mark(changed)
                 walk.until_nothing_changes(level)
 
 
 class _Walk:
-    """Asks ties forward and backward as long as one of their arrays has changed."""
+    """Asks ties forward and backward as long as one of their arrays has changed.
+
+    A round asks all ties forward, in the order of the program, and then all backward,
+    from its end. A question whose arrays change later in a round belongs to the next
+    one if its turn is over. Questions have the numbers of their turns.
+    """
 
     def __init__(self, program: Program) -> None:
         self.ties = [tie for tie in program.ties if not tie.enters_loop]
@@ -52,24 +60,60 @@ class _Walk:
             key=lambda tie: -_size_of(tie.results[0]),
         )
         self.level = -1
+        self.next_round: set[int] = set()
+        numbers = {id(tie): k for k, tie in enumerate(self.ties)}
+        questions: list[list[int]] = [[k] for k in range(len(self.ties))]
+        for k, (tie, _) in enumerate(self.uses, start=len(self.ties)):
+            if id(tie) in numbers:
+                questions[numbers[id(tie)]].append(k)
+            else:
+                numbers[id(tie)] = len(questions)
+                questions.append([k])
+        #: The questions of the ties of an array, by the array's `id`.
+        self.of_array: dict[int, list[list[int]]] = {}
+        by_id = {id(tie): tie for tie in (*self.ties, *self.entries)}
+        for key, number in numbers.items():
+            tie = by_id[key]
+            for one in {id(array) for array in (*tie.operands, *tie.results)}:
+                self.of_array.setdefault(one, []).append(questions[number])
+
+    def mark(self, changed: Sequence[Array]) -> list[int]:
+        """Ask again, in the next round, whatever reads or makes an array."""
+        found = [
+            question
+            for array in changed
+            for questions in self.of_array.get(id(array), ())
+            for question in questions
+        ]
+        self.next_round.update(found)
+        return found
 
     def until_nothing_changes(self, level: int) -> None:
         """Ask the ties whose rules count at a level."""
         if level != self.level:  # rules that count from now on have not been asked
             self.level = level
-            self.forward = [-1] * len(self.ties)
-            self.backward = [-1] * len(self.uses)
-        is_changing = True
-        while is_changing:
-            is_changing = False
-            for k, tie in enumerate(self.ties):
-                if tie.rule.forward <= level and self.forward[k] != _version(tie):
-                    self.forward[k] = _version(tie)
-                    is_changing |= _forward(tie)
-            for k, (tie, place) in enumerate(self.uses):
-                if tie.rule.backward <= level and self.backward[k] != _version(tie):
-                    self.backward[k] = _version(tie)
-                    is_changing |= _backward(tie, place)
+            self.next_round.update(range(len(self.ties) + len(self.uses)))
+        while self.next_round:
+            turns, self.next_round = sorted(self.next_round), set()
+            waiting = set(turns)
+            while turns:
+                turn = heapq.heappop(turns)
+                waiting.discard(turn)
+                for question in self.mark(self._ask(turn)):
+                    # Its turn is still to come in this round.
+                    if question > turn:
+                        self.next_round.discard(question)
+                        if question not in waiting:
+                            waiting.add(question)
+                            heapq.heappush(turns, question)
+
+    def _ask(self, turn: int) -> list[Array]:
+        """The arrays that a question divides further."""
+        if turn < len(self.ties):
+            tie = self.ties[turn]
+            return _forward(tie) if tie.rule.forward <= self.level else []
+        tie, place = self.uses[turn - len(self.ties)]
+        return _backward(tie, place) if tie.rule.backward <= self.level else []
 
 
 def _uses(program: Program) -> list[tuple[Tie, int]]:
@@ -84,26 +128,23 @@ def _uses(program: Program) -> list[tuple[Tie, int]]:
     return [(program.ties[k], place) for _, k, place in sorted(uses)]
 
 
-def _version(tie: Tie) -> int:
-    """A number that is another one after an array of the tie has changed."""
-    return sum(array.version for array in (*tie.operands, *tie.results))
-
-
 Place = tuple[Array, ArrayIndices]
 
 
-def _forward(tie: Tie) -> bool:
+def _forward(tie: Tie) -> list[Array]:
+    """The results that what a tie reads divides further."""
     operands = _asked_first(list(zip(tie.operands, tie.rule.operands, strict=True)))
     results = list(zip(tie.results, tie.rule.results, strict=True))
-    found = [
-        _suggest(source, target, tie.rule, mirror=True)
+    return [
+        target[0]
         for target in results
         for source in operands
+        if _suggest(source, target, tie.rule, mirror=True)
     ]
-    return any(found)
 
 
-def _backward(tie: Tie, place: int) -> bool:
+def _backward(tie: Tie, place: int) -> list[Array]:
+    """An operand, if what a tie makes or else reads divides it further."""
     operands = list(zip(tie.operands, tie.rule.operands, strict=True))
     results = list(zip(tie.results, tie.rule.results, strict=True))
     target = operands[place]
@@ -114,7 +155,7 @@ def _backward(tie: Tie, place: int) -> bool:
         _suggest(source, target, tie.rule, mirror=False)
         for source in _asked_first(others)
     ]
-    return any(found)
+    return [target[0]] if any(found) else []
 
 
 def _asked_first(places: Sequence[Place]) -> list[Place]:
@@ -145,7 +186,6 @@ def _suggest(source: Place, target: Place, rule: Rule, *, mirror: bool) -> bool:
         finer = array.splits.refined(dim, split, array.shape.dimensions[dim])
         if finer is not None:
             array.splits = finer
-            array.version += 1
             changed = True
     return changed
 

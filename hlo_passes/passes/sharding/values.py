@@ -10,6 +10,7 @@ in the order in which a program runs.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
@@ -23,8 +24,14 @@ from hlo_passes.ir.shapes import Shape
 from hlo_passes.ir.sharding import for_shape, parse_sharding
 from hlo_passes.ir.sharding_splits import Splits, leaf_splits
 
-#: Arrays of a program whose calls are inlined; calls beyond are left alone.
-_MOST_ARRAYS: Final = 1_000_000
+#: Arrays that calls, loops and branches may add, beside some for each instruction;
+#: what is called beyond that is left alone. Nested calls may double at each level.
+_MOST_ARRAYS: Final = 20_000
+_FOR_EACH_INSTRUCTION: Final = 4
+#: Opcodes that hand arrays to computations.
+_CALLING: Final = frozenset({"call", "conditional", "while"})
+#: A dimension has fewer digits.
+_MOST_DIGITS: Final = 9
 
 
 @dataclass(slots=True)
@@ -38,7 +45,6 @@ class Array:
         open_dims: dimensions of a fixed one that may be divided more.
         is_opaque: whether nothing may be said about it.
         maker: the instruction that has it first.
-        version: grows when `splits` changes.
     """
 
     shape: Shape
@@ -47,7 +53,6 @@ class Array:
     is_fixed: bool = False
     open_dims: frozenset[int] = frozenset()
     is_opaque: bool = False
-    version: int = 0
 
     @property
     def is_unknown(self) -> bool:
@@ -101,15 +106,20 @@ class Program:
 def program_of(module: Module) -> Program:
     """The arrays of a module and what ties them."""
     program = Program(module.num_partitions)
-    _Reader(program).read(module.entry, {}, None)
+    instructions = sum(len(c.instructions) for c in module.computations)
+    most = _MOST_ARRAYS + _FOR_EACH_INSTRUCTION * instructions
+    _Reader(program, most).read(module.entry, {}, None)
     return program
 
 
 class _Reader:
     """Walks computations as they run, once for each call."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: Program, most_arrays: int) -> None:
         self.program = program
+        self.most_arrays = most_arrays
+        #: For each tuple, the number of its first array at each element.
+        self.starts: dict[Instruction, list[int]] = {}
 
     def read(
         self,
@@ -192,13 +202,13 @@ class _Reader:
         if opcode == "tuple":
             self._same([a for each in operands for a in each], own, instruction)
         elif opcode == "get-tuple-element":
-            shapes = instruction.operands[0].shape.elements
-            start = sum(
-                _leaf_count(shape) for shape in shapes[: instruction.tuple_index]
-            )
+            start = self._starts_of(instruction.operands[0])[instruction.tuple_index]
             self._same(operands[0][start : start + len(own)], own, instruction)
         elif opcode == "opt-barrier" or _is_annotation(instruction):
             self._same(operands[0], own, instruction)
+        elif opcode in _CALLING and len(self.program.arrays) > self.most_arrays:
+            why = f"more than {self.most_arrays} arrays once calls are inlined"
+            self.program.left_alone[instruction] = why
         elif opcode == "while":
             body, condition = instruction.called_computations
             self._same(operands[0], own, instruction)
@@ -213,10 +223,6 @@ class _Reader:
                 self.read(branch, {0: inner}, own)
         elif opcode == "call":
             (body,) = instruction.called_computations
-            if len(self.program.arrays) > _MOST_ARRAYS:
-                why = f"more than {_MOST_ARRAYS} arrays once calls are inlined"
-                self.program.left_alone[instruction] = why
-                return
             given = {
                 k: self._fresh(parameter, passed)
                 for k, (parameter, passed) in enumerate(
@@ -226,6 +232,12 @@ class _Reader:
             self._same(self.read(body, given, None), own, instruction)
         elif instruction.operands:
             self._compute(instruction, own, operands)
+
+    def _starts_of(self, made: Instruction) -> list[int]:
+        if made not in self.starts:
+            counts = map(_leaf_count, made.shape.elements)
+            self.starts[made] = list(itertools.accumulate(counts, initial=0))
+        return self.starts[made]
 
     def _fresh(self, parameter: Instruction, passed: list[Array]) -> list[Array]:
         """The arrays of a callee's parameter, tied to what is passed."""
@@ -255,7 +267,15 @@ def _leaf_count(shape: Shape) -> int:
 
 
 def _is_annotation(instruction: Instruction) -> bool:
-    return custom_call_target(instruction) == "Sharding"
+    return (
+        custom_call_target(instruction) == "Sharding"
+        and len(instruction.operands) == 1
+        and _sizes(instruction.operands[0].shape) == _sizes(instruction.shape)
+    )
+
+
+def _sizes(shape: Shape) -> list[tuple[int, ...] | None]:
+    return [s.dimensions if s.is_array else None for _, s in shape.leaves()]
 
 
 def _unspecified_dims(instruction: Instruction) -> frozenset[int]:
@@ -267,4 +287,9 @@ def _unspecified_dims(instruction: Instruction) -> frozenset[int]:
     _, found, rest = text.partition("unspecified_dims=[")
     if not found:
         return frozenset()
-    return frozenset(int(word) for word in rest.partition("]")[0].split(",") if word)
+    words = (word.strip() for word in rest.partition("]")[0].split(","))
+    return frozenset(
+        int(word)
+        for word in words
+        if word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
+    )
