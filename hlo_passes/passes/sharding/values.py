@@ -17,6 +17,7 @@ from typing import Final
 
 from hlo_passes.analysis.partitioning import custom_call_target
 from hlo_passes.analysis.sharding_rules import Rule, identity, rule_of
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
@@ -28,8 +29,6 @@ from hlo_passes.ir.sharding_splits import Splits, leaf_splits
 #: what is called beyond that is left alone. Nested calls may double at each level.
 _MOST_ARRAYS: Final = 20_000
 _FOR_EACH_INSTRUCTION: Final = 4
-#: Opcodes that hand arrays to computations.
-_CALLING: Final = frozenset({"call", "conditional", "while"})
 #: A dimension has fewer digits.
 _MOST_DIGITS: Final = 9
 
@@ -206,7 +205,7 @@ class _Reader:
             self._same(operands[0][start : start + len(own)], own, instruction)
         elif opcode == "opt-barrier" or _is_annotation(instruction):
             self._same(operands[0], own, instruction)
-        elif opcode in _CALLING and len(self.program.arrays) > self.most_arrays:
+        elif runs_callees(instruction) and len(self.program.arrays) > self.most_arrays:
             why = f"more than {self.most_arrays} arrays once calls are inlined"
             self.program.left_alone[instruction] = why
         elif opcode == "while":
