@@ -24,13 +24,12 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape
 from hlo_passes.ir.sharding import for_shape, parse_sharding
 from hlo_passes.ir.sharding_splits import Splits, leaf_splits
+from hlo_passes.whole_numbers import integer_of
 
 #: Arrays that calls, loops and branches may add, beside some for each instruction;
 #: what is called beyond that is left alone. Nested calls may double at each level.
 _MOST_ARRAYS: Final = 20_000
 _FOR_EACH_INSTRUCTION: Final = 4
-#: A dimension has fewer digits.
-_MOST_DIGITS: Final = 9
 
 
 @dataclass(slots=True)
@@ -286,9 +285,5 @@ def _unspecified_dims(instruction: Instruction) -> frozenset[int]:
     _, found, rest = text.partition("unspecified_dims=[")
     if not found:
         return frozenset()
-    words = (word.strip() for word in rest.partition("]")[0].split(","))
-    return frozenset(
-        int(word)
-        for word in words
-        if word.isascii() and word.isdecimal() and len(word) <= _MOST_DIGITS
-    )
+    numbers = map(integer_of, rest.partition("]")[0].split(","))
+    return frozenset(number for number in numbers if number is not None)
