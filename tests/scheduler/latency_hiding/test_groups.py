@@ -250,14 +250,18 @@ def test_eight_of_those_that_wait_are_named() -> None:
     assert str(caught.value).count("waits for scheduling group 1") == 8
 
 
-@pytest.mark.parametrize("other", ["da", "w"])
-def test_members_of_a_group_keep_their_order_all_or_none(other: str) -> None:
-    marks = {name: in_group("3", KEEP) for name in ("sa", "da", "w")}
-    marks[other] = in_group("3")
-    with pytest.raises(PassError, match=f"%{other} has no keep_original") as caught:
-        pair_and_loops(*marks.items()).order()
-    assert caught.value.code == "E031"
-    assert caught.value.location is not None
+@pytest.mark.parametrize("other", ["", "sa", "sb", "c", "da", "db"])
+def test_a_group_counts_its_need_in_order_if_all_members_keep_it(other: str) -> None:
+    scene = permutes_in_group("sa sb c da db")
+    scene.lines = [
+        line.replace(KEEP, "") if line.startswith(f"%{other} ") else line
+        for line in scene.lines
+    ]
+    graph = graph_of(scene.text(), SchedulerSettings())
+    state = SchedulingState(graph, delays_starts=False)
+    groups = GroupState(state, find_groups(graph), None)
+    need = groups.need(state, 3, pessimistic=False)
+    assert need == {Resource.GPU_COLLECTIVES: 1 if other else 2}
 
 
 def test_a_group_may_have_one_member() -> None:
