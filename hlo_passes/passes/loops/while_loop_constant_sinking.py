@@ -2,15 +2,15 @@
 
 Before:  while from tuple(%zero, %two):  %k = get-tuple-element(%state), index=1
                                          %y = multiply(%x, %k)
-After:   while from tuple(%zero, %two):  %two.sunk = f32[] constant(2)
-                                         %y = multiply(%x, %two.sunk)
+After:   while from tuple(%zero, %two):  %two..sunk = f32[] constant(2)
+                                         %y = multiply(%x, %two..sunk)
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from hlo_passes.ir.calls import call_instead
 from hlo_passes.ir.computation import Computation
@@ -18,10 +18,12 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.loops.loop_state import invariant_elements
-from hlo_passes.passes.rewriting.cloning import clone_computation
+from hlo_passes.passes.rewriting.cloning import clone_computation, name_with_suffix
 from hlo_passes.passes.rewriting.unreached import remove_unreached_computations
 
 _BODY, _CONDITION = 0, 1
+#: XLA's suffix, in front of which it writes a dot of its own.
+_SUFFIX: Final = ".sunk"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,12 @@ class WhileLoopConstantSinking(Pass):
     from the outermost on, so that a constant reaches inner ones in one run. Bodies and
     conditions that others call as well are copied. Where anything was sunk,
     computations that nothing calls are removed, as by XLA.
+
+    Constants get XLA's names: `%two..sunk`, with two dots, and then `%two..sunk2` in an
+    inner loop. XLA copies every body and condition that it changes, as `%body.sunk`.
+    Here only those are copied that others call as well, so that other instructions keep
+    their names. XLA numbers the instructions of a copy by all names that the module has
+    had: its text does not show those.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -84,22 +92,19 @@ class WhileLoopConstantSinking(Pass):
         ]
         if not wanted:
             report.remark(f"not sunk: %{loop.name} keeps no constant in its state")
-        for place in (_BODY, _CONDITION):
-            # Copy what others call before it is changed.
-            indices = [
-                k for k in wanted if _readers(loop.called_computations[place], place, k)
-            ]
-            if not indices:
-                continue
-            callee = loop.called_computations[place]
-            if calls[callee] > 1:
-                calls[callee] -= 1
-                callee, _ = clone_computation(callee)
-                call_instead(loop, place, callee)
-                calls[callee] = 1
-                # The copy calls what the original calls.
-                _count_calls(callee, calls)
-            for index in indices:
+        for index in wanted:
+            for place in (_BODY, _CONDITION):
+                callee = loop.called_computations[place]
+                if not _readers(callee, place, index):
+                    continue
+                # Copy what others call before it is changed.
+                if calls[callee] > 1:
+                    calls[callee] -= 1
+                    callee, _ = clone_computation(callee, name=f"{callee.name}.sunk")
+                    call_instead(loop, place, callee)
+                    calls[callee] = 1
+                    # The copy calls what the original calls.
+                    _count_calls(callee, calls)
                 _read_constant(callee, place, index, start.operands[index])
                 report.count("constants-sunk")
 
@@ -182,7 +187,7 @@ def _copied(
         value.shape,
         operands,
         dict(value.attributes),
-        name=f"{value.name}.sunk" if not operands else value.name,
+        name=value.name if operands else name_with_suffix(value.name, _SUFFIX),
         literal=value.literal,
         before=after,
     )

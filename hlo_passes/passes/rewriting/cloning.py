@@ -21,6 +21,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.whole_numbers import integer_of
 
 #: Original -> copy.
 Copies = dict[Instruction, Instruction]
@@ -75,15 +76,31 @@ def call_copies(caller: Instruction) -> None:
         call_instead(caller, place, clone_computation(callee)[0])
 
 
+def name_with_suffix(name: str, suffix: str) -> str:
+    """The name that XLA gives to a copy that a pass marks, before it is made unique.
+
+    %k -> %k.sunk -> %k.sunk2 -> %k.sunk3, with "sunk"; a name that goes on after the
+    suffix, like %k.sunk.1, gets it once more.
+    """
+    stem, found, after = name.rpartition(f".{suffix}")
+    number = integer_of(after) if after else 1
+    if not found or number is None:
+        return f"{name}.{suffix}"
+    return f"{stem}{found}{number + 1}"
+
+
 def clone_computation(
     computation: Computation,
     replacements: Mapping[Instruction, Replacement] | None = None,
     order: Sequence[Instruction] | None = None,
+    *,
+    name: str | None = None,
 ) -> tuple[Computation, Copies]:
     """A copy of a computation, and the copy of each instruction.
 
     Args:
         computation: what is copied; it stays as it is.
+        name: stem of the copy's name; the original's when not given.
         replacements: what makes the copy of some instructions. The copies of all that
             comes before them in the order are known by then.
         order: the instructions to copy, in an order in which operands come before their
@@ -91,7 +108,7 @@ def clone_computation(
     """
     module = computation.module
     copy = Computation(
-        module.fresh_computation_name(computation.name),
+        module.fresh_computation_name(name or computation.name),
         execution_thread=computation.execution_thread,
     )
     module.add_computation(copy, before=computation)
