@@ -23,17 +23,23 @@ from hlo_passes.analysis.module_state import (
 from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace, program_places
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import done_of, is_collective, is_done, is_start
+from hlo_passes.ir.async_form import (
+    done_of,
+    is_collective,
+    is_done,
+    is_start,
+    work_of,
+)
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
-from hlo_passes.scheduler.estimators.base import COARSE, Estimator
+from hlo_passes.scheduler.estimators.base import COARSE, UNKNOWN, Estimator
 from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.headline import priced_on
-from hlo_passes.scheduler.latency.estimate import Estimate, share_remarks
+from hlo_passes.scheduler.latency.estimate import share_remarks
 from hlo_passes.scheduler.simulation.prices import fusion_of
 
 
@@ -162,19 +168,25 @@ def estimate(
         xla=found.release.name,
         estimator=model.name,
         rows=rows,
-        remarks=(*found.remarks, *_unpriced(rows, _fusions(module, model))),
+        remarks=(
+            *found.remarks,
+            *_unpriced(rows, _fusions(module, model), _calls(module)),
+        ),
         counted_once=counts.unknown,
     )
 
 
 def _unpriced(
-    rows: tuple[EstimateRow, ...], fusions: frozenset[tuple[str, str]]
+    rows: tuple[EstimateRow, ...],
+    fusions: frozenset[tuple[str, str]],
+    calls: frozenset[tuple[str, str]],
 ) -> Iterator[str]:
     """Remarks on instructions whose price is only a constant, or a wrong one.
 
     Args:
         rows: of all instructions.
         fusions: asynchronous ones that have a price as fusions, which `simulate` takes.
+        calls: asynchronous calls, whose computations have prices.
     """
     costly = [row for row in rows if max(row.node_cost_us, row.latency_us or 0.0) > 0.0]
     count = sum(
@@ -183,6 +195,14 @@ def _unpriced(
     )
     if count:
         yield f"no price for {count} of {len(costly)} instructions that cost something"
+    free = sum(
+        row.latency_us == 0.0
+        and row.reason != ""
+        and (row.computation, row.name) not in fusions | calls
+        for row in rows
+    )
+    if free:
+        yield f"no price for {free} operation{'s' * (free != 1)}: 0 was taken for each"
     yield from share_remarks(Counter(row.times_its_share for row in costly))
 
 
@@ -199,7 +219,14 @@ def _fusions(module: Module, estimator: Estimator) -> frozenset[tuple[str, str]]
     )
 
 
-_UNKNOWN = Estimate(0.0, "none", "no estimator of the stack knows it")
+def _calls(module: Module) -> frozenset[tuple[str, str]]:
+    """Starts of asynchronous calls."""
+    return frozenset(
+        (computation.name, start.name)
+        for computation in scheduled_computations(module)
+        for start in computation.instructions
+        if is_start(start) and work_of(start) == "call"
+    )
 
 
 def _rows(
@@ -210,14 +237,14 @@ def _rows(
     for computation in scheduled_computations(module):
         for instruction in computation.instructions:
             opcode = instruction.opcode
-            node = estimator.node_cost(instruction) or _UNKNOWN
+            node = estimator.node_cost(instruction) or UNKNOWN
             latency = None
             if opcode in synchronous:
                 node = time_of_synchronous(estimator, instruction) or node
             elif is_start(instruction):
                 done = done_of(instruction)
                 if done is not None:
-                    latency = estimator.latency(instruction, done) or _UNKNOWN
+                    latency = estimator.latency(instruction, done) or UNKNOWN
             source = latency or node
             communicates = is_collective(instruction) and not is_done(instruction)
             yield EstimateRow(

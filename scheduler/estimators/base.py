@@ -24,6 +24,8 @@ HIGH: Final = 5000.0
 
 #: Models whose microseconds are abstract constants of XLA, and no model at all.
 COARSE: Final = ("approximate", "gpu-approximate", "none")
+#: What an instruction costs that no estimator knows.
+UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 #: How a model's name ends where it has no better answer than a constant.
 _CONSTANT: Final = "/constant"
 

@@ -66,7 +66,9 @@ class TableEstimator:
         elif known is None:
             if self.transfers_as_xla and is_transfer(start):
                 return _COARSE.latency(start, user)
-            known = 0.0 if is_start(start) else LOW
+            if is_start(start):
+                return Estimate(0.0, self.name, f"the costs lack %{start.name}")
+            known = LOW
         return Estimate(known, self.name)
 
 

@@ -74,6 +74,9 @@ def notes_of(
             f"{prices.fusions} asynchronous {what} as long as on the compute stream; "
             "XLA's own estimate has a constant for any"
         )
+    if prices.unknown:
+        what = "operation has" if prices.unknown == 1 else "operations have"
+        notes.append(f"{prices.unknown} {what} no price: 0 was taken for each")
     if prices.absent:
         notes.append(
             f"the costs lack {prices.absent} of the starts and synchronous "

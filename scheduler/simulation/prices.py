@@ -19,12 +19,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.async_form import half, work_of
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.estimators.base import COARSE, Estimator
+from hlo_passes.scheduler.estimators.base import COARSE, UNKNOWN, Estimator
 from hlo_passes.scheduler.estimators.profile import MEASURED, PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
@@ -32,8 +31,6 @@ from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
-
-_UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 
 
 @dataclass(slots=True)
@@ -47,6 +44,7 @@ class Prices:
         inflated: matrix products by how often XLA's table counts their flops, above 1.
         fusions: asynchronous fusions that take as long as the fusion itself.
         absent: starts and synchronous collectives that a table of costs lacks.
+        unknown: those that no estimator has a price for; each counts 0.
     """
 
     estimator: Estimator
@@ -55,11 +53,12 @@ class Prices:
     inflated: dict[int, int] = field(default_factory=dict)
     fusions: int = 0
     absent: int = 0
+    unknown: int = 0
 
     @property
     def unpriced(self) -> int:
-        """Operations that have only an abstract constant."""
-        return sum(self.abstract.values())
+        """Operations that have only an abstract constant, or nothing at all."""
+        return sum(self.abstract.values()) + self.unknown
 
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
@@ -67,24 +66,32 @@ class Prices:
 
     def compute(self, instruction: Instruction) -> Estimate:
         """Price on the compute lane. Raises UsageError U223 for an invalid time."""
-        found = self.estimator.node_cost(instruction) or _UNKNOWN
+        found = self.estimator.node_cost(instruction) or UNKNOWN
         times = found.times_its_share
         if times > 1:
             self.inflated[times] = self.inflated.get(times, 0) + 1
         return self._checked(instruction, found)
 
-    def latency(self, start: Instruction, done: Instruction) -> Estimate:
-        """Time from an asynchronous start to its done. Raises UsageError U223."""
+    def latency(
+        self, start: Instruction, done: Instruction, *, runs_body: bool = False
+    ) -> Estimate:
+        """Time from an asynchronous start to its done. Raises UsageError U223.
+
+        Args:
+            start: begins it.
+            done: ends it; the start itself if that is elsewhere.
+            runs_body: whether what it calls is simulated: then that is its time.
+        """
         table = _table_of(self.estimator)
         self.absent += table is not None and start.name not in table.latencies
         found = self._latency(start, done)
         if not self.as_xla and found.model in COARSE:
             fusion = fusion_of(start)
-            itself = _UNKNOWN if fusion is None else self.compute(fusion)
+            itself = UNKNOWN if fusion is None else self.compute(fusion)
             if itself.model not in COARSE:
                 self.fusions += 1
                 return self._noted(itself, is_constant=itself.reason != "")
-        return self._noted(found)
+        return found if runs_body and found is UNKNOWN else self._noted(found)
 
     def has_whole_call(self, start: Instruction) -> bool:
         """Whether a log has the time of a call on a SparseCore, and none inside it."""
@@ -112,7 +119,7 @@ class Prices:
         return self._noted(found or node)
 
     def _latency(self, start: Instruction, user: Instruction) -> Estimate:
-        found = self.estimator.latency(start, user) or _UNKNOWN
+        found = self.estimator.latency(start, user) or UNKNOWN
         return self._checked(start, found)
 
     def _checked(self, instruction: Instruction, found: Estimate) -> Estimate:
@@ -126,6 +133,8 @@ class Prices:
         )
 
     def _noted(self, found: Estimate, *, is_constant: bool = False) -> Estimate:
+        if found is UNKNOWN:
+            self.unknown += 1
         if (is_constant or found.model in COARSE) and found.us > 0.0:
             self.abstract[found.model] = self.abstract.get(found.model, 0) + 1
         return found

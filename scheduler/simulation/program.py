@@ -286,7 +286,9 @@ class ProgramBuilder:
             kind=kind,
             opcode=self.surroundings.opcode(instruction),
             stream=stream,
-            price=self.prices.latency(instruction, done or instruction),
+            price=self.prices.latency(
+                instruction, done or instruction, runs_body=body is not None
+            ),
             body=body,
             groups=self.surroundings.groups(instruction) if is_network else None,
             link=self.surroundings.link(instruction),
