@@ -6,6 +6,7 @@ processor time, of every pass on every graph.
 
 from __future__ import annotations
 
+import itertools
 import sys
 from types import FrameType
 from typing import Any
@@ -17,6 +18,8 @@ from benchmarks.bench_growth import GOAL, Work, commands, measure, table
 from benchmarks.growth_graphs import GRAPHS
 from hlo_passes.passes.sharding.propagation import propagate
 from hlo_passes.passes.sharding.values import program_of
+from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
+from hlo_passes.scheduler.fusions.heroes import Heroes
 from hlo_passes.scheduler.passes.loop_multi_buffer import ahead_of_others
 from hlo_passes.scheduler.scratch_fusion.parts import parts_of
 from hlo_passes.scheduler.scratch_fusion.scratch import narrowest_order
@@ -108,6 +111,38 @@ def test_steps_grow_with_the_size_of_a_fusion() -> None:
         (part,) = parts_of(module.entry)
         assert len(part.nodes) == count
         return _steps(lambda: narrowest_order(part, part.everything, most_states=4))
+
+    steps(8)
+    assert steps(400) <= GOAL * steps(200)
+
+
+def test_steps_grow_with_the_results_of_a_fusion() -> None:
+    """Each value is a result: behind the last one are all others."""
+
+    def steps(count: int) -> int:
+        values = ["x", *(f"v{k}" for k in range(count))]
+        lines = "\n".join(
+            f"  %{value} = f32[8] add(%{before}, %x)"
+            for before, value in itertools.pairwise(values)
+        )
+        results = f"({', '.join(['f32[8]'] * count)})"
+        module = hlo_passes.parse(f"""HloModule case
+%body (x: f32[8]) -> {results} {{
+  %x = f32[8] parameter(0)
+{lines}
+  ROOT %all = {results} tuple({", ".join(f"%{v}" for v in values[1:])})
+}}
+ENTRY %main (x: f32[8]) -> {results} {{
+  %x = f32[8] parameter(0)
+  ROOT %fusion = {results} fusion(%x), kind=kLoop, calls=%body
+}}
+""")
+        graph = FusedGraph.of(module.entry.root)
+
+        def heroes() -> None:
+            assert tuple(map(Heroes(graph).of, graph.roots)) == graph.roots
+
+        return _steps(heroes)
 
     steps(8)
     assert steps(400) <= GOAL * steps(200)

@@ -8,7 +8,9 @@ Source: openxla/xla `codegen/ir_emission_utils.cc`, `gpu/ir_emission_utils.cc`.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final, TypeVar
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.fusions.fused_graph import (
@@ -19,19 +21,84 @@ from hlo_passes.scheduler.fusions.fused_graph import (
 )
 from hlo_passes.scheduler.fusions.transpose import is_tiled_transpose
 
-_MOST_OPERANDS = 3
+_MOST_OPERANDS: Final = 3
+#: Matches that are kept: of more than one, none decides.
+_MOST_MATCHES: Final = 2
+
+_Matches = tuple[Instruction, ...]
+_Answer = TypeVar("_Answer")
 
 
-def find_hero(root: Instruction, graph: FusedGraph) -> Instruction:
-    """The hero of a result; the result itself if there is none."""
-    hero = root
-    while is_intermediate(hero, most_operands=1) and graph.contains(hero.operands[0]):
-        hero = hero.operands[0]
-    for matches in (is_tiled_transpose, _is_concatenate):
-        found = _find_single(hero, graph, matches)
-        if found is not None:
-            return found
-    return hero if hero.opcode == "reduce" else root
+@dataclass(frozen=True, slots=True)
+class _Behind:
+    """What the operands of an instruction lead to, through intermediate ops.
+
+    Attributes:
+        bottom: the end of the way through ops of one operand.
+        transposes: tiled ones, no more than two; itself if it is one.
+        concatenates: likewise.
+    """
+
+    bottom: Instruction
+    transposes: _Matches
+    concatenates: _Matches
+
+
+class Heroes:
+    """The heroes of the results of one fusion.
+
+    What is found behind one result is kept for the others: all results together take as
+    many steps as the fusion has edges.
+    """
+
+    def __init__(self, graph: FusedGraph) -> None:
+        """Look at nothing yet."""
+        self._graph = graph
+        self._behind: dict[Instruction, _Behind] = {}
+        #: Whether an instruction feeds only intermediate ops.
+        self._feeds: dict[Instruction, bool] = {}
+
+    def of(self, root: Instruction) -> Instruction:
+        """The hero of a result; the result itself if there is none."""
+        _settle(root, self._behind, self._sources, self._found_behind)
+        hero = self._behind[root].bottom
+        behind = self._behind[hero]
+        # The only match that intermediate ops lead to, if all its users are such ops.
+        for matches in (behind.transposes, behind.concatenates):
+            if len(matches) == 1 and self._feeds_only_intermediates(matches[0]):
+                return matches[0]
+        return hero if hero.opcode == "reduce" else root
+
+    def _sources(self, instruction: Instruction) -> list[Instruction]:
+        if not is_intermediate(instruction, _MOST_OPERANDS):
+            return []
+        return [o for o in instruction.operands if self._graph.contains(o)]
+
+    def _found_behind(
+        self, instruction: Instruction, sources: list[Instruction]
+    ) -> _Behind:
+        behind = [self._behind[source] for source in sources]
+        is_last = not behind or len(instruction.operands) > 1
+        bottom = instruction if is_last else behind[0].bottom
+        transposes = concatenates = (instruction,)
+        if not is_tiled_transpose(instruction):
+            transposes = _joined(each.transposes for each in behind)
+        if instruction.opcode != "concatenate":
+            concatenates = _joined(each.concatenates for each in behind)
+        return _Behind(bottom, transposes, concatenates)
+
+    def _feeds_only_intermediates(self, hero: Instruction) -> bool:
+        users = self._graph.users
+
+        def feeds(_: Instruction, read_by: Iterable[Instruction]) -> bool:
+            return all(
+                (user.opcode == "tuple" or is_intermediate(user, _MOST_OPERANDS))
+                and self._feeds[user]
+                for user in read_by
+            )
+
+        _settle(hero, self._feeds, users, feeds)
+        return self._feeds[hero]
 
 
 def is_intermediate(instruction: Instruction, most_operands: int) -> bool:
@@ -48,44 +115,30 @@ def is_intermediate(instruction: Instruction, most_operands: int) -> bool:
     return opcode == "transpose" and transpose_is_bitcast(instruction)
 
 
-def _is_concatenate(instruction: Instruction) -> bool:
-    return instruction.opcode == "concatenate"
+def _joined(found: Iterable[_Matches]) -> _Matches:
+    """All of these matches, no more than two."""
+    return tuple(dict.fromkeys(m for some in found for m in some))[:_MOST_MATCHES]
 
 
-def _find_single(
-    start: Instruction, graph: FusedGraph, matches: Callable[[Instruction], bool]
-) -> Instruction | None:
-    """The only match that intermediate ops lead to, if all its users are such ops."""
-    found: Instruction | None = None
-    seen = {start: None}
-    queue = [start]
-    for instruction in queue:
-        if matches(instruction):
-            if found is not None:
-                return None
-            found = instruction
-            continue
-        if not is_intermediate(instruction, _MOST_OPERANDS):
-            continue
-        for operand in instruction.operands:
-            if operand not in seen and graph.contains(operand):
-                seen[operand] = None
-                queue.append(operand)
-    if found is None or not _feeds_only_intermediates(found, graph):
-        return None
-    return found
+_Next = TypeVar("_Next", list[Instruction], tuple[Instruction, ...])
 
 
-def _feeds_only_intermediates(hero: Instruction, graph: FusedGraph) -> bool:
-    seen = dict.fromkeys(graph.users(hero))
-    queue = list(seen)
-    for instruction in queue:
-        if instruction.opcode != "tuple" and not is_intermediate(
-            instruction, _MOST_OPERANDS
-        ):
-            return False
-        for user in graph.users(instruction):
-            if user not in seen:
-                seen[user] = None
-                queue.append(user)
-    return True
+def _settle(
+    start: Instruction,
+    known: dict[Instruction, _Answer],
+    leads_to: Callable[[Instruction], _Next],
+    answer: Callable[[Instruction, _Next], _Answer],
+) -> None:
+    """Answer for an instruction, after all that it leads to, where nothing is known."""
+    next_of: dict[Instruction, _Next] = {}
+    stack = [start]
+    while stack:
+        instruction = stack[-1]
+        if instruction in known:
+            stack.pop()
+        elif instruction in next_of:
+            known[instruction] = answer(instruction, next_of.pop(instruction))
+            stack.pop()
+        else:
+            next_of[instruction] = found = leads_to(instruction)
+            stack += [each for each in found if each not in known]

@@ -19,7 +19,7 @@ from hlo_passes.scheduler.fusions.fused_graph import (
     is_elementwise,
     minor_to_major,
 )
-from hlo_passes.scheduler.fusions.heroes import find_hero
+from hlo_passes.scheduler.fusions.heroes import Heroes
 from hlo_passes.scheduler.fusions.launch_dimensions import (
     LaunchDimensions,
     ceil_div,
@@ -87,7 +87,7 @@ def kernel_of(
 
     `broadcasts_join` is False from jax 0.12 on; `reduction_groups` explains it.
     """
-    heroes = [find_hero(root, graph) for root in graph.roots]
+    heroes = [*map(Heroes(graph).of, graph.roots)]
     real = [
         is_real_reduction(root, hero)
         for root, hero in zip(graph.roots, heroes, strict=True)
@@ -119,7 +119,7 @@ def kernel_of(
 
 def reduction_hero(graph: FusedGraph) -> Instruction | None:
     """The reduction that the kernel is built around; None for any other kernel."""
-    heroes = [find_hero(root, graph) for root in graph.roots]
+    heroes = [*map(Heroes(graph).of, graph.roots)]
     real = [
         is_real_reduction(root, hero)
         for root, hero in zip(graph.roots, heroes, strict=True)

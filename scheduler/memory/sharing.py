@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from hlo_passes.ir.gpu_config import fusion_kind, gpu_config
 from hlo_passes.ir.shapes import BITS, Shape
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph, is_elementwise
-from hlo_passes.scheduler.fusions.heroes import find_hero
+from hlo_passes.scheduler.fusions.heroes import Heroes
 from hlo_passes.scheduler.fusions.kernel import reduction_hero
 from hlo_passes.scheduler.memory.buffer_sizes import parts_of
 
@@ -210,9 +210,8 @@ class _Walk:
         met = [root for root in self.graph.roots if root in self.seen]
         if all(root is self.output for root in met):
             return True
-        turned = any(
-            find_hero(root, self.graph).opcode in ("transpose", "copy") for root in met
-        )
+        heroes = map(Heroes(self.graph).of, met)
+        turned = any(hero.opcode in ("transpose", "copy") for hero in heroes)
         return is_elementwise(self.writer) and not turned
 
 
