@@ -148,6 +148,37 @@ ENTRY %main (x: f32[8]) -> {results} {{
     assert steps(400) <= GOAL * steps(200)
 
 
+def _concatenation(count: int) -> str:
+    """Many operands of which one is divided."""
+    operands = [f"x{k}" for k in range(count)]
+    signature = ", ".join(f"{name}: f32[8,4]" for name in operands)
+    lines = "\n".join(
+        f"  %{name} = f32[8,4] parameter({k})"
+        + (", sharding={devices=[2,1]<=[2]}" if k == count // 2 else "")
+        for k, name in enumerate(operands)
+    )
+    return f"""HloModule case, num_partitions=2
+ENTRY %main ({signature}) -> f32[8,{4 * count}] {{
+{lines}
+  ROOT %c = f32[8,{4 * count}] concatenate({", ".join(f"%{o}" for o in operands)}),
+    dimensions={{1}}
+}}
+"""
+
+
+def test_steps_grow_with_the_operands_that_are_divided() -> None:
+    """Each operand of a concatenation asks all others."""
+
+    def steps(count: int) -> int:
+        program = program_of(hlo_passes.parse(_concatenation(count)))
+        taken = _steps(lambda: propagate(program))
+        assert not any(array.is_unknown for array in program.arrays)
+        return taken
+
+    steps(8)
+    assert steps(200) <= GOAL * steps(100)
+
+
 def _shift_register(count: int) -> str:
     """A loop whose state moves up by one element, up to one that is gathered."""
     state = f"(s32[], {', '.join(['f32[8]'] * count)})"

@@ -18,30 +18,93 @@ from collections.abc import Sequence
 from hlo_passes.analysis.sharding_rules import (
     LARGER,
     SAME,
-    ArrayIndices,
     Rule,
     handed_over,
 )
 from hlo_passes.ir.sharding_splits import Split
+from hlo_passes.passes.sharding.sources import Place, Sources
 from hlo_passes.passes.sharding.values import Array, Program, Tie
 
 
 def propagate(program: Program) -> None:
     """Divide the arrays of a program as what is divided already suggests.
 
-    Complexity: each tie is asked anew when one of its arrays has changed, for each of
-        its operands; an array changes a few times at most.
+    Complexity: each tie is asked anew, for each of its operands, when one of its arrays
+        is divided as none was before; an array changes a few times at most.
     """
     walk = _Walk(program)
     for level in range(SAME, LARGER + 1):
         walk.until_nothing_changes(level)
         # What enters a loop is heard one array at a time, the largest first: the body
         # must leave a state as it found it, or data moves in every iteration.
-        for tie in walk.entries:
-            changed = _forward(tie)
+        for entry in walk.entries:
+            changed = entry.forward()
             if changed:
                 walk.mark(changed)
                 walk.until_nothing_changes(level)
+
+
+class _Asked:
+    """A tie, and what its arrays have been asked already.
+
+    Attributes:
+        tie: the tie.
+        operands: what suggests something to results and to each other.
+        results: what suggests something to operands.
+        questions: the numbers of its questions.
+    """
+
+    def __init__(self, tie: Tie) -> None:
+        rule = tie.rule
+        self.tie = tie
+        self.operands = Sources(
+            list(zip(tie.operands, rule.operands, strict=True)), by_size=True
+        )
+        self.results = Sources(
+            list(zip(tie.results, rule.results, strict=True)), by_size=False
+        )
+        self.questions: list[int] = []
+        self._forward_heard = 0
+        #: For each operand, what it has heard of operands and of results.
+        self._heard = [(0, 0)] * len(tie.operands)
+
+    def update(self, array: Array) -> None:
+        """Take over how an array is divided now."""
+        self.operands.update(array)
+        self.results.update(array)
+
+    def has_news(self) -> bool:
+        """Whether anything may be suggested that was not, when this was asked last."""
+        return self.operands.has_news() | self.results.has_news()
+
+    def forward(self) -> list[Array]:
+        """The results that what a tie reads divides further."""
+        sources = self.operands.since(self._forward_heard)
+        self._forward_heard = self.operands.appeared
+        return [
+            target[0]
+            for target in (self.results.places if sources else ())
+            for source in sources
+            if _suggest(source, target, self.tie.rule, mirror=True)
+        ]
+
+    def backward(self, place: int) -> list[Array]:
+        """An operand, if what a tie makes or else reads divides it further."""
+        rule, target = self.tie.rule, self.operands.places[place]
+        others_heard, results_heard = self._heard[place]
+        found = [
+            _suggest(source, target, rule, mirror=True)
+            for source in self.results.since(results_heard)
+        ]
+        if any(found):  # it may be an operand twice
+            self.update(target[0])
+        self._heard[place] = self.operands.appeared, self.results.appeared
+        # Another operand knows how an index is divided that the results lack.
+        found += [
+            _suggest(source, target, rule, mirror=False)
+            for source in self.operands.since(others_heard, but=place)
+        ]
+        return [target[0]] if any(found) else []
 
 
 class _Walk:
@@ -49,42 +112,38 @@ class _Walk:
 
     A round asks all ties forward, in the order of the program, and then all backward,
     from its end. A question whose arrays change later in a round belongs to the next
-    one if its turn is over. Questions have the numbers of their turns.
+    one if its turn is over. Questions have the numbers of their turns. Those that would
+    hear nothing new are not asked: they would change nothing.
     """
 
     def __init__(self, program: Program) -> None:
-        self.ties = [tie for tie in program.ties if not tie.enters_loop]
-        self.uses = _uses(program)
+        asked = {id(tie): _Asked(tie) for tie in program.ties}
+        self.ties = [asked[id(tie)] for tie in program.ties if not tie.enters_loop]
+        self.uses = [(asked[id(tie)], place) for tie, place in _uses(program)]
         self.entries = sorted(
-            (tie for tie in program.ties if tie.enters_loop),
-            key=lambda tie: -_size_of(tie.results[0]),
+            (asked[id(tie)] for tie in program.ties if tie.enters_loop),
+            key=lambda each: -each.tie.results[0].byte_size,
         )
         self.level = -1
         self.next_round: set[int] = set()
-        numbers = {id(tie): k for k, tie in enumerate(self.ties)}
-        questions: list[list[int]] = [[k] for k in range(len(self.ties))]
-        for k, (tie, _) in enumerate(self.uses, start=len(self.ties)):
-            if id(tie) in numbers:
-                questions[numbers[id(tie)]].append(k)
-            else:
-                numbers[id(tie)] = len(questions)
-                questions.append([k])
-        #: The questions of the ties of an array, by the array's `id`.
-        self.of_array: dict[int, list[list[int]]] = {}
-        by_id = {id(tie): tie for tie in (*self.ties, *self.entries)}
-        for key, number in numbers.items():
-            tie = by_id[key]
+        for k, each in enumerate(self.ties):
+            each.questions.append(k)
+        for k, (each, _) in enumerate(self.uses, start=len(self.ties)):
+            each.questions.append(k)
+        #: The ties of an array, by the array's `id`.
+        self.of_array: dict[int, list[_Asked]] = {}
+        for tie in program.ties:
             for one in {id(array) for array in (*tie.operands, *tie.results)}:
-                self.of_array.setdefault(one, []).append(questions[number])
+                self.of_array.setdefault(one, []).append(asked[id(tie)])
 
     def mark(self, changed: Sequence[Array]) -> list[int]:
-        """Ask again, in the next round, whatever reads or makes an array."""
-        found = [
-            question
-            for array in changed
-            for questions in self.of_array.get(id(array), ())
-            for question in questions
-        ]
+        """Ask again, in the next round, whoever has not heard what arrays say now."""
+        found: list[int] = []
+        for array in changed:
+            for each in self.of_array.get(id(array), ()):
+                each.update(array)
+                if each.has_news():
+                    found += each.questions
         self.next_round.update(found)
         return found
 
@@ -110,10 +169,11 @@ class _Walk:
     def _ask(self, turn: int) -> list[Array]:
         """The arrays that a question divides further."""
         if turn < len(self.ties):
-            tie = self.ties[turn]
-            return _forward(tie) if tie.rule.forward <= self.level else []
-        tie, place = self.uses[turn - len(self.ties)]
-        return _backward(tie, place) if tie.rule.backward <= self.level else []
+            each = self.ties[turn]
+            return each.forward() if each.tie.rule.forward <= self.level else []
+        each, place = self.uses[turn - len(self.ties)]
+        is_time = each.tie.rule.backward <= self.level
+        return each.backward(place) if is_time else []
 
 
 def _uses(program: Program) -> list[tuple[Tie, int]]:
@@ -126,44 +186,6 @@ def _uses(program: Program) -> list[tuple[Tie, int]]:
         if array.shape.rank
     ]
     return [(program.ties[k], place) for _, k, place in sorted(uses)]
-
-
-Place = tuple[Array, ArrayIndices]
-
-
-def _forward(tie: Tie) -> list[Array]:
-    """The results that what a tie reads divides further."""
-    operands = _asked_first(list(zip(tie.operands, tie.rule.operands, strict=True)))
-    results = list(zip(tie.results, tie.rule.results, strict=True))
-    return [
-        target[0]
-        for target in results
-        for source in operands
-        if _suggest(source, target, tie.rule, mirror=True)
-    ]
-
-
-def _backward(tie: Tie, place: int) -> list[Array]:
-    """An operand, if what a tie makes or else reads divides it further."""
-    operands = list(zip(tie.operands, tie.rule.operands, strict=True))
-    results = list(zip(tie.results, tie.rule.results, strict=True))
-    target = operands[place]
-    found = [_suggest(source, target, tie.rule, mirror=True) for source in results]
-    # Another operand knows how an index is divided that the results lack.
-    others = operands[:place] + operands[place + 1 :]
-    found += [
-        _suggest(source, target, tie.rule, mirror=False)
-        for source in _asked_first(others)
-    ]
-    return [target[0]] if any(found) else []
-
-
-def _asked_first(places: Sequence[Place]) -> list[Place]:
-    return sorted(places, key=lambda each: (-each[0].splits.tiles, -_size_of(each[0])))
-
-
-def _size_of(array: Array) -> int:
-    return array.shape.byte_size if array.shape.is_array else 0
 
 
 def suggestions(

@@ -57,6 +57,11 @@ class Array:
         """Whether nothing says how an array that can be divided is divided."""
         return bool(self.shape.rank and self.splits.is_replicated and not self.is_fixed)
 
+    @property
+    def byte_size(self) -> int:
+        """Bytes of the whole array; 0 for what is none."""
+        return self.shape.byte_size if self.shape.is_array else 0
+
     def may_divide(self, dim: int) -> bool:
         """Whether a dimension may be divided more."""
         return not self.is_opaque and (not self.is_fixed or dim in self.open_dims)
