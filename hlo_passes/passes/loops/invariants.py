@@ -30,7 +30,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.passes.loops.hoisting import Hoisting, bytes_of
 from hlo_passes.passes.loops.loop_state import invariant_elements
-from hlo_passes.passes.rewriting.cloning import element_of
+from hlo_passes.passes.rewriting.cloning import element_of, wait_likewise
 
 _STAYS: Final = frozenset({"after-all", "parameter"})
 
@@ -127,10 +127,21 @@ def move_collectives(
     hoisting, invariants = Hoisting(loop), Invariants(loop)
     for collective in invariants.read_by_loop(collectives):
         hoisting.move(collective)
+    _wait_for_the_same(hoisting)
     new = hoisting.finish(report)
     if new is not None:
         restore_text_order(new.called_computations[0])
         restore_text_order(new.computation)
+
+
+def _wait_for_the_same(hoisting: Hoisting) -> None:
+    """Let what is copied before a loop wait for what the loop waits for.
+
+    A collective could begin, on some device, before what all of them must do first.
+    """
+    state = hoisting.body.parameters[0]
+    copies = [copy for one, copy in hoisting.copies.items() if one is not state]
+    wait_likewise(hoisting.loop, copies)
 
 
 # -- elements of the state ---------------------------------------------------------
@@ -211,6 +222,7 @@ def keep_elements(loop: Instruction, indices: Sequence[int]) -> None:
         elif not is_tuple or not _starts_with(invariants, index, end):
             starts[index] = hoisting.copy(end)
         ends[index] = _element(body, index)
+    _wait_for_the_same(hoisting)
     # What else reads such a value reads the first element that has it.
     for index in indices:
         end = body.root.operands[index]

@@ -30,6 +30,7 @@ from hlo_passes.passes.rewriting.cloning import (
     Copies,
     clone_instruction,
     repeat_control_edges,
+    wait_likewise,
 )
 
 _SLICES: Final = frozenset({"dynamic-slice", "dynamic-update-slice"})
@@ -146,21 +147,12 @@ def peel(
         if iteration:
             _wait(state, copies, ahead)
         elif not copying.xla_quirks:
-            _follow(loop, made)
+            wait_likewise(loop, made)
         computation.set_operands(loop, [copies[body.root]])
         iterations.append(made)
         if ahead is not None:
             ahead |= {copies[i] for i in order if i in ahead}
     return iterations
-
-
-def _follow(loop: Instruction, made: Iteration) -> None:
-    """Let what begins an iteration before the loop wait for what the loop waits for."""
-    new = set(made)
-    for before in loop.control_predecessors:
-        for copy in made:
-            if new.isdisjoint(copy.operands):
-                loop.computation.add_control_edge(before, copy)
 
 
 def unroll_body(

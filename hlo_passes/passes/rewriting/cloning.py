@@ -30,6 +30,8 @@ Replacement = Callable[[Computation, Copies], Instruction]
 
 #: Callers whose callees are theirs alone.
 OWNERS: Final = frozenset({"async-start", "custom-call", "fusion"})
+#: Opcodes that only name values.
+_DOES_NOTHING: Final = frozenset({"constant", "get-tuple-element", "tuple"})
 
 
 def clone_instruction(
@@ -144,6 +146,26 @@ def repeat_control_edges(
         first = copies.get(predecessor)
         if first is not None and first.computation is copy.computation:
             copy.computation.add_control_edge(first, copy)
+
+
+def wait_likewise(instruction: Instruction, copies: Iterable[Instruction]) -> None:
+    """Let copies before an instruction wait for what it waits for by control edges.
+
+    Those that read one that waits need no edges; those that do nothing have none, since
+    a parameter may take their place, and what they would wait for may read it.
+
+    Args:
+        instruction: of the copies' computation.
+        copies: operands first.
+    """
+    waiting: set[Instruction] = set()
+    for copy in copies if instruction.control_predecessors else ():
+        if waiting.isdisjoint(copy.operands):
+            if copy.opcode in _DOES_NOTHING:
+                continue
+            for before in instruction.control_predecessors:
+                instruction.computation.add_control_edge(before, copy)
+        waiting.add(copy)
 
 
 def element_of(
