@@ -77,6 +77,21 @@ def test_of_two_starts_after_one_another_the_first_is_named() -> None:
     assert _found(value, *chain, "%r = f32[8] sine(%d1)") == [("r", "b2")]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("at_once", [False, True])
+def test_of_starts_that_overwrite_one_value_the_last_is_named(
+    count: int, at_once: bool
+) -> None:
+    """Each would have to come before the others, which no order can do: they are one."""
+    begin = [f"b{k} <- v" for k in range(count)]
+    end = [f"d{k} ! b{k}" for k in range(count)]
+    pairs = [line for pair in zip(begin, end, strict=True) for line in pair]
+    lines = ["%v = f32[8] negate(%p)", *(begin + end if at_once else pairs)]
+    assert _found(*lines, "%r = f32[8] sine(%v)") == [("r", f"b{count - 1}")]
+    # What needs the last of them cannot come before any.
+    assert _found(*lines, f"%r = f32[8] add(%v, %d{count - 1})") == []
+
+
 @pytest.mark.parametrize("one", ["%v = f32[8] negate(%p)", "%v = f32[8] bitcast(%p)"])
 def test_two_readers_that_wait_for_each_others_start_are_excused(one: str) -> None:
     """%u comes after %t, which must come after %w, which must come after %s: a circle."""

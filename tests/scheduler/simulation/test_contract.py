@@ -237,6 +237,54 @@ def test_a_loop_waits_for_what_its_caller_has_in_flight() -> None:
     assert run(steps, streams=0).step_time_us == 30.0
 
 
+def test_of_two_runs_as_frequent_that_from_idle_streams_is_told() -> None:
+    """The first iteration waits for %outer and takes 35 us, the second begins idle."""
+    steps = (
+        Start("outer", 30.0),
+        Loop("loop", 2, (Start("inner", 5.0), Compute("part", 3.0), Done("inner"))),
+        Done("outer"),
+    )
+    timeline = run(steps, streams=1)
+    assert timeline.step_time_us == 35.0 + 5.0
+    assert timeline.computations["body.loop"].step_time_us == 5.0
+
+
+def test_of_two_runs_the_more_frequent_is_told_also_beside_the_lane() -> None:
+    """%c runs twice asynchronously, by itself, and once while %outer is in flight."""
+    module = hlo_passes.parse(
+        """HloModule m, is_scheduled=true, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+%c (x: f32[8]) -> f32[8] {
+  %x = f32[8] parameter(0)
+  %inner = f32[8] all-reduce-start(%x), channel_id=1, GROUPS
+  ROOT %d = f32[8] all-reduce-done(%inner)
+}
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %outer = f32[8] all-reduce-start(%p), channel_id=2, GROUPS
+  %call = f32[8] call(%p), to_apply=%c
+  %e = f32[8] all-reduce-done(%outer)
+  %s0 = ((f32[8]), f32[8], s32[]) call-start(%p), to_apply=%c
+  %d0 = f32[8] call-done(%s0)
+  %t1 = ((f32[8]), f32[8], s32[]) call-start(%d0), to_apply=%c
+  %d1 = f32[8] call-done(%t1)
+  ROOT %r = (f32[8], f32[8], f32[8]) tuple(%call, %e, %d1)
+}
+""".replace("GROUPS", "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add")
+    )
+    costs = TableEstimator({}, {"inner": 5.0, "outer": 30.0})
+    timeline = scheduler.simulate(module, estimator=costs, streams=1)
+    assert timeline.step_time_us == 35.0 + 2 * 5.0
+    assert timeline.computations["c"].step_time_us == 5.0
+
+
 def test_the_dearest_branch_runs() -> None:
     steps = (
         Branches("cond", ((Compute("cheap", 1.0),), (Sync("dear", 7.0),))),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -16,8 +18,10 @@ from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.collectives import Collective, describe
+from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.accounts import executions
 from hlo_passes.scheduler.simulation.any_structure import _floor_of, _model_of
+from hlo_passes.scheduler.simulation.lanes import FifoLanes
 from hlo_passes.scheduler.simulation.overlap_bound import _Flow
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.ranges import Outcome
@@ -304,6 +308,43 @@ ENTRY %main {
     costs = TableEstimator({"sync": 10.0}, {"s": 10.0})
     times = simulate_with(module, "h100_sxm", Topology(1, 1, 2), costs, Rules()).times
     assert (times.step_time_us, times.lower_bound_us) == (20.0, 10.0)
+
+
+def test_what_is_synchronous_and_waits_for_a_stream_is_in_its_tail() -> None:
+    """Lane and longest chain take 20 us each, but nothing of the lane fits beside %s."""
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}
+
+ENTRY %main {
+  %p = f32[8] parameter(0)
+  %s = f32[8] all-reduce-start(%p), channel_id=1, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  %d = f32[8] all-reduce-done(%s)
+  %one = f32[8] all-reduce(%d), channel_id=2, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  %two = f32[8] all-reduce(%d), channel_id=3, replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add
+  ROOT %r = (f32[8], f32[8]) tuple(%one, %two)
+}
+""")
+    costs = TableEstimator({"one": 10.0, "two": 10.0}, {"s": 10.0})
+    times = simulate_with(module, "h100_sxm", Topology(1, 1, 2), costs, Rules()).times
+    assert (times.step_time_us, times.lower_bound_us) == (30.0, 30.0)
+
+
+def test_what_is_in_flight_alone_ends_later_when_all_is_moved() -> None:
+    """At 6 us device 0 is idle, device 1 ends just then, and device 2 runs until 9."""
+    lanes = FifoLanes()
+    stream = Stream("communication", 0)
+    work: Any = SimpleNamespace(stream=stream, groups=((0,), (1,), (2,)))
+    lanes.issue(work, 4.0, [1.0, 2.0, 5.0])
+    assert lanes.drained_at([0.0] * 3) == [5.0, 6.0, 9.0]
+    lanes.shift([6.0] * 3, 10.0)
+    assert lanes.drained_at([0.0] * 3) == [5.0, 6.0, 19.0]
+    assert lanes.drained_at([6.0] * 3) == [6.0, 6.0, 19.0]
+    assert lanes.free[stream] == [5.0, 6.0, 19.0]
 
 
 def test_a_timeline_is_told_without_its_long_lists() -> None:
