@@ -318,6 +318,23 @@ def test_a_row_prefers(name: str, numbers: dict[str, Any], wanted: str) -> None:
             assert rule.compare(asked, 0, 0) == 0
 
 
+@pytest.mark.parametrize(
+    ("increase", "verdict"),
+    [((-3, 0), 1), ((-1, 0), 1), ((0, 1), 1), ((0, 7), 1), ((1, 2), 0), ((1, 7), 0)],
+)
+def test_what_adds_nothing_comes_first_above_the_limit(
+    increase: tuple[int, int], verdict: int
+) -> None:
+    """What frees or adds nothing wins, whatever the other adds; the setting asks it."""
+    settings = SchedulerSettings(depth_based_memory_pressure_reduction=True)
+    found = {rule.name: rule for rule in active_rules(settings)}
+    rule = found["no-increase-over-limit"]
+    assert rule.compare(state(memory_increase=increase), 0, 1) == verdict
+    assert rule.compare(state(memory_increase=increase), 1, 0) == -verdict
+    below = state(memory_increase=increase, used=9)
+    assert rule.compare(below, 0, 1) == 0
+
+
 def test_every_rule_has_its_line() -> None:
     """A rule with a comparison of its own has its tests with its subject."""
     assert {name for name, _, _ in PREFERS} == {

@@ -277,7 +277,10 @@ ENTRY %main {
   %d1 = f32[8] call-done(%t1)
   ROOT %r = (f32[8], f32[8], f32[8]) tuple(%call, %e, %d1)
 }
-""".replace("GROUPS", "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add")
+""".replace(
+            "GROUPS",
+            "replica_groups={{0,1}}, use_global_device_ids=true, to_apply=%add",
+        )
     )
     costs = TableEstimator({}, {"inner": 5.0, "outer": 30.0})
     timeline = scheduler.simulate(module, estimator=costs, streams=1)
