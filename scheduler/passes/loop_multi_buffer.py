@@ -38,6 +38,7 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.loops.iteration_copies import (
     Copying,
     Iteration,
+    edges_between_iterations,
     peel,
     set_counts,
     shift_iterations,
@@ -97,6 +98,9 @@ class LoopMultiBuffer(Pass):
         num_stream_buffers: s, the communication streams; 1 annotates nothing.
         only_with_collectives: leave loops without a collective in their body.
         max_instructions: larger bodies are not made.
+        max_control_edges: nor loops with more control edges, with those of the
+            iterations before the loop. Each reader of the state waits for each element
+            of it, so that they may grow with the square of the state.
         always: unroll whatever can be, without a price or a limit.
         memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
         min_gain: least share of the step that a loop must save.
@@ -113,6 +117,7 @@ class LoopMultiBuffer(Pass):
     num_stream_buffers: int = 1
     only_with_collectives: bool = True
     max_instructions: int = 10_000
+    max_control_edges: int = 100_000
     always: bool = False
     memory_limit_bytes: int = 0
     min_gain: float = 0.001
@@ -130,9 +135,13 @@ class LoopMultiBuffer(Pass):
                 "num-stream-buffers must be 1 or more, and neither more than buffers "
                 "nor than parallel-collective-overlap-limit"
             )
-        if self.max_instructions < 0 or self.memory_limit_bytes < 0:
+        limits = (
+            self.max_instructions, self.max_control_edges, self.memory_limit_bytes,
+        )  # fmt: skip
+        if min(limits) < 0:
             raise ValueError(
-                "max-instructions and memory-limit-bytes must be 0 or more"
+                "max-instructions, max-control-edges and memory-limit-bytes must be 0 "
+                "or more"
             )
         check_limits(self)
 
@@ -212,7 +221,18 @@ class LoopMultiBuffer(Pass):
         size = self.buffers * len(inside)
         if size > self.max_instructions:
             return f"would have {size} instructions"
+        edges = self._control_edges(body, count)
+        if edges > self.max_control_edges:
+            return f"would have {edges} control edges"
         return ""
+
+    def _control_edges(self, body: Computation, count: int) -> int:
+        """Those of all iterations, in the new body and before the loop."""
+        own = sum(len(i.control_predecessors) for i in body.instructions)
+        first = count % self.buffers
+        gaps = self.buffers - 1 + max(0, first - 1)
+        between = edges_between_iterations(body, ahead_of_others(body))
+        return own * (self.buffers + first) + between * gaps
 
     def _write(self, module: Module, key: Key, count: int) -> None:
         """Unroll a loop of the module or of a copy."""

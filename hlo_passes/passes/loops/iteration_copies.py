@@ -15,7 +15,7 @@ Source: openxla/xla `xla/backends/gpu/transforms/double_buffer_loop_unrolling.cc
 from __future__ import annotations
 
 import copy as python_copy
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -219,18 +219,39 @@ def _wait(
         ahead: what does not wait.
     """
     before = copies[state]
+    for reader in _waiting(state, copies, ahead):
+        for end in before.operands:
+            before.computation.add_control_edge(end, copies[reader])
+
+
+def _waiting(
+    state: Instruction,
+    iteration: Container[Instruction],
+    ahead: Container[Instruction] | None,
+) -> Iterator[Instruction]:
+    """What waits for the iteration before: readers of the state, some of them twice."""
     for element in state.users:
         for reader in element.users:
-            if (
+            if not (
                 reader is state
-                or reader not in copies
+                or reader not in iteration
                 or _is_constant_arithmetic(reader)
                 or _communicates(reader)
                 or (ahead is not None and reader in ahead)
             ):
-                continue
-            for end in before.operands:
-                before.computation.add_control_edge(end, copies[reader])
+                yield reader
+
+
+def edges_between_iterations(body: Computation, ahead: Container[Instruction]) -> int:
+    """The control edges that let a copy of an iteration wait for the one before.
+
+    Args:
+        body: of the loop.
+        ahead: what need not wait.
+    """
+    inside = {*body.instructions}
+    waiting = {*_waiting(body.parameters[0], inside, ahead)}
+    return len(waiting) * len({*body.root.operands})
 
 
 def _communicates(instruction: Instruction) -> bool:
