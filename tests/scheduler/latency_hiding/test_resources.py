@@ -68,6 +68,23 @@ def test_streams_of_the_gpu_have_limits() -> None:
     }
 
 
+@pytest.mark.parametrize(("calls", "free"), [(None, UNLIMITED), (3, 3)])
+def test_every_sparse_core_has_the_limit_of_calls(
+    calls: int | None, free: int
+) -> None:
+    cores = (
+        Resource.SPARSE_CORE_0, Resource.SPARSE_CORE_1, Resource.SPARSE_CORE_2,
+        Resource.SPARSE_CORE_3,
+    )  # fmt: skip
+    found = limits(SchedulerSettings(flavour="tpu", sparse_core_overlap_limit=calls))
+    assert [found[r] for r in cores] == [free] * 4
+    assert found[Resource.SPARSE_CORE_GATHER] == UNLIMITED
+
+
+def test_every_resource_has_a_number_of_its_own() -> None:
+    assert [*Resource.__members__.values()] == [*range(len(Resource.__members__))]
+
+
 def test_every_resource_is_named_as_in_xla() -> None:
     assert list(RESOURCE_NAMES) == list(Resource)
     assert len({*RESOURCE_NAMES.values()}) == len(Resource)

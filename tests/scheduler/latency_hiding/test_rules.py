@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from hlo_passes.scheduler.latency_hiding.resources import Resource
+from hlo_passes.scheduler.latency_hiding.rule import Rule
 from hlo_passes.scheduler.latency_hiding.rules import RULES, active_rules
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
@@ -333,6 +334,13 @@ def test_what_adds_nothing_comes_first_above_the_limit(
     assert rule.compare(state(memory_increase=increase), 1, 0) == -verdict
     below = state(memory_increase=increase, used=9)
     assert rule.compare(below, 0, 1) == 0
+
+
+def test_a_rule_prefers_the_larger_number_unless_it_says_otherwise() -> None:
+    row = RULES[0]
+    rule = Rule("own", "kOwn", "anything", row.compare, row.number, by_number=True)
+    assert not rule.wants_smaller(top_down=False)
+    assert not rule.wants_smaller(top_down=True)
 
 
 def test_every_rule_has_its_line() -> None:

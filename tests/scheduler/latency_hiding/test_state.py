@@ -94,6 +94,9 @@ def test_time_and_resources_while_a_pair_is_placed() -> None:
     assert state.now == 94.0
     assert state.ready_at[chain] == 94.0
     assert state.ready_at[named(graph, "sa")[0]] == math.inf
+    placed(state, "x")
+    # Nothing is ready before it is free to be placed: its edges end at 91 and 95 us.
+    assert state.ready_at[named(graph, "w")[0]] == state.now == 101.0
 
 
 def test_what_nothing_holds_back_is_ready_at_once() -> None:
@@ -245,6 +248,28 @@ def test_a_done_counts_with_its_start(made: RandomScene) -> None:
             assert (track.increases[other], track.peaks[other]) == (increase, peak)
         track.place(n)
         state.place(n)
+
+
+def test_a_done_changes_with_its_start() -> None:
+    """`d` counts with `s`, which needs 256 bytes of `x` until `z` needs them too."""
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true
+
+ENTRY %main {
+  %p = f32[64] parameter(0)
+  %x = f32[64] negate(%p)
+  %s = f32[8] slice(%x), slice={[0:8]}
+  %z = f32[8] slice(%x), slice={[8:16]}
+  %d = f32[8] negate(%s)
+  ROOT %r = f32[8] add(%d, %z)
+}
+""")
+    tables = ModuleMemory(module).of(module.entry)
+    at = {i.name: n for i, n in tables.index.items()}
+    track = PressureTrack(tables, {at["d"]: at["s"]})
+    track.place(at["r"])
+    assert (track.increases[at["d"]], track.peaks[at["d"]]) == (0, 256)
+    track.place(at["z"])
+    assert (track.increases[at["d"]], track.peaks[at["d"]]) == (0, 32)
 
 
 def test_the_estimator_is_asked_where_an_answer_may_differ() -> None:

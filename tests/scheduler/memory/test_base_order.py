@@ -147,14 +147,15 @@ ENTRY %e {{
     [
         # An outfeed counts as if it freed 2 GiB, an infeed as if it made as much.
         (True, 1, "p q t b o r i out"),
+        (True, 1.5, "p q t b o r i out"),
         (True, 3, "p q t i b r o out"),
         (False, 1, "p q t i b r o out"),
     ],
 )
 def test_feeds_with_a_config_keep_their_place(
-    config: bool, gibibytes: int, expected: str
+    config: bool, gibibytes: float, expected: str
 ) -> None:
-    count = gibibytes << 28
+    count = int(gibibytes * 2**28)
     out, into = (', outfeed_config="x"', ', infeed_config="x"') if config else ("", "")
     module = hlo_passes.parse(f"""HloModule m
 

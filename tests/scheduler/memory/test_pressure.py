@@ -119,6 +119,33 @@ ENTRY %e (p: f32[256]) -> f32[] {
     assert memory.module_peak_bytes == 9 * KIB
 
 
+def test_each_instruction_is_placed_once_for_the_peak() -> None:
+    """The root needs `y`, when `a` is not yet live; both are never live at once."""
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true
+
+%work (a: f32[1024]) -> f32[] {
+  %a = f32[1024]{0} parameter(0)
+  %x = f32[256]{0} custom-call(%a), custom_call_target="f"
+  %y = f32[1024]{0} custom-call(%x), custom_call_target="g"
+  ROOT %s = f32[] custom-call(%y), custom_call_target="h"
+}
+
+ENTRY %e (p: f32[1024]) -> f32[] {
+  %p = f32[1024]{0} parameter(0)
+  %n = f32[1024]{0} negate(%p)
+  %c = f32[] call(%n), to_apply=%work
+  ROOT %r = f32[] negate(%c)
+}
+""")
+    work = module.computation("work")
+    assert work is not None
+    memory = ModuleMemory(module)
+    tables = memory.of(work)
+    peak = tables.peak_delta_bytes()
+    assert peak == tables.peak_delta_bytes(work.instructions) == 5 * KIB - 4
+    assert peak == memory.stored_peak_bytes(work)
+
+
 def test_what_the_entry_never_reaches_is_untracked() -> None:
     text = DOUBLE.replace(
         "ENTRY",

@@ -11,7 +11,7 @@ from hlo_passes.ir.shape_parser import parse_shape
 from hlo_passes.ir.shapes import array_shape, intern, tuple_shape
 from hlo_passes.scheduler.memory.buffer_sizes import part_size_bytes, parts_of
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
-from hlo_passes.scheduler.memory.dataflow import build_points_to
+from hlo_passes.scheduler.memory.dataflow import ValueRanks, build_points_to
 from hlo_passes.scheduler.memory.in_place import in_place_pairs
 
 
@@ -447,6 +447,18 @@ def test_a_buffer_has_the_size_of_its_first_value() -> None:
     r, p = (flow.position(module.entry.instructions[k], ()) for k in (0, 1))
     assert buffers.at(r) == buffers.at(p)
     assert buffers.sizes_bytes[buffers.at(r)[0]] == 8 * 4
+
+
+def test_values_of_one_instruction_rank_part_by_part() -> None:
+    module = _module("""
+  %p = f32[4] parameter(0)
+  ROOT %c = (f32[4], f32[4], f32[4]) custom-call(%p), custom_call_target="three"
+""")
+    flow = build_buffers(module).flow
+    first = flow.position(module.entry.root, ())
+    ranks = [ValueRanks(flow)(value) for value in range(first, first + 4)]
+    assert [part for _, part in ranks] == [0, 1, 2, 3]
+    assert len({place for place, _ in ranks}) == 1
 
 
 def test_a_shape_that_does_not_fit_is_refused() -> None:
