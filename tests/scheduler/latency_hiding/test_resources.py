@@ -69,9 +69,7 @@ def test_streams_of_the_gpu_have_limits() -> None:
 
 
 @pytest.mark.parametrize(("calls", "free"), [(None, UNLIMITED), (3, 3)])
-def test_every_sparse_core_has_the_limit_of_calls(
-    calls: int | None, free: int
-) -> None:
+def test_every_sparse_core_has_the_limit_of_calls(calls: int | None, free: int) -> None:
     cores = (
         Resource.SPARSE_CORE_0, Resource.SPARSE_CORE_1, Resource.SPARSE_CORE_2,
         Resource.SPARSE_CORE_3,

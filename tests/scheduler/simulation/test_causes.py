@@ -192,7 +192,7 @@ def test_the_next_one_stands_in_its_way() -> None:
     [
         (10.0, 1.0, "hidden"), (10.0, 1.1, "partial"), (10.0, 8.9, "partial"),
         (10.0, 9.0, "exposed"), (10.0, 30.0, "exposed"), (0.0, 0.0, "hidden"),
-        (0.0, 2.0, "exposed"),
+        (0.0, 2.0, "exposed"), (0.5, 0.25, "partial"), (1.0, 0.5, "partial"),
     ],
 )  # fmt: skip
 def test_classes_are_xprofs(latency: float, exposed: float, word: str) -> None:

@@ -5,15 +5,19 @@ from __future__ import annotations
 import gzip
 import json
 import pathlib
+from typing import Any
 
 import pytest
 
 from hlo_passes import UsageError
 from hlo_passes.cli.main import main
+from hlo_passes.scheduler.advice.advise import advised as advised_timeline
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.simulation import command as own_command
 from hlo_passes.scheduler.simulation.report import report_text
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_with
+from hlo_passes.scheduler.simulation.timeline import Timeline
 from hlo_passes.scheduler.simulation.units import (
     bytes_text,
     readable,
@@ -128,15 +132,36 @@ def test_json_trace_and_page(files, capsys, tmp_path) -> None:
     ],
 )
 def test_advice_is_for_those_who_read_it(
-    files, capsys, tmp_path, words: list[str], *, advised: bool
+    files, capsys, tmp_path, monkeypatch, words: list[str], *, advised: bool
 ) -> None:
     module, costs = files
+    asked = []
+
+    def advise(timeline: Timeline, *others: Any) -> Timeline:
+        asked.append(timeline.not_tried)
+        return advised_timeline(timeline, *others)
+
+    monkeypatch.setattr(own_command, "advised", advise)
     page = tmp_path / "p.html"
     words = [word.replace("PAGE", str(page)) for word in words]
     told = simulate(capsys, module, f"--costs={costs}", *words)
     if page.exists():
         told = page.read_text()
     assert ("nothing that was tried shortens the step" in told) is advised
+    assert asked == [0] * advised  # nothing is left out before anything is tried
+
+
+def test_error_of_a_module_that_is_none(files, capsys) -> None:
+    """Its text is read and could be simulated; the verifier refuses it."""
+    module, costs = files
+    text = module.read_text()
+    part = "%part = f32[8]{0} negate("
+    assert part in text
+    module.write_text(text.replace(part, part.replace("8", "4")))
+    assert main(["simulate", str(module), f"--costs={costs}", "--no-advice"]) == 1
+    told = capsys.readouterr()
+    assert not told.out
+    assert "error[V402]: negate makes f32[8], not f32[4]" in told.err
 
 
 @pytest.mark.parametrize(

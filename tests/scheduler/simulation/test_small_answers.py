@@ -12,20 +12,25 @@ from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes.errors import UsageError
+from hlo_passes.ir.instruction import Instruction
+from hlo_passes.scheduler.estimators.base import Estimator
 from hlo_passes.scheduler.estimators.ring import RingEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.latency.collectives import Collective, describe
+from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.accounts import executions
 from hlo_passes.scheduler.simulation.any_structure import _floor_of, _model_of
 from hlo_passes.scheduler.simulation.lanes import FifoLanes
 from hlo_passes.scheduler.simulation.overlap_bound import _Flow
 from hlo_passes.scheduler.simulation.placement import Placement
+from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.ranges import Outcome
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.shared_links import SharedLinkLanes
 from hlo_passes.scheduler.simulation.simulate import simulate, simulate_with
 from hlo_passes.scheduler.simulation.step import run_step
 from hlo_passes.scheduler.simulation.surroundings import Surroundings
@@ -202,6 +207,51 @@ def test_a_transfer_to_nobody_named_may_go_anywhere(on_a_host: int, link: str) -
     assert around.channel(send) == link
 
 
+@pytest.mark.parametrize(("opcode", "devices"), [("send", (0, 2)), ("recv", (1, 3))])
+def test_a_transfer_has_a_side_on_each_of_its_devices(
+    opcode: str, devices: tuple[int, ...]
+) -> None:
+    pairs = '{_xla_send_recv_source_target_pairs="{{0,1},{2,3}}"}'
+    operands = "%x, %t" if opcode == "send" else "%t"
+    module = hlo_passes.parse(
+        _ENTRY.replace(
+            "  ROOT %r = f32[8]{0} OPERATION",
+            "  %t = token[] after-all()\n"
+            f"  %s = (f32[8]{{0}}, u32[], token[]) {opcode}({operands}), channel_id=1, "
+            f"frontend_attributes={pairs}\n"
+            "  ROOT %r = f32[8]{0} negate(%x)",
+        )
+    )
+    around = Surroundings(module, Topology(1, 1, 8), Rules())
+    (half,) = (i for i in module.entry.instructions if i.opcode == opcode)
+    assert around.groups(half) == tuple((device,) for device in devices)
+
+
+class _SeveralTimes(Estimator):
+    """Counts the flops of all products 64 times."""
+
+    @property
+    def name(self) -> str:
+        return "several"
+
+    def node_cost(self, instruction: Instruction) -> Estimate:
+        del instruction
+        return Estimate(1.0, "several", times_its_share=64)
+
+    def latency(self, start: Instruction, user: Instruction) -> None:
+        del start, user
+
+
+def test_products_that_count_several_times_are_counted_one_by_one() -> None:
+    module = module_of((Compute("a", 1.0), Compute("b", 1.0)))
+    prices = Prices(_SeveralTimes())
+    for name in "ab":
+        product = module.entry.find(name)
+        assert product is not None
+        assert prices.node(product) == 1.0
+    assert prices.inflated == {64: 2}
+
+
 @pytest.mark.parametrize("annotated", [0, 1])
 def test_streams_are_those_of_xla_whoever_waits_for_whom(annotated: int) -> None:
     """XLA leaves collectives in flight together on the streams of their annotations."""
@@ -345,6 +395,17 @@ def test_what_is_in_flight_alone_ends_later_when_all_is_moved() -> None:
     assert lanes.drained_at([0.0] * 3) == [5.0, 6.0, 19.0]
     assert lanes.drained_at([6.0] * 3) == [6.0, 6.0, 19.0]
     assert lanes.free[stream] == [5.0, 6.0, 19.0]
+
+
+def test_a_work_that_ends_now_has_ended_whatever_times_round_to() -> None:
+    """0.1 us after a second is a little less than 0.1 us, where times are subtracted."""
+    lanes = SharedLinkLanes()
+    work: Any = SimpleNamespace(stream=Stream("communication", 0), link="network")
+    end = 1e6 + 0.1
+    assert end - 1e6 < 0.1
+    first = lanes.issue(work, 0.1, [1e6])
+    assert lanes.issue(work, 1.0, [end]).behind is None
+    assert first.end == [end]
 
 
 def test_a_timeline_is_told_without_its_long_lists() -> None:
