@@ -132,6 +132,27 @@ def test_flags_that_are_none(flags: str) -> None:
         tpu_settings("v5e", flags)
 
 
+def test_a_wrapped_collective_is_no_slice() -> None:
+    module = parse("""HloModule m
+
+%exchange (a: f32[8]) -> f32[8] {
+  %a = f32[8] parameter(0)
+  ROOT %x = f32[8] all-to-all(%a), replica_groups={{0,1}}, dimensions={0}
+}
+
+ENTRY %e {
+  %p = f32[8] parameter(0)
+  %s = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%exchange
+  ROOT %d = f32[8] async-done(%s)
+}
+""")
+    tracker = make_tracker(tpu_settings("v6e"))
+    done = module.entry.root
+    assert tracker.resources(done) == ((Resource.ALL_TO_ALL, Usage.OCCUPY),)
+    (first,) = done.operands
+    assert tracker.resources(first) == ((Resource.ALL_TO_ALL, Usage.RELEASE),)
+
+
 def test_other_flavours_do_not_have_its_rule() -> None:
     (row,) = (r for r in RULES if r.reason == "kAsyncDoneDataDependency")
     assert row not in active_rules(SchedulerSettings())

@@ -9,8 +9,6 @@ import pytest
 
 import hlo_passes
 from hlo_passes import scheduler
-from hlo_passes.scheduler.estimators.table import TableEstimator
-from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.timeline import Timeline
 from hlo_passes.scheduler.tpu.comparison import figures_of
 from hlo_passes.scheduler.tpu.costs import require_tpu_costs
@@ -84,18 +82,6 @@ def test_which_starts_call_a_sparse_core() -> None:
     assert offloaded_collective(starts[0].users[0]) is None
     other = hlo_passes.parse(TEXT.replace('"sparsecore"', '"host"'))
     assert [offloaded_collective(i) for i in other.entry.instructions] == [None] * 8
-
-
-@pytest.mark.parametrize(
-    ("thread", "whole"), [("sparsecore", [True, False]), ("host", [False, False])]
-)
-def test_a_call_is_whole_on_a_sparse_core_that_has_its_time(
-    thread: str, whole: list[bool]
-) -> None:
-    module = hlo_passes.parse(TEXT.replace('"sparsecore"', f'"{thread}"'))
-    prices = Prices(TableEstimator({}, {"s": 1.0}))
-    starts = [i for i in module.entry.instructions if i.name in "st"]
-    assert [prices.has_whole_call(i) for i in starts] == whole
 
 
 def test_a_done_waits_for_the_latency_that_the_compiler_estimates(

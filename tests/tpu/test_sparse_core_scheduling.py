@@ -227,27 +227,6 @@ def test_slices_are_overlapped(place: str, wanted: Resource | None) -> None:
     )
 
 
-def test_a_wrapped_collective_is_no_slice() -> None:
-    module = hlo_passes.parse("""HloModule m
-
-%exchange (a: f32[8]) -> f32[8] {
-  %a = f32[8] parameter(0)
-  ROOT %x = f32[8] all-to-all(%a), replica_groups={{0,1}}, dimensions={0}
-}
-
-ENTRY %e {
-  %p = f32[8] parameter(0)
-  %s = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%exchange
-  ROOT %d = f32[8] async-done(%s)
-}
-""")
-    tracker = make_tracker(tpu_settings("v6e"))
-    done = module.entry.root
-    assert tracker.resources(done) == ((Resource.ALL_TO_ALL, Usage.OCCUPY),)
-    (first,) = done.operands
-    assert tracker.resources(first) == ((Resource.ALL_TO_ALL, Usage.RELEASE),)
-
-
 def test_a_done_without_its_start_is_overlapped() -> None:
     """The start is in another trip of a loop; its work is not in the text."""
     module = hlo_passes.parse("""HloModule m

@@ -47,6 +47,7 @@ from tests.scheduler.simulation.steps import (
     text_of,
 )
 from tests.scheduler.simulation.test_laws import timeline_of
+from tests.tpu.test_sparse_core import TEXT as SPARSE_CORE_CALLS
 
 
 @pytest.mark.parametrize(
@@ -250,6 +251,18 @@ def test_products_that_count_several_times_are_counted_one_by_one() -> None:
         assert product is not None
         assert prices.node(product) == 1.0
     assert prices.inflated == {64: 2}
+
+
+@pytest.mark.parametrize(
+    ("thread", "whole"), [("sparsecore", [True, False]), ("host", [False, False])]
+)
+def test_a_call_is_whole_on_a_sparse_core_that_has_its_time(
+    thread: str, whole: list[bool]
+) -> None:
+    module = hlo_passes.parse(SPARSE_CORE_CALLS.replace('"sparsecore"', f'"{thread}"'))
+    prices = Prices(TableEstimator({}, {"s": 1.0}))
+    starts = [i for i in module.entry.instructions if i.name in "st"]
+    assert [prices.has_whole_call(i) for i in starts] == whole
 
 
 @pytest.mark.parametrize("annotated", [0, 1])
