@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +13,7 @@ from hypothesis import strategies as st
 import hlo_passes
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.latency_hiding.call_queue import _leads_to
 from hlo_passes.scheduler.latency_hiding.driver import schedule_module
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.resources import Resource, Usage
@@ -159,6 +164,35 @@ def test_what_must_start_later_is_not_put_before() -> None:
     names = order(program(*calls, first_last=True), "tpu7x", _CALM)
     assert names.endswith("b0 n2 n3 e0 e1")
     assert names.index("b1") < names.index("b0")
+
+
+def test_a_node_that_two_ways_lead_to_is_walked_from_once() -> None:
+    """Ten squares, each below the one before, have a thousand ways down."""
+
+    class Counted(list[list[int]]):
+        asked = 0
+
+        def __getitem__(self, n: Any) -> Any:
+            self.asked += 1
+            return super().__getitem__(n)
+
+    below = Counted()
+    for n in range(0, 30, 3):
+        below += [[n + 1, n + 2], [n + 3], [n + 3]]
+    below += [[]]
+    state: Any = SimpleNamespace(below=below, placed=bytearray(31))
+    assert not _leads_to(state, 0, 99)
+    assert below.asked == len(below)
+
+
+def test_a_group_lets_a_start_go_that_waits_for_a_call_outside() -> None:
+    """%e0 joins the queue before %b1, so that %b0 is no candidate beside %n0."""
+    text = program("all-gather", "all-gather").to_text()
+    for name in ("n0", "b0"):
+        group = 'frontend_attributes={_scheduling_group_id="1"}'
+        text = re.sub(rf"(%{name} = .*)", rf"\1, {group}", text)
+    names = order(hlo_passes.parse(text), "tpu7x", _CALM)
+    assert names == "b0 n1 n2 b1 n3 n0 e0 e1"
 
 
 @given(

@@ -265,3 +265,32 @@ def test_a_call_takes_a_buffer_only_on_a_stream() -> None:
     mark = ', frontend_attributes={_xla_stream_annotation="1"}'
     assert ("V901", "k") in _codes(with_mark(""))
     assert ("V901", "k") not in _codes(with_mark(mark))
+
+
+@pytest.mark.parametrize(
+    ("wraps", "is_root", "codes"),
+    [
+        (False, True, ["V501", "V507"]),
+        (True, False, ["V501", "V507"]),
+        (True, True, []),
+    ],
+)
+def test_only_the_root_of_what_a_start_calls_is_a_send_without_its_done(
+    wraps: bool, is_root: bool, codes: list[str]
+) -> None:
+    marks = ("ROOT ", "") if is_root else ("", "ROOT ")
+    body = (
+        "  %a = f32[8] parameter(0)\n  %t = token[] after-all()\n"
+        f"  {marks[0]}%s = (f32[8], u32[], token[]) send(%a, %t), channel_id=1\n"
+        f"  {marks[1]}%n = f32[8] negate(%a)\n}}\n"
+    )
+    result = "(f32[8], u32[], token[])" if is_root else "f32[8]"
+    text = f"HloModule m, num_partitions=2\n\nENTRY %e {{\n{body}"
+    if wraps:
+        text = (
+            f"HloModule m, num_partitions=2\n\n%w {{\n{body}\n"
+            "ENTRY %e {\n  %p = f32[8] parameter(0)\n"
+            f"  %b = ((f32[8]), {result}, u32[]) async-start(%p), calls=%w\n"
+            f"  ROOT %d = {result} async-done(%b)\n}}\n"
+        )
+    assert [code for code, name in _codes(text) if name == "s"] == codes

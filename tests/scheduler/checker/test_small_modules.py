@@ -138,6 +138,85 @@ def test_a_start_is_compared_with_all_that_fly_on_other_streams() -> None:
     assert _codes(module, device_order=False) == [("C031", "b"), ("C031", "c")]
 
 
+def test_a_start_is_compared_with_nothing_that_has_ended() -> None:
+    def on(stream: int) -> str:
+        return f'backend_config={{"operation_queue_id":"{stream}"}}'
+
+    # Nor with what is no collective, which brings no devices together.
+    module = _module(
+        f"""
+        %p = f32[8] parameter(0)
+        %u = f32[8] negate(%p)
+        %f = ((f32[8]), f32[8], u32[]) async-start(%p), calls=%beside, {on(7)}
+        %a = f32[8] all-reduce-start(%p), {_GROUPS}, {on(6)}
+        %x = f32[8] all-reduce-done(%a)
+        %b = f32[8] all-reduce-start(%u), {_GROUPS}, {on(5)}
+        %g = ((f32[8]), f32[8], u32[]) async-start(%u), calls=%beside, {on(8)}
+        %y = f32[8] all-reduce-done(%b)
+        %v = f32[8] async-done(%f)
+        %w = f32[8] async-done(%g)
+        ROOT %r = (f32[8], f32[8], f32[8], f32[8]) tuple(%x, %y, %v, %w)
+        """,
+        """%beside (c: f32[8]) -> f32[8] {
+  %c = f32[8] parameter(0)
+  ROOT %n = f32[8] negate(%c)
+}
+""",
+    )
+    assert _codes(module, device_order=False, alias_hazards="off") == []
+
+
+@pytest.mark.parametrize("caller", ["fusion", "while"])
+def test_a_loop_is_followed_and_a_fusion_is_one_step(caller: str) -> None:
+    made = {
+        "fusion": "fusion(%p), kind=kLoop, calls=%body",
+        "while": "while(%p), condition=%more, body=%body",
+    }[caller]
+    module = _module(
+        f"%p = f32[8] parameter(0)\nROOT %w = f32[8] {made}",
+        f"""%body (b: f32[8]) -> f32[8] {{
+  %b = f32[8] parameter(0)
+  ROOT %r = f32[8] all-reduce(%b), {_GROUPS}
+}}
+""",
+        """%more (m: f32[8]) -> pred[] {
+  %m = f32[8] parameter(0)
+  ROOT %no = pred[] constant(false)
+}
+""",
+    )
+    steps = ProgramReader(module, Machine(2, 1)).steps(0)
+    found = [(step.meeting.instruction.name, step.waits) for step in steps]
+    assert found == {
+        "fusion": [("w", False), ("w", True)],
+        "while": [("r", False), ("r", True)] * 2,
+    }[caller]
+
+
+def test_an_order_that_nobody_gave_before_is_held_to_the_limits() -> None:
+    entry = """
+        %p = f32[8] parameter(0)
+        %a = f32[8] negate(%p)
+        %b = f32[8] sine(%p)
+        ROOT %r = f32[8] add(%a, %b)
+        """
+    module, same = _module(entry), _module(entry)
+    other = _module(entry)
+    p, a, b, r = other.entry.instructions
+    other.entry.set_order([p, b, a, r])
+    unordered = hlo_passes.parse(module.to_text().replace(", is_scheduled=true", ""))
+    for before, codes in (
+        (None, ["C050"]),
+        (other, ["C050"]),
+        (same, []),
+        (unordered, []),
+    ):
+        found = check_schedule(
+            module, before, memory_limit_bytes=0, hard_memory_limit="input-order"
+        )
+        assert [f.code for f in found] == codes
+
+
 def test_the_peak_may_be_at_the_first_line() -> None:
     module = _module(
         """

@@ -367,3 +367,4 @@ def test_candidates_are_a_list_and_arrays() -> None:
         assert candidates.classes(classes).tolist() == [classes[n] for n in candidates]
         assert [candidates.slot(n) for n in candidates] == list(range(len(candidates)))
     assert array("q", candidates) == array("q", candidates.nodes.tolist())
+    assert Candidates(range(200)).nodes.tolist() == list(range(200))
