@@ -187,10 +187,13 @@ def test_a_loop_is_followed_and_a_fusion_is_one_step(caller: str) -> None:
     )
     steps = ProgramReader(module, Machine(2, 1)).steps(0)
     found = [(step.meeting.instruction.name, step.waits) for step in steps]
-    assert found == {
-        "fusion": [("w", False), ("w", True)],
-        "while": [("r", False), ("r", True)] * 2,
-    }[caller]
+    assert (
+        found
+        == {
+            "fusion": [("w", False), ("w", True)],
+            "while": [("r", False), ("r", True)] * 2,
+        }[caller]
+    )
 
 
 def test_an_order_that_nobody_gave_before_is_held_to_the_limits() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from hlo_passes.scheduler.improver.atoms import make_atoms
-from hlo_passes.scheduler.improver.evaluation import xla_total_us
+from hlo_passes.scheduler.improver.evaluation import opinion_against, xla_total_us
 from hlo_passes.scheduler.improver.problem import Problem
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes, xla_us
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
@@ -70,6 +70,35 @@ def test_the_length_in_xlas_statistic(seed: int) -> None:
             assert xla_us(problem, nodes) == pytest.approx(expected)
             assert xla_total_us(atoms, order) == pytest.approx(expected)
         problem.computation.set_order(given)
+
+
+def test_an_order_is_accepted_if_no_other_opinion_calls_it_worse() -> None:
+    draw = random.Random(1)
+    wide = dict.fromkeys(_LIMITS, 9)
+    seen: set[tuple[bool, ...]] = set()
+    for seed in (1, 2):
+        module, costs = random_module(seed, length=12)
+        for problem in problems(module, costs, **wide):
+            atoms = make_atoms(problem)
+            if len({s for s in atoms.stream if s >= 0}) < 2:
+                continue
+            one_queue = dataclasses.replace(
+                atoms, stream=[min(s, 0) for s in atoms.stream]
+            )
+            given = random_order(atoms, draw)
+            is_accepted = opinion_against(atoms, given)
+            for _ in range(25):
+                order = random_order(atoms, draw)
+                found = tuple(
+                    length(order) <= length(given) * (1 + 1e-9)
+                    for length in (
+                        lambda o, a=one_queue: walk(a, o).step_us,
+                        lambda o, a=atoms: xla_total_us(a, o),
+                    )
+                )
+                seen.add(found)
+                assert is_accepted(order) is all(found)
+    assert {(False, True), (True, True)} < seen
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 
 import pytest
 
@@ -15,9 +16,10 @@ from hlo_passes.scheduler.improver.annealing import Best, Budget
 from hlo_passes.scheduler.improver.atoms import make_atoms
 from hlo_passes.scheduler.improver.bounds import lower_bound
 from hlo_passes.scheduler.improver.evaluation import opinion_against
+from hlo_passes.scheduler.improver.moves import Moves
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
 from hlo_passes.scheduler.improver.search import Effort, improve
-from hlo_passes.scheduler.improver.whole_module import improve_module
+from hlo_passes.scheduler.improver.whole_module import _Run, improve_module
 from hlo_passes.scheduler.improver.window import Window
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -33,6 +35,7 @@ from tests.scheduler.improver.modules import (
 )
 from tests.scheduler.improver.naive import walk
 from tests.scheduler.improver.orders import MOST_ORDERS, optimum
+from tests.scheduler.improver.test_window import check_state
 
 _NO_CAP = 1 << 60
 _LIGHT = Effort(factor=0.1, rounds=2)
@@ -228,6 +231,27 @@ def test_a_scheduling_group_stays_in_one_piece() -> None:
     assert result.after_us == pytest.approx(37.0)
 
 
+@pytest.mark.parametrize(
+    ("names", "numbers"),
+    [("w0 w1 a ad", [-1, -1, 0, 0]), ("w0 a w1 ad", [-1, -1, -1, -1])],
+)
+def test_a_group_that_is_in_pieces_keeps_its_order_alone(
+    names: str, numbers: list[int]
+) -> None:
+    more = ', frontend_attributes={_scheduling_group_id="1"}'
+    text = _TWO.format(one="{{0,1,2,3}}", other="{{0,1,2,3}}", more=more)
+    module = hlo_passes.parse(text)
+    by_name = {i.name: i for i in module.entry.instructions}
+    first = [by_name.pop(name) for name in f"p0 p1 {names}".split()]
+    module.entry.set_order([*first, *by_name.values()])
+    (problem,) = problems(module, _COSTS)
+    atoms = make_atoms(problem)
+    assert atoms.group_of is not None
+    assert atoms.group_of[:4] == numbers
+    first, last = (atoms.atom_of[n] for n in problem.groups[1])
+    assert last in atoms.succs[first]
+
+
 _HANDED_OVER = """HloModule loop, is_scheduled=true, num_partitions=2
 
 %body (t: (s32[], f32[8], (f32[8], u32[], token[]))) -> (s32[], f32[8], (f32[8], u32[], token[])) {
@@ -288,6 +312,82 @@ def test_a_transfer_between_iterations_keeps_its_window() -> None:
     assert not found.problem.is_exact
     assert found.atoms > 0
     assert after < before or found.kept or result.kept or result.put_back
+
+
+@pytest.mark.parametrize(("us", "left"), [(1.0, 0.0), (20.0, 17.0)])
+def test_what_is_handed_over_is_in_flight_at_the_end(us: float, left: float) -> None:
+    costs = TableEstimator({"w3": 3.0}, {"r0": us, "rs": us}, absent=0.0)
+    found = problems(hlo_passes.parse(_HANDED_OVER), costs)
+    (problem,) = (p for p in found if p.computation.name == "body")
+    atoms = make_atoms(problem)
+    window = Window(atoms, _NO_CAP)
+    assert window.set_order(range(len(atoms)))
+    check_state(window)
+    assert [*window.in_flight(len(atoms)).values()] == [left]
+    # What ends there has been in flight from the beginning on.
+    changes = [atoms.changes[atoms.atom_of[n]] for n in problem.handed_over]
+    ((resource, _),) = changes[0]
+    assert sorted(changes) == [((resource, -1),), ((resource, 1),)]
+    assert atoms.base_used[resource] == sum(atoms.base_used) == 1
+
+
+_CALLED = """HloModule called, is_scheduled=true, num_partitions=2
+
+%f (x: f32[8]) -> f32[8] {
+  %x = f32[8]{0} parameter(0)
+  %s = (f32[8]{0}, f32[8]{0}) collective-permute-start(%x), channel_id=1, source_target_pairs={{0,1}}
+  %n = f32[8]{0} negate(%x)
+  %d = f32[8]{0} collective-permute-done(%s)
+  ROOT %a = f32[8]{0} add(%n, %d)
+}
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %c = f32[8]{0} call(%p), to_apply=%f
+  ROOT %r = f32[8]{0} negate(%c)
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (_CALLED, {"f": False}),
+        (_CALLED.replace("negate(%c)", "call(%c), to_apply=%f"), {"f": True}),
+        (_HANDED_OVER, {"body": True, "main": True}),
+    ],
+)
+def test_the_module_judges_what_is_shared_or_handed_over(
+    text: str, expected: dict[str, bool]
+) -> None:
+    costs = TableEstimator({}, {}, absent=1.0)
+    run = _Run(hlo_passes.parse(text), conditions(costs), None)
+    run._search()
+    doubtful = {
+        found.problem.computation.name: run._is_doubtful(found)
+        for found in run.result.computations
+    }
+    assert doubtful == expected
+
+
+def test_progress_names_each_computation() -> None:
+    costs = TableEstimator({}, {}, absent=1.0)
+    told: list[str] = []
+    asked = conditions(costs, effort=Effort(factor=0.0))
+    improve_module(hlo_passes.parse(_HANDED_OVER), asked, progress=told.append)
+    assert told == ["improving %body", "improving %main", ""]
+
+
+def test_a_gap_ends_at_the_done_of_the_first_atom() -> None:
+    costs = TableEstimator({"n": 1.0}, {"s": 2.0})
+    text = _CALLED[: _CALLED.index("ENTRY")].replace("%f (", "ENTRY %f (")
+    (problem,) = problems(hlo_passes.parse(text), costs)
+    atoms = make_atoms(problem)
+    window = Window(atoms, _NO_CAP)
+    assert window.set_order(range(len(atoms)))
+    names = [problem.name(nodes[0]) for nodes in atoms.members]
+    assert names == ["s", "n", "d", "a"]
+    assert Moves(window, random.random)._gap(1) == (0, 0)
 
 
 def test_rounds_go_on_as_long_as_they_help(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,6 +18,7 @@ from hlo_passes.scheduler.improver.problem import _Ranks
 from hlo_passes.scheduler.improver.prove import Proof
 from hlo_passes.scheduler.improver.solvers import CP_SAT, HIGHS, Limits
 from hlo_passes.scheduler.improver.window import Window
+from hlo_passes.scheduler.latency_hiding.resources import UNLIMITED, Resource
 from tests.scheduler.improver import modules
 from tests.scheduler.improver.modules import problems, random_module
 from tests.scheduler.improver.naive import walk
@@ -70,6 +71,13 @@ def test_a_list_schedule_takes_as_long_as_a_plain_walk(
             assert steps[0] <= expected.step_us * (1 + 1e-12)
             assert steps == sorted(steps)
     assert made >= 20
+
+
+def test_copies_on_the_gpu_have_no_limit() -> None:
+    """XLA's is a number; no program has as many in flight."""
+    problem, *_ = problems(*random_module(0))
+    assert problem.limits[Resource.GPU_MEMCPY] == UNLIMITED
+    assert problem.limits[Resource.GPU_COLLECTIVES] == 1
 
 
 def test_most_moves_are_near_and_some_are_far() -> None:
