@@ -265,3 +265,10 @@ def test_a_loop_with_a_copy_inside_fits_beside_the_collective_of_the_model() -> 
     assert model.pairs == 1
     # The loop before, inside and after the collective.
     assert _points(model) == 3
+
+
+def test_what_is_certain_is_written_in_one_way() -> None:
+    """Rows are left out where a term is the one or the other."""
+    zero, one = models._ZERO, models._ONE
+    assert (models._less(one), models._less(zero)) == (zero, one)
+    assert models._negated(zero) == zero
