@@ -135,15 +135,28 @@ def test_a_window_knows_its_peak() -> None:
             assert window.peak_bytes == walk(atoms, window.order).peak
 
 
-def test_of_much_in_flight_not_every_place_is_written_down() -> None:
-    module = hlo_passes.parse(GRAPHS["open pairs"].text(40))
-    draw = random.Random(7)
+def _open_pairs(count: int, draw: random.Random) -> Problem:
+    """All in flight together, at prices by chance."""
+    module = hlo_passes.parse(GRAPHS["open pairs"].text(count))
     names = [i.name for i in module.entry.instructions]
     costs = TableEstimator(
         {n: draw.choice((0.0, 1.0, 7.0)) for n in names if n[0] in "vw"},
         {n: draw.choice((2.0, 5.0, 20.0)) for n in names if n[0] == "s"},
     )
     (problem,) = problems(module, costs, parallel_collective_overlap_limit=99)
+    return problem
+
+
+def test_what_is_not_written_down_is_run_on_to() -> None:
+    window = Window(make_atoms(_open_pairs(20, random.Random(7))), _NO_CAP)
+    assert window.set_order(range(len(window.position)))
+    assert any(isinstance(each, int) for each in window.open_at)
+    check_state(window)
+
+
+def test_of_much_in_flight_not_every_place_is_written_down() -> None:
+    draw = random.Random(7)
+    problem = _open_pairs(40, draw)
     assert check_problem(problem, draw.random, 300) > 20
     window = Window(make_atoms(problem), _NO_CAP)
     window.set_order(range(len(window.position)))
