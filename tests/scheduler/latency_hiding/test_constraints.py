@@ -86,3 +86,18 @@ def test_a_constraint_is_named(text: str, name: str, expected: str) -> None:
 @pytest.mark.parametrize(("text", "name"), [(GROUPED, "r"), (EDGED, "d")])
 def test_nothing_is_named_where_nothing_is_said(text: str, name: str) -> None:
     assert constraints(text, name) == []
+
+
+def test_an_explanation_is_of_one_instruction() -> None:
+    """Another of that name is told of only where the scheduler placed none."""
+    body = "%f (b: f32[8]) -> f32[8] {\n  %b = f32[8] parameter(0)\n"
+    body += "  ROOT %w = f32[8] negate(%b)\n}\n\nENTRY"
+    text = EDGED.replace("ENTRY", body, 1)
+    for name, begins in (
+        ("w", "%w in %main: "),
+        ("b", "%b in %f, which the scheduler does not order"),
+    ):
+        context = PassContext(explain=name)
+        pipeline = Pipeline.parse("latency-hiding-scheduler", context)
+        (told,) = pipeline.run(parse(text)).passes[0].explanations
+        assert told.startswith(begins)

@@ -293,23 +293,6 @@ def test_an_explanation_counts_one_thing_in_the_singular() -> None:
     assert not re.search(r"\b1 (comparisons|others)\b", told)
 
 
-def test_an_explanation_is_of_one_instruction() -> None:
-    """Another of that name is told of only where the scheduler placed none."""
-    body = "%f (b: f32[8]) -> f32[8] {\n  %b = f32[8] parameter(0)\n"
-    body += "  ROOT %w = f32[8] negate(%b)\n}\n\nENTRY"
-    scene = Scene()
-    scene.gather("s", "d", "p0")
-    scene.loop("w", "p1")
-    scene.root("d", "w")
-    text = scene.text().replace("ENTRY", body, 1)
-    _, result = run(text, context=PassContext(explain="w"))
-    (told,) = result.passes[0].explanations
-    assert told.startswith("%w in %main: ")
-    _, result = run(text, context=PassContext(explain="b"))
-    (told,) = result.passes[0].explanations
-    assert told.startswith("%b in %f, which the scheduler does not order")
-
-
 def test_an_explanation_lists_twenty_candidates_and_counts_the_others() -> None:
     for count, last in ((20, "%w19"), (24, "and 4 more")):
         scene = Scene()
