@@ -139,12 +139,13 @@ class _Editor:
     def is_named_as_read(self) -> bool:
         """Whether the proto and the text that was read agree on names.
 
-        Only changed computations are asked: the others keep their bytes.
+        Only those are asked of which something is written: names say which id each
+        instruction has. The others keep their bytes.
         """
         lines = self._source_lines
         for computation in self.now.computations:
             old = self.old.computations.get(computation.name)
-            if old is None or not computation.touched:
+            if old is None or not self._is_written(computation):
                 continue
             names = dict.fromkeys(old.instructions)
             at = computation.line
@@ -156,6 +157,10 @@ class _Editor:
             if names:
                 return False
         return True
+
+    def _is_written(self, computation: Computation) -> bool:
+        """Whether new bytes are written of it, its first order included."""
+        return computation.touched or (self.now.is_scheduled and not self.old.sequences)
 
     def _in_proto_order(self) -> list[Computation]:
         """Computations in the order that the proto had, callees before callers.

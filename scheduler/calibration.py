@@ -36,7 +36,13 @@ from hlo_passes.scheduler.hardware.target import (
 )
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine
-from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.latency.options import (
+    MOST_NIC_GB_PER_S,
+    LatencyOptions,
+    is_constant,
+    network_config,
+    range_of,
+)
 from hlo_passes.scheduler.passes.backend_rows import backend_rows
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -58,6 +64,7 @@ _PARAMETERS: Final = (
     "chunk_prep_us",
     "wire_us_per_byte",
 )
+_WIRE: Final = _PARAMETERS.index("wire_us_per_byte")
 #: Relative residual above which a fit does not describe the measurements.
 _POOR_RMS: Final = 0.2
 _RANK_TOLERANCE: Final = 1e-9
@@ -273,8 +280,19 @@ def _measurement(
     return Measurement(kind, size, us, devices, domains)
 
 
-def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
-    """Fit launch, NIC rate, chunk preparation, round trip and chunk size."""
+def calibrate(
+    rows: Sequence[Measurement], target: Target, *, filename: str = "<rows>"
+) -> Calibration:
+    """Fit launch, NIC rate, chunk preparation, round trip and chunk size.
+
+    Args:
+        rows: times of collectives that cross hosts.
+        target: the GPU that they were measured on.
+        filename: of the rows, for messages.
+
+    Raises:
+        UsageError: U214, the rows fit a constant that no network has.
+    """
     # Memory traffic has a known price: only the rest of each time is fitted.
     default = network_config(target, LatencyOptions())
     bandwidth = target.memory_bandwidth_bytes_per_s
@@ -296,6 +314,12 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
         matrix = _design(rows, chunk)
         free = _independent(matrix / measured[:, None])
         found, weights = robust_fit(matrix, measured - memory, measured, start, free)
+        if _WIRE in free and _rate(found) > MOST_NIC_GB_PER_S:
+            # Times that hardly rise with the bytes do not show how fast the NIC is.
+            free = tuple(k for k in free if k != _WIRE)
+            found, weights = robust_fit(
+                matrix, measured - memory, measured, start, free
+            )
         fitted = matrix @ found + memory
         error = float(np.sum(np.abs((measured - fitted) / measured)))
         if best is None or error < best[0] * (1 - _RANK_TOLERANCE) - _RANK_TOLERANCE:
@@ -304,16 +328,20 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
     _, chunk, found, free, fitted, weights = best
     # Express the fit as options of the model, and name the parameters that the
     # measurements do not determine.
-    wire = float(found[3])
     options = {
         "nccl_op_launch_us": float(found[0]),
         "rtt_us": float(found[1]),
         "chunk_prep_us": float(found[2]),
-        "nic_speed_gbps": _HEADER_OVERHEAD / (1e3 * wire) if wire else math.inf,
+        "nic_speed_gbps": _rate(found),
         "chunk_size_bytes": float(chunk),
     }
-    if not math.isfinite(options["nic_speed_gbps"]):
-        del options["nic_speed_gbps"]
+    for name, value in options.items():
+        if not is_constant(name, value):
+            raise UsageError(
+                f"{filename}: the rows fit {name}={value:g}, which is out of range",
+                code="U214",
+                hint=range_of(name),
+            )
     held = tuple(
         "nic_speed_gbps" if name == "wire_us_per_byte" else name
         for k, name in enumerate(_PARAMETERS)
@@ -327,6 +355,12 @@ def calibrate(rows: Sequence[Measurement], target: Target) -> Calibration:
         tuple(map(float, fitted)),
         tuple(map(float, weights)),
     )
+
+
+def _rate(values: np.ndarray) -> float:
+    """The NIC's rate, 1e9 bytes/s; infinite for no time on the wire."""
+    wire = float(values[_WIRE])
+    return _HEADER_OVERHEAD / (1e3 * wire) if wire else math.inf
 
 
 def _design(rows: Sequence[Measurement], chunk_bytes: int) -> np.ndarray:

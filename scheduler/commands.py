@@ -170,8 +170,9 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
         else read_measurements(arguments.input, part)
     )
     network = [row for row in rows if row.kind not in LINE_ROWS]
-    found = calibrate(network, part) if network else None
-    fits = fit_lines(row for row in rows if row.kind in LINE_ROWS)
+    source = arguments.input
+    found = calibrate(network, part, filename=source) if network else None
+    fits = fit_lines((r for r in rows if r.kind in LINE_ROWS), filename=source)
     if arguments.output:
         lines = [fit.line for fit in fits]
         text = target_with_fits(arguments.target, found, lines)

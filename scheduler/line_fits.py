@@ -50,41 +50,50 @@ class LineFit:
         }
 
 
-def fit_lines(rows: Iterable[Measurement]) -> tuple[LineFit, ...]:
+def fit_lines(
+    rows: Iterable[Measurement], *, filename: str = "<rows>"
+) -> tuple[LineFit, ...]:
     """A line for each row of the table that was measured, in the table's order.
 
-    Raises UsageError U214 for fewer than two sizes, and for times that do not rise.
+    Args:
+        rows: times of ways to carry collectives.
+        filename: of the rows, for messages.
+
+    Raises:
+        UsageError: U214, fewer than two sizes, or times that do not rise.
     """
     found: dict[str, list[Measurement]] = {}
     for row in rows:
         found.setdefault(row.kind, []).append(row)
-    return tuple(_fit(name, found[name]) for name in LINE_ROWS if name in found)
+    return tuple(
+        _fit(name, found[name], filename) for name in LINE_ROWS if name in found
+    )
 
 
-def _fit(name: str, rows: Sequence[Measurement]) -> LineFit:
+def _fit(name: str, rows: Sequence[Measurement], filename: str) -> LineFit:
     kind = backend_row(name).kind
     sent = np.array([bytes_sent(kind, row.size_bytes, row.devices) for row in rows])
     if len(set(sent.tolist())) < 2:
-        raise _refuse(name, "a line needs two sizes")
+        raise _refuse(filename, name, "a line needs two sizes")
     measured = np.array([row.us for row in rows])
     matrix = np.stack([np.ones(len(rows)), sent], axis=1)
     found, _ = robust_fit(matrix, measured, measured, np.zeros(2), (0, 1))
     setup, per_byte = map(float, found)
     if per_byte <= 0:
-        raise _refuse(name, "the times do not rise with the bytes")
+        raise _refuse(filename, name, "the times do not rise with the bytes")
     errors = [float(e) for e in (matrix @ found - measured) / measured]
     rms = math.sqrt(sequential_sum(e * e for e in errors) / len(errors))
     line = MeasuredLine(name, setup, 1e-3 / per_byte)
     try:
         MeasuredLine.parse(line.text)
     except ValueError:
-        raise _refuse(name, "no link has such a rate") from None
+        raise _refuse(filename, name, "no link has such a rate") from None
     return LineFit(line, len(rows), rms)
 
 
-def _refuse(name: str, why: str) -> UsageError:
+def _refuse(filename: str, name: str, why: str) -> UsageError:
     return UsageError(
-        f"{name}: {why}",
+        f"{filename}: {name}: {why}",
         code="U214",
         hint="measure small and large messages, of 1 KiB and of 64 MiB for example",
     )

@@ -19,10 +19,11 @@ from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.latency.durations import ticks_of_us
 
+MOST_NIC_GB_PER_S: Final = 100_000
 #: Largest sensible value by option; the smallest is 1, for a rate 0.001.
 _LIMITS: Final[dict[str, tuple[type, float, str]]] = {
     "nccl_op_launch_us": (int, 1_000_000, "microseconds"),
-    "nic_speed_gbps": (float, 100_000, "gigabytes per second per GPU"),
+    "nic_speed_gbps": (float, MOST_NIC_GB_PER_S, "gigabytes per second per GPU"),
     "chunk_prep_us": (int, 1_000_000, "microseconds"),
     "rtt_us": (int, 1_000_000, "microseconds"),
     "gpus_per_node": (int, 1 << 20, "GPUs"),
@@ -63,7 +64,7 @@ class LatencyOptions:
                 raise UsageError(
                     f"latency option {name} has no value",
                     code="U204",
-                    hint=_range(name),
+                    hint=range_of(name),
                 )
             if name in found:
                 raise UsageError(
@@ -91,10 +92,21 @@ def latency_options(on: Pricing) -> LatencyOptions:
     return given
 
 
-def _range(name: str) -> str:
+def range_of(name: str) -> str:
+    """The values that an option has, for a hint."""
     kind, largest, unit = _LIMITS[name]
     sort = "an integer" if kind is int else "a number"
     return f"{name} is {sort} from {_smallest(kind):g} to {int(largest)} ({unit})"
+
+
+def is_constant(name: str, value: float) -> bool:
+    """Whether a target's network may have this value of an option.
+
+    Options may be so, too; besides, a fit may find that a duration is 0.
+    """
+    kind, largest, _ = _LIMITS[name]
+    smallest = 0 if name.endswith("_us") else _smallest(kind)
+    return smallest <= value <= largest
 
 
 def _smallest(kind: type) -> float:
@@ -109,7 +121,7 @@ def _value(name: str, text: str) -> int | float:
         value = 0
     if not _smallest(kind) <= value <= largest:
         raise UsageError(
-            f"{name}={text} is out of range", code="U204", hint=_range(name)
+            f"{name}={text} is out of range", code="U204", hint=range_of(name)
         )
     return value
 
@@ -197,10 +209,7 @@ def network_config(target: Target, options: LatencyOptions) -> NetworkConfig:
 
 
 def _check_network(target: Target) -> None:
-    """Refuse what a target's file says of its network and no option may be; U201.
-
-    A fit may find that a duration is 0.
-    """
+    """Refuse what a target's file says of its network and no option may be; U201."""
     for name, value in target.network.items():
         if name not in _LIMITS:
             raise UsageError(
@@ -208,11 +217,9 @@ def _check_network(target: Target) -> None:
                 code="U201",
                 hint=nearest(name, _LIMITS) or f"one of {', '.join(_LIMITS)}",
             )
-        kind, largest, _ = _LIMITS[name]
-        smallest = 0 if name.endswith("_us") else _smallest(kind)
-        if not smallest <= value <= largest:
+        if not is_constant(name, value):
             raise UsageError(
                 f"{target.spec}: {name}={value:g} is out of range",
                 code="U201",
-                hint=_range(name),
+                hint=range_of(name),
             )

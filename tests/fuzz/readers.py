@@ -31,6 +31,7 @@ from hlo_passes.passes.framework.spec import option_values
 from hlo_passes.pricing import Pricing
 from hlo_passes.proto import module_from_proto
 from hlo_passes.scheduler.calibration import (
+    LINE_ROWS,
     calibrate,
     calibration_text,
     read_measurements,
@@ -43,6 +44,8 @@ from hlo_passes.scheduler.hardware.target import (
     target_names,
     target_text,
 )
+from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
+from hlo_passes.scheduler.line_fits import fit_lines, lines_text
 from hlo_passes.scheduler.module_costs import estimate
 from hlo_passes.scheduler.passes.stream_values import Stream
 from hlo_passes.scheduler.simulation.arguments import rules_of
@@ -349,16 +352,35 @@ def _measurements() -> list[bytes]:
             ("all-gather", 1 << 26, 5000.0, 16, 2),
         )
     ]
+    lines = [
+        f"{kind},{1 << k},{us},8,1"
+        for kind, k, us in (
+            ("copied-exchange", 20, 22.1),
+            ("copied-exchange", 24, 167.0),
+            ("peer-permute", 12, 7.5),
+            ("peer-permute", 26, 700.25),
+        )
+    ]
     head = "kind,bytes,us,devices,hosts"
-    return ["\n".join(["# measured", head, *rows, ""]).encode()]
+    return [
+        "\n".join(["# measured", head, *chosen, ""]).encode()
+        for chosen in (rows, lines, [*rows, *lines])
+    ]
 
 
 def _use_measurements(path: pathlib.Path, _: random.Random) -> None:
     part = target("h100_sxm")
-    found = calibrate(read_measurements(str(path), part), part)
-    calibration_text(found)
-    json.dumps(found.to_json(), allow_nan=False)
-    parse_target(target_with_fits("h100_sxm", found), spec="fitted")
+    rows = read_measurements(str(path), part)
+    network = [row for row in rows if row.kind not in LINE_ROWS]
+    found = calibrate(network, part, filename=str(path)) if network else None
+    if found is not None:
+        calibration_text(found)
+        json.dumps(found.to_json(), allow_nan=False)
+    fits = fit_lines((r for r in rows if r.kind in LINE_ROWS), filename=str(path))
+    lines_text(fits)
+    json.dumps([fit.to_json() for fit in fits], allow_nan=False)
+    text = target_with_fits("h100_sxm", found, [fit.line for fit in fits])
+    network_config(parse_target(text, spec="fitted"), LatencyOptions())
 
 
 def _records() -> list[bytes]:

@@ -17,7 +17,7 @@ from hlo_passes.scheduler.calibration import (
     read_measurements,
     target_with_fits,
 )
-from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.hardware.target import parse_target, target
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.scheduler.latency.collectives import describe
 from hlo_passes.scheduler.latency.network import all_to_all_time, ring_time
@@ -133,6 +133,47 @@ def test_a_written_target_prices_as_fitted(tmp_path) -> None:
     options = LatencyOptions.parse("nccl_op_launch_us=80,rtt_us=20,nic_speed_gbps=40")
     assert by_file == pytest.approx(
         CollectiveModel(H100, options).estimate(collective).us, rel=1e-3
+    )
+
+
+_SIZES = st.integers(10, 40).map(lambda k: 1 << k)
+_MEASURED = st.builds(
+    Measurement,
+    st.sampled_from(("all-gather", "all-reduce", "all-to-all", "collective-permute")),
+    _SIZES,
+    st.floats(-6, 15).map(lambda k: 10.0**k),
+    st.sampled_from((2, 16, 64)),
+    st.just(2),
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(_MEASURED, min_size=1, max_size=6))
+def test_what_is_fitted_can_be_used_or_is_refused(rows) -> None:
+    try:
+        text = target_with_fits("h100_sxm", calibrate(rows, H100))
+    except UsageError as refused:
+        assert refused.code == "U214"
+        return
+    network_config(parse_target(text, spec="fitted"), LatencyOptions())
+
+
+def test_rows_of_no_network_are_refused() -> None:
+    rows = [Measurement("all-reduce", 1 << 24, 1e15, 16, 2)]
+    with pytest.raises(
+        UsageError, match=r"nccl_op_launch_us=1e\+15, which is out"
+    ) as no:
+        calibrate(rows, H100)
+    assert no.value.code == "U214"
+    assert "1 to 1000000" in (no.value.hint or "")
+
+
+def test_times_that_do_not_rise_with_the_bytes_show_no_rate() -> None:
+    rows = [Measurement("all-gather", 1 << k, 400.0, 16, 2) for k in (10, 14, 20)]
+    found = calibrate(rows, H100)
+    assert "nic_speed_gbps" in found.held
+    assert found.options["nic_speed_gbps"] == pytest.approx(
+        network_config(H100, LatencyOptions()).nic_gb_per_s
     )
 
 

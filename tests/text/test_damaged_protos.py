@@ -18,6 +18,14 @@ ENTRY %main (p: f32[8]) -> (f32[8], f32[8]) {
   ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %n)
 }
 """
+CHAIN = """HloModule m
+
+ENTRY %main (p: f32[8]) -> f32[8] {
+  %p = f32[8]{0} parameter(0)
+  %n = f32[8]{0} negate(%p)
+  ROOT %t = f32[8]{0} tanh(%n)
+}
+"""
 ASYNC = "async-collective-creator,latency-hiding-scheduler"
 
 
@@ -71,6 +79,21 @@ def test_an_instruction_whose_name_text_cannot_spell() -> None:
     )
     assert damaged != proto
     assert "_" in [i.name for i in _changed(damaged).entry.instructions]
+
+
+def test_a_first_schedule_where_text_cannot_spell_a_name() -> None:
+    """The schedule lists the ids that the proto gives, whatever XLA calls it."""
+    proto = parse(CHAIN).to_proto()
+    damaged = proto.replace(
+        wire.bytes_field(messages.NAME, b"n"), wire.bytes_field(messages.NAME, b"'")
+    )
+    assert damaged != proto
+    module = Module.from_proto(damaged, filename="m.pb")
+    Pipeline.parse("hlo-memory-scheduler").run(module)
+    assert not module.entry.touched, "no instruction of it moved"
+    again = Module.from_proto(module.to_proto(), filename="m.pb")
+    assert again.is_scheduled
+    assert again.to_text() == module.to_text()
 
 
 def test_of_several_numbers_the_last_one_counts() -> None:
