@@ -30,10 +30,15 @@ BELOW_THE_IR = {"ir", "errors", "source", "whole_numbers"}
 GRAPH = {f"hlo_passes.ir.{name}" for name in ("instruction", "computation", "module")}
 
 
+@functools.cache
+def _tree(file: pathlib.Path) -> ast.Module:
+    return ast.parse(file.read_text())
+
+
 def _imports(file: pathlib.Path) -> set[str]:
     """The packages a file imports from, wherever the statement is in the file."""
     found = set()
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(_tree(file)):
         if isinstance(node, ast.Import):
             found |= {_package(alias.name) for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
@@ -102,7 +107,7 @@ def _imports_by_module() -> dict[str, set[tuple[str, bool]]]:
     """`_imported` of every module."""
     modules = _modules()
     return {
-        name: set(_imported(ast.parse(file.read_text()), modules))
+        name: set(_imported(_tree(file), modules))
         for name, file in modules.items()
     }
 
@@ -137,7 +142,7 @@ def _reads_raw_text(file: pathlib.Path) -> list[str]:
     """Raw text of another object, as `object.name`."""
     return [
         ast.unparse(node)
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(_tree(file))
         if isinstance(node, ast.Attribute)
         and node.attr in RAW_TEXT
         and not (isinstance(node.value, ast.Name) and node.value.id == "self")
@@ -160,7 +165,7 @@ def test_lists_of_attributes_are_read_by_the_ir() -> None:
         f"{place}:{node.lineno}"
         for file in _files()
         if not str(place := file.relative_to(REPOSITORY)).startswith(READERS_OF_TEXT)
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(_tree(file))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Attribute)
         and node.func.attr in ("strip", "lstrip", "rstrip", "removeprefix")
@@ -189,7 +194,7 @@ def _texts(node: ast.AST) -> set[str]:
 def _facts_of_opcodes(file: pathlib.Path) -> list[str]:
     """Expressions that take an opcode apart, or list what runs its callees."""
     found = []
-    for node in ast.walk(ast.parse(file.read_text())):
+    for node in ast.walk(_tree(file)):
         asked, listed = set[str](), set[str]()
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
             if node.func.attr in OF_THE_ENDS:
@@ -237,7 +242,7 @@ def test_no_pattern_has_a_possessive_group() -> None:
     found = [
         f"{file.relative_to(REPOSITORY)}:{node.lineno}"
         for file in _files()
-        for node in ast.walk(ast.parse(file.read_text()))
+        for node in ast.walk(_tree(file))
         if isinstance(node, ast.Constant)
         and isinstance(node.value, str)
         and POSSESSIVE_GROUP.search(node.value)
@@ -270,7 +275,7 @@ def test_stdout_gets_json_or_what_say_has_cleaned() -> None:
         for file in (REPOSITORY / package).rglob("*.py"):
             if str(file.relative_to(REPOSITORY)) in allowed or file.is_symlink():
                 continue
-            for node in ast.walk(ast.parse(file.read_text())):
+            for node in ast.walk(_tree(file)):
                 if not isinstance(node, ast.Call):
                     continue
                 if ast.unparse(node.func) in ("sys.stdout.write", "print"):

@@ -48,8 +48,8 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("tests.fuzz", "--cases=150", "corpus/handwritten"),
-        ("tests.fuzz.formats", "--cases=300"),
+        ("tests.fuzz", "--cases=80", "corpus/handwritten"),
+        ("tests.fuzz.formats", "--cases=150"),
     ],
     ids=lambda words: words[0],
 )

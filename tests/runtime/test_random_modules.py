@@ -9,12 +9,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import given, note
+from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
 import hlo_passes
 from hlo_passes import runtime
 from tests.spmd_modules import random_pipeline, spmd_module
+
+_EXAMPLES = settings().max_examples if settings().max_examples >= 1000 else 8
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -22,6 +24,7 @@ def _eight_devices(host_devices) -> None:
     host_devices(8)
 
 
+@settings(max_examples=_EXAMPLES)
 @given(
     draw=st.randoms(use_true_random=False),
     devices=st.sampled_from([2, 4, 8]),

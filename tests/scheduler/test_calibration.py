@@ -49,7 +49,7 @@ def rows_of(options: str) -> list[Measurement]:
     return found
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(5, 200), st.integers(5, 100), st.integers(1, 40), st.integers(5, 200),
        st.sampled_from([1 << 18, 1 << 20, 1 << 22]))  # fmt: skip
 def test_the_constants_come_back(launch, rtt, prep, nic, chunk) -> None:
@@ -147,7 +147,7 @@ _MEASURED = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.lists(_MEASURED, min_size=1, max_size=6))
 def test_what_is_fitted_can_be_used_or_is_refused(rows) -> None:
     try:

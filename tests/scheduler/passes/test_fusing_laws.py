@@ -369,7 +369,7 @@ def test_the_chains_above_are_of_all_kinds() -> None:
 # -- laws of all programs ---------------------------------------------------------
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
     budget=st.integers(0, 2000),
@@ -412,7 +412,7 @@ def test_cheaper_within_the_budget_and_equal(
     assert not fused(module, options, on).changed
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(seed=st.integers(0, 10**6), budget=st.integers(4, 40))
 def test_more_scratch_never_costs_more(seed: int, budget: int) -> None:
     graph = chain(random.Random(seed), 6, "[1024,4096]", UNARY)
