@@ -107,8 +107,7 @@ def _imports_by_module() -> dict[str, set[tuple[str, bool]]]:
     """`_imported` of every module."""
     modules = _modules()
     return {
-        name: set(_imported(_tree(file), modules))
-        for name, file in modules.items()
+        name: set(_imported(_tree(file), modules)) for name, file in modules.items()
     }
 
 
