@@ -21,7 +21,7 @@ _IMPROVER: Final = "schedule-improver"
 _TRIALS: Final = (
     "collective-backend-choice", "collective-matmul", "collective-ring-decomposer",
     "loop-invariant-collective-hoisting", "loop-multi-buffer",
-    "ragged-all-to-all-chunker",
+    "ragged-all-to-all-chunker", "uneven-reduce-scatter-creator",
 )  # fmt: skip
 #: They read XLA's settings of an order that is there, and make none for XLA.
 _OF_THE_ORDER: Final = ("schedule-checker", _IMPROVER)

@@ -43,7 +43,7 @@ class Cut:
     Attributes:
         dynamic_slice: the slice.
         reshape: what is between the collective and the slice, None for nothing.
-        dimension: of the collective's result, before the reshape.
+        dimension: of what is cut, before the reshape.
         group_size: devices of a group, which is the number of parts.
     """
 
@@ -57,7 +57,11 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 def own_part(
-    collective: Instruction, module: Module, groups: Groups | None = None
+    collective: Instruction,
+    module: Module,
+    groups: Groups | None = None,
+    *,
+    padded: Instruction | None = None,
 ) -> Cut | str:
     """How each device of an all-reduce or all-gather cuts out its part of the result.
 
@@ -68,24 +72,26 @@ def own_part(
         collective: whose result is cut.
         module: says how many replicas and partitions there are.
         groups: in place of the collective's own.
+        padded: its result with padding, which is cut in its place.
     """
-    shape = collective.shape
+    result = collective if padded is None else padded
+    shape = result.shape
     if not shape.is_array or collective.attributes.get("constrain_layout") == "true":
         return "returns a tuple or constrains layouts"
     if all(size == 1 for size in shape.dimensions):
         return "has one element"
-    if collective.user_count != 1:
+    if collective.user_count != 1 or result.user_count != 1:
         return "has several users, or none"
     groups = groups_of(collective) if groups is None else groups
     if len({len(group) for group in groups}) > 1:
         return "has groups of different sizes"
     # Its only reader is the slice, or a reshape whose only reader is the slice.
-    user, reshape = collective.users[0], None
+    user, reshape = result.users[0], None
     if user.opcode == "reshape":
         if user.user_count != 1:
             return "is read by a reshape with several users"
         reshape, user = user, user.users[0]
-    if user.opcode != "dynamic-slice" or user.operands[0] not in (collective, reshape):
+    if user.opcode != "dynamic-slice" or user.operands[0] not in (result, reshape):
         return "is not read by a dynamic-slice"
     size = _group_size(collective, groups, module)
     if size < 2:

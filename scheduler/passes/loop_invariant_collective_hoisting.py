@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, TypeVar
+from typing import ClassVar
 
 from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.analysis.trip_counts import TripCounts
@@ -41,12 +41,10 @@ from hlo_passes.scheduler.passes.chain_choice import (
     found_in,
     reason_to_leave,
 )
-from hlo_passes.scheduler.passes.loop_trials import LoopTrials
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.step_trials import PlaceT, StepTrials
 from hlo_passes.scheduler.sums import sequential_sum
 
-#: What may be changed: collectives by name, or elements of the state by index.
-PlaceT = TypeVar("PlaceT", str, int)
 #: Changes some of them in the module or in a copy.
 Write = Callable[[Module, Sequence[PlaceT]], object]
 
@@ -195,7 +193,7 @@ class _Search:
     module: Module
     context: PassContext
     report: Report
-    trials: LoopTrials | None = None
+    trials: StepTrials | None = None
 
     def keep_elements(self, key: Key) -> None:
         """Start a loop with the elements that its iterations compute alike."""
@@ -304,9 +302,9 @@ class _Search:
 
         return sorted(collectives, key=worth, reverse=True)
 
-    def _trials(self) -> LoopTrials:
+    def _trials(self) -> StepTrials:
         if self.trials is None:
-            self.trials = LoopTrials(self.options, self.module, self.context.pricing)
+            self.trials = StepTrials(self.options, self.module, self.context.pricing)
         return self.trials
 
     def _chosen(
@@ -321,31 +319,9 @@ class _Search:
         """Those to change: all if that pays and fits, else one after the other."""
         if self.options.always or not found:
             return found
-        trials = self._trials()
-
-        def judged(places: Sequence[PlaceT]) -> str:
-            after = trials.judged(
-                lambda copy: write(copy, places), what, least_gain=least_gain
-            )
-            if isinstance(after, str):
-                return after
-            trials.now = after
-            return ""
-
-        refused = judged(found)
-        if not refused:
-            return found
-        if len(found) == 1:
-            self.report.remark(f"{refusal(found[0])} {refused}")
-            return []
-        chosen: list[PlaceT] = []
-        for place in found:
-            refused = judged([*chosen, place])
-            if refused:
-                self.report.remark(f"{refusal(place)} {refused}")
-            else:
-                chosen.append(place)
-        return chosen
+        return self._trials().chosen(
+            found, write, refusal, self.report, what, least_gain=least_gain
+        )
 
     def _clean_up(self, module: Module) -> None:
         HloDce().run(module, self.context, Report())

@@ -53,8 +53,8 @@ from hlo_passes.scheduler.passes.chain_choice import (
     found_in,
     reason_to_leave,
 )
-from hlo_passes.scheduler.passes.loop_trials import LoopTrials
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.step_trials import StepTrials
 from hlo_passes.scheduler.passes.stream_values import STREAM_ANNOTATION
 
 _LEAST_BUFFERS: Final = 2
@@ -165,7 +165,7 @@ class LoopMultiBuffer(Pass):
                 self._write(module, key, count)
                 self._count(report, count)
             return module.version != version
-        trials = LoopTrials(self, module, context.pricing)
+        trials = StepTrials(self, module, context.pricing)
         for key, count in found.items():
             what = f"with {self.buffers} buffers"
             after = trials.judged(

@@ -6,7 +6,8 @@
 Each partitioned module of `corpus/modules` for at most eight devices goes through a
 random pipeline in every round, without XLA's quirks, and is run before and after on
 eight emulated devices. With `--programs`, random modules do so: those with a counted
-loop (tests/loop_modules.py) and others (tests/spmd_modules.py) in turn. Every bit must
+loop (tests/loop_modules.py), and in turn others (tests/spmd_modules.py) and those over
+rows that do not divide (tests/uneven_modules.py). Every bit must
 be the same; where a pass that may reorder sums was in the pipeline, results of the
 corpus and of the others may differ by what rounding does (`TOLERANCES`); numbers of the
 loops are such that no order changes their sums. `--hosts=2` runs two processes with
@@ -23,7 +24,9 @@ import pathlib
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
 
 import hlo_passes
 from hlo_passes import runtime
@@ -43,6 +46,7 @@ from tests.loop_modules import loop_module
 from tests.modules import REPOSITORY
 from tests.own_passes import TARGET, own_passes, pipeline_of
 from tests.spmd_modules import spmd_module
+from tests.uneven_modules import uneven_module
 
 DEVICES = 8
 MOST_PASSES = 24
@@ -84,15 +88,16 @@ def compare_seeded(
     return runtime.compare(before, after, tolerance=allowed)
 
 
-def compare_exactly(
-    before: Module, after: Module, allowed: Tolerance | None
-) -> Comparison:
+def compare_on(inputs: Sequence[np.ndarray]) -> Compare:
     """On inputs whose sums no order changes, but for the sign of zeros."""
-    first, second = runtime.load(before), runtime.load(after)
-    require_same_signature(first, second)
-    inputs = loops_campaign.inputs()
-    exact = None if allowed is None else Tolerance()
-    return compare_outputs(first(*inputs), second(*inputs), exact)
+
+    def compare(before: Module, after: Module, allowed: Tolerance | None) -> Comparison:
+        first, second = runtime.load(before), runtime.load(after)
+        require_same_signature(first, second)
+        exact = None if allowed is None else Tolerance()
+        return compare_outputs(first(*inputs), second(*inputs), exact)
+
+    return compare
 
 
 def outcome(before: Module, pipeline: str, compare: Compare = compare_seeded) -> str:
@@ -141,9 +146,16 @@ def on_random_programs(seeds: range, only: list[str]) -> Iterator[Ended]:
     """One program for each seed."""
     for seed in seeds:
         draw = random.Random(seed)
-        has_loop = seed % 2 == 0
-        text = loop_module(draw).text if has_loop else spmd_module(draw, DEVICES)
-        compare = compare_exactly if has_loop else compare_seeded
+        compare = compare_seeded
+        if seed % 2 == 0:
+            text = loop_module(draw).text
+            compare = compare_on(loops_campaign.inputs())
+        elif seed % 4 == 1:
+            text = spmd_module(draw, DEVICES)
+        else:
+            uneven = uneven_module(draw, DEVICES)
+            text = uneven.text(fill=7)
+            compare = compare_on(uneven.inputs(fill=7))
         for pipeline in only or [random_pipeline(draw)]:
             ended = outcome(hlo_passes.parse(text), pipeline, compare)
             yield f"seed {seed}", pipeline, ended

@@ -10,7 +10,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -79,12 +79,27 @@ class ChainPieces:
         self._scalars: dict[tuple[str, int], Instruction] = {}
         self._known_starts: dict[tuple[Term, int], Instruction] = {}
 
-    def permute(self, value: Instruction, groups: Groups, by: int) -> Instruction:
-        """From each member to the one that is so many further on."""
+    def permute(
+        self,
+        value: Instruction,
+        groups: Groups,
+        by: int,
+        sends: Callable[[int], bool] = lambda place: True,
+    ) -> Instruction:
+        """From each member to the one that is so many further on.
+
+        Args:
+            value: that is sent.
+            groups: of the members.
+            by: how many members further on it is received.
+            sends: whether the member in a place of its group has anything to send;
+                whoever receives nothing has zeros.
+        """
         pairs = [
             (member, group[(place + by) % len(group)])
             for group in groups
             for place, member in enumerate(group)
+            if sends(place)
         ]
         attributes = {"source_target_pairs": lists_text(pairs)}
         if self.identity == "partition-id":

@@ -8,6 +8,8 @@
                      all-gather; and the padding is cut off
     all-to-all       out = copy(x);  n-1 times: out[me-s] = permute(x[me+s], j -> j+s)
 
+Parts of an all-gather that are nothing but padding are not sent (`shard_extents.py`).
+
 A chain runs in one direction (`ring`); or two run against each other, half as long
 (`bidirectional`); or along the rows of a grid of devices, then along its columns
 (`2d`: member k is in row k / columns). The permutes of an all-to-all do not depend on
@@ -27,6 +29,7 @@ from typing import Final, Literal
 
 from hlo_passes.analysis.device_offsets import Groups, groups_of
 from hlo_passes.analysis.devices import device_counts, group_mode
+from hlo_passes.analysis.shard_extents import rows_read
 from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape, array_shape
@@ -236,15 +239,18 @@ class _Chains(ChainPieces):
     def _all_gather(
         self, part: Instruction, whole: Shape, dimension: int
     ) -> Instruction:
-        groups = self.members.groups
         if self.form == "2d":
             rows, columns = self._grid()
             sizes = list(part.shape.dimensions)
             sizes[dimension] *= len(rows[0])
             row = whole.with_dimensions(tuple(sizes))
             part = self._gathered(part, row, dimension, rows)
-            groups = columns
-        return self._gathered(part, whole, dimension, groups)
+            return self._gathered(part, whole, dimension, columns)
+        full = self.members.size
+        if self.collective.opcode == "all-gather" and self.collective.shape.is_array:
+            each = part.shape.dimensions[dimension]
+            full = -(-rows_read(self.collective, dimension) // each)
+        return self._gathered(part, whole, dimension, self.members.groups, full)
 
     def _reduce_scatter(self, whole: Instruction, dimension: int) -> Instruction:
         if self.form == "2d":
@@ -286,15 +292,30 @@ class _Chains(ChainPieces):
     # -- the chains ----------------------------------------------------------------
 
     def _gathered(
-        self, part: Instruction, whole: Shape, dimension: int, groups: Groups
+        self,
+        part: Instruction,
+        whole: Shape,
+        dimension: int,
+        groups: Groups,
+        full: int | None = None,
     ) -> Instruction:
+        """The blocks of all members; after so many full ones come those of padding."""
+        size = len(groups[0])
+        full = size if full is None else full
         empty = zeros(self.computation, whole)
         self.made += [*empty.operands, empty]
         result = self._put(empty, part, dimension, groups, 0)
-        for direction, steps in self._directions(len(groups[0])):
+        for direction, steps in self._directions(size):
             block = part
             for step in range(1, steps + 1):
-                block = self.permute(block, groups, direction)
+                # A member hands on the block of the one that is `step` - 1 before it.
+                before = direction * (step - 1)
+                block = self.permute(
+                    block,
+                    groups,
+                    direction,
+                    lambda place, before=before: (place - before) % size < full,
+                )
                 result = self._put(result, block, dimension, groups, -direction * step)
         return result
 

@@ -68,7 +68,7 @@ class ReduceScatterCreator(Pass):
                         f"not made a reduce-scatter: %{all_reduce.name} {reason}"
                     )
                     continue
-                _scatter(all_reduce, cut, channel, derives=derives)
+                scatter(all_reduce, cut, channel, derives=derives)
                 channel += all_reduce.channel_id is not None
                 report.count("reduce-scatters-made")
                 made = True
@@ -86,7 +86,17 @@ def _obstacle(all_reduce: Instruction, cut: Cut) -> str:
     return f"has the unknown attribute {unknown}" if unknown else ""
 
 
-def _scatter(all_reduce: Instruction, cut: Cut, channel: int, *, derives: bool) -> None:
+def scatter(all_reduce: Instruction, cut: Cut, channel: int, *, derives: bool) -> None:
+    """Make a reduce-scatter of an all-reduce and the slice that each device keeps.
+
+    The text order is up to the caller.
+
+    Args:
+        all_reduce: without control edges.
+        cut: of it, see `own_part`.
+        channel: of the reduce-scatter if the all-reduce has one.
+        derives: give it the metadata and frontend attributes of the all-reduce.
+    """
     computation = all_reduce.computation
     shape, operand = all_reduce.shape, all_reduce.operands[0]
     whole = list(shape.dimensions)

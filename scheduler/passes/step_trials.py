@@ -1,8 +1,9 @@
-"""Decides by simulated steps what becomes of a loop.
+"""Decides by simulated steps whether a module is changed.
 
-    trials = LoopTrials(options, module, pricing)
-    found = trials.judged(copy, "with 3 buffers")     the step, or why not
-    trials.now = found                                 the copy's change was made
+    trials = StepTrials(options, module, pricing)
+    found = trials.judged(write, "with 3 buffers")     the step, or why not
+    trials.now = found                                 the change was made
+    trials.chosen(places, write, ...)                  those of many that pay
 
 A changed copy of the module is scheduled and simulated as the module is. The change is
 made only if the step becomes shorter, by a share that the options name, and if what the
@@ -11,9 +12,9 @@ device must hold stays below the limit.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
@@ -26,10 +27,12 @@ from hlo_passes.scheduler.passes.chain_choice import (
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 
+#: What may be changed: instructions by name, or elements of a state by index.
+PlaceT = TypeVar("PlaceT", str, int)
 _SPENT: Final = "is not tried: the trials have used most-instructions up"
 
 
-class LoopOptions(ChoiceOptions, Protocol):
+class TrialOptions(ChoiceOptions, Protocol):
     """The options of a pass that decides so."""
 
     @property
@@ -39,7 +42,7 @@ class LoopOptions(ChoiceOptions, Protocol):
 
 
 @dataclass(slots=True)
-class LoopTrials:
+class StepTrials:
     """The step of a module, and of its changed copies.
 
     Attributes:
@@ -50,7 +53,7 @@ class LoopTrials:
         first: the step as it was given.
     """
 
-    options: LoopOptions
+    options: TrialOptions
     module: Module
     pricing: Pricing
     now: Step = field(init=False)
@@ -109,6 +112,55 @@ class LoopTrials:
             f"stays: the step takes {time_text(after.simulated_us)} {what}, "
             f"{time_text(self.now.simulated_us)} without"
         )
+
+    def chosen(
+        self,
+        places: list[PlaceT],
+        write: Callable[[Module, Sequence[PlaceT]], object],
+        refusal: Callable[[PlaceT], str],
+        report: Report,
+        what: str,
+        *,
+        least_gain: bool = True,
+    ) -> list[PlaceT]:
+        """Those to change: all if that pays and fits, else one after the other.
+
+        The module itself is not changed; `now` is the step with those changes.
+
+        Args:
+            places: that can be changed, the most promising first.
+            write: changes some of them in a copy of the module.
+            refusal: how a remark about a place begins that is left as it is.
+            report: that explains.
+            what: the changes in remarks: 'with it before %loop'.
+            least_gain: ask for a gain; otherwise a step of the same length will do.
+        """
+
+        def judged(some: Sequence[PlaceT]) -> str:
+            after = self.judged(
+                lambda copy: write(copy, some), what, least_gain=least_gain
+            )
+            if isinstance(after, str):
+                return after
+            self.now = after
+            return ""
+
+        if not places:
+            return []
+        refused = judged(places)
+        if not refused:
+            return places
+        if len(places) == 1:
+            report.remark(f"{refusal(places[0])} {refused}")
+            return []
+        found: list[PlaceT] = []
+        for place in places:
+            refused = judged([*found, place])
+            if refused:
+                report.remark(f"{refusal(place)} {refused}")
+            else:
+                found.append(place)
+        return found
 
     def _does_not_fit(self, after: Step, what: str) -> str:
         limit, needed = self.limit_bytes, after.timeline.footprint.needed_bytes

@@ -1,0 +1,144 @@
+"""Makes a reduce-scatter of an all-reduce whose rows do not divide among the devices.
+
+Before:  %a = f32[9] all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add, ...
+         %p = f32[12] pad(%a, %zero), padding=0_3
+         %d = f32[3] dynamic-slice(%p, %start)            part j at device j of a group
+After:   %i = f32[12] pad(%x, %zero), padding=0_3
+         %s = f32[3] reduce-scatter(%i), replica_groups={{0,1,2,3}}, dimensions={0},
+                                         to_apply=%add, ...         readers of %d
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+from hlo_passes.analysis.channels import next_channel_id
+from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.module import Module
+from hlo_passes.passes.folding.uneven_parts import uneven_part, write_uneven_part
+from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.scheduler.passes.chain_choice import (
+    check_limits,
+    collectives_of,
+    found_in,
+    reason_to_leave,
+)
+from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.step_trials import StepTrials
+
+
+@dataclass(frozen=True, slots=True)
+class UnevenReduceScatterCreator(Pass):
+    """Replace a padded all-reduce and the slice of it that each device keeps.
+
+    Where rows do not divide among devices, XLA's partitioner reduces all of them
+    everywhere, pads the result and lets each device take its part; its
+    `reduce-scatter-creator` looks for a slice of the all-reduce itself. A
+    reduce-scatter of padded rows sends about half as much. The padding goes before the
+    reduction, as what the reduction leaves alone: zeros for a sum, ones for a product,
+    itself for a minimum or maximum. If the padding was something else, it is written
+    over the last rows of each part, so that every bit is as before, padding included.
+
+    The pass schedules and simulates the module with all of them, then one by one if
+    that was no faster or needs more memory than the limit. Remarks say what each
+    refused one would cost.
+
+    The all-reduce, the padding, a reshape and the slice must be read by nothing else
+    and have no control edges; only the end of the cut dimension may be padded.
+
+    Requires: an unscheduled module, unless `always`; costs that are not by name.
+    Ensures: no step that `gpu-schedule` and `simulate` make longer. A second run
+        changes nothing.
+    Complexity: that of `gpu-schedule` and `simulate`, once if all of them pay, else
+        once more for each.
+    Source: this project.
+
+    Attributes:
+        always: rewrite whatever can be, without a price or a limit.
+        memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
+        min_gain: least share of the step that the rewrite must save.
+        most_instructions: that trials may schedule, all together.
+        parallel_collective_overlap_limit: collectives in flight, in the trials.
+        disable_async_collectives: kinds that run synchronously in the trials, as in
+            `async-collective-annotator`.
+    """
+
+    name: ClassVar[str] = "uneven-reduce-scatter-creator"
+    needs_collectives: ClassVar[bool] = True
+
+    always: bool = False
+    memory_limit_bytes: int = 0
+    min_gain: float = 0.001
+    most_instructions: int = MOST_INSTRUCTIONS
+    parallel_collective_overlap_limit: int = 1
+    disable_async_collectives: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range (U013)."""
+        if self.memory_limit_bytes < 0:
+            raise ValueError("memory-limit-bytes must be 0 or more")
+        check_limits(self)
+
+    def run(self, module: Module, context: PassContext, report: Report) -> bool:
+        """Find what can be rewritten; then rewrite what pays.
+
+        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
+        `always`.
+        """
+        if not self.always:
+            reason = reason_to_leave(module, context.pricing)
+            if reason:
+                report.remark(f"no reduce-scatter made: {reason}")
+                return False
+        found = _rewritable(module, report)
+        if not found:
+            return False
+
+        def write(copy: Module, places: Sequence[int]) -> None:
+            _write(copy, [found[k] for k in places])
+
+        places = list(range(len(found)))
+        if not self.always:
+            trials = StepTrials(self, module, context.pricing)
+            places = trials.chosen(
+                places,
+                write,
+                lambda k: f"not made a reduce-scatter: %{found[k][1]}",
+                report,
+                "with reduce-scatters",
+            )
+            trials.tell(report)
+        if not places:
+            return False
+        write(module, places)
+        report.count("reduce-scatters-made", len(places))
+        return True
+
+
+def _rewritable(module: Module, report: Report) -> list[Key]:
+    """All-reduces whose padded result is cut into one part per device."""
+    found: list[Key] = []
+    for all_reduce, place in collectives_of(module, ("all-reduce",)):
+        cut = place or uneven_part(all_reduce, module)
+        if not isinstance(cut, str):
+            found.append(key_of(all_reduce))
+        elif cut:
+            report.remark(f"not made a reduce-scatter: %{all_reduce.name} {cut}")
+    return found
+
+
+def _write(module: Module, keys: Sequence[Key]) -> None:
+    channel = next_channel_id(module)
+    for key in keys:
+        all_reduce = found_in(module, key)
+        cut = uneven_part(all_reduce, module)
+        assert not isinstance(cut, str)
+        write_uneven_part(all_reduce, cut, channel)
+        channel += all_reduce.channel_id is not None
+    for name in dict.fromkeys(name for name, _ in keys):
+        computation = module.computation(name)
+        assert computation is not None
+        restore_text_order(computation)
