@@ -54,6 +54,7 @@ LOOPS: Final = (
     "loop-double-buffer-transformer{strategy=full-unroll}",
     "loop-invariant-collective-hoisting{always=true}",
     "loop-multi-buffer{always=true}",
+    "loop-multi-buffer{always=true,control-edges=false}",
     "loop-multi-buffer{always=true,buffers=3,only-with-collectives=false}",
     "loop-multi-buffer{always=true,buffers=4,num-stream-buffers=2,"
     "parallel-collective-overlap-limit=2}",

@@ -2,17 +2,23 @@
 
     body of a while:  %c = (f32[8], f32[4]) all-reduce(%a, %b), ...
     anywhere:         %b = f32[4,8] bitcast(%p)
+    anywhere:         %n = f32[8] negate(%p), control-predecessors={%m}
 
 At `pre-scheduler` most of XLA's passes are still to run on a GPU's module. One of them
 moves all-reduces out of loops, assumes that every all-reduce has one array, and aborts
 the process for a combined one (jax 0.12.0.1; `while_loop_all_reduce_code_motion.cc`).
-Layout assignment is also later, and refuses a bitcast, which depends on layouts.
+Layout assignment is also later, and refuses a bitcast, which depends on layouts. Where
+an instruction with a control edge is fused, fusion aborts the process
+(`hlo_dfs_reachability.cc`); a collective with one cannot be replaced.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hlo_passes.errors import PassError
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 
 
@@ -23,7 +29,8 @@ class NotForGpuError(PassError):
 
 
 def require_for_gpu(module: Module) -> None:
-    """Refuse bitcasts, and combined reductions in loops, made by passes; E051."""
+    """Refuse bitcasts, control edges, combined reductions in loops, by passes; E051."""
+    lines = module.source.text.splitlines() if module.source else []
     bodies: dict[Computation, None] = {}
     for computation in module.computations:
         for instruction in computation.instructions:
@@ -34,6 +41,7 @@ def require_for_gpu(module: Module) -> None:
                     hint="with combine-by-dim=true the all-gather combiner does not "
                     "make it",
                 )
+            _require_no_new_edges(instruction, lines)
             if instruction.opcode == "while":
                 bodies |= dict.fromkeys(instruction.called_computations)
     for body in bodies:
@@ -49,3 +57,18 @@ def require_for_gpu(module: Module) -> None:
                     "stage abort the process because of it",
                     hint="leave loops to XLA's own combiner, which runs later",
                 )
+
+
+def _require_no_new_edges(instruction: Instruction, lines: Sequence[str]) -> None:
+    """Refuse edges to an instruction that had none; E051."""
+    before = instruction.control_predecessors
+    if not before:
+        return
+    if instruction.line and "control-predecessors" in lines[instruction.line - 1]:
+        return
+    raise NotForGpuError(
+        f"%{instruction.name} = {instruction.opcode}(...) must wait for "
+        f"%{before[0].name}: XLA's fusion comes after this stage, and aborts the "
+        "process because of control edges",
+        hint="loop-multi-buffer{control-edges=false} makes none",
+    )

@@ -97,6 +97,9 @@ class LoopMultiBuffer(Pass):
         buffers: k, how many iterations become one.
         num_stream_buffers: s, the communication streams; 1 annotates nothing.
         only_with_collectives: leave loops without a collective in their body.
+        control_edges: let each old iteration wait for the one before. XLA:GPU takes no
+            such edges before it fuses: inside its compilation they must be left out,
+            and the order is the scheduler's alone.
         max_instructions: larger bodies are not made.
         max_control_edges: nor loops with more control edges, with those of the
             iterations before the loop. Each reader of the state waits for each element
@@ -116,6 +119,7 @@ class LoopMultiBuffer(Pass):
     buffers: int = 2
     num_stream_buffers: int = 1
     only_with_collectives: bool = True
+    control_edges: bool = True
     max_instructions: int = 10_000
     max_control_edges: int = 100_000
     always: bool = False
@@ -231,8 +235,12 @@ class LoopMultiBuffer(Pass):
         own = sum(len(i.control_predecessors) for i in body.instructions)
         first = count % self.buffers
         gaps = self.buffers - 1 + max(0, first - 1)
-        between = edges_between_iterations(body, ahead_of_others(body))
+        between = edges_between_iterations(body, self._ahead(body))
         return own * (self.buffers + first) + between * gaps
+
+    def _ahead(self, body: Computation) -> set[Instruction]:
+        """What need not wait for the iteration before."""
+        return ahead_of_others(body) if self.control_edges else {*body.instructions}
 
     def _write(self, module: Module, key: Key, count: int) -> None:
         """Unroll a loop of the module or of a copy."""
@@ -245,7 +253,7 @@ class LoopMultiBuffer(Pass):
             next_channel_id(module), xla_quirks=False, shifts_wrapped=True
         )
         groups = _Groups(next_group(module))
-        ahead = ahead_of_others(body)
+        ahead = self._ahead(body)
         # The place of the result in an iteration; what nobody reads follows it.
         state, result = body.parameters[0], body.root
         place = [i for i in post_order(body) if i is not state].index(result)

@@ -22,7 +22,7 @@ class PassLever:
     """A pass to install with `runtime.install`.
 
     Attributes:
-        name: of the pass.
+        name: of the pass, with options.
         needs: what the program must have; all of them.
         stage: of XLA's compilation where it runs.
     """
@@ -43,6 +43,11 @@ class PassLever:
 PASS_LEVERS: Final = (
     PassLever("collective-matmul", (("products", ""),)),
     PassLever("collective-ring-decomposer", (("any", ""),)),
+    PassLever("uneven-reduce-scatter-creator", (("any", "all-reduce"),)),
+    PassLever("loop-multi-buffer{control-edges=false}", (("looped", ""),)),
+    PassLever("loop-multi-buffer{control-edges=false,buffers=4}", (("looped", ""),)),
+    PassLever("loop-invariant-collective-hoisting", (("looped", ""),)),
+    PassLever("ragged-all-to-all-chunker", (("any", "ragged-all-to-all"),)),
     PassLever("scratch-budget-fusion"),
 )
 #: Why a pass of ours that makes modules faster is not tried.

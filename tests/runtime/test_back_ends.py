@@ -7,7 +7,7 @@ import pytest
 from hlo_passes import Pipeline, parse, verify
 from hlo_passes.runtime.installation.for_cpu import NotForCpuError, bring_to_cpu
 from hlo_passes.runtime.installation.for_gpu import NotForGpuError, require_for_gpu
-from tests.modules import CORPUS, read_text
+from tests.modules import CORPUS, REPOSITORY, read_text
 
 HEAD = """HloModule m, is_scheduled=true, num_partitions=2
 
@@ -122,3 +122,39 @@ def test_bitcasts_are_refused_in_front_of_layouts() -> None:
     assert Pipeline.parse("gpu-all-gather-combiner").run(module).changed
     with pytest.raises(NotForGpuError, match="combine-by-dim=true"):
         require_for_gpu(module)
+
+
+EDGES = """HloModule m
+ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {
+  %x = f32[8]{0} parameter(0)
+  %a = f32[8]{0} negate(%x)
+  %b = f32[8]{0} tanh(%x), control-predecessors={%a}
+  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %b)
+}
+"""
+
+
+def test_control_edges_by_passes_are_refused_in_front_of_fusions() -> None:
+    module = parse(EDGES)
+    require_for_gpu(module)
+    # Those that were there are XLA's own.
+    entry = module.entry
+    one, other = entry.instructions[1:3]
+    entry.remove_control_edge(one, other)
+    require_for_gpu(module)
+    entry.add_control_edge(other, one)
+    with pytest.raises(NotForGpuError, match=r"%a = negate\(.* must wait for %b"):
+        require_for_gpu(module)
+
+
+def test_several_buffers_need_no_control_edges() -> None:
+    case = REPOSITORY / "tests/scheduler/passes/cases/loop-multi-buffer/pays.hlo"
+    text = case.read_text("utf-8").partition("// output")[0]
+    for options, is_refused in (("", True), (",control-edges=false", False)):
+        module = parse(text)
+        Pipeline.parse(f"loop-multi-buffer{{always=true{options}}}").run(module)
+        if is_refused:
+            with pytest.raises(NotForGpuError, match="control-edges=false"):
+                require_for_gpu(module)
+        else:
+            require_for_gpu(module)

@@ -8,7 +8,7 @@ import subprocess
 import sys
 
 import hlo_passes
-from hlo_passes import Pricing
+from hlo_passes import Pipeline, Pricing
 from hlo_passes.passes.framework.registry import find_pass
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.simulation.rules import Rules
@@ -259,13 +259,23 @@ def test_streams_on_which_collectives_could_wait_for_each_other_are_refused() ->
 
 
 def test_passes_of_ours_that_may_matter() -> None:
-    assert passes_for(facts()) == PASS_LEVERS
+    assert [row.name for row in passes_for(facts())] == [
+        "collective-matmul",
+        "collective-ring-decomposer",
+        "scratch-budget-fusion",
+    ]
     alone = FLAT.replace("dot(%h, %y)", "foo(%h, %y)")
     assert [row.name for row in passes_for(facts(alone))] == [
         "collective-ring-decomposer",
         "scratch-budget-fusion",
     ]
-    for name in (*CANNOT_BE_PLUGGED_IN, *(row.name for row in PASS_LEVERS)):
+    reduced = alone.replace("foo(%h, %y)", "all-reduce(%y)")
+    assert "uneven-reduce-scatter-creator" in [
+        row.name for row in passes_for(facts(reduced))
+    ]
+    rows = Pipeline.parse(",".join(row.name for row in PASS_LEVERS)).passes
+    assert len(rows) == len(PASS_LEVERS)
+    for name in CANNOT_BE_PLUGGED_IN:
         assert find_pass(name).name == name
 
 
