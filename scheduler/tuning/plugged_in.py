@@ -43,6 +43,7 @@ class PassLever:
 PASS_LEVERS: Final = (
     PassLever("collective-matmul", (("products", ""),)),
     PassLever("collective-ring-decomposer", (("any", ""),)),
+    PassLever("collective-backend-choice", (("any", ""),)),
     PassLever("uneven-reduce-scatter-creator", (("any", "all-reduce"),)),
     PassLever("loop-multi-buffer{control-edges=false}", (("looped", ""),)),
     PassLever("loop-multi-buffer{control-edges=false,buffers=4}", (("looped", ""),)),

@@ -262,11 +262,13 @@ def test_passes_of_ours_that_may_matter() -> None:
     assert [row.name for row in passes_for(facts())] == [
         "collective-matmul",
         "collective-ring-decomposer",
+        "collective-backend-choice",
         "scratch-budget-fusion",
     ]
     alone = FLAT.replace("dot(%h, %y)", "foo(%h, %y)")
     assert [row.name for row in passes_for(facts(alone))] == [
         "collective-ring-decomposer",
+        "collective-backend-choice",
         "scratch-budget-fusion",
     ]
     reduced = alone.replace("foo(%h, %y)", "all-reduce(%y)")
