@@ -49,9 +49,10 @@ _TYPE_ARGUMENT = re.compile(r"\(([a-z][a-z0-9]*)\)")
 _SPLIT = re.compile(r"SC((?:\([0-9]{1,18}:[0-9]{1,18}(?:,[0-9]{1,18})*\))+)")
 _SPLIT_ENTRY = re.compile(r"\(([0-9]{1,18}):([0-9]{1,18}(?:,[0-9]{1,18})*)\)")
 
-#: The common form: what XLA prints for an array without layout parts.
+#: The common form: what XLA prints for an array without layout parts. A layout may come
+#: after a blank or a comment.
 _PLAIN_ARRAY = re.compile(
-    r"([a-z][a-z0-9]*)\[([0-9,]*)\](?:\{([0-9,]+)\}|(?![ \t\r\n]*\{))"
+    r"([a-z][a-z0-9]*)\[([0-9,]*)\](?:\{([0-9,]+)\}|(?![ \t\r\n]*[{/]))"
 )
 
 _BLANKS = str.maketrans("", "", " \t\r\n")

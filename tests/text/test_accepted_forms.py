@@ -199,6 +199,17 @@ def computations(text: str) -> list[str]:
     return _hlo.hlo_module_from_text(text).to_string().strip().split("\n")[1:]
 
 
+@pytest.mark.parametrize("gap", ["", " ", "\n", "/*c*/", " /*c*/ ", "//c\n"])
+@pytest.mark.parametrize("known", ["f32[4,6]", "f32[4,6]{1,0}", "f32[4,6]{0,1:S(1)}"])
+def test_what_was_read_before_does_not_matter(known: str, gap: str) -> None:
+    """A shape without its layout is no answer where a layout follows."""
+    before = f"HloModule m\n\nENTRY %e {{\n  ROOT %a = {known} parameter(0)\n}}\n"
+    text = before.replace(known, f"f32[4,6]{gap}{{0,1:S(1)}}")
+    hlo_passes.parse(before)
+    root = hlo_passes.parse(text).entry.root
+    assert root.shape.text == "f32[4,6]{0,1:S(1)}"
+
+
 @pytest.mark.parametrize("text", [*READ.values(), *NEWER_READ.values()],
                          ids=[*READ, *NEWER_READ])  # fmt: skip
 def test_read(text: str) -> None:
