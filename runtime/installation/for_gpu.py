@@ -7,9 +7,10 @@
 At `pre-scheduler` most of XLA's passes are still to run on a GPU's module. One of them
 moves all-reduces out of loops, assumes that every all-reduce has one array, and aborts
 the process for a combined one (jax 0.12.0.1; `while_loop_all_reduce_code_motion.cc`).
-Layout assignment is also later, and refuses a bitcast, which depends on layouts. Where
-an instruction with a control edge is fused, fusion aborts the process
-(`hlo_dfs_reachability.cc`); a collective with one cannot be replaced.
+Layout assignment is also later, and refuses a bitcast, which depends on layouts.
+Fusion can abort the process over a control edge (`hlo_dfs_reachability.cc`: it did for
+one from a hyperbolic tangent to an exponential, not for every one), and a collective
+with one cannot be replaced.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _require_no_new_edges(instruction: Instruction, lines: Sequence[str]) -> Non
         return
     raise NotForGpuError(
         f"%{instruction.name} = {instruction.opcode}(...) must wait for "
-        f"%{before[0].name}: XLA's fusion comes after this stage, and aborts the "
-        "process because of control edges",
+        f"%{before[0].name}: XLA's fusion comes after this stage, and may abort "
+        "the process because of control edges",
         hint="loop-multi-buffer{control-edges=false} makes none",
     )

@@ -97,9 +97,9 @@ class LoopMultiBuffer(Pass):
         buffers: k, how many iterations become one.
         num_stream_buffers: s, the communication streams; 1 annotates nothing.
         only_with_collectives: leave loops without a collective in their body.
-        control_edges: let each old iteration wait for the one before. XLA:GPU takes no
-            such edges before it fuses: inside its compilation they must be left out,
-            and the order is the scheduler's alone.
+        control_edges: let each old iteration wait for the one before. XLA:GPU can
+            abort over such edges when it fuses: inside its compilation they must be
+            left out, and the order is the scheduler's alone.
         max_instructions: larger bodies are not made.
         max_control_edges: nor loops with more control edges, with those of the
             iterations before the loop. Each reader of the state waits for each element
