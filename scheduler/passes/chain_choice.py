@@ -246,6 +246,12 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
         return copy, new
 
 
+def is_in(module: Module, key: Key) -> bool:
+    """Whether the instruction of a key is still there."""
+    computation = module.computation(key[0])
+    return computation is not None and computation.find(key[1]) is not None
+
+
 def found_in(module: Module, key: Key) -> Instruction:
     """The instruction of a key, which is there."""
     computation = module.computation(key[0])

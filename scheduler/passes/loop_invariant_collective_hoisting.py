@@ -39,6 +39,7 @@ from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
 from hlo_passes.scheduler.passes.chain_choice import (
     check_limits,
     found_in,
+    is_in,
     reason_to_leave,
 )
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
@@ -126,9 +127,11 @@ class LoopInvariantCollectiveHoisting(Pass):
         loops = _loops(module, report)
         search = _Search(self, module, context, report)
         for key, count in loops.items():
-            if self.initial_values:
+            # Cleaning up after one loop removes those that nobody reads.
+            if self.initial_values and is_in(module, key):
                 search.keep_elements(key)
-            search.move_collectives(key, count)
+            if is_in(module, key):
+                search.move_collectives(key, count)
         if self.initial_values:
             search.leave_out_values()
         if search.trials is not None:
