@@ -17,6 +17,7 @@ from typing import ClassVar
 
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.async_form import half, is_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -28,8 +29,9 @@ class TupleSimplifier(Pass):
     """Replace a tuple's element by its operand, and a rebuilt tuple by the original.
 
     It follows chains of get-tuple-element through nested tuples to their end. Control
-    edges of an element move to its replacement; a rebuilt tuple with control edges, and
-    replacements with another sharding, stay.
+    edges of an element move to its replacement. What stays: a rebuilt tuple with
+    control edges, replacements with another sharding, and a send or recv in a tuple
+    that stays or from which another one's done takes it.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and tuple elements.
@@ -72,6 +74,13 @@ def _replace_element(element: Instruction, report: Report) -> None:
         if source.opcode != "tuple" or index >= len(source.operands):
             return
         source = source.operands[index]
+    # A send or recv must have its own done, and nothing else that reads it.
+    if _begins(source) and any(map(_holds_back, source.users)):
+        report.remark(
+            f"not simplified: %{element.name} is not all that reads %{source.name}, or "
+            "its reader does not end that transfer"
+        )
+        return
     if replace_relaying_control(element, source):
         report.count("elements-replaced")
     else:
@@ -79,6 +88,37 @@ def _replace_element(element: Instruction, report: Report) -> None:
             f"not simplified: %{element.name} and %{source.name} differ in sharding, "
             "or its control edges would close a cycle"
         )
+
+
+def _holds_back(reader: Instruction) -> bool:
+    """Whether what reads a send or recv stays, or another one's done gets it."""
+    if reader.opcode != "tuple" or reader is reader.computation.root:
+        return True
+    taken: set[int] = set()
+    for element in reader.users:
+        if element.opcode != "get-tuple-element":
+            return True
+        start = reader.operands[element.tuple_index]
+        if not _begins(start):
+            continue
+        if element.tuple_index in taken or len(element.users) != 1:
+            return True
+        if not _is_done_of(element.users[0], start):
+            return True
+        taken.add(element.tuple_index)
+    return False
+
+
+def _begins(instruction: Instruction) -> bool:
+    """Whether it is a send or a recv."""
+    return is_transfer(instruction) and half(instruction) == "start"
+
+
+def _is_done_of(done: Instruction, start: Instruction) -> bool:
+    return is_transfer(done) and all(
+        start.attributes.get(key) == done.attributes.get(key)
+        for key in ("channel_id", "is_host_transfer")
+    )
 
 
 def _replace_rebuilt_tuple(rebuilt: Instruction, report: Report) -> None:
