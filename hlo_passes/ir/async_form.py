@@ -49,6 +49,11 @@ def is_transfer(instruction: Instruction) -> bool:
     return facts(instruction.opcode).spelling == "transfer"
 
 
+def is_host_transfer(instruction: Instruction) -> bool:
+    """Whether a send, a recv or one of their dones exchanges with the host."""
+    return instruction.attributes.get("is_host_transfer") == "true"
+
+
 def is_generic(instruction: Instruction) -> bool:
     """Whether it is async-start, async-done or sugar of one; an update is not."""
     row = facts(instruction.opcode)

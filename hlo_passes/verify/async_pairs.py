@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
-from hlo_passes.ir.async_form import start_of
+from hlo_passes.ir.async_form import is_host_transfer, start_of
 from hlo_passes.ir.opcodes import ROWS, Half, facts
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape, tuple_shape
@@ -130,16 +130,15 @@ def _check_transfer_done(
     _check_operand(instruction, (expected, "get-tuple-element"), report)
     if not instruction.operands or instruction.operands[0].opcode != expected:
         return
-    start = instruction.operands[0].attributes
-    if start.get("channel_id") != attributes.get("channel_id"):
+    start = instruction.operands[0]
+    channel = start.attributes.get("channel_id")
+    if channel != attributes.get("channel_id"):
         report.add(
             instruction, "V508",
             f"{opcode} has channel {attributes.get('channel_id', 'none')}, its "
-            f"{expected} {start.get('channel_id', 'none')}",
+            f"{expected} {'none' if channel is None else channel}",
         )  # fmt: skip
-    if (start.get("is_host_transfer") == "true") != (
-        attributes.get("is_host_transfer") == "true"
-    ):
+    if is_host_transfer(start) != is_host_transfer(instruction):
         report.add(
             instruction,
             "V508",

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from hlo_passes.analysis.channels import suits_all_reduce
 from hlo_passes.errors import ParseError
+from hlo_passes.ir.async_form import is_host_transfer
 from hlo_passes.ir.attribute_forms import Form, named_values
 from hlo_passes.ir.opcodes import CALLEE_ATTRIBUTES, TRANSFERS, facts
 from hlo_passes.ir.shape_inference import Signature, signature_of
@@ -332,7 +333,7 @@ class ComputationCheck:
         if (
             opcode in TRANSFERS
             and "channel_id" in attributes
-            and attributes.get("is_host_transfer") == "true"
+            and is_host_transfer(instruction)
         ):
             self.checked.transfers.append(instruction)
         generic = async_pairs.generic_half(opcode)

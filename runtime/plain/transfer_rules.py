@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import Final
 
 from hlo_passes.analysis import transfer_attributes
+from hlo_passes.ir.async_form import is_host_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import array_shape
 from hlo_passes.runtime.plain.builder import Builder, Operation, Rule
@@ -23,7 +24,7 @@ from hlo_passes.runtime.plain.values import TOKEN, Pending, Value
 
 def _refuse_others(op: Operation) -> None:
     """Refuse a transfer with the host, or one whose done is elsewhere."""
-    if op.attributes.get("is_host_transfer") == "true":
+    if is_host_transfer(op.source):
         refuse(op.source, "the host does not take part")
     done = f"{op.opcode}-done"
     if not _in_a_group(op.source) and any(u.opcode != done for u in op.source.users):

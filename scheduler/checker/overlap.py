@@ -23,7 +23,13 @@ from typing import Final
 
 from hlo_passes.analysis import transfer_attributes
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import is_done, is_start, start_of, work_of
+from hlo_passes.ir.async_form import (
+    is_done,
+    is_host_transfer,
+    is_start,
+    start_of,
+    work_of,
+)
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import gpu_config, is_marked_sync, operation_queue_id
 from hlo_passes.ir.instruction import Instruction
@@ -84,8 +90,9 @@ class Limits:
         work = work_of(half)
         if work not in opcodes.TRANSFERS:
             return work
-        host = half.attributes.get("is_host_transfer") == "true"
-        return HOST_TRANSFERS[work == "recv"] if host else TRANSFERS
+        if is_host_transfer(half):
+            return HOST_TRANSFERS[work == "recv"]
+        return TRANSFERS
 
 
 def lane_of(half: Instruction) -> str:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.devices import group_mode
-from hlo_passes.ir.async_form import begun_collective, is_fusion
+from hlo_passes.ir.async_form import begun_collective, is_fusion, is_host_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
     parse_replica_groups,
@@ -140,8 +140,7 @@ def participants_of(collective: Instruction, machine: Machine) -> Participants:
 
 def transfer_pairs(transfer: Instruction, machine: Machine) -> Participants:
     """Senders and receivers of a send or recv; none for a host transfer."""
-    attributes = transfer.attributes
-    if attributes.get("is_host_transfer") == "true":
+    if is_host_transfer(transfer):
         return Participants()
     text = transfer.frontend_attributes.get(transfer_attributes.PAIRS, "")
     if not text:

@@ -264,9 +264,7 @@ def may_run_async(instruction: Instruction) -> bool:
 
 def is_host_transfer(start: Instruction) -> bool:
     """Whether a send or recv exchanges with the host."""
-    if start.opcode not in opcodes.TRANSFERS:
-        return False
-    return start.attributes.get("is_host_transfer") == "true"
+    return start.opcode in opcodes.TRANSFERS and async_form.is_host_transfer(start)
 
 
 def is_on_host(shape: Shape) -> bool:

@@ -11,7 +11,7 @@ Source: openxla/xla `xla/service/collective_opt_utils.cc` (Aug 2026).
 from __future__ import annotations
 
 from hlo_passes.analysis import transfer_attributes
-from hlo_passes.ir.async_form import is_start, is_transfer
+from hlo_passes.ir.async_form import is_host_transfer, is_start, is_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 
@@ -48,7 +48,7 @@ def is_pipelined_transfer(instruction: Instruction) -> bool:
     """A send, recv or done between devices that is pipelined through a loop."""
     return (
         is_transfer(instruction)
-        and instruction.attributes.get("is_host_transfer") != "true"
+        and not is_host_transfer(instruction)
         and transfer_attributes.PIPELINE in instruction.frontend_attributes
     )
 

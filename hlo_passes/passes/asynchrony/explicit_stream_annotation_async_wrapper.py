@@ -19,6 +19,7 @@ from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.ir import opcodes
+from hlo_passes.ir.async_form import is_host_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -123,8 +124,7 @@ def _is_eligible(instruction: Instruction, report: Report) -> bool:
     is_transfer = row.spelling == "transfer"
     if row.is_collective or (row.half and not is_transfer):
         return False
-    is_host = instruction.attributes.get("is_host_transfer") == "true"
-    if is_transfer and row.half == "start" and not is_host:
+    if is_transfer and row.half == "start" and not is_host_transfer(instruction):
         return False
     if opcode == "parameter" or is_transfer:
         report.remark(f"not wrapped: %{instruction.name} is a {opcode}")

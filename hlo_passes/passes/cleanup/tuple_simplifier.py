@@ -12,12 +12,13 @@ After:   readers of %w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.analysis.text_order import restore_text_order
-from hlo_passes.ir.async_form import half, is_transfer
+from hlo_passes.ir.async_form import half, is_host_transfer, is_pair, is_transfer
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -52,35 +53,41 @@ class TupleSimplifier(Pass):
             if self.exclude_entry_computation and computation is module.entry:
                 continue
             before = module.version
+            transfers: list[tuple[Instruction, Instruction]] = []
             for instruction in post_order(computation):
                 if instruction.removed:
                     continue
                 if instruction.opcode == "tuple":
                     _replace_rebuilt_tuple(instruction, report)
                 elif instruction.opcode == "get-tuple-element":
-                    _replace_element(instruction, report)
+                    source = _source_of(instruction)
+                    if source is None:
+                        continue
+                    if is_transfer(source) and half(source) == "start":
+                        transfers.append((instruction, source))
+                    else:
+                        _replace_element(instruction, source, report)
+            # Only now is it known which tuples go.
+            _replace_transfers(transfers, report)
             if module.version != before:
                 restore_text_order(computation)
         return module.version != version
 
 
-def _replace_element(element: Instruction, report: Report) -> None:
-    """Replace the end of a chain of elements by the operand of a tuple."""
+def _source_of(element: Instruction) -> Instruction | None:
+    """The operand of a tuple to which a chain of elements leads."""
     source, path = element, []
     while source.opcode == "get-tuple-element":
         path.append(source.tuple_index)
         source = source.operands[0]
     for index in reversed(path):
         if source.opcode != "tuple" or index >= len(source.operands):
-            return
+            return None
         source = source.operands[index]
-    # A send or recv must have its own done, and nothing else that reads it.
-    if _begins(source) and any(map(_holds_back, source.users)):
-        report.remark(
-            f"not simplified: %{element.name} is not all that reads %{source.name}, or "
-            "its reader does not end that transfer"
-        )
-        return
+    return source
+
+
+def _replace_element(element: Instruction, source: Instruction, report: Report) -> None:
     if replace_relaying_control(element, source):
         report.count("elements-replaced")
     else:
@@ -90,34 +97,51 @@ def _replace_element(element: Instruction, report: Report) -> None:
         )
 
 
-def _holds_back(reader: Instruction) -> bool:
-    """Whether what reads a send or recv stays, or another one's done gets it."""
-    if reader.opcode != "tuple" or reader is reader.computation.root:
-        return True
-    taken: set[int] = set()
-    for element in reader.users:
-        if element.opcode != "get-tuple-element":
-            return True
-        start = reader.operands[element.tuple_index]
-        if not _begins(start):
+def _replace_transfers(
+    found: Sequence[tuple[Instruction, Instruction]], report: Report
+) -> None:
+    """Replace elements that are a send or recv, if each gets its own done alone."""
+    reasons: dict[Instruction, str] = {}
+    for element, start in found:
+        if element.removed:
             continue
-        if element.tuple_index in taken or len(element.users) != 1:
-            return True
-        if not _is_done_of(element.users[0], start):
-            return True
-        taken.add(element.tuple_index)
-    return False
+        reader = start.users[0]
+        if reader not in reasons:
+            reasons[reader] = _reason_to_keep(reader)
+        if reasons[reader]:
+            report.remark(f"not simplified: %{element.name}: {reasons[reader]}")
+        else:
+            _replace_element(element, start, report)
 
 
-def _begins(instruction: Instruction) -> bool:
-    """Whether it is a send or a recv."""
-    return is_transfer(instruction) and half(instruction) == "start"
+def _reason_to_keep(reader: Instruction) -> str:
+    """Why sends and recvs stay in the tuple that reads them; '' if they need not."""
+    elements = reader.users
+    if (
+        reader.opcode != "tuple"
+        or reader is reader.computation.root
+        or any(element.opcode != "get-tuple-element" for element in elements)
+    ):
+        return f"%{reader.name} stays, and would be a second reader of a transfer"
+    taken: set[Instruction] = set()
+    for element in elements:
+        start = reader.operands[element.tuple_index]
+        if not (is_transfer(start) and half(start) == "start"):
+            continue
+        users = element.users
+        if start in taken or start.user_count != 1 or len(users) != 1:
+            return f"%{start.name} would have several readers"
+        if not _is_done_of(users[0], start):
+            return f"%{users[0].name} does not end the transfer %{start.name}"
+        taken.add(start)
+    return ""
 
 
 def _is_done_of(done: Instruction, start: Instruction) -> bool:
-    return is_transfer(done) and all(
-        start.attributes.get(key) == done.attributes.get(key)
-        for key in ("channel_id", "is_host_transfer")
+    return (
+        is_pair(start, done)
+        and done.channel_id == start.channel_id
+        and is_host_transfer(done) == is_host_transfer(start)
     )
 
 

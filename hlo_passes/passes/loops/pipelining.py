@@ -29,6 +29,7 @@ from hlo_passes.analysis.scheduling_annotations import (
     set_annotation,
 )
 from hlo_passes.analysis.text_order import restore_text_order
+from hlo_passes.ir.async_form import is_host_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -155,7 +156,7 @@ class Copying:
         A send or recv keeps its own, since both iterations belong to one transfer.
         """
         opcode = copy.opcode
-        is_host = copy.attributes.get("is_host_transfer") == "true"
+        is_host = is_host_transfer(copy)
         if opcode in _TRANSFERS and not is_host:
             return
         if opcode in _TRANSFERS_DONE:

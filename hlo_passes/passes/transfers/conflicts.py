@@ -22,6 +22,7 @@ from hlo_passes.ir.async_form import (
     half,
     is_collective,
     is_generic,
+    is_host_transfer,
     wrapped_instruction,
 )
 from hlo_passes.ir.computation import Computation
@@ -97,7 +98,7 @@ def _everybody(
 def _communicates(instruction: Instruction) -> bool:
     """Whether it is a collective, the start of one, a send or a recv of devices."""
     if instruction.opcode in TRANSFERS:
-        return instruction.attributes.get("is_host_transfer") != "true"
+        return not is_host_transfer(instruction)
     return half(instruction) in ("", "start") and is_collective(instruction)
 
 

@@ -16,7 +16,12 @@ from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.post_order import post_order
 from hlo_passes.errors import PassError
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import is_collective, is_done, is_transfer
+from hlo_passes.ir.async_form import (
+    is_collective,
+    is_done,
+    is_host_transfer,
+    is_transfer,
+)
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 
@@ -31,10 +36,7 @@ _TRANSFERS_OF_A_CHANNEL: Final = 4
 
 def is_device_transfer(instruction: Instruction) -> bool:
     """Whether it is a send, a recv or one of their dones, between devices."""
-    return (
-        is_transfer(instruction)
-        and instruction.attributes.get("is_host_transfer") != "true"
-    )
+    return is_transfer(instruction) and not is_host_transfer(instruction)
 
 
 @dataclass(slots=True)
