@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from hlo_passes.scheduler.estimators.base import COARSE
+from hlo_passes.scheduler.estimators.base import is_guess
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.module_costs import EstimateReport, EstimateRow
 from hlo_passes.scheduler.place_text import place_lines
@@ -43,13 +43,9 @@ def _weight(row: EstimateRow) -> float:
     return row.executions * max(row.node_cost_us, row.latency_us or 0.0)
 
 
-def _is_guess(row: EstimateRow) -> bool:
-    return row.model.endswith("/constant") and bool(row.reason)
-
-
 def _is_unknown(row: EstimateRow) -> bool:
     """Whether the row has an abstract constant in place of a price."""
-    return row.model in COARSE or _is_guess(row)
+    return is_guess(row.model, row.reason)
 
 
 def _us(value: float | None) -> str:

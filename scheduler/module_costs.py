@@ -34,7 +34,12 @@ from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
-from hlo_passes.scheduler.estimators.base import COARSE, UNKNOWN, Estimator
+from hlo_passes.scheduler.estimators.base import (
+    COARSE,
+    UNKNOWN,
+    Estimator,
+    has_no_price,
+)
 from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
@@ -190,7 +195,10 @@ def _unpriced(
     """
     costly = [row for row in rows if max(row.node_cost_us, row.latency_us or 0.0) > 0.0]
     count = sum(
-        row.model in COARSE and (row.computation, row.name) not in fusions
+        has_no_price(
+            row.model, row.reason, max(row.node_cost_us, row.latency_us or 0.0)
+        )
+        and (row.computation, row.name) not in fusions | calls
         for row in costly
     )
     if count:

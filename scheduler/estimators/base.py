@@ -28,6 +28,7 @@ COARSE: Final = ("approximate", "gpu-approximate", "none")
 UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 #: How a model's name ends where it has no better answer than a constant.
 _CONSTANT: Final = "/constant"
+_NEXT_TO_NOTHING_US: Final = 0.01
 
 #: Thirty years: what a file says beyond is a mistake, and sums would overflow a float.
 MOST_US: Final = 1e15
@@ -59,6 +60,20 @@ class Estimator(Protocol):
 def is_constant(model: str) -> bool:
     """Whether a model's answers are constants: nothing knows the instruction."""
     return model in COARSE or model.endswith(_CONSTANT)
+
+
+def is_guess(model: str, reason: str) -> bool:
+    """Whether a time is a constant for want of a price."""
+    return model in COARSE or (model.endswith(_CONSTANT) and reason != "")
+
+
+def has_no_price(model: str, reason: str, us: float) -> bool:
+    """Whether a step may be made of a time that is a constant for want of a price.
+
+    What XLA believes to be fused away has a constant, too, next to nothing.
+    """
+    least = 0.0 if model in COARSE else _NEXT_TO_NOTHING_US
+    return us > least and is_guess(model, reason)
 
 
 def is_nop(instruction: Instruction) -> bool:

@@ -23,7 +23,12 @@ from dataclasses import dataclass, field
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.async_form import half, work_of
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.estimators.base import COARSE, UNKNOWN, Estimator
+from hlo_passes.scheduler.estimators.base import (
+    COARSE,
+    UNKNOWN,
+    Estimator,
+    has_no_price,
+)
 from hlo_passes.scheduler.estimators.profile import MEASURED, PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
@@ -62,7 +67,10 @@ class Prices:
 
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
-        return self.compute(instruction).us
+        found = self.compute(instruction)
+        if has_no_price(found.model, found.reason, found.us):
+            self._noted(found, is_constant=True)
+        return found.us
 
     def compute(self, instruction: Instruction) -> Estimate:
         """Price on the compute lane. Raises UsageError U223 for an invalid time."""
@@ -85,13 +93,15 @@ class Prices:
         table = _table_of(self.estimator)
         self.absent += table is not None and start.name not in table.latencies
         found = self._latency(start, done)
+        if runs_body:
+            return found
         if not self.as_xla and found.model in COARSE:
             fusion = fusion_of(start)
             itself = UNKNOWN if fusion is None else self.compute(fusion)
             if itself.model not in COARSE:
                 self.fusions += 1
                 return self._noted(itself, is_constant=itself.reason != "")
-        return found if runs_body and found is UNKNOWN else self._noted(found)
+        return self._noted(found)
 
     def has_whole_call(self, start: Instruction) -> bool:
         """Whether a log has the time of a call on a SparseCore, and none inside it."""
