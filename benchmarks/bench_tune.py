@@ -46,7 +46,8 @@ from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.store import Store
 
 _REPOSITORY: Final = pathlib.Path(__file__).resolve().parent.parent
-_MACHINES: Final = ("h100_sxm@1", "h100_sxm@2", "gb200@2")
+#: TARGET@HOSTS.
+MACHINES: Final = ("h100_sxm@1", "h100_sxm@2", "gb200@2")
 _LARGE: Final = (
     "docs/tutorial/training.py:step",
     "corpus/held_out/transformer_block.py:transformer_scan",
@@ -254,7 +255,7 @@ def main() -> None:
     rows = (
         measure(name, machine, options.budget, options.cache, seed=options.seed)
         for name in options.programs or default_programs()
-        for machine in options.machine or _MACHINES
+        for machine in options.machine or MACHINES
     )
     for line in table(rows):
         print(line, flush=True)
