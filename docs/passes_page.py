@@ -95,12 +95,18 @@ def option_rows(kind: type[Pass]) -> list[str]:
         f"| `{f.name.replace('_', '-')}` | {type_text(hints[f.name])} | "
         f"{value_text(f.default)} | {meanings.get(f.name, 'the same')}"
         f"{_flag_text(kind.name, f.name)} |"
-        for f in dataclasses.fields(kind)
+        for f in _own_first(kind)
         if f.name not in ("passes", "handed_on")
     ]
     if not rows:
         return []
     return ["| option | value | default | means |", "|---|---|---|---|", *rows, ""]
+
+
+def _own_first(kind: type[Pass]) -> list[dataclasses.Field[object]]:
+    """The options of a pass: its own, then those that it shares with others."""
+    own = inspect.get_annotations(kind)
+    return sorted(dataclasses.fields(kind), key=lambda f: f.name not in own)
 
 
 def _flag_text(name: str, field: str) -> str:

@@ -34,16 +34,15 @@ from hlo_passes.scheduler.hardware.target import (
     Target,
     target_text,
 )
+from hlo_passes.scheduler.latency.backend_rows import line_rows
 from hlo_passes.scheduler.latency.durations import TICKS_PER_US
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine
-from hlo_passes.scheduler.latency.options import (
+from hlo_passes.scheduler.latency.network_constants import (
     MOST_NIC_GB_PER_S,
-    LatencyOptions,
     is_constant,
-    network_config,
     range_of,
 )
-from hlo_passes.scheduler.passes.backend_rows import backend_rows
+from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 from hlo_passes.scheduler.sums import sequential_sum
 
 _COLUMNS: Final = ("kind", "bytes", "us", "devices", "hosts")
@@ -54,8 +53,6 @@ _MOST_DEVICES: Final = 1 << 31
 KINDS: Final = (
     "all-gather", "all-reduce", "reduce-scatter", "all-to-all", "collective-permute",
 )  # fmt: skip
-#: Rows of `collective_backends.csv` that a line prices, see `line_fits`.
-LINE_ROWS: Final = tuple(row.name for row in backend_rows() if row.price == "line")
 _CHUNK_BYTES: Final = tuple(1 << k for k in range(16, 27))
 _HEADER_OVERHEAD: Final = 1.025
 _PARAMETERS: Final = (
@@ -85,7 +82,7 @@ class Measurement:
     """One measured collective across hosts, or one that is not carried by NCCL.
 
     Attributes:
-        kind: synchronous opcode, or one of `LINE_ROWS`.
+        kind: synchronous opcode, or one of `line_rows`.
         size_bytes: of the message: gathered result, reduced array, whole input,
             operand.
         us: measured time.
@@ -238,7 +235,7 @@ def _refuse(path: str, line: int, what: str) -> UsageError:
         f"{path}:{line}: {what}",
         code="U214",
         hint=f"columns {','.join(_COLUMNS)}; kind must be one of {', '.join(KINDS)}, "
-        f"or a row that is priced by a line: {', '.join(LINE_ROWS)}",
+        f"or a row that is priced by a line: {', '.join(line_rows())}",
     )
 
 
@@ -258,7 +255,7 @@ def _measurement(
     except ValueError as problem:
         what = "bytes, devices and hosts must be whole numbers, us a number"
         raise _refuse(path, line, what) from problem
-    carried = kind in LINE_ROWS
+    carried = kind in line_rows()
     if kind not in KINDS and not carried:
         raise _refuse(path, line, f"{kind!r} is not a collective that the model knows")
     if not (

@@ -16,7 +16,8 @@ from hlo_passes.files import require_file
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.choice import ESTIMATOR_NAMES, estimator_names
 from hlo_passes.scheduler.hardware.target import target, target_names
-from hlo_passes.scheduler.latency.options import OPTION_NAMES, latency_options
+from hlo_passes.scheduler.latency.network_constants import OPTION_NAMES
+from hlo_passes.scheduler.latency.options import latency_options
 from hlo_passes.scheduler.tpu.chips import chip_names, is_chip
 
 

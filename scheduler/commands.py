@@ -22,7 +22,6 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import DEFAULT_TARGET, Pricing
 from hlo_passes.progress import say
 from hlo_passes.scheduler.calibration import (
-    LINE_ROWS,
     Measurement,
     calibrate,
     calibration_text,
@@ -52,6 +51,7 @@ from hlo_passes.scheduler.estimators.profile import (
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import target
+from hlo_passes.scheduler.latency.backend_rows import line_rows
 from hlo_passes.scheduler.line_fits import fit_lines, lines_text
 from hlo_passes.scheduler.measured.collectives import measurements_of
 from hlo_passes.scheduler.measured.trace import measured_of, read_trace
@@ -169,10 +169,10 @@ def _run_calibrate(arguments: argparse.Namespace) -> int:
         if arguments.module
         else read_measurements(arguments.input, part)
     )
-    network = [row for row in rows if row.kind not in LINE_ROWS]
+    network = [row for row in rows if row.kind not in line_rows()]
     source = arguments.input
     found = calibrate(network, part, filename=source) if network else None
-    fits = fit_lines((r for r in rows if r.kind in LINE_ROWS), filename=source)
+    fits = fit_lines((r for r in rows if r.kind in line_rows()), filename=source)
     if arguments.output:
         lines = [fit.line for fit in fits]
         text = target_with_fits(arguments.target, found, lines)

@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hlo_passes.errors import UsageError
-from hlo_passes.scheduler.calibration import LINE_ROWS, Measurement, robust_fit
+from hlo_passes.scheduler.calibration import Measurement, robust_fit
+from hlo_passes.scheduler.latency.backend_rows import backend_row, line_rows
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine, bytes_sent
-from hlo_passes.scheduler.passes.backend_rows import backend_row
 from hlo_passes.scheduler.sums import sequential_sum
 
 
@@ -66,7 +66,7 @@ def fit_lines(
     for row in rows:
         found.setdefault(row.kind, []).append(row)
     return tuple(
-        _fit(name, found[name], filename) for name in LINE_ROWS if name in found
+        _fit(name, found[name], filename) for name in line_rows() if name in found
     )
 
 

@@ -47,7 +47,7 @@ class _Behind:
 class Heroes:
     """The heroes of the results of one fusion.
 
-    What is found behind one result is kept for the others: all results together take as
+    What is found for one result is kept for the others: all results together take as
     many steps as the fusion has edges.
     """
 

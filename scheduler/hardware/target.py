@@ -36,6 +36,7 @@ from hlo_passes.scheduler.hardware.text_proto import (
     submessages,
 )
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine
+from hlo_passes.scheduler.latency.network_constants import target_constant
 from hlo_passes.scheduler.tpu.chips import is_chip
 
 _SUFFIX: Final = ".txtpb"
@@ -46,7 +47,6 @@ LINES_COMMENT: Final = "# backend-lines:"
 _LINES: Final = re.compile(rf"(?m)^{LINES_COMMENT}[ \t]*(\S.*)$")
 #: Of a toolkit, as in 12.8.1.
 _VERSION: Final = re.compile(r"([0-9]{1,6})\.([0-9]{1,6})(?![0-9])")
-_LARGEST_CONSTANT: Final = 1e12
 
 #: One direction of one NVLink, 1e9 bytes/s, by major compute capability; parts that
 #: are not listed have the newest rate. Source: openxla/xla
@@ -235,18 +235,8 @@ def _network(text: str, filename: str) -> dict[str, float]:
     match = _NETWORK.search(text)
     found: dict[str, float] = {}
     for item in match[1].split(",") if match else ():
-        name, _, value = item.strip().partition("=")
-        try:
-            number = float(value)
-        except ValueError:
-            number = -1.0
-        if not 0 <= number < _LARGEST_CONSTANT:
-            raise UsageError(
-                f"{filename}: {NETWORK_COMMENT} {item.strip()} is not a constant",
-                code="U201",
-                hint="write name=value, as in nic_speed_gbps=25.0",
-            )
-        found[name] = number
+        name, _, value = (part.strip() for part in item.partition("="))
+        found[name] = target_constant(name, value, filename)
     return found
 
 

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from hlo_passes.scheduler.latency.backend_rows import line_rows
+
 #: What a device sends of the message of a collective of n devices, in units of (n-1)/n.
 _ROUNDS: Final = {
     "all-gather": 1,
@@ -44,7 +46,10 @@ class MeasuredLine:
 
     @staticmethod
     def parse(text: str) -> MeasuredLine:
-        """From `ROW:SETUP_US:GB_PER_S`. ValueError for another form, or no figures."""
+        """From `ROW:SETUP_US:GB_PER_S`.
+
+        Raises ValueError for another form, no figures, and rows without a line.
+        """
         row, *figures = text.split(":")
         try:
             setup, rate = map(float, figures)
@@ -53,6 +58,8 @@ class MeasuredLine:
         is_meant = row and 0 <= setup <= _MOST and _LEAST_RATE <= rate <= _MOST
         if not is_meant or "_" in text:
             raise ValueError(f"{text!r} is not {_FORM}")
+        if row not in line_rows():
+            raise ValueError(f"lines price {' '.join(line_rows())}, not {row}")
         return MeasuredLine(row, setup, rate)
 
     @property

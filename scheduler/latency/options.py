@@ -18,20 +18,13 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.data_tables import rows
 from hlo_passes.scheduler.latency.durations import ticks_of_us
+from hlo_passes.scheduler.latency.network_constants import (
+    NETWORK_CONSTANTS,
+    OPTION_NAMES,
+    is_option,
+    range_of,
+)
 
-MOST_NIC_GB_PER_S: Final = 100_000
-#: Largest sensible value by option; the smallest is 1, for a rate 0.001.
-_LIMITS: Final[dict[str, tuple[type, float, str]]] = {
-    "nccl_op_launch_us": (int, 1_000_000, "microseconds"),
-    "nic_speed_gbps": (float, MOST_NIC_GB_PER_S, "gigabytes per second per GPU"),
-    "chunk_prep_us": (int, 1_000_000, "microseconds"),
-    "rtt_us": (int, 1_000_000, "microseconds"),
-    "gpus_per_node": (int, 1 << 20, "GPUs"),
-    "chunk_size_bytes": (int, 1 << 40, "bytes"),
-    "partition_size": (int, 1 << 30, "devices"),
-    "ragged_imbalance": (float, 1 << 20, "the most rows of a device by the mean"),
-}
-OPTION_NAMES: Final = tuple(_LIMITS)
 _UNKNOWN_DEVICE: Final = "<unknown>"
 
 
@@ -54,11 +47,12 @@ class LatencyOptions:
         found: dict[str, int | float] = {}
         for item in filter(None, (part.strip() for part in text.split(","))):
             name, equals, value = item.partition("=")
-            if name not in _LIMITS:
+            if name not in NETWORK_CONSTANTS:
                 raise UsageError(
                     f"unknown latency option {name}",
                     code="U203",
-                    hint=nearest(name, _LIMITS) or f"one of {', '.join(_LIMITS)}",
+                    hint=nearest(name, NETWORK_CONSTANTS)
+                    or f"one of {', '.join(NETWORK_CONSTANTS)}",
                 )
             if not equals:
                 raise UsageError(
@@ -73,7 +67,7 @@ class LatencyOptions:
                     hint="give one value for each",
                 )
             found[name] = _value(name, value)
-        return LatencyOptions(**found)  # type: ignore[arg-type]  # by _LIMITS
+        return LatencyOptions(**found)  # type: ignore[arg-type]  # by NETWORK_CONSTANTS
 
     def to_text(self) -> str:
         """The options that are set, as `key=value,...`."""
@@ -92,34 +86,13 @@ def latency_options(on: Pricing) -> LatencyOptions:
     return given
 
 
-def range_of(name: str) -> str:
-    """The values that an option has, for a hint."""
-    kind, largest, unit = _LIMITS[name]
-    sort = "an integer" if kind is int else "a number"
-    return f"{name} is {sort} from {_smallest(kind):g} to {int(largest)} ({unit})"
-
-
-def is_constant(name: str, value: float) -> bool:
-    """Whether a target's network may have this value of an option.
-
-    Options may be so, too; besides, a fit may find that a duration is 0.
-    """
-    kind, largest, _ = _LIMITS[name]
-    smallest = 0 if name.endswith("_us") else _smallest(kind)
-    return smallest <= value <= largest
-
-
-def _smallest(kind: type) -> float:
-    return 1 if kind is int else 0.001
-
-
 def _value(name: str, text: str) -> int | float:
-    kind, largest, _ = _LIMITS[name]
+    kind = NETWORK_CONSTANTS[name].kind
     try:
         value = kind(text)
     except ValueError:
         value = 0
-    if not _smallest(kind) <= value <= largest:
+    if not is_option(name, value):
         raise UsageError(
             f"{name}={text} is out of range", code="U204", hint=range_of(name)
         )
@@ -199,27 +172,7 @@ def _builtin_config(device_name: str) -> NetworkConfig:
 def network_config(target: Target, options: LatencyOptions) -> NetworkConfig:
     """The target's constants: XLA's by exact device name, then what its file says.
 
-    Raises UsageError U201 for what the file says.
-
     Source: openxla/xla `sol_gpu_cost_model.cc`; raw values times 0.45.
     """
-    _check_network(target)
     builtin = _builtin_config(target.name)
     return builtin.with_values(target.network).with_options(options)
-
-
-def _check_network(target: Target) -> None:
-    """Refuse what a target's file says of its network and no option may be; U201."""
-    for name, value in target.network.items():
-        if name not in _LIMITS:
-            raise UsageError(
-                f"{target.spec}: the network has no constant {name}",
-                code="U201",
-                hint=nearest(name, _LIMITS) or f"one of {', '.join(_LIMITS)}",
-            )
-        if not is_constant(name, value):
-            raise UsageError(
-                f"{target.spec}: {name}={value:g} is out of range",
-                code="U201",
-                hint=range_of(name),
-            )

@@ -24,16 +24,16 @@ from hlo_passes.ir.shapes import Shape, tuple_shape
 from hlo_passes.passes.rewriting.constants import zeros
 from hlo_passes.passes.rewriting.copies import copy_of
 from hlo_passes.passes.rewriting.gpu_backend_config import set_collective_fields
+from hlo_passes.scheduler.latency.backend_rows import (
+    BY_RELEASE,
+    BackendRow,
+    backend_rows,
+)
 from hlo_passes.scheduler.latency.collective_time import NVLINK_KERNEL
 from hlo_passes.scheduler.latency.collectives import describe
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine, bytes_sent
 from hlo_passes.scheduler.memory.buffer_colors import Wish, color, planned_copies
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
-from hlo_passes.scheduler.passes.backend_rows import (
-    BY_RELEASE,
-    BackendRow,
-    backend_rows,
-)
 from hlo_passes.scheduler.passes.chain_choice import found_in
 from hlo_passes.scheduler.passes.collective_kernel_strategy_annotator import (
     reason_without_kernel,

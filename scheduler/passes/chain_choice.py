@@ -15,85 +15,30 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import count
-from typing import ClassVar, Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 from hlo_passes.analysis.call_graph import build_call_graph
 from hlo_passes.analysis.channels import next_channel_id
-from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
-from hlo_passes.pricing import Pricing
-from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
-from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.passes.priced_chains import (
+    SPENT,
+    ChainTrials,
+    Key,
+    Step,
+    key_of,
+)
+from hlo_passes.scheduler.passes.priced_pass import PricedPass
 from hlo_passes.scheduler.simulation.units import time_text
 
 #: What is known of a collective that can be rewritten, and a form of its chain.
 SiteT = TypeVar("SiteT")
 FormT = TypeVar("FormT")
-OptionsT = TypeVar("OptionsT", bound="ChoiceOptions")
+OptionsT = TypeVar("OptionsT", bound=PricedPass)
 #: In a group of two both directions are one.
 LEAST_BOTH_WAYS: Final = 3
-
-
-class ChoiceOptions(Protocol):
-    """The options of a pass that decides so."""
-
-    name: ClassVar[str]
-
-    @property
-    def min_gain(self) -> float:
-        """Least share of the step that a chain must save."""
-        ...
-
-    @property
-    def most_instructions(self) -> int:
-        """That trials may schedule, all together."""
-        ...
-
-    @property
-    def parallel_collective_overlap_limit(self) -> int:
-        """Collectives in flight, in the trials."""
-        ...
-
-    @property
-    def disable_async_collectives(self) -> tuple[str, ...]:
-        """Kinds that run synchronously in the trials."""
-        ...
-
-
-def check_limits(options: ChoiceOptions) -> None:
-    """Refuse values out of range, with a ValueError."""
-    if options.most_instructions < 0:
-        raise ValueError("most-instructions must be 0 or more")
-    if not 0.0 <= options.min_gain < 1.0:
-        raise ValueError("min-gain must be a share of the step, as in 0.001")
-    trial_schedule(options).passes()
-
-
-def trial_schedule(options: ChoiceOptions) -> GpuSchedule:
-    """The passes that schedule a trial."""
-    given = {
-        "parallel-collective-overlap-limit": str(
-            options.parallel_collective_overlap_limit
-        ),
-        "disable-async-collectives": " ".join(options.disable_async_collectives),
-    }
-    return GpuSchedule(handed_on=tuple((n, text) for n, text in given.items() if text))
-
-
-def reason_to_leave(module: Module, on: Pricing) -> str:
-    """Why no trial of a module says anything; '' if it does.
-
-    Raises WrongStateError S017, S018 for a module that no GPU can run.
-    """
-    require_priceable(module, has_costs=bool(on.costs))
-    if module.is_scheduled:
-        return "the module is scheduled"
-    if on.costs or on.profile:
-        return "costs by name do not know what would be new"
-    return ""
 
 
 def collectives_of(
@@ -160,6 +105,10 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
         Args:
             refusal: how remarks on collectives that stay begin.
         """
+        if self.trials.is_spent(self.options.most_instructions):
+            for _, name in self.left:
+                self.report.remark(f"{refusal}: %{name} {SPENT}")
+            return
         now = self.trials.step(self.module.clone(), self.left)
         first = now
         while True:
@@ -209,11 +158,8 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
         best: tuple[FormT, Step] | None = None
         said = ""
         for form in promising:
-            if (
-                self.trials.spent + self.module.instruction_count
-                > self.options.most_instructions
-            ):
-                said = said or "is not tried: the trials have used most-instructions up"
+            if self.trials.is_spent(self.options.most_instructions):
+                said = said or SPENT
                 break
             after = self._tried(key, form)
             said = said or (

@@ -16,26 +16,26 @@ from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.rewriting.gpu_backend_config import set_collective_fields
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
 from hlo_passes.scheduler.hardware.target import target
-from hlo_passes.scheduler.latency.measured_lines import MeasuredLine, spans_where_less
-from hlo_passes.scheduler.passes.backend_offers import DEFAULTS, Offer, Offers, Way
-from hlo_passes.scheduler.passes.backend_rows import (
+from hlo_passes.scheduler.latency.backend_rows import (
     BACKENDS,
     BackendRow,
     backend_rows,
 )
-from hlo_passes.scheduler.passes.chain_choice import (
-    check_limits,
-    collectives_of,
-    found_in,
-    reason_to_leave,
-    trial_schedule,
-)
+from hlo_passes.scheduler.latency.measured_lines import MeasuredLine, spans_where_less
+from hlo_passes.scheduler.passes.backend_offers import DEFAULTS, Offer, Offers, Way
+from hlo_passes.scheduler.passes.chain_choice import collectives_of, found_in
 from hlo_passes.scheduler.passes.collective_kernels import KernelChoice
-from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.passes.priced_chains import (
+    SPENT,
+    ChainTrials,
+    Key,
+    Step,
+    key_of,
+)
+from hlo_passes.scheduler.passes.priced_pass import PricedPass
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.xla_release import XlaRelease
@@ -48,14 +48,13 @@ _WORDS: Final = {
     "copies": "copies between peers",
     "nvshmem": "NVSHMEM",
 }
-_LINE_ROWS: Final = tuple(row.name for row in backend_rows() if row.price == "line")
 _KINDS: Final = tuple(dict.fromkeys(row.kind for row in backend_rows()))
 #: Messages among which a crossover is looked for, 1 KiB to 1 GiB.
 _SIZES: Final = tuple(1 << k for k in range(10, 31))
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveBackendChoice(Pass):
+class CollectiveBackendChoice(PricedPass):
     """Write what carries each collective into its backend config, where that is faster.
 
     A table (`scheduler/data/collective_backends.csv`) says which ways there are: XLA's
@@ -65,7 +64,7 @@ class CollectiveBackendChoice(Pass):
     kind, types, reductions, devices, bytes and reach, and where its price comes from.
 
     A kernel has the price that the estimators give an annotated collective. Every other
-    row is off until somebody measures it: `calibrate` fits a line, which stands in
+    row is off until somebody measures it: `calibrate` fits a line, to be given in
     `measured-lines` or in the target's file. The cheapest way is taken, if it costs
     less than NCCL by the model, and less than NCCL's fair price: XLA's table of
     measured collectives has noise, and a larger message may cost less than a smaller
@@ -85,7 +84,7 @@ class CollectiveBackendChoice(Pass):
     another memory rules it out; the remark names both.
 
     XLA's combiners drop the backend config of what they combine: the pass belongs
-    behind them. XLA's own annotator notes kernels for all-reduces without a price; so a
+    after them. XLA's own annotator notes kernels for all-reduces without a price; so a
     kernel that was dropped needs `xla_gpu_experimental_use_collective_kernels` empty.
 
     Requires: an unscheduled module; costs that are not by name.
@@ -98,24 +97,17 @@ class CollectiveBackendChoice(Pass):
         backends: ways that may be chosen, separated by blanks: kernel, peer, symmetric,
             copies, nvshmem; `nccl` alone for none.
         measured_lines: prices of rows, separated by blanks: ROW:SETUP_US:GB_PER_S, the
-            rate of what each device sends. They stand before those of the target.
+            rate of what each device sends. They win over those of the target.
         min_gain: least share of its price that a collective must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
         xla: the release of XLA to follow; none: that of the run.
     """
 
     name: ClassVar[str] = "collective-backend-choice"
+    left: ClassVar[str] = "nothing chosen"
     needs_collectives: ClassVar[bool] = True
 
     backends: tuple[str, ...] = ("kernel", "peer", "symmetric", "copies")
     measured_lines: tuple[str, ...] = ()
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
     xla: str = ""
 
     def __post_init__(self) -> None:
@@ -124,25 +116,15 @@ class CollectiveBackendChoice(Pass):
         unknown = [b for b in self.backends if b not in known]
         if unknown:
             raise ValueError(f"backends must be of {' '.join(known)}, not {unknown[0]}")
-        for line in self._lines(self.measured_lines):
-            if line.row not in _LINE_ROWS:
-                rows = " ".join(_LINE_ROWS)
-                raise ValueError(f"lines price {rows}, not {line.row}")
-        check_limits(self)
+        self._lines(self.measured_lines)
+        PricedPass.__post_init__(self)
 
     @staticmethod
     def _lines(texts: Iterable[str]) -> list[MeasuredLine]:
         return [MeasuredLine.parse(text) for text in texts]
 
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Price every way of every collective; then write what pays.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run.
-        """
-        reason = reason_to_leave(module, context.pricing)
-        if reason:
-            report.remark(f"nothing chosen: {reason}")
-            return False
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Price every way of every collective; then write what pays."""
         found: list[Instruction] = []
         for collective, place in collectives_of(module, _KINDS):
             if place:
@@ -150,10 +132,10 @@ class CollectiveBackendChoice(Pass):
             else:
                 found.append(collective)
         if not found:
-            return False
-        version, release = module.version, context.release_for(module, self.xla)
+            return
+        release = context.release_for(module, self.xla)
         on = replace(context.pricing, xla=release.name)
-        trials = ChainTrials(module, on, trial_schedule(self))
+        trials = ChainTrials(module, on, self.schedule)
         given = (*target(on.target).lines, *self._lines(self.measured_lines))
         offers = Offers(
             module,
@@ -165,7 +147,6 @@ class CollectiveBackendChoice(Pass):
         )
         choice = _Choice(self, module, trials, offers, release, report)
         choice.run(found)
-        return module.version != version
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,6 +252,10 @@ class _Choice:
         """What leaves the step no longer: all together, else one after another."""
         if not decided:
             return []
+        if self.trials.is_spent(self.options.most_instructions):
+            for decision in decided:
+                self._refuse(f"%{decision.key[1]} {SPENT}")
+            return []
         keys = [decision.key for decision in decided]
         before = now = self.trials.step(self.module.clone(), keys)
         after = self._step_with(decided, keys)
@@ -278,12 +263,8 @@ class _Choice:
         if _is_longer(after, before):
             kept = []
             for decision in sorted(decided, key=lambda d: -d.saved_us):
-                spent = self.trials.spent + self.module.instruction_count
-                if spent > self.options.most_instructions:
-                    self._refuse(
-                        f"%{decision.key[1]} is not tried: the trials have used "
-                        "most-instructions up"
-                    )
+                if self.trials.is_spent(self.options.most_instructions):
+                    self._refuse(f"%{decision.key[1]} {SPENT}")
                     continue
                 after = self._step_with([*kept, decision], keys)
                 if _is_longer(after, now):

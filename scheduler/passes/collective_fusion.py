@@ -26,7 +26,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, array_shape
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.gpu_backend_config import set_fusion_config
-from hlo_passes.scheduler.passes.backend_rows import kernel_strategies
+from hlo_passes.scheduler.latency.backend_rows import kernel_strategies
 from hlo_passes.scheduler.passes.collective_kernels import (
     KernelChoice,
     Launch,

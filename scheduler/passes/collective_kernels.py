@@ -9,7 +9,7 @@ reduces its part and then reads the results of the others.
 
 Source: openxla/xla `xla/backends/gpu/runtime/all_reduce.cc`, `all_gather.cc`,
 `xla/backends/gpu/codegen/triton/collective_emitter.cc`. Types, reductions and bytes are
-rows of `data/collective_backends.csv` (`backend_rows.py`); what the releases of
+rows of `data/collective_backends.csv` (`latency/backend_rows.py`); what the releases of
 `xla_release` do differently is read from their compilers' results.
 """
 
@@ -27,7 +27,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.hardware.target import Target, target
 from hlo_passes.scheduler.hardware.topology import Topology
-from hlo_passes.scheduler.passes.backend_rows import BackendRow, backend_row
+from hlo_passes.scheduler.latency.backend_rows import BackendRow, backend_row
 from hlo_passes.scheduler.passes.device_groups import DeviceGroups
 from hlo_passes.xla_release import XlaRelease
 

@@ -27,19 +27,16 @@ from hlo_passes.passes.decomposing.matmul_chains import (
     write_matmul,
 )
 from hlo_passes.passes.decomposing.matmul_sites import KINDS, Site, site_of
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.scheduler.hardware.machine import machine_of
 from hlo_passes.scheduler.passes.chain_choice import (
     LEAST_BOTH_WAYS,
     ChainChoice,
-    check_limits,
     collectives_of,
     found_in,
-    reason_to_leave,
-    trial_schedule,
 )
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.passes.priced_pass import PricedRewrite
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -47,7 +44,7 @@ _PERMUTE: Final = "collective-permute"
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveMatmul(Pass):
+class CollectiveMatmul(PricedRewrite):
     """Cut dots beside gathers and scatters if `simulate` says that this is faster.
 
     An all-gather that a dot reads becomes a ring of permutes, and the dot becomes a dot
@@ -95,29 +92,20 @@ class CollectiveMatmul(Pass):
         unroll: `all` writes every step, `none` a loop where steps are alike in groups
             of one domain, `cheapest` tries both; with `always` it is `all`.
         kinds: of collectives, separated by blanks.
-        always: rewrite whatever can be, without a price.
         domain: devices that a fast fabric joins, with ids that follow one another; 0
             for those of the machine.
         min_gain: least share of the step that a chain must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
     """
 
     name: ClassVar[str] = "collective-matmul"
+    left: ClassVar[str] = "nothing cut"
     needs_collectives: ClassVar[bool] = True
     reorders_sums: ClassVar[bool] = True
 
     form: Literal["cheapest", "ring", "bidirectional"] = "cheapest"
     unroll: Literal["cheapest", "all", "none"] = "cheapest"
     kinds: tuple[str, ...] = KINDS
-    always: bool = False
     domain: int = 0
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values out of range (U013)."""
@@ -126,32 +114,21 @@ class CollectiveMatmul(Pass):
             raise ValueError(f"kinds must be of {' '.join(KINDS)}, not {unknown[0]}")
         if self.domain < 0:
             raise ValueError("domain must be 0 or more")
-        check_limits(self)
+        PricedRewrite.__post_init__(self)
 
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Find what can be cut; then cut what pays.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
-        `always`.
-        """
-        version = module.version
-        if not self.always:
-            reason = reason_to_leave(module, context.pricing)
-            if reason:
-                report.remark(f"nothing cut: {reason}")
-                return False
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Find what can be cut; then cut what pays."""
         domain = self.domain or machine_of(module, context.pricing).partition_size
         found = self._sites(module, domain, report)
         if not found:
-            return False
+            return
         channels = count(next_channel_id(module))
         if self.always:
             for key in found:
                 self._write_always(module, key, domain, channels, report)
-            return module.version != version
-        trials = ChainTrials(module, context.pricing, trial_schedule(self))
+            return
+        trials = ChainTrials(module, context.pricing, self.schedule)
         _Choice(self, module, trials, found, channels, report, domain).run("not cut")
-        return module.version != version
 
     def _sites(self, module: Module, domain: int, report: Report) -> dict[Key, Site]:
         found: dict[Key, Site] = {}

@@ -28,18 +28,15 @@ from hlo_passes.passes.decomposing.permute_chains import (
     members_of,
     write_chains,
 )
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.scheduler.passes.chain_choice import (
     LEAST_BOTH_WAYS,
     ChainChoice,
-    check_limits,
     collectives_of,
     found_in,
-    reason_to_leave,
-    trial_schedule,
 )
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.passes.priced_pass import PricedRewrite
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -53,7 +50,7 @@ _PERMUTE: Final = "collective-permute"
 
 
 @dataclass(frozen=True, slots=True)
-class CollectiveRingDecomposer(Pass):
+class CollectiveRingDecomposer(PricedRewrite):
     """Write collectives as chains of permutes if `simulate` says that this is faster.
 
     An all-gather, reduce-scatter, all-reduce or all-to-all becomes a ring, two rings
@@ -92,28 +89,19 @@ class CollectiveRingDecomposer(Pass):
     Attributes:
         form: of the chains. `cheapest` tries all; with `always` it is the ring.
         kinds: of collectives, separated by blanks.
-        always: rewrite whatever can be, without a price.
         columns: of the grid of a group; 0 for the devices of a host where these follow
             one another, else the most nearly square grid.
         min_gain: least share of the step that a chain must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
     """
 
     name: ClassVar[str] = "collective-ring-decomposer"
+    left: ClassVar[str] = "nothing decomposed"
     needs_collectives: ClassVar[bool] = True
     reorders_sums: ClassVar[bool] = True
 
     form: Literal["cheapest", "ring", "bidirectional", "2d"] = "cheapest"
     kinds: tuple[str, ...] = KINDS
-    always: bool = False
     columns: int = 0
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values out of range (U013)."""
@@ -122,23 +110,13 @@ class CollectiveRingDecomposer(Pass):
             raise ValueError(f"kinds must be of {' '.join(KINDS)}, not {unknown[0]}")
         if self.columns < 0:
             raise ValueError("columns must be 0 or more")
-        check_limits(self)
+        PricedRewrite.__post_init__(self)
 
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Find what can be rewritten; then rewrite what pays.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
-        `always`.
-        """
-        version = module.version
-        if not self.always:
-            reason = reason_to_leave(module, context.pricing)
-            if reason:
-                report.remark(f"nothing decomposed: {reason}")
-                return False
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Find what can be rewritten; then rewrite what pays."""
         found = self._rewritable(module, report)
         if not found:
-            return False
+            return
         channels = count(next_channel_id(module))
         if self.always:
             computations = dict.fromkeys(i.computation for i, _ in found)
@@ -146,11 +124,10 @@ class CollectiveRingDecomposer(Pass):
                 self._write_always(collective, members, channels, report)
             for computation in computations:
                 restore_text_order(computation)
-            return module.version != version
-        trials = ChainTrials(module, context.pricing, trial_schedule(self))
+            return
+        trials = ChainTrials(module, context.pricing, self.schedule)
         left = {key_of(i): members for i, members in found}
         _Choice(self, module, trials, left, channels, report).run("not decomposed")
-        return module.version != version
 
     def _rewritable(
         self, module: Module, report: Report

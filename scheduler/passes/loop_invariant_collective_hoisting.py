@@ -22,7 +22,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.cleanup.hlo_dce import HloDce
 from hlo_passes.passes.cleanup.tuple_simplifier import TupleSimplifier
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.loops.dus_accumulator_zero_init_elimination import (
     DusAccumulatorZeroInitElimination,
     is_filled,
@@ -35,14 +35,9 @@ from hlo_passes.passes.loops.invariants import (
     recomputed_elements,
 )
 from hlo_passes.passes.rewriting.cloning import call_copies
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
-from hlo_passes.scheduler.passes.chain_choice import (
-    check_limits,
-    found_in,
-    is_in,
-    reason_to_leave,
-)
+from hlo_passes.scheduler.passes.chain_choice import found_in, is_in
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.priced_pass import BoundedRewrite
 from hlo_passes.scheduler.passes.step_trials import PlaceT, StepTrials
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -51,7 +46,7 @@ Write = Callable[[Module, Sequence[PlaceT]], object]
 
 
 @dataclass(frozen=True, slots=True)
-class LoopInvariantCollectiveHoisting(Pass):
+class LoopInvariantCollectiveHoisting(BoundedRewrite):
     """Move invariant collectives out of loops if `simulate` says that this is faster.
 
     A collective of what no iteration changes, such as the all-gather of a weight that
@@ -88,42 +83,16 @@ class LoopInvariantCollectiveHoisting(Pass):
     Attributes:
         initial_values: also look at what loops start with.
         always: move whatever can move, without a price or a limit.
-        memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
         min_gain: least share of the step that a collective must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
     """
 
     name: ClassVar[str] = "loop-invariant-collective-hoisting"
+    left: ClassVar[str] = "nothing moves out"
 
     initial_values: bool = True
-    always: bool = False
-    memory_limit_bytes: int = 0
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
 
-    def __post_init__(self) -> None:
-        """Refuse values out of range (U013)."""
-        if self.memory_limit_bytes < 0:
-            raise ValueError("memory-limit-bytes must be 0 or more")
-        check_limits(self)
-
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Visit every loop that was there at the start, callees first.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
-        `always`.
-        """
-        if not self.always:
-            reason = reason_to_leave(module, context.pricing)
-            if reason:
-                report.remark(f"nothing moves out: {reason}")
-                return False
-        version = module.version
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Visit every loop that was there at the start, callees first."""
         loops = _loops(module, report)
         search = _Search(self, module, context, report)
         for key, count in loops.items():
@@ -136,7 +105,6 @@ class LoopInvariantCollectiveHoisting(Pass):
             search.leave_out_values()
         if search.trials is not None:
             search.trials.tell(report)
-        return module.version != version
 
 
 def _loops(module: Module, report: Report) -> dict[Key, int]:

@@ -34,7 +34,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.opcodes import facts
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.loops.iteration_copies import (
     Copying,
     Iteration,
@@ -47,13 +47,9 @@ from hlo_passes.passes.loops.iteration_copies import (
 from hlo_passes.passes.rewriting.cloning import call_copies
 from hlo_passes.passes.rewriting.flattening import flatten_call_graph
 from hlo_passes.passes.rewriting.replacement import replace_relaying_control
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
-from hlo_passes.scheduler.passes.chain_choice import (
-    check_limits,
-    found_in,
-    reason_to_leave,
-)
+from hlo_passes.scheduler.passes.chain_choice import found_in
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.priced_pass import BoundedRewrite
 from hlo_passes.scheduler.passes.step_trials import StepTrials
 from hlo_passes.scheduler.passes.stream_values import STREAM_ANNOTATION
 
@@ -61,7 +57,7 @@ _LEAST_BUFFERS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class LoopMultiBuffer(Pass):
+class LoopMultiBuffer(BoundedRewrite):
     """Run k iterations of a loop as one if `simulate` says that this is faster.
 
     `loop-double-buffer-transformer` makes one iteration of two, as XLA does. This does
@@ -105,16 +101,13 @@ class LoopMultiBuffer(Pass):
             iterations before the loop. Each reader of the state waits for each element
             of it, so that they may grow with the square of the state.
         always: unroll whatever can be, without a price or a limit.
-        memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
         min_gain: least share of the step that a loop must save.
-        most_instructions: that trials may schedule, all together.
         parallel_collective_overlap_limit: collectives in flight, in the trials; at
             least `num-stream-buffers`.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
     """
 
     name: ClassVar[str] = "loop-multi-buffer"
+    left: ClassVar[str] = "nothing buffered"
 
     buffers: int = 2
     num_stream_buffers: int = 1
@@ -122,12 +115,6 @@ class LoopMultiBuffer(Pass):
     control_edges: bool = True
     max_instructions: int = 10_000
     max_control_edges: int = 100_000
-    always: bool = False
-    memory_limit_bytes: int = 0
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values out of range (U013)."""
@@ -139,36 +126,20 @@ class LoopMultiBuffer(Pass):
                 "num-stream-buffers must be 1 or more, and neither more than buffers "
                 "nor than parallel-collective-overlap-limit"
             )
-        limits = (
-            self.max_instructions, self.max_control_edges, self.memory_limit_bytes,
-        )  # fmt: skip
-        if min(limits) < 0:
-            raise ValueError(
-                "max-instructions, max-control-edges and memory-limit-bytes must be 0 "
-                "or more"
-            )
-        check_limits(self)
+        if min(self.max_instructions, self.max_control_edges) < 0:
+            raise ValueError("max-instructions and max-control-edges must be 0 or more")
+        BoundedRewrite.__post_init__(self)
 
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Find the loops that can be unrolled; then unroll those that pay.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
-        `always`.
-        """
-        if not self.always:
-            reason = reason_to_leave(module, context.pricing)
-            if reason:
-                report.remark(f"nothing buffered: {reason}")
-                return False
-        version = module.version
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Find the loops that can be unrolled; then unroll those that pay."""
         found = self._loops(module, report)
         if not found:
-            return False
+            return
         if self.always:
             for key, count in found.items():
                 self._write(module, key, count)
                 self._count(report, count)
-            return module.version != version
+            return
         trials = StepTrials(self, module, context.pricing)
         for key, count in found.items():
             what = f"with {self.buffers} buffers"
@@ -182,7 +153,6 @@ class LoopMultiBuffer(Pass):
             trials.now = after
             self._count(report, count)
         trials.tell(report)
-        return module.version != version
 
     def _count(self, report: Report, count: int) -> None:
         report.count("loops-buffered")

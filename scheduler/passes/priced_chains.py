@@ -55,6 +55,8 @@ from hlo_passes.scheduler.sums import sequential_sum
 
 #: A collective by its computation and its name, before it is scheduled.
 Key = tuple[str, str]
+#: Why a change is not tried, in remarks.
+SPENT: Final = "is not tried: the trials have used most-instructions up"
 #: Frontend attribute by which a collective of a trial is found again.
 _ID: Final = "collective_id"
 _PERMUTE: Final = "collective-permute"
@@ -137,6 +139,14 @@ class ChainTrials:
         self._on = replace(found.on, xla=found.release.name)
         self._estimator, self.machine = estimator_for(self.module, found.on)
         self._rules = Rules(release=found.release)
+
+    def is_spent(self, most_instructions: int) -> bool:
+        """Whether one more change would schedule more than that, all together.
+
+        The first one is compared with the module as it is, which is scheduled too.
+        """
+        steps = 1 if self.spent else 2
+        return self.spent + steps * self.module.instruction_count > most_instructions
 
     def step(
         self, copy: Module, keys: Iterable[Key], new: Iterable[Instruction] = ()

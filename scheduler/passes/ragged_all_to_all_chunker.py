@@ -21,17 +21,14 @@ from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.decomposing.ragged_chunks import Site, site_of, write_chunks
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
+from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.scheduler.passes.chain_choice import (
     ChainChoice,
-    check_limits,
     collectives_of,
     found_in,
-    reason_to_leave,
-    trial_schedule,
 )
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step, key_of
+from hlo_passes.scheduler.passes.priced_pass import PricedRewrite
 
 _RAGGED: Final = "ragged-all-to-all"
 #: Numbers of chunks that are tried.
@@ -39,7 +36,7 @@ _TRIED: Final = (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class RaggedAllToAllChunker(Pass):
+class RaggedAllToAllChunker(PricedRewrite):
     """Cut sparse mixtures of experts into chunks if the simulated step gets shorter.
 
     A ragged all-to-all (the dispatch), what is computed row by row from the rows that
@@ -56,7 +53,7 @@ class RaggedAllToAllChunker(Pass):
     absolute values, with g = k u / (1 - k u) and u = 2^-24 for f32. What else reads the
     rows or the experts' results gets them put together. Left alone are experts that mix
     rows, and ragged all-to-alls with control edges, unsigned offsets or groups of
-    different sizes; behind a dispatch, the first combination in text order counts.
+    different sizes; after a dispatch, the first combination in text order counts.
 
     The pass decides by price, as `collective-ring-decomposer` does, the most exposed
     dispatch first. XLA has no price for a ragged all-to-all, so steps are simulated
@@ -76,57 +73,36 @@ class RaggedAllToAllChunker(Pass):
             `always` it is 2).
         always: cut whatever can be, without a price.
         min_gain: least share of the step that chunks must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
     """
 
     name: ClassVar[str] = "ragged-all-to-all-chunker"
+    left: ClassVar[str] = "nothing cut"
     needs_collectives: ClassVar[bool] = True
     reorders_sums: ClassVar[bool] = True
 
     chunks: int = 0
-    always: bool = False
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse values out of range (U013)."""
         if self.chunks < 0 or self.chunks == 1:
             raise ValueError("chunks must be 0, or 2 or more")
-        check_limits(self)
+        PricedRewrite.__post_init__(self)
 
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Find what can be cut; then cut what pays.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
-        `always`.
-        """
-        version = module.version
-        if not self.always:
-            reason = reason_to_leave(module, context.pricing)
-            if reason:
-                report.remark(f"nothing cut: {reason}")
-                return False
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Find what can be cut; then cut what pays."""
         found = self._sites(module, report)
         if not found:
-            return False
+            return
         channels = count(next_channel_id(module))
         if self.always:
             for key in found:
                 self._write_always(module, key, channels, report)
-            return module.version != version
+            return
         priced = replace(context.pricing, extended=True)
-        trials = ChainTrials(
-            module, context.pricing, trial_schedule(self), reports=priced
-        )
+        trials = ChainTrials(module, context.pricing, self.schedule, reports=priced)
         for site in found.values():
             trials.added |= {key_of(i) for i in site.cuts.values if i.opcode != _RAGGED}
         _Choice(self, module, trials, found, channels, report).run("not cut")
-        return module.version != version
 
     def _sites(self, module: Module, report: Report) -> dict[Key, Site]:
         found: dict[Key, Site] = {}
@@ -142,7 +118,7 @@ class RaggedAllToAllChunker(Pass):
         self, module: Module, key: Key, channels: Iterator[int], report: Report
     ) -> None:
         dispatch = found_in(module, key)
-        # Another one may have cut what is behind it.
+        # Another one may have cut what follows it.
         site = site_of(dispatch)
         if isinstance(site, Site):
             computation = dispatch.computation

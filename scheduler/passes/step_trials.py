@@ -14,31 +14,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import TypeVar
 
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.pricing import Pricing
-from hlo_passes.scheduler.passes.chain_choice import (
-    ChoiceOptions,
-    found_in,
-    trial_schedule,
-)
-from hlo_passes.scheduler.passes.priced_chains import ChainTrials, Key, Step
+from hlo_passes.scheduler.passes.chain_choice import found_in
+from hlo_passes.scheduler.passes.priced_chains import SPENT, ChainTrials, Key, Step
+from hlo_passes.scheduler.passes.priced_pass import BoundedRewrite
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 
 #: What may be changed: instructions by name, or elements of a state by index.
 PlaceT = TypeVar("PlaceT", str, int)
-_SPENT: Final = "is not tried: the trials have used most-instructions up"
-
-
-class TrialOptions(ChoiceOptions, Protocol):
-    """The options of a pass that decides so."""
-
-    @property
-    def memory_limit_bytes(self) -> int:
-        """Memory that the step may take; 0 for what XLA takes of the device."""
-        ...
 
 
 @dataclass(slots=True)
@@ -49,28 +36,35 @@ class StepTrials:
         options: of the pass.
         module: that is rewritten.
         pricing: the machine and the source of costs.
-        now: the step as the module is.
-        first: the step as it was given.
     """
 
-    options: TrialOptions
+    options: BoundedRewrite
     module: Module
     pricing: Pricing
-    now: Step = field(init=False)
-    first: Step = field(init=False)
     _trials: ChainTrials = field(init=False)
+    _first: Step | None = None
+    _now: Step | None = None
 
     def __post_init__(self) -> None:
-        """Schedule and simulate the module as it is."""
-        schedule = trial_schedule(self.options)
+        """Nothing is scheduled before something is tried."""
+        schedule = self.options.schedule
         self._trials = ChainTrials(self.module, self.pricing, schedule)
-        self.now = self.first = self._trials.step(self.module.clone(), ())
 
     @property
-    def is_spent(self) -> bool:
-        """Whether another trial would be more work than the options allow."""
-        needed = self._trials.spent + self.module.instruction_count
-        return needed > self.options.most_instructions
+    def first(self) -> Step:
+        """The step as it was given."""
+        if self._first is None:
+            self._first = self._trials.step(self.module.clone(), ())
+        return self._first
+
+    @property
+    def now(self) -> Step:
+        """The step as the module is."""
+        return self._now or self.first
+
+    @now.setter
+    def now(self, step: Step) -> None:
+        self._now = step
 
     @property
     def limit_bytes(self) -> int:
@@ -96,21 +90,22 @@ class StepTrials:
             what: the change in remarks: 'with 3 buffers'.
             least_gain: ask for a gain; otherwise a step of the same length will do.
         """
-        if self.is_spent:
-            return _SPENT
+        if self._trials.is_spent(self.options.most_instructions):
+            return SPENT
+        before = self.now
         copy = self.module.clone()
         write(copy)
         after = self._trials.step(copy, ())
         refused = self._does_not_fit(after, what)
         if refused:
             return refused
-        gain = self.now.simulated_us - after.simulated_us
-        least = self.options.min_gain * self.now.simulated_us
+        gain = before.simulated_us - after.simulated_us
+        least = self.options.min_gain * before.simulated_us
         if gain > least or (not least_gain and gain >= 0):
             return after
         return (
             f"stays: the step takes {time_text(after.simulated_us)} {what}, "
-            f"{time_text(self.now.simulated_us)} without"
+            f"{time_text(before.simulated_us)} without"
         )
 
     def chosen(
@@ -174,7 +169,7 @@ class StepTrials:
 
     def tell(self, report: Report) -> None:
         """Write the step before and after, if it is another one."""
-        if self.now is not self.first:
+        if self._now is not None:
             report.details[self.options.name] = {
                 "step_us": self.now.simulated_us,
                 "step_us_before": self.first.simulated_us,

@@ -18,20 +18,15 @@ from hlo_passes.analysis.channels import next_channel_id
 from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.folding.uneven_parts import uneven_part, write_uneven_part
-from hlo_passes.passes.framework.base import Pass, PassContext, Report
-from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
-from hlo_passes.scheduler.passes.chain_choice import (
-    check_limits,
-    collectives_of,
-    found_in,
-    reason_to_leave,
-)
+from hlo_passes.passes.framework.base import PassContext, Report
+from hlo_passes.scheduler.passes.chain_choice import collectives_of, found_in
 from hlo_passes.scheduler.passes.priced_chains import Key, key_of
+from hlo_passes.scheduler.passes.priced_pass import BoundedRewrite
 from hlo_passes.scheduler.passes.step_trials import StepTrials
 
 
 @dataclass(frozen=True, slots=True)
-class UnevenReduceScatterCreator(Pass):
+class UnevenReduceScatterCreator(BoundedRewrite):
     """Replace a padded all-reduce and the slice of it that each device keeps.
 
     Where rows do not divide among devices, XLA's partitioner reduces all of them
@@ -57,45 +52,18 @@ class UnevenReduceScatterCreator(Pass):
     Source: this project.
 
     Attributes:
-        always: rewrite whatever can be, without a price or a limit.
-        memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
         min_gain: least share of the step that the rewrite must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
-        disable_async_collectives: kinds that run synchronously in the trials, as in
-            `async-collective-annotator`.
     """
 
     name: ClassVar[str] = "uneven-reduce-scatter-creator"
+    left: ClassVar[str] = "no reduce-scatter made"
     needs_collectives: ClassVar[bool] = True
 
-    always: bool = False
-    memory_limit_bytes: int = 0
-    min_gain: float = 0.001
-    most_instructions: int = MOST_INSTRUCTIONS
-    parallel_collective_overlap_limit: int = 1
-    disable_async_collectives: tuple[str, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse values out of range (U013)."""
-        if self.memory_limit_bytes < 0:
-            raise ValueError("memory-limit-bytes must be 0 or more")
-        check_limits(self)
-
-    def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Find what can be rewritten; then rewrite what pays.
-
-        Raises WrongStateError S017, S018 for a module that no GPU can run, unless
-        `always`.
-        """
-        if not self.always:
-            reason = reason_to_leave(module, context.pricing)
-            if reason:
-                report.remark(f"no reduce-scatter made: {reason}")
-                return False
+    def rewrite(self, module: Module, context: PassContext, report: Report) -> None:
+        """Find what can be rewritten; then rewrite what pays."""
         found = _rewritable(module, report)
         if not found:
-            return False
+            return
 
         def write(copy: Module, places: Sequence[int]) -> None:
             _write(copy, [found[k] for k in places])
@@ -112,10 +80,9 @@ class UnevenReduceScatterCreator(Pass):
             )
             trials.tell(report)
         if not places:
-            return False
+            return
         write(module, places)
         report.count("reduce-scatters-made", len(places))
-        return True
 
 
 def _rewritable(module: Module, report: Report) -> list[Key]:

@@ -31,7 +31,6 @@ from hlo_passes.passes.framework.spec import option_values
 from hlo_passes.pricing import Pricing
 from hlo_passes.proto import module_from_proto
 from hlo_passes.scheduler.calibration import (
-    LINE_ROWS,
     calibrate,
     calibration_text,
     read_measurements,
@@ -44,6 +43,7 @@ from hlo_passes.scheduler.hardware.target import (
     target_names,
     target_text,
 )
+from hlo_passes.scheduler.latency.backend_rows import line_rows
 from hlo_passes.scheduler.latency.options import LatencyOptions, network_config
 from hlo_passes.scheduler.line_fits import fit_lines, lines_text
 from hlo_passes.scheduler.module_costs import estimate
@@ -371,12 +371,12 @@ def _measurements() -> list[bytes]:
 def _use_measurements(path: pathlib.Path, _: random.Random) -> None:
     part = target("h100_sxm")
     rows = read_measurements(str(path), part)
-    network = [row for row in rows if row.kind not in LINE_ROWS]
+    network = [row for row in rows if row.kind not in line_rows()]
     found = calibrate(network, part, filename=str(path)) if network else None
     if found is not None:
         calibration_text(found)
         json.dumps(found.to_json(), allow_nan=False)
-    fits = fit_lines((r for r in rows if r.kind in LINE_ROWS), filename=str(path))
+    fits = fit_lines((r for r in rows if r.kind in line_rows()), filename=str(path))
     lines_text(fits)
     json.dumps([fit.to_json() for fit in fits], allow_nan=False)
     text = target_with_fits("h100_sxm", found, [fit.line for fit in fits])

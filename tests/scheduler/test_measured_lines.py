@@ -162,6 +162,13 @@ def test_an_empty_comment_has_no_line() -> None:
     assert parse_target(text, spec="mine").lines == target("h100_sxm").lines
 
 
+def test_a_target_with_a_line_of_no_row() -> None:
+    text = "# backend-lines: copied-exchanges:1:2\n" + target_text("h100_sxm")
+    with pytest.raises(UsageError, match="not copied-exchanges") as caught:
+        parse_target(text, spec="mine")
+    assert caught.value.code == "U201"
+
+
 def test_a_target_with_a_line_that_is_none() -> None:
     text = "# backend-lines: copied-exchange:1\n" + target_text("h100_sxm")
     with pytest.raises(UsageError, match="ROW:SETUP_US:GB_PER_S") as caught:

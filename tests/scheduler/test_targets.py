@@ -93,13 +93,13 @@ def test_a_broken_description_is_refused(text, code) -> None:
         ("nic_speed_gbps=0", "0.001 to"),
         ("chunk_size_bytes=0", "1 to"),
         ("rtt_us=1e11", "1000000"),
+        ("rtt_us", "1000000"),
     ],
 )
 def test_a_constant_that_the_network_cannot_have(constant, hint) -> None:
     text = f"# latency-options: {constant}\ngpu_device_info {{ {FIGURES} }}"
-    mine = parse_target(text, spec="x.txtpb")
     with pytest.raises(UsageError, match=rf"U201\]: x.txtpb: (.|\n)*{hint}"):
-        network_config(mine, LatencyOptions())
+        parse_target(text, spec="x.txtpb", filename="x.txtpb")
 
 
 @pytest.mark.parametrize(

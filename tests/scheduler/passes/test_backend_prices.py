@@ -10,8 +10,8 @@ import hlo_passes
 from hlo_passes import PassContext, Pipeline, scheduler
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.hardware.target import target_text
+from hlo_passes.scheduler.latency.backend_rows import backend_rows
 from hlo_passes.scheduler.passes.backend_offers import Offers
-from hlo_passes.scheduler.passes.backend_rows import backend_rows
 from hlo_passes.scheduler.passes.collective_backend_choice import (
     CollectiveBackendChoice,
 )
@@ -190,11 +190,15 @@ ENTRY %e (x: f32[262144]) -> f32[262144] {
         assert passes.run(module).changed == changes
 
 
-def test_a_budget_of_nothing_tries_nothing_alone() -> None:
-    module = hlo_passes.parse(text("all-reduce", 8, 8, 1 << 14, 0))
-    spec = "collective-backend-choice{most-instructions=0,backends=kernel}"
-    # All together are tried in any case.
-    assert Pipeline.parse(spec, PassContext(ONE_HOST)).run(module).changed
+def test_a_budget_counts_the_module_as_it_is() -> None:
+    given = text("all-reduce", 8, 8, 1 << 14, 0)
+    least = 2 * hlo_passes.parse(given).instruction_count
+    for most, changes in ((0, False), (least - 1, False), (least, True)):
+        module = hlo_passes.parse(given)
+        spec = f"collective-backend-choice{{most-instructions={most},backends=kernel}}"
+        result = Pipeline.parse(spec, PassContext(ONE_HOST)).run(module)
+        assert result.changed == changes, most
+        assert any("most-instructions" in r for r in result.remarks) != changes
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,12 @@ def backend_rows() -> tuple[BackendRow, ...]:
 
 
 @functools.cache
+def line_rows() -> tuple[str, ...]:
+    """Names of the rows that a measured line prices."""
+    return tuple(row.name for row in backend_rows() if row.price == "line")
+
+
+@functools.cache
 def kernel_strategies() -> frozenset[str]:
     """The values of `kernel_strategy` that name a kernel."""
     return frozenset(
