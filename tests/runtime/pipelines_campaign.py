@@ -2,13 +2,14 @@
 
     python -m tests.runtime.pipelines_campaign --rounds=10 --seed=1 [--of=PASS ...]
     python -m tests.runtime.pipelines_campaign --programs=1000 --seed=1 [--hosts=2]
+        [--devices=4]
 
 Each partitioned module of `corpus/modules` for at most eight devices goes through a
 random pipeline in every round, without XLA's quirks, and is run before and after on
 eight emulated devices. With `--programs`, random modules do so: those with a counted
 loop (tests/loop_modules.py), and in turn others (tests/spmd_modules.py) and those over
-rows that do not divide (tests/uneven_modules.py). Every bit must
-be the same; where a pass that may reorder sums was in the pipeline, results of the
+rows that do not divide (tests/uneven_modules.py). Loops need eight devices; with
+fewer (`--devices`) the other two kinds take turns. Every bit must be the same; where a pass that may reorder sums was in the pipeline, results of the
 corpus and of the others may differ by what rounding does (`TOLERANCES`); numbers of the
 loops are such that no order changes their sums. `--hosts=2` runs two processes with
 four devices each.
@@ -142,18 +143,20 @@ def on_the_corpus(seeds: range, only: list[str]) -> Iterator[Ended]:
                 yield where, pipeline, outcome(read_module(str(path)), pipeline)
 
 
-def on_random_programs(seeds: range, only: list[str]) -> Iterator[Ended]:
+def on_random_programs(
+    seeds: range, only: list[str], devices: int = DEVICES
+) -> Iterator[Ended]:
     """One program for each seed."""
     for seed in seeds:
         draw = random.Random(seed)
         compare = compare_seeded
-        if seed % 2 == 0:
+        if seed % 2 == 0 and devices == DEVICES:
             text = loop_module(draw).text
             compare = compare_on(loops_campaign.inputs())
-        elif seed % 4 == 1:
-            text = spmd_module(draw, DEVICES)
+        elif seed % 4 < 2:
+            text = spmd_module(draw, devices)
         else:
-            uneven = uneven_module(draw, DEVICES)
+            uneven = uneven_module(draw, devices)
             text = uneven.text(fill=7)
             compare = compare_on(uneven.inputs(fill=7))
         for pipeline in only or [random_pipeline(draw)]:
@@ -164,10 +167,12 @@ def on_random_programs(seeds: range, only: list[str]) -> Iterator[Ended]:
 def campaign(arguments: argparse.Namespace) -> int:
     """All modules, one after the other; the exit code."""
     first, count = arguments.seed, arguments.programs or arguments.rounds
-    source = on_random_programs if arguments.programs else on_the_corpus
+    seeds, only = range(first, first + count), arguments.of or []
     counts: collections.Counter[str] = collections.Counter()
-    for where, pipeline, ended in source(
-        range(first, first + count), arguments.of or []
+    for where, pipeline, ended in (
+        on_random_programs(seeds, only, arguments.devices)
+        if arguments.programs
+        else on_the_corpus(seeds, only)
     ):
         kind, _, why = ended.partition(": ")
         counts[kind if kind == "failed" else ended] += 1
@@ -186,13 +191,14 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0, help="of the first round")
     parser.add_argument("--hosts", type=int, default=1)
+    parser.add_argument("--devices", type=int, default=DEVICES, choices=(2, 4, DEVICES))
     parser.add_argument("--of", nargs="*", metavar="PASS", help="only these pipelines")
     arguments = parser.parse_args()
     return several_hosts.run(
         "tests.runtime.pipelines_campaign",
         lambda: campaign(arguments),
         hosts=arguments.hosts,
-        devices=DEVICES,
+        devices=arguments.devices,
     )
 
 

@@ -37,6 +37,13 @@ def test_so_do_random_programs() -> None:
         assert not ended.startswith("failed"), (where, ended, pipeline)
 
 
+@pytest.mark.parametrize("devices", [2, 4])
+def test_so_do_programs_of_fewer_devices(devices: int) -> None:
+    seeds = range(1, 3)
+    for where, pipeline, ended in on_random_programs(seeds, [], devices):
+        assert not ended.startswith("failed"), (where, ended, pipeline)
+
+
 def test_only_declared_passes_may_round_otherwise() -> None:
     module = read_module(str(modules()[0]))
     for name in own_passes():
