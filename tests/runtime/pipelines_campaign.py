@@ -25,7 +25,8 @@ import pathlib
 import random
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -41,6 +42,9 @@ from hlo_passes.runtime.comparison import (
     compare_outputs,
     require_same_signature,
 )
+from hlo_passes.runtime.executable import Executable
+from hlo_passes.runtime.inputs import seeded_inputs
+from hlo_passes.runtime.plain.legalize import plain_module
 from tests import loops_campaign, several_hosts
 from tests.fuzz.documented import DEFECTS
 from tests.loop_modules import loop_module
@@ -78,34 +82,49 @@ def tolerance(module: Module, pipeline: str) -> Tolerance | None:
     return Tolerance(relative=largest, absolute=largest)
 
 
-#: Runs two modules on the same inputs, with a tolerance.
-Compare = Callable[[Module, Module, Tolerance | None], Comparison]
+@dataclass(slots=True)
+class Given:
+    """A module, and what it computes: run once for all pipelines.
+
+    Attributes:
+        module: that pipelines rewrite.
+        inputs: whose sums no order changes, but for the sign of zeros; () for seeded
+            ones, whose sums may be rounded otherwise.
+    """
+
+    module: Module
+    inputs: Sequence[np.ndarray] = ()
+    _first: tuple[Executable, Sequence[np.ndarray], list[np.ndarray]] | None = None
+
+    def compare(self, after: Module, allowed: Tolerance | None) -> Comparison:
+        """What a rewritten module computes, beside what it should."""
+        executable, inputs, results = self._results()
+        second = runtime.load(after)
+        require_same_signature(executable, second)
+        if self.inputs and allowed is not None:
+            allowed = Tolerance()
+        return compare_outputs(results, second(*inputs), allowed)
+
+    def _results(self) -> tuple[Executable, Sequence[np.ndarray], list[np.ndarray]]:
+        """The module, its inputs, and its results."""
+        if self._first is None:
+            executable = runtime.load(self.module)
+            inputs = self.inputs or seeded_inputs(
+                plain_module(self.module),
+                self.module,
+                device_count=executable.device_count,
+                seed=0,
+            )
+            self._first = executable, inputs, executable(*inputs)
+        return self._first
 
 
-def compare_seeded(
-    before: Module, after: Module, allowed: Tolerance | None
-) -> Comparison:
-    """On inputs that fit the module; results may be as far apart as is allowed."""
-    return runtime.compare(before, after, tolerance=allowed)
-
-
-def compare_on(inputs: Sequence[np.ndarray]) -> Compare:
-    """On inputs whose sums no order changes, but for the sign of zeros."""
-
-    def compare(before: Module, after: Module, allowed: Tolerance | None) -> Comparison:
-        first, second = runtime.load(before), runtime.load(after)
-        require_same_signature(first, second)
-        exact = None if allowed is None else Tolerance()
-        return compare_outputs(first(*inputs), second(*inputs), exact)
-
-    return compare
-
-
-def outcome(before: Module, pipeline: str, compare: Compare = compare_seeded) -> str:
+def outcome(given: Given, pipeline: str) -> str:
     """'unchanged', 'same bits', 'rounded otherwise', 'not run: ...' or what failed.
 
     A pass may refuse a module, such as one whose sends do not fit; that is 'not run'.
     """
+    before = given.module
     if before.replica_count * before.num_partitions > DEVICES:
         return "not run: more devices"
     after = before.clone()
@@ -115,7 +134,7 @@ def outcome(before: Module, pipeline: str, compare: Compare = compare_seeded) ->
         if not parsed.run(after, verify_each=True).changed:
             return "unchanged"
         after = hlo_passes.parse(after.to_text())
-        compared = compare(before, after, tolerance(before, pipeline))
+        compared = given.compare(after, tolerance(before, pipeline))
     except (UnsupportedHloError, PassError) as problem:
         if problem.code in DEFECTS:
             return f"failed: {problem.render()}"
@@ -138,9 +157,10 @@ def on_the_corpus(seeds: range, only: list[str]) -> Iterator[Ended]:
     for seed in seeds:
         draw = random.Random(seed)
         for path in modules():
+            where = f"{path.parent.name}/{path.name}"
+            given = Given(read_module(str(path)))
             for pipeline in only or [random_pipeline(draw)]:
-                where = f"{path.parent.name}/{path.name}"
-                yield where, pipeline, outcome(read_module(str(path)), pipeline)
+                yield where, pipeline, outcome(given, pipeline)
 
 
 def on_random_programs(
@@ -149,19 +169,19 @@ def on_random_programs(
     """One program for each seed."""
     for seed in seeds:
         draw = random.Random(seed)
-        compare = compare_seeded
+        inputs: Sequence[np.ndarray] = ()
         if seed % 2 == 0 and devices == DEVICES:
             text = loop_module(draw).text
-            compare = compare_on(loops_campaign.inputs())
+            inputs = loops_campaign.inputs()
         elif seed % 4 < 2:
             text = spmd_module(draw, devices)
         else:
             uneven = uneven_module(draw, devices)
             text = uneven.text(fill=7)
-            compare = compare_on(uneven.inputs(fill=7))
+            inputs = uneven.inputs(fill=7)
+        given = Given(hlo_passes.parse(text), inputs)
         for pipeline in only or [random_pipeline(draw)]:
-            ended = outcome(hlo_passes.parse(text), pipeline, compare)
-            yield f"seed {seed}", pipeline, ended
+            yield f"seed {seed}", pipeline, outcome(given, pipeline)
 
 
 def campaign(arguments: argparse.Namespace) -> int:

@@ -11,6 +11,7 @@ from hlo_passes.passes.framework.registry import find_pass
 from tests.modules import REPOSITORY
 from tests.own_passes import own_passes
 from tests.runtime.pipelines_campaign import (
+    Given,
     modules,
     on_random_programs,
     outcome,
@@ -28,7 +29,7 @@ def _eight_devices(host_devices) -> None:
 def test_random_pipelines_keep_what_a_program_computes(seed: int) -> None:
     draw = random.Random(seed)
     path, pipeline = draw.choice(modules()), random_pipeline(draw)
-    ended = outcome(read_module(str(path)), pipeline)
+    ended = outcome(Given(read_module(str(path))), pipeline)
     assert not ended.startswith("failed"), (ended, pipeline)
 
 
