@@ -22,7 +22,7 @@ from hlo_passes.runtime.installation.for_tpu import NOWHERE
 from hlo_passes.runtime.installation.install import Registrations
 from hlo_passes.runtime.tpu_aot import PLATFORM
 
-#: So many instructions behind a start, of those that take time, are made to wait for it.
+#: So many instructions after a start, of those that take time, are made to wait for it.
 _NEAREST = 2
 
 

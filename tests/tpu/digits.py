@@ -48,7 +48,7 @@ def reprinted(costs: TpuCosts, tries: int) -> Iterator[TpuCosts]:
 
 
 class _Drawn:
-    """One choice of what stands behind each printed cost."""
+    """One choice of what each printed cost was."""
 
     def __init__(self, source: random.Random) -> None:
         self._source = source

@@ -79,7 +79,7 @@ def program(
     Args:
         kinds: of the calls, by number.
         work: instructions beside them.
-        rest: what stands behind the last start.
+        rest: what comes after the last start.
         first_last: the first call must start after all others.
     """
     last = len(kinds) - 1

@@ -279,7 +279,7 @@ ENTRY %main {{
 
 
 def test_what_a_callee_needs_only_raises_the_peak() -> None:
-    """At the call 32 bytes of the callee count, behind it 64 of the caller."""
+    """At the call 32 bytes of the callee count, after it 64 of the caller."""
     module = hlo_passes.parse("""HloModule m, is_scheduled=true
 
 %f {

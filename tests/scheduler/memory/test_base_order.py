@@ -123,7 +123,7 @@ ENTRY %e {
 
 @pytest.mark.parametrize("beside", ["t", "far", "p"])
 def test_a_heap_that_packs_the_largest_first_loses_eight_bytes(beside: str) -> None:
-    """%last is at 0, %b behind %a, and %c behind both: 84 bytes, of which 76 live.
+    """%last is at 0, %b after %a, and %c after both: 84 bytes, of which 76 live.
 
     A table of pointers takes none of the heap, nor does what is in another memory.
     """
