@@ -3,11 +3,13 @@
     body of a while:  %c = (f32[8], f32[4]) all-reduce(%a, %b), ...
     anywhere:         %b = f32[4,8] bitcast(%p)
     anywhere:         %n = f32[8] negate(%p), control-predecessors={%m}
+    anywhere:         %f = (f32[8], f32[8]) fusion(%p), kind=kLoop, calls=%both
 
 At `pre-scheduler` most of XLA's passes are still to run on a GPU's module. One of them
 moves all-reduces out of loops, assumes that every all-reduce has one array, and aborts
 the process for a combined one (jax 0.12.0.1; `while_loop_all_reduce_code_motion.cc`).
-Layout assignment is also later, and refuses a bitcast, which depends on layouts.
+Layout assignment is also later, and refuses a bitcast, which depends on layouts, and a
+fusion of several results, to whose root it gives none.
 Fusion can abort the process over a control edge (`hlo_dfs_reachability.cc`: it did for
 one from a hyperbolic tangent to an exponential, not for every one), and a collective
 with one cannot be replaced.
@@ -30,7 +32,7 @@ class NotForGpuError(PassError):
 
 
 def require_for_gpu(module: Module) -> None:
-    """Refuse bitcasts, control edges, combined reductions in loops, by passes; E051."""
+    """Refuse what XLA cannot compile if a pass made it; E051."""
     lines = module.source.text.splitlines() if module.source else []
     bodies: dict[Computation, None] = {}
     for computation in module.computations:
@@ -41,6 +43,16 @@ def require_for_gpu(module: Module) -> None:
                     "layout assignment, which refuses it",
                     hint="with combine-by-dim=true the all-gather combiner does not "
                     "make it",
+                )
+            if (
+                instruction.opcode == "fusion"
+                and not instruction.line
+                and instruction.shape.is_tuple
+            ):
+                raise NotForGpuError(
+                    f"%{instruction.name} = fusion(...) has several results and comes "
+                    "before XLA's layout assignment, which refuses it",
+                    hint="leave fusion to XLA, which makes its own later",
                 )
             _require_no_new_edges(instruction, lines)
             if instruction.opcode == "while":

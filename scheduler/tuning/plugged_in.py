@@ -49,13 +49,16 @@ PASS_LEVERS: Final = (
     PassLever("loop-multi-buffer{control-edges=false,buffers=4}", (("looped", ""),)),
     PassLever("loop-invariant-collective-hoisting", (("looped", ""),)),
     PassLever("ragged-all-to-all-chunker", (("any", "ragged-all-to-all"),)),
-    PassLever("scratch-budget-fusion"),
 )
 #: Why a pass of ours that makes modules faster is not tried.
 CANNOT_BE_PLUGGED_IN: Final[Mapping[str, str]] = {
     "layout-chooser": (
         "XLA for GPUs calls passes before it assigns layouts, when none counts, and "
         "after it inserted copies, when a layout may not change"
+    ),
+    "scratch-budget-fusion": (
+        "XLA for GPUs makes its own fusions after the stage where a pass may, and "
+        "assigns no layouts to a fusion of several results"
     ),
 }
 

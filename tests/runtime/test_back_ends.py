@@ -124,6 +124,30 @@ def test_bitcasts_are_refused_in_front_of_layouts() -> None:
         require_for_gpu(module)
 
 
+BOTH = """HloModule m
+%f (p: f32[8]) -> (f32[8], f32[8]) {
+  %p = f32[8]{0} parameter(0)
+  %a = f32[8]{0} negate(%p)
+  %b = f32[8]{0} tanh(%p)
+  ROOT %t = (f32[8]{0}, f32[8]{0}) tuple(%a, %b)
+}
+
+ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {
+  %x = f32[8]{0} parameter(0)
+  ROOT %both = (f32[8]{0}, f32[8]{0}) fusion(%x), kind=kLoop, calls=%f
+}
+"""
+
+
+def test_fusions_of_several_results_are_refused_in_front_of_layouts() -> None:
+    module = parse(BOTH)
+    # One that was there is XLA's own.
+    require_for_gpu(module)
+    module.entry.root.line = 0
+    with pytest.raises(NotForGpuError, match=r"%both .* has several results"):
+        require_for_gpu(module)
+
+
 EDGES = """HloModule m
 ENTRY %main (x: f32[8]) -> (f32[8], f32[8]) {
   %x = f32[8]{0} parameter(0)

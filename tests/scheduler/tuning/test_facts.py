@@ -263,13 +263,11 @@ def test_passes_of_ours_that_may_matter() -> None:
         "collective-matmul",
         "collective-ring-decomposer",
         "collective-backend-choice",
-        "scratch-budget-fusion",
     ]
     alone = FLAT.replace("dot(%h, %y)", "foo(%h, %y)")
     assert [row.name for row in passes_for(facts(alone))] == [
         "collective-ring-decomposer",
         "collective-backend-choice",
-        "scratch-budget-fusion",
     ]
     reduced = alone.replace("foo(%h, %y)", "all-reduce(%y)")
     assert "uneven-reduce-scatter-creator" in [
