@@ -26,7 +26,7 @@ import random
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -56,7 +56,8 @@ from tests.uneven_modules import uneven_module
 DEVICES = 8
 MOST_PASSES = 24
 #: What other orders of some sums of 8 to 64 numbers near 1 cost, by the narrowest
-#: floating type of a module: the relative error of a sum that does not cancel.
+#: floating type of a module: the relative error of a sum that does not cancel, and the
+#: error of one that does, as a share of the largest result.
 TOLERANCES = {"bf16": 2**-5, "f16": 2**-8, "f32": 2**-16, "f64": 2**-45}
 
 
@@ -101,8 +102,9 @@ class Given:
         executable, inputs, results = self._results()
         second = runtime.load(after)
         require_same_signature(executable, second)
-        if self.inputs and allowed is not None:
-            allowed = Tolerance()
+        if allowed is not None:
+            share = 0.0 if self.inputs else allowed.absolute * _largest(results)
+            allowed = replace(allowed, absolute=share) if share else Tolerance()
         return compare_outputs(results, second(*inputs), allowed)
 
     def _results(self) -> tuple[Executable, Sequence[np.ndarray], list[np.ndarray]]:
@@ -117,6 +119,12 @@ class Given:
             )
             self._first = executable, inputs, executable(*inputs)
         return self._first
+
+
+def _largest(results: Sequence[np.ndarray]) -> float:
+    """The largest finite number of some results, at least 1: sums of such may cancel."""
+    wide = (np.abs(each.astype(np.complex128)) for each in results if each.size)
+    return max((float(w[np.isfinite(w)].max(initial=1.0)) for w in wide), default=1.0)
 
 
 def outcome(given: Given, pipeline: str) -> str:
