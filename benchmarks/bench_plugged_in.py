@@ -8,7 +8,9 @@ for the passes. XLA's GPU compiler (the extra `gpu-aot`, jax 0.12) compiles each
 as it is and with each pass of `tune --plug-in` alone, with default flags. Both final
 modules are simulated by the same rules. A pass decides before the scheduler; what XLA
 does after it may take back the gain, or more: such rows say `longer`, and the exit
-code is 1. With `--cache` a run goes on where another ended.
+code is 1. Steps are priced as `tune` does, with `--extended` where XLA's table counts
+matrix products several times; a step that cannot be compared says `not priced`. With
+`--cache` a run goes on where another ended.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.facts import facts_of
-from hlo_passes.scheduler.tuning.plugged_in import PassLever, passes_for
+from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.plugged_in import PassLever, PluggedIn, passes_for
 from hlo_passes.scheduler.tuning.store import Store
 
 #: Programs written for passes of ours.
@@ -57,7 +60,7 @@ class Row:
         name: of the pass.
         before_us: XLA's step without it.
         after_us: with it.
-        verdict: gains, same, longer, unchanged or refused.
+        verdict: gains, same, longer, unchanged, not priced or refused.
         problem: why there is no step.
     """
 
@@ -97,22 +100,20 @@ def rows_of(
         if baseline.problem:
             yield Row(short, machine, "", problem=baseline.problem)
             return
+        evaluator.count_products_once()
         facts = facts_of(baseline.to_module(), Topology.parse(evaluator.traced.machine))
         levers = [lever for lever in passes_for(facts) if _is_wanted(lever, wanted)]
         # The step without a pass is that of the same flags in a process of its own.
-        before_us = evaluator.alone(_NOTHING, "").step_us
+        before = evaluator.alone(_NOTHING, "")
         for tried in evaluator.plugged_in(levers, _NOTHING, ""):
             outcome = tried.outcome
-            ratio = outcome.step_us / before_us - 1.0
             yield Row(
                 short,
                 machine,
                 tried.lever.name,
-                before_us,
+                before.step_us,
                 outcome.step_us,
-                _verdict(ratio, changes=tried.changes)
-                if outcome.is_done
-                else "refused",
+                _verdict(tried, before),
                 outcome.problem,
             )
     except HloError as problem:
@@ -125,9 +126,15 @@ def _is_wanted(lever: PassLever, wanted: Sequence[str]) -> bool:
     return not wanted or lever.name.partition("{")[0] in wanted
 
 
-def _verdict(ratio: float, *, changes: bool) -> str:
-    if not changes:
+def _verdict(tried: PluggedIn, before: Outcome) -> str:
+    after = tried.outcome
+    if not after.is_done:
+        return "refused"
+    if not tried.changes:
         return "unchanged"
+    if after.unpriced > before.unpriced or after.overcounted > before.overcounted:
+        return "not priced"
+    ratio = after.change_from(before)
     if abs(ratio) <= _SAME:
         return "same"
     return "gains" if ratio < 0 else "longer"

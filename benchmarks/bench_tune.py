@@ -187,6 +187,7 @@ def _measured(short: str, evaluator: XlaEvaluator, budget: int, seed: int) -> Ro
     first = evaluator.baseline()
     if first.problem:
         return Row(short, gpus, first.problem)
+    evaluator.count_products_once()
     facts = facts_of(first.to_module(), Topology.parse(evaluator.traced.machine))
     choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
     limit = available_bytes(target(evaluator.program.target).memory_bytes)

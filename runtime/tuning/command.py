@@ -188,6 +188,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
     evaluator_of = partial(XlaEvaluator, program, Rules(), on=on)
     with evaluating(evaluator_of, arguments) as evaluator:
         first, module = compiled_first(evaluator, arguments)
+        counts_once = evaluator.count_products_once()
         facts = facts_of(module, Topology.parse(evaluator.traced.machine))
         choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
         search = searched(
@@ -220,7 +221,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             search.interrupted = True
         found = TuneResult(
             **compiled_result(evaluator, search, choices, began),
-            **_priced_on(module, evaluator.settled),
+            **_priced_on(module, evaluator.settled, counts_once=counts_once),
             given_flags=given_flags,
             lists=tuple(lists),
             installs=evaluator.release.calls_back_without_gpus,
@@ -263,10 +264,10 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}
     after: dict[str, Any] = {}
     if not search.interrupted:
-        on, rules = evaluator.on, evaluator.rules
+        on, rules = evaluator.prices, evaluator.rules
         after = dict(_afterwards(evaluator.module, best, on, rules))
     result = TuneResult(
-        **_priced_on(module, evaluator.on),
+        **_priced_on(module, evaluator.prices, counts_once=evaluator.counts_once),
         name=arguments.function,
         release=evaluator.release,
         search=search,
@@ -280,7 +281,7 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
         **after,
     )
     if arguments.html:
-        page = tune_page(result, evaluator.module, evaluator.on, evaluator.rules)
+        page = tune_page(result, evaluator.module, evaluator.prices, evaluator.rules)
         files.write_text(arguments.html, page)
     return result
 
@@ -312,11 +313,16 @@ class _PricedOn(TypedDict):
     model: str
 
 
-def _priced_on(module: Module, on: Pricing) -> _PricedOn:
+def _priced_on(module: Module, on: Pricing, *, counts_once: bool) -> _PricedOn:
     """The machine, and what gave the prices."""
     found = reported(module, on)
-    names = estimator_names(found.on)
-    return {"machine": found.machine_line, "model": f"costs: {'+'.join(names)}"}
+    model = f"costs: {'+'.join(estimator_names(found.on))}"
+    if counts_once:
+        model += (
+            " with --extended, as XLA's table counts matrix products of types that it "
+            "lacks several times"
+        )
+    return {"machine": found.machine_line, "model": model}
 
 
 TUNE = own_command("tune", _configure, _run)

@@ -156,6 +156,18 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         """The pricing, with the release that compiles."""
         return dataclasses.replace(self.on, xla=self.on.xla or self.traced.release)
 
+    def count_products_once(self) -> bool:
+        """Price with formulas of ours if XLA's table counts products several times.
+
+        The table does so where it lacks their types. A lever that cuts a product, or
+        fuses a conversion with it, would then seem to cost many times what it does.
+        Whether that is so, which the program as it is says.
+        """
+        first = self._price_of(self.nothing, self.baseline())
+        if first.overcounted:
+            self.on = dataclasses.replace(self.on, extended=True)
+        return first.overcounted > 0
+
     # -- from scratch ----------------------------------------------------------
 
     def alone(self, chosen: Combination, given_flags: str) -> Outcome:

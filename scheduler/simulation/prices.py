@@ -65,6 +65,11 @@ class Prices:
         """Operations that have only an abstract constant, or nothing at all."""
         return sum(self.abstract.values()) + self.unknown
 
+    @property
+    def overcounted(self) -> int:
+        """Matrix products of which XLA's table takes more than their share."""
+        return sum(self.inflated.values())
+
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
         found = self.compute(instruction)

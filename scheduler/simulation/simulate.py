@@ -222,6 +222,7 @@ def _simulate(
         xla=str(rules.release or followed_release(module)),
         remarks=remarks_of(ran.prices),
         unpriced=ran.prices.unpriced,
+        overcounted=ran.prices.overcounted,
         footprint=footprint(step.memory),
         any_structure=any_structure,
         sensitivity=sensitivity_of(ran.engine, module.entry, entry)

@@ -229,6 +229,7 @@ class TimelineData:
         xla: the release of XLA that is followed.
         remarks: what limits all of these numbers.
         unpriced: operations that have no price, only a constant.
+        overcounted: matrix products of which XLA's table takes more than their share.
         counted_once: loops that nobody knows how often they run.
         footprint: memory with parameters, and whether the device has that much.
         any_structure: no restructuring that moves the same bytes and computes the same
@@ -255,6 +256,7 @@ class TimelineData:
     xla: str = ""
     remarks: tuple[str, ...] = ()
     unpriced: int = 0
+    overcounted: int = 0
     counted_once: tuple[str, ...] = ()
     footprint: Footprint = field(default=Footprint(0, 0, "", ()), repr=False)
     any_structure: AnyStructureBound = AnyStructureBound(0.0, "")

@@ -33,6 +33,7 @@ class Outcome:
         module: the sha256 of the scheduled module's text, '' without.
         remarks: what limits all of these numbers.
         unpriced: operations without a price, of which the step has a constant.
+        overcounted: matrix products of which XLA's table takes more than their share.
     """
 
     step_us: float
@@ -46,6 +47,7 @@ class Outcome:
     module: str = ""
     remarks: tuple[str, ...] = ()
     unpriced: int = 0
+    overcounted: int = 0
 
     @classmethod
     def failed(cls, problem: str, source: Source = "xla") -> Outcome:
@@ -71,6 +73,7 @@ class Outcome:
             module=module,
             remarks=timeline.remarks,
             unpriced=timeline.unpriced,
+            overcounted=timeline.overcounted,
         )
 
     @property

@@ -53,6 +53,8 @@ class OwnPassesEvaluator:
         on: the machine and the source of costs; it names the release.
         rules: of the simulation.
         release: of XLA that is followed.
+        counts_once: price with formulas of ours, as XLA's table counts matrix products
+            several times.
     """
 
     text: str
@@ -62,6 +64,7 @@ class OwnPassesEvaluator:
     on: Pricing
     rules: Rules
     release: XlaRelease
+    counts_once: bool = False
 
     @classmethod
     def of(cls, module: Module, on: Pricing, rules: Rules) -> OwnPassesEvaluator:
@@ -77,6 +80,18 @@ class OwnPassesEvaluator:
             on=dataclasses.replace(on, xla=found.release.name),
             rules=rules,
             release=found.release,
+        ).with_products_once()
+
+    def with_products_once(self) -> OwnPassesEvaluator:
+        """The same with other prices if the baseline's products count several times."""
+        first = self.outcome(Combination())
+        return dataclasses.replace(self, counts_once=first.overcounted > 0)
+
+    @property
+    def prices(self) -> Pricing:
+        """What a step is priced on; passes decide by `on`, as XLA's do."""
+        return (
+            dataclasses.replace(self.on, extended=True) if self.counts_once else self.on
         )
 
     def has(self, candidate: Candidate) -> bool:
@@ -118,7 +133,7 @@ class OwnPassesEvaluator:
             module = self.module(chosen)
             digest = hashlib.sha256(module.to_text().encode()).hexdigest()
             return simulated(
-                module, chosen, self.on, self.rules, source="own", digest=digest
+                module, chosen, self.prices, self.rules, source="own", digest=digest
             )
         except HloError as problem:
             first = problem.message.splitlines()[0]

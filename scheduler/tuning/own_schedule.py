@@ -70,7 +70,9 @@ class BeforeScheduling:
     def scheduled(self, chosen: Combination) -> Module:
         """The module in the order of our scheduler. Raises HloError as passes do."""
         module = parse(self.text, filename="<before XLA's scheduler>")
-        Pipeline.parse(schedule_pipeline(chosen), PassContext(self.on)).run(module)
+        # XLA's scheduler has no formulas but its own.
+        context = PassContext(replace(self.on, extended=False))
+        Pipeline.parse(schedule_pipeline(chosen), context).run(module)
         for computation in scheduled_computations(module):
             _elide(computation, self.elided)
             self._rewrite(computation)

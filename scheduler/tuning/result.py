@@ -308,7 +308,15 @@ class TuneResult:
 
 def unpriced_text(found: Outcome) -> str:
     """Why a step is compared with nothing."""
-    return f"{found.unpriced} operation{'s' * (found.unpriced != 1)} without a price"
+    without, count = found.unpriced, found.overcounted
+    told = f"{without} operation{'s' * (without != 1)} without a price"
+    if not count:
+        return told
+    often = (
+        f"{count} matrix product{'s' * (count != 1)} that XLA's table counts several "
+        "times (--extended does once)"
+    )
+    return f"{told}, {often}" if without else often
 
 
 def _range(values: tuple[float, ...]) -> tuple[float, float]:

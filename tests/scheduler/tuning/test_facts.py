@@ -136,6 +136,37 @@ def test_a_scheduled_module_is_its_own_baseline() -> None:
     )
 
 
+#: XLA's table has no product of bf16 into f32.
+WIDENED = """HloModule m, is_scheduled=true, num_partitions=8
+
+ENTRY %e (a: bf16[512,1024], b: bf16[1024,2048]) -> f32[512,2048] {
+  %a = bf16[512,1024]{1,0} parameter(0)
+  %b = bf16[1024,2048]{1,0} parameter(1)
+  ROOT %d = f32[512,2048]{1,0} dot(%a, %b), lhs_contracting_dims={1}, rhs_contracting_dims={0}
+}
+"""
+
+
+def test_products_that_count_several_times_are_priced_once() -> None:
+    module = hlo_passes.parse(WIDENED)
+    found = OwnPassesEvaluator.of(module, Pricing(xla="0.12"), Rules())
+    assert found.counts_once
+    assert (found.on.extended, found.prices.extended) == (False, True)
+    outcome = found.outcome(Combination())
+    assert outcome.overcounted == 0
+    once = hlo_passes.scheduler.simulate(module, xla="0.12", extended=True)
+    assert outcome.step_us == once.step_time_us
+    often = hlo_passes.scheduler.simulate(module, xla="0.12")
+    assert (often.overcounted, often.step_time_us > 10 * once.step_time_us) == (1, True)
+
+
+def test_other_products_have_the_prices_of_xla() -> None:
+    module = hlo_passes.parse(WIDENED.replace("f32[512", "bf16[512"))
+    found = OwnPassesEvaluator.of(module, Pricing(xla="0.12"), Rules())
+    assert not found.counts_once
+    assert not found.prices.extended
+
+
 def test_the_pipeline_of_an_order() -> None:
     chosen = Combination.of(
         {"overlap limit": "4", "early starts": "on", "loop unrolling": "full"}

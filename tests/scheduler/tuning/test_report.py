@@ -161,6 +161,17 @@ def test_a_lever_without_all_prices_is_no_gain() -> None:
     assert "leave       windowed einsum" not in text
 
 
+def test_neither_is_one_whose_products_count_several_times() -> None:
+    found = result()
+    alone = found.search.baseline.with_("windowed einsum", "all")
+    once = (
+        "2 matrix products that XLA's table counts several times (--extended does once)"
+    )
+    for without, words in ((0, once), (1, f"1 operation without a price, {once}")):
+        found.search.tried[alone] = Outcome(1.0, unpriced=without, overcounted=2)
+        assert f"not priced  windowed einsum all: {words}\n" in report_text(found)
+
+
 def test_what_our_passes_make_of_the_best() -> None:
     def plugged(
         step_us: float, *, changes: bool = True, unpriced: int = 0
