@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from hlo_passes import proto_wire as wire
 from hlo_passes.errors import ParseError, UnsupportedHloError
 from hlo_passes.ir.device_tiles import MAXIMUM_DEVICES
+from hlo_passes.ir.left_out import mark_left_out
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_edit import edited
 from hlo_passes.proto_messages import (
@@ -92,7 +93,8 @@ def module_from_proto(
         data: the bytes; the module keeps them, `module_to_proto` needs them.
         filename: for messages.
         large_constants: give constants of more than ten elements in full; else they
-            read `{...}`, and keep their value in the proto.
+            read `{...}`, and keep their value in the proto, from where their copies
+            have it, too.
         run: runs XLA. A damaged proto can end the process in which XLA reads it;
             `run_task` reads in this one what XLA has written just now.
 
@@ -118,6 +120,8 @@ def module_from_proto(
             # XLA renames what text cannot name: go on with the proto that XLA writes.
             proto = _run(run, REWRITTEN, proto)
     module.proto = proto
+    if not large_constants:
+        mark_left_out(module)
     return module
 
 

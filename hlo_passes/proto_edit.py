@@ -10,7 +10,8 @@ lost on the way through it, large constants are left out of it. So nothing that 
 left alone is written again. An untouched module keeps its bytes. A computation that was
 only reordered has a new schedule and nothing else. An instruction whose text changed
 keeps every field in which XLA's protos of its old and its new text agree; one that was
-reinserted under another name (proto_came_back.py) keeps them all. Ids do not change;
+reinserted under another name (proto_came_back.py) keeps them all. A copied constant
+whose value is left out gets it from the one that it was copied from. Ids do not change;
 new instructions and computations have the next free ones.
 
 XLA reads a `reduce-scatter-start` in the text of a changed module as an async-start
@@ -28,6 +29,7 @@ from hlo_passes import proto_wire as wire
 from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.left_out import LEFT_OUT, LeftOut
 from hlo_passes.ir.module import Module
 from hlo_passes.proto_came_back import NAME, OPERANDS, GoneInstructions
 from hlo_passes.proto_messages import (
@@ -64,9 +66,6 @@ _KEPT: Final = frozenset((messages.MODULE_ID, messages.STACK_FRAMES))
 
 #: An instruction's id carries its computation's in the upper half.
 _COMPUTATION_SHIFT: Final = 32
-
-#: How HLO text spells a constant whose value it leaves out.
-_LEFT_OUT: Final = "{...}"
 
 #: HLO text -> serialized HloModuleProto, through XLA's parser.
 TextToProto = Callable[[str], bytes]
@@ -412,7 +411,10 @@ class _Editor:
         # old one, if the opcode is the same.
         new = self._written_instructions[instruction]
         metadata = self._written.metadata_of(new, self.old)
-        if old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(
+        value = self._left_out_value(instruction, new)
+        if value is not None:
+            content = _but_rebuilt(new) | {messages.LITERAL: value}
+        elif old is not None and old.bytes_of(messages.OPCODE) == new.bytes_of(
             messages.OPCODE
         ):
             before = self._read_instructions[instruction.computation.name, name]
@@ -428,6 +430,22 @@ class _Editor:
             messages.CALLED: wire.packed_field(messages.CALLED, self._called_ids(new)),
         }
         return wire.bytes_field(messages.INSTRUCTIONS, messages.in_order(content))
+
+    def _left_out_value(
+        self, instruction: Instruction, new: InstructionProto
+    ) -> bytes | None:
+        """The literal of a copied constant that text leaves out; None for others."""
+        literal = instruction.literal
+        if instruction.opcode != "constant" or not isinstance(literal, LeftOut):
+            return None
+        place = literal.computation, literal.constant
+        if place == (instruction.computation.name, instruction.name):
+            return None
+        before = self._read_instructions[place]
+        if before.bytes_of(messages.RESULT) != new.bytes_of(messages.RESULT):
+            return None
+        source = self.old.computations[literal.computation]
+        return source.instructions[literal.constant].bytes_of(messages.LITERAL)
 
     def _reads_others(self, instruction: Instruction) -> bool:
         """Whether only its operands changed, as far as its text shows."""
@@ -531,7 +549,7 @@ def _fresh(stem: str, taken: Iterable[str]) -> str:
 
 
 def _require_value(instruction: Instruction) -> None:
-    if instruction.opcode == "constant" and _LEFT_OUT in (instruction.literal or ""):
+    if instruction.opcode == "constant" and LEFT_OUT in (instruction.literal or ""):
         raise UnsupportedHloError(
             f"%{instruction.name} is new and its value is not written out",
             code="S015",

@@ -35,7 +35,8 @@ MODULE_ONLY = frozenset(range(2, 32)) - {3}
 COMPUTATION_NAME, INSTRUCTIONS, SHAPE, COMPUTATION_ID, ROOT_ID = 1, 2, 4, 5, 6
 IS_FUSION, THREAD = 7, 8
 # HloInstructionProto
-NAME, OPCODE, METADATA, ID, OPERANDS, CONTROL, CALLED = 1, 2, 7, 35, 36, 37, 38
+NAME, OPCODE, RESULT, METADATA, LITERAL = 1, 2, 3, 7, 8
+ID, OPERANDS, CONTROL, CALLED = 35, 36, 37, 38
 BACKEND_CONFIG, BACKEND_CONFIG_PAYLOAD = 43, 99
 # HloScheduleProto, its map of computation id -> InstructionSequence
 SEQUENCES, KEY, VALUE, INSTRUCTION_IDS = 1, 1, 2, 1
@@ -58,7 +59,6 @@ _ASYNC_START = wire.bytes_field(OPCODE, b"async-start")
 #: An instruction that keeps XLA's printer from leaving out its computation: its name,
 #: and its shape, a ShapeProto with the element type TOKEN.
 _STOPPER = "hlo_passes_printed"
-_RESULT = 3
 _TOKEN = wire.varint_field(2, 17)
 
 #: The contents of a frame: file, function, lines and columns, the frame around it.
@@ -219,7 +219,7 @@ def _with_stopper(
         (
             wire.bytes_field(NAME, f"{name}.{computation.id}".encode()),
             wire.bytes_field(OPCODE, b"after-all"),
-            wire.bytes_field(_RESULT, _TOKEN),
+            wire.bytes_field(RESULT, _TOKEN),
             wire.varint_field(ID, number),
         )
     )

@@ -24,7 +24,7 @@ from hlo_passes import (
 )
 from hlo_passes import proto_messages as messages
 from hlo_passes import proto_wire as wire
-from hlo_passes.ir.shapes import tuple_shape
+from hlo_passes.ir.shapes import array_shape, tuple_shape
 from hlo_passes.proto import module_from_proto
 from hlo_passes.proto_edit import edited
 from hlo_passes.proto_messages import ModuleProto
@@ -384,9 +384,46 @@ def test_large_constants_stay_in_the_proto() -> None:
     assert len(module.to_text()) < 2000
     Pipeline.parse("collective-permute-combiner").run(module)
     assert "3997, 3998, 3999" in printed(module.to_proto())
-    clone = module.entry.find("c")
-    assert clone is not None
-    module.entry.new("constant", clone.shape, literal=clone.literal)
+    first = module.entry.find("c")
+    assert first is not None
+    module.entry.new("constant", first.shape, literal="{...}")
+    with pytest.raises(UnsupportedHloError, match="S015"):
+        module.to_proto()
+
+
+@pytest.mark.parametrize("taken_over", [False, True])
+def test_copies_of_large_constants_have_their_values(taken_over: bool) -> None:
+    rows = {name: range(first, first + 20) for name, first in (("c", 1), ("d", 501))}
+    constants = "".join(
+        f"  %{name} = s32[20]{{0}} constant({{{', '.join(map(str, row))}}})\n"
+        for name, row in rows.items()
+    )
+    text = TWO.replace(
+        "  %n = f32[8]{0} negate(%p)\n", f"  %n = f32[8]{{0}} negate(%p)\n{constants}"
+    )
+    module = module_from_proto(proto_of(text), large_constants=False)
+    entry = module.entry
+    first, second = (entry.find(name) for name in "cd")
+    assert first is not None
+    assert second is not None
+    literal, shape = second.literal, second.shape
+    if taken_over:
+        # One constant goes, and another gets its name.
+        entry.remove(second)
+        entry.new("constant", shape, literal=first.literal, name="d")
+        entry.new("constant", shape, literal=literal, name="e")
+        expected = {"c": 1, "d": 1, "e": 501}
+    else:
+        entry.new("constant", shape, literal=first.literal, name="e")
+        expected = {"c": 1, "d": 501, "e": 1}
+    found = dict(
+        re.findall(
+            r"%(\w) = s32\[20\]\{0\} constant\(\{(\d+),", printed(module.to_proto())
+        )
+    )
+    assert {name: int(value) for name, value in found.items()} == expected
+    # Of another shape there is none.
+    entry.new("constant", array_shape("s32", (21,)), literal=literal)
     with pytest.raises(UnsupportedHloError, match="S015"):
         module.to_proto()
 
