@@ -5,8 +5,9 @@
 Modules are partitioned and not scheduled: by default those of the corpus for the newest
 release, and `docs/pipelining/fsdp.hlo.gz`. Each is given to each pass alone, scheduled
 by `gpu-schedule` as it is and as the pass leaves it, and simulated. Machines are those
-of `bench_tune`; hosts have as many GPUs as the module's devices leave each. The table
-has what changed; below it is how often each pass gained, lost and left a module alone.
+of `bench_tune`; hosts have as many GPUs as the module's devices leave each, and a
+machine without so many is left out. The table has what changed; below it is how often
+each pass gained, lost and left a module alone.
 The exit code is 1 if a step became longer.
 """
 
@@ -26,6 +27,8 @@ from hlo_passes.files import read_module
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.hardware.machine import host_figures
+from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.units import time_text
@@ -101,14 +104,16 @@ def step_us(module: Module, on: Pricing) -> float:
 
 def rows_of(file: str, machine: str) -> Iterator[Row]:
     """A row for each pass."""
-    target, _, hosts = machine.partition("@")
+    chip, _, hosts = machine.partition("@")
     module = read_module(file)
     devices = module.replica_count * module.num_partitions
     each = max(1, devices // int(hosts))
-    on = Pricing(target=target, hosts=int(hosts), gpus_per_host=each)
-    if target == "gb200":
+    if each > host_figures(target(chip)).gpus_per_host:
+        return
+    on = Pricing(target=chip, hosts=int(hosts), gpus_per_host=each)
+    if chip == "gb200":
         # Its hosts share one NVLink domain.
-        on = Pricing(target=target, topology=f"1x{hosts}x{each}")
+        on = Pricing(target=chip, topology=f"1x{hosts}x{each}")
     before = step_us(module, on)
     name = pathlib.Path(file).name.partition(".")[0]
     for each_pass in PASSES:
