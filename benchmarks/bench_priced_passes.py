@@ -32,7 +32,7 @@ from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.simulate import simulate_on
 from hlo_passes.scheduler.simulation.units import time_text
-from hlo_passes.scheduler.tuning.outcome import share
+from hlo_passes.scheduler.tuning.outcome import Outcome
 
 _REPOSITORY: Final = pathlib.Path(__file__).resolve().parent.parent
 _CORPUS: Final = _REPOSITORY / "corpus" / "modules" / "0.12.0.1"
@@ -58,22 +58,24 @@ class Row:
         module: its file.
         machine: TARGET@HOSTS.
         name: of the pass.
-        before_us: the step as it is.
-        after_us: as the pass leaves it.
+        before: the step as it is.
+        after: as the pass leaves it.
     """
 
     module: str
     machine: str
     name: str
-    before_us: float
-    after_us: float
+    before: Outcome
+    after: Outcome
 
     @property
     def verdict(self) -> str:
-        """gains, unchanged or longer."""
-        change = share(self.after_us, self.before_us)
+        """gains, unchanged, longer, or not priced, as what is new has no price."""
+        change = self.after.change_from(self.before)
         if abs(change) <= _ROUNDING:
             return "unchanged"
+        if self.after.unpriced > self.before.unpriced:
+            return "not priced"
         return "gains" if change < 0 else "longer"
 
     def to_text(self) -> str:
@@ -82,9 +84,10 @@ class Row:
             self.module,
             self.machine,
             self.name,
-            time_text(self.before_us),
-            time_text(self.after_us),
-            f"{100.0 * share(self.after_us, self.before_us):+.2f}%",
+            time_text(self.before.step_us),
+            time_text(self.after.step_us),
+            f"{100.0 * self.after.change_from(self.before):+.2f}%",
+            self.verdict,
         )
         return f"| {' | '.join(cells)} |"
 
@@ -95,11 +98,11 @@ def modules() -> list[str]:
     return [*map(str, found), str(_REPOSITORY / "docs/pipelining/fsdp.hlo.gz")]
 
 
-def step_us(module: Module, on: Pricing) -> float:
+def step_of(module: Module, on: Pricing) -> Outcome:
     """The step of a module after `gpu-schedule`."""
     scheduled = module.clone()
     hlo_passes.Pipeline.parse("gpu-schedule", PassContext(on)).run(scheduled)
-    return simulate_on(scheduled, on, Rules()).step_time_us
+    return Outcome.of(simulate_on(scheduled, on, Rules()))
 
 
 def rows_of(file: str, machine: str) -> Iterator[Row]:
@@ -114,13 +117,13 @@ def rows_of(file: str, machine: str) -> Iterator[Row]:
     if chip == "gb200":
         # Its hosts share one NVLink domain.
         on = Pricing(target=chip, topology=f"1x{hosts}x{each}")
-    before = step_us(module, on)
+    before = step_of(module, on)
     name = pathlib.Path(file).name.partition(".")[0]
     for each_pass in PASSES:
         after = module.clone()
         run = hlo_passes.Pipeline.parse(each_pass, PassContext(on)).run(after)
-        us = step_us(after, on) if run.changed else before
-        yield Row(name, machine, each_pass, before, us)
+        found = step_of(after, on) if run.changed else before
+        yield Row(name, machine, each_pass, before, found)
 
 
 def main() -> int:
@@ -130,8 +133,8 @@ def main() -> int:
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     options = parser.parse_args()
     counts: dict[str, collections.Counter[str]] = {}
-    print("| module | machine | pass | without | with | change |")
-    print("|---|---|---|---|---|---|")
+    print("| module | machine | pass | without | with | change | verdict |")
+    print("|---|---|---|---|---|---|---|")
     for file in options.modules or modules():
         for machine in options.machine or MACHINES:
             for row in rows_of(file, machine):
