@@ -6,10 +6,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from hlo_passes.ir.module import Module
 
 #: How HLO text spells it.
-LEFT_OUT = "{...}"
+LEFT_OUT: Final = "{...}"
 
 
 class LeftOut(str):

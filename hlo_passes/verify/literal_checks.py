@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import Final
 
 from hlo_passes.errors import HloError, UnsupportedHloError
+from hlo_passes.ir.left_out import LEFT_OUT
 from hlo_passes.ir.shapes import BITS, FLOATING, SIGNED, UNSIGNED, Shape
 from hlo_passes.verify.finding import Fault
 from hlo_passes.whole_numbers import number_of_digits
@@ -21,7 +22,6 @@ from hlo_passes.whole_numbers import number_of_digits
 _REMEMBERED: Final = 65_536
 _INTEGER = re.compile(r"-?\d{1,19}")
 _DECIMAL = re.compile(r"-?(?:\d+(?:\.\d*)?|\d*\.\d+)(?:[eE][+-]?\d+)?")
-_ELIDED: Final = "{...}"
 
 #: Magnitudes that are surely in range; beyond them the reader decides.
 _SAFE: Final = {
@@ -57,7 +57,7 @@ def _is_plain(text: str, shape: Shape) -> bool:
     if shape.rank == 0 or not text.startswith("{"):
         # A bare element represents a whole array: XLA reads it so.
         return _is_plain_element(text, shape.element_type)
-    if text == _ELIDED:
+    if text == LEFT_OUT:
         return True
     if shape.rank > 1 and shape.element_count == 1:
         opened, closed = "{ " * (shape.rank - 1) + "{", "}" + " }" * (shape.rank - 1)

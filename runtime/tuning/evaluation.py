@@ -161,9 +161,9 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
 
         The table does so where it lacks their types. A lever that cuts a product, or
         fuses a conversion with it, would then seem to cost many times what it does.
-        Whether that is so, which the program as it is says.
+        Whether that is so, which the baseline says; it has been compiled.
         """
-        first = self._price_of(self.nothing, self.baseline())
+        first = self._price_of(self.nothing, self._compiled[self.nothing])
         if first.overcounted:
             self.on = dataclasses.replace(self.on, extended=True)
         return first.overcounted > 0
