@@ -4,9 +4,10 @@
     choice.run()       the most exposed collective first, until nothing pays
 
 Each form that can pay is written into a copy of the module; the copy is scheduled and
-simulated (`priced_chains.py`). The form that makes the step shortest is written into
-the module, if the step becomes shorter twice: by `simulate`, and with prices that never
-fall as bytes rise. Then all collectives that are left are looked at again.
+simulated (`priced_chains.py`). The form that makes the step shortest is taken, if the
+step becomes shorter twice: by `simulate`, and with prices that never fall as bytes
+rise. Then all collectives that are left are looked at again. Of what was taken, as much
+is written into the module as makes XLA's step shortest (`in_xla.py`).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from hlo_passes.analysis.text_order import restore_text_order
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
+from hlo_passes.scheduler.passes.in_xla import most_that_pay, stays
 from hlo_passes.scheduler.passes.priced_chains import (
     SPENT,
     ChainTrials,
@@ -55,6 +57,16 @@ def collectives_of(
         for collective in computation.instructions:
             if collective.opcode in kinds:
                 yield collective, place
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken(Generic[SiteT, FormT]):
+    """A collective that a trial takes in a form, and the step with it."""
+
+    key: Key
+    site: SiteT
+    form: FormT
+    step: Step
 
 
 @dataclass(slots=True)
@@ -109,24 +121,44 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
             for _, name in self.left:
                 self.report.remark(f"{refusal}: %{name} {SPENT}")
             return
-        now = self.trials.step(self.module.clone(), self.left)
-        first = now
+        # What is tried is written into a copy, what is kept into the module.
+        given = self.module
+        self.module = self.trials.module = given.clone()
+        first = self.trials.step(self.module.clone(), self.left)
+        taken: list[_Taken[SiteT, FormT]] = []
+        in_xla: list[float] = []
         while True:
             remarks: list[str] = []
-            taken = self._take_one(now, remarks)
-            if taken is None:
+            now = taken[-1].step if taken else first
+            found = self._take_one(now, remarks)
+            if found is None:
                 break
-            now = taken
+            taken.append(found)
+            if not in_xla:
+                in_xla.append(self._in_xla_us(given))
+            in_xla.append(self._in_xla_us(self.module))
+        self.module = given
+        kept = most_that_pay(in_xla)
+        for one in taken[:kept]:
+            opcode = found_in(given, one.key).opcode
+            self.count(opcode, self._write(one.key, one.site, one.form, self.channels))
+        for one, us in zip(taken[kept:], in_xla[kept + 1 :], strict=True):
+            what = f"with {self.words(one.form)}"
+            remarks.append(f"%{one.key[1]} {stays(us, what, in_xla[kept])}")
         for remark in remarks:
             self.report.remark(f"{refusal}: {remark}")
-        if now is not first:
+        if kept:
             self.report.details[self.options.name] = {
-                "step_us": now.simulated_us,
+                "step_us": taken[kept - 1].step.simulated_us,
                 "step_us_before": first.simulated_us,
             }
 
-    def _take_one(self, now: Step, remarks: list[str]) -> Step | None:
-        """Rewrite the first collective that pays; the step after it, or None."""
+    def _in_xla_us(self, module: Module) -> float:
+        """How long the step of a module takes after XLA's own passes."""
+        return self.trials.followed_us(module.clone(), self.options.follow)
+
+    def _take_one(self, now: Step, remarks: list[str]) -> _Taken[SiteT, FormT] | None:
+        """Rewrite the first collective that pays; what was taken, or None."""
 
         def exposure(key: Key) -> float:
             row = now.rows.get(key)
@@ -138,14 +170,21 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
                 remarks.append(f"%{key[1]} {found}")
                 continue
             form, after = found
-            collective = found_in(self.module, key)
-            opcode, computation = collective.opcode, collective.computation
-            new = self.write(collective, self.left.pop(key), form, self.channels)
-            restore_text_order(computation)
+            site = self.left.pop(key)
+            new = self._write(key, site, form, count(next_channel_id(self.module)))
             self.trials.added |= set(map(key_of, new))
-            self.count(opcode, new)
-            return after
+            return _Taken(key, site, form, after)
         return None
+
+    def _write(
+        self, key: Key, site: SiteT, form: FormT, channels: Iterator[int]
+    ) -> list[Instruction]:
+        """Rewrite a collective of the module; all that is new."""
+        collective = found_in(self.module, key)
+        computation = collective.computation
+        new = self.write(collective, site, form, channels)
+        restore_text_order(computation)
+        return new
 
     def _judged(self, key: Key, now: Step, exposed: float) -> tuple[FormT, Step] | str:
         """The form that makes the step shortest, or why none makes it shorter."""

@@ -83,8 +83,9 @@ class CollectiveMatmul(PricedRewrite):
     all-gathers of more than one array stay, and so do asynchronous ones.
 
     Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate` make longer.
-    Complexity: that of `gpu-schedule` and `simulate`, for each chain that is tried.
+    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer.
+    Complexity: that of `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is
+        tried.
     Source: this project; XLA makes such loops while it partitions, without a price.
 
     Attributes:

@@ -82,8 +82,9 @@ class CollectiveRingDecomposer(PricedRewrite):
     and partitions, have different sizes or omit devices, and asynchronous collectives.
 
     Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate` make longer.
-    Complexity: that of `gpu-schedule` and `simulate`, for each chain that is tried.
+    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer.
+    Complexity: that of `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is
+        tried.
     Source: this project; XLA has no such pass.
 
     Attributes:

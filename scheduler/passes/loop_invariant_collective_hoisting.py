@@ -73,9 +73,9 @@ class LoopInvariantCollectiveHoisting(BoundedRewrite):
     Dead code and tuples are cleaned up afterwards.
 
     Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate` make longer, and no memory above
-        the limit; every bit. A second run changes nothing, unless the trials of the
-        first one used `most-instructions` up.
+    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer, and
+        no memory above the limit; every bit. A second run changes nothing, unless
+        the trials of the first one used `most-instructions` up.
     Complexity: that of `gpu-schedule` and `simulate`, once for each loop where all may
         move, else once more for each collective.
     Source: this project.

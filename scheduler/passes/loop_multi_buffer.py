@@ -83,9 +83,9 @@ class LoopMultiBuffer(BoundedRewrite):
     nothing but their order keeps two devices from beginning with different ones.
 
     Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate` make longer, and no memory above
-        the limit; every bit. Trip count, start and step in the backend config are those
-        of the new loop.
+    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer, and
+        no memory above the limit; every bit. Trip count, start and step in the
+        backend config are those of the new loop.
     Complexity: that of `gpu-schedule` and `simulate`, for each loop.
     Source: this project; XLA has it for two iterations.
 

@@ -192,6 +192,20 @@ class ChainTrials:
         simulated = self._simulated(copy, self._estimator)
         return Step(simulated.step_time_us, timeline, rows, dict(starts.values()))
 
+    def followed_us(self, copy: Module, follow: Pass) -> float:
+        """How long a copy takes, which is used up, after passes that schedule it.
+
+        Products of which XLA's table takes more than their share are counted once: so
+        much compute would hide whatever runs beside it.
+        """
+        self.spent += copy.instruction_count
+        follow.run(copy, PassContext(self.pricing), Report())
+        timeline = self._simulated(copy, self._estimator)
+        if timeline.overcounted:
+            estimator, _ = estimator_for(copy, replace(self._on, extended=True))
+            timeline = self._simulated(copy, estimator)
+        return timeline.step_time_us
+
     def _simulated(self, copy: Module, estimator: Estimator) -> Timeline:
         return simulate_with(
             copy, self._on.target, self.machine, estimator, self._rules

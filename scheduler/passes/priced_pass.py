@@ -16,6 +16,7 @@ from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.advice.trials import MOST_INSTRUCTIONS
 from hlo_passes.scheduler.passes.gpu_schedule import GpuSchedule
+from hlo_passes.scheduler.passes.xla_gpu import XlaGpu
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +55,22 @@ class PricedPass(Pass):
     @property
     def schedule(self) -> GpuSchedule:
         """The passes that schedule a trial."""
+        return GpuSchedule(handed_on=self._handed_on)
+
+    @property
+    def follow(self) -> XlaGpu:
+        """What XLA does by default with a module, its scheduler included."""
+        return XlaGpu(handed_on=self._handed_on)
+
+    @property
+    def _handed_on(self) -> tuple[tuple[str, str], ...]:
         given = {
             "parallel-collective-overlap-limit": str(
                 self.parallel_collective_overlap_limit
             ),
             "disable-async-collectives": " ".join(self.disable_async_collectives),
         }
-        return GpuSchedule(
-            handed_on=tuple((name, text) for name, text in given.items() if text)
-        )
+        return tuple((name, text) for name, text in given.items() if text)
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Rewrite what pays.

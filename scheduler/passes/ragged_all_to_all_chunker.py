@@ -64,7 +64,8 @@ class RaggedAllToAllChunker(PricedRewrite):
     ones. `always` cuts whatever can be, without a price.
 
     Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate --extended` make longer.
+    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate --extended`, make
+        longer.
     Complexity: that of `gpu-schedule` and `simulate`, for each number that is tried.
     Source: this project; XLA has no such pass.
 

@@ -20,6 +20,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.passes.chain_choice import found_in
+from hlo_passes.scheduler.passes.in_xla import stays
 from hlo_passes.scheduler.passes.priced_chains import SPENT, ChainTrials, Key, Step
 from hlo_passes.scheduler.passes.priced_pass import BoundedRewrite
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
@@ -42,6 +43,7 @@ class StepTrials:
     module: Module
     pricing: Pricing
     _trials: ChainTrials = field(init=False)
+    _in_xla_us: float | None = None
     _first: Step | None = None
     _now: Step | None = None
 
@@ -102,11 +104,28 @@ class StepTrials:
         gain = before.simulated_us - after.simulated_us
         least = self.options.min_gain * before.simulated_us
         if gain > least or (not least_gain and gain >= 0):
-            return after
+            return self._judged_in_xla(after, write, what)
         return (
             f"stays: the step takes {time_text(after.simulated_us)} {what}, "
             f"{time_text(before.simulated_us)} without"
         )
+
+    def _judged_in_xla(
+        self, after: Step, write: Callable[[Module], object], what: str
+    ) -> Step | str:
+        """The step, unless XLA's own passes make it longer than the module's."""
+        if self._in_xla_us is None:
+            self._in_xla_us = self._followed_us(lambda _: None)
+        us = self._followed_us(write)
+        if us > self._in_xla_us:
+            return stays(us, what, self._in_xla_us)
+        self._in_xla_us = us
+        return after
+
+    def _followed_us(self, write: Callable[[Module], object]) -> float:
+        copy = self.module.clone()
+        write(copy)
+        return self._trials.followed_us(copy, self.options.follow)
 
     def chosen(
         self,

@@ -8,6 +8,7 @@ import hlo_passes
 from hlo_passes import PassContext, Pipeline, UsageError, scheduler
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.pricing import Pricing
+from hlo_passes.scheduler.passes.priced_chains import ChainTrials
 from tests.modules import REPOSITORY
 from tests.passes.case_files import read_case
 
@@ -145,3 +146,18 @@ def test_options_out_of_range(passes: str) -> None:
     with pytest.raises(UsageError) as refused:
         Pipeline.parse(passes)
     assert refused.value.code == "U013"
+
+
+def test_a_loop_stays_if_the_passes_of_xla_take_the_gain_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A loop of two bodies is larger, and here that is what XLA's step takes."""
+    module = hlo_passes.parse(program(BUFFER, "pays"))
+    before = module.to_text()
+    monkeypatch.setattr(
+        ChainTrials, "followed_us", lambda _, copy, follow: copy.instruction_count
+    )
+    result = Pipeline.parse(BUFFER).run(module)
+    assert module.to_text() == before
+    (remark,) = result.passes[0].remarks
+    assert "stays: after XLA's own passes the step takes" in remark
