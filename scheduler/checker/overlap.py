@@ -40,6 +40,7 @@ from hlo_passes.scheduler.checker.participants import (
     collectives_in,
     participants_of,
 )
+from hlo_passes.scheduler.checker.tpu_lanes import tpu_lanes
 from hlo_passes.verify.finding import Report
 
 COLLECTIVES: Final = "collectives"
@@ -66,10 +67,12 @@ class Limits:
     Attributes:
         by_lane: lanes of the GPU, or kinds of work with `by_kind`.
         by_kind: one lane per kind of work, as in XLA's generic tracker.
+        of_tpu: the same, but calls on SparseCores hold their kind and their cores.
     """
 
     by_lane: Mapping[str, int]
     by_kind: bool = False
+    of_tpu: bool = False
 
     @staticmethod
     def of_gpu(collectives: int, compute: int) -> Limits:
@@ -83,10 +86,15 @@ class Limits:
             }
         )
 
-    def lane_of(self, half: Instruction) -> str:
-        """The lane of a start or done."""
+    def lanes_of(self, half: Instruction) -> tuple[str, ...]:
+        """The lanes of a start or done."""
         if not self.by_kind:
-            return lane_of(half)
+            return (lane_of(half),)
+        if self.of_tpu and work_of(half) not in opcodes.TRANSFERS:
+            return tpu_lanes(half)
+        return (self._kind_of(half),)
+
+    def _kind_of(self, half: Instruction) -> str:
         work = work_of(half)
         if work not in opcodes.TRANSFERS:
             return work
@@ -186,20 +194,21 @@ class OverlapCheck:
         collectives = _Alike()
         for position, instruction in enumerate(computation.instructions):
             for half in changes.ending.get(position, ()):
-                lanes[self.limits.lane_of(half)].remove(half)
+                for name in self.limits.lanes_of(half):
+                    lanes[name].remove(half)
                 collectives.remove(half)
             for name, number in self._nested(instruction).items():
                 lane = lanes[name]
                 lane.most = max(lane.most, lane.counted + number)
                 self._judge(instruction, name, lane, number, report)
             for half in changes.beginning.get(position, ()):
-                name = self.limits.lane_of(half)
-                lane = lanes[name]
                 if lane_of(half) == COLLECTIVES:
                     self._compare(half, collectives, report)
-                lane.add(half)
-                if half is instruction:
-                    self._judge(instruction, name, lane, 0, report)
+                for name in self.limits.lanes_of(half):
+                    lane = lanes[name]
+                    lane.add(half)
+                    if half is instruction:
+                        self._judge(instruction, name, lane, 0, report)
         self._peaks[computation] = {name: lane.most for name, lane in lanes.items()}
 
     def _changes(self, computation: Computation) -> _Changes:

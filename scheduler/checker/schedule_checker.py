@@ -31,11 +31,14 @@ from hlo_passes.scheduler.checker.overlap import (
     OverlapCheck,
 )
 from hlo_passes.scheduler.checker.participants import Machine
+from hlo_passes.scheduler.checker.tpu_lanes import COPIES, CORES
 from hlo_passes.verify.finding import Finding, Report
 
 Hazards = Literal["off", "async", "all"]
 #: Devices that are followed; more than any machine has.
 MOST_DEVICES: Final = 2**20
+#: What a queue of calls on SparseCores leaves without a limit.
+_QUEUED: Final = ("all-gather", "all-reduce", "reduce-scatter")
 
 
 class IllegalScheduleError(PassError):
@@ -76,11 +79,18 @@ class ScheduleChecker(CheckingPass):
     requires that nothing but the order has changed.
 
     Attributes:
-        flavour: count by the lanes of the GPU, or by kind of operation (`generic`).
+        flavour: count by the lanes of the GPU, by kind of operation (`generic`), or by
+            kind and SparseCore (`tpu`).
         parallel_collective_overlap_limit: collectives in flight together on the GPU;
             this limit and those below: 0 for no check.
         parallel_async_compute_limit: computations in flight beside the GPU's program.
-        all_gather_overlap_limit: in flight together (generic); the same for the others.
+        all_gather_overlap_limit: in flight together (generic, tpu); the same for the
+            others.
+        copy_overlap_limit: the same for copies (tpu).
+        sparse_core_overlap_limit: calls in flight on one SparseCore (tpu); none: no
+            check.
+        sparse_core_queue: calls on SparseCores wait for each other (tpu): all-gathers,
+            all-reduces and reduce-scatters have no limit.
         enable_collective_multi_streaming: collectives in flight together share one
             device at most: those that share two could wait in a cycle on two streams
             (always checked where two streams were assigned).
@@ -94,7 +104,7 @@ class ScheduleChecker(CheckingPass):
     """
 
     name: ClassVar[str] = "schedule-checker"
-    flavour: Literal["gpu", "generic"] = "gpu"
+    flavour: Literal["gpu", "generic", "tpu"] = "gpu"
     parallel_collective_overlap_limit: int = 0
     parallel_async_compute_limit: int = 0
     all_gather_overlap_limit: int = 0
@@ -106,6 +116,9 @@ class ScheduleChecker(CheckingPass):
     reduce_scatter_overlap_limit: int = 0
     send_recv_overlap_limit: int = 0
     send_recv_host_overlap_limit: int = 0
+    copy_overlap_limit: int = 0
+    sparse_core_overlap_limit: int | None = 0
+    sparse_core_queue: bool = False
     enable_collective_multi_streaming: bool = False
     device_order: bool = True
     memory_limit_bytes: int | None = None
@@ -203,9 +216,25 @@ class ScheduleChecker(CheckingPass):
                     **dict.fromkeys(HOST_TRANSFERS, host),
                 },
                 by_kind=True,
+                of_tpu=self.flavour == "tpu",
             )
+            if limits.of_tpu:
+                limits = self._with_limits_of_tpu(limits)
         asked = {lane: limit for lane, limit in limits.by_lane.items() if limit}
         return dataclasses.replace(limits, by_lane=asked)
+
+    def _with_limits_of_tpu(self, limits: Limits) -> Limits:
+        """With those of copies and SparseCores."""
+        free = dict.fromkeys(_QUEUED, 0) if self.sparse_core_queue else {}
+        return dataclasses.replace(
+            limits,
+            by_lane={
+                **limits.by_lane,
+                **free,
+                COPIES: self.copy_overlap_limit,
+                **dict.fromkeys(CORES, self.sparse_core_overlap_limit or 0),
+            },
+        )
 
     def _device_order(self, module: Module) -> list[Finding]:
         if not self.device_order:

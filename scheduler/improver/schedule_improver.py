@@ -42,6 +42,7 @@ from hlo_passes.whole_numbers import whole_number
 
 _GIVEN = "given"
 _LIMIT = "limit"
+_SETTINGS = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +172,14 @@ class ScheduleImprover(Pass):
             except RecursionError as problem:
                 raise TooDeepError("the simulation") from problem
         return orders != [c.instructions for c in module.computations]
+
+    def options_of_checks(
+        self, module: Module, context: PassContext
+    ) -> dict[str, object]:
+        """Its own options; with costs of a TPU the settings of the chip."""
+        own = Pass.options_of_checks(self, module, context)
+        scheduler = self._scheduler().options_of_checks(module, context)
+        return own | {name: scheduler[name] for name in _SETTINGS}
 
     def conditions(self, module: Module, context: PassContext) -> Conditions:
         """Under which a scheduled module is improved."""

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.ir.computation import Computation
@@ -298,16 +298,10 @@ class _Run:
 
     def _findings(self) -> str:
         """The first finding of the checker that it does not have about the given."""
-        settings = self.conditions.settings
+        settings = self.conditions.settings.by_name
+        options = {f.name for f in fields(ScheduleChecker)} & settings.keys()
         checker = ScheduleChecker(
-            parallel_collective_overlap_limit=(
-                settings.parallel_collective_overlap_limit
-            ),
-            parallel_async_compute_limit=settings.parallel_async_compute_limit,
-            enable_collective_multi_streaming=(
-                settings.enable_collective_multi_streaming
-            ),
-            scheduling_groups=True,
+            **{name: settings[name] for name in options}, scheduling_groups=True
         )
         now = checker.findings(self.module)
         if not now:

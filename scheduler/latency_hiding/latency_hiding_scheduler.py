@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.errors import UsageError
@@ -164,7 +164,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         costs = self._tpu_costs(context)
         if costs is not None:
             return self._settings_of_tpu(module, costs)
-        values: dict[str, Any] = {name: getattr(self, name) for name in _SETTINGS}
+        values = self.by_name
         values["xla"] = context.release_for(module, self.xla).name
         if self.memory_limit_bytes is None:
             memory_bytes = self.device_memory_bytes
@@ -176,6 +176,15 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 slop_percent=self.memory_limit_slop_factor,
             )
         return SchedulerSettings(**values)
+
+    def options_of_checks(
+        self, module: Module, context: PassContext
+    ) -> dict[str, object]:
+        """Its own options; with costs of a TPU the settings of the chip."""
+        own = Pass.options_of_checks(self, module, context)
+        if self._tpu_costs(context) is None:
+            return own
+        return own | self.settings(module, context).by_name
 
     def _tpu_costs(self, context: PassContext) -> TpuCosts | None:
         """The costs, if they are of a TPU; UsageError U206 where they have to be."""

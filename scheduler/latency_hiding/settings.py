@@ -161,6 +161,12 @@ class SchedulerSettings:
         """Bytes of parts of values on a TPU, in whole tiles; None for a GPU's."""
         return tpu_sizes(self.chip) if self.flavour == "tpu" else None
 
+    @property
+    def by_name(self) -> dict[str, Any]:
+        """All settings, also those of a pass that has them as its options."""
+        names = SchedulerSettings.__dataclass_fields__
+        return {name: getattr(self, name) for name in names}
+
     def delays_starts(self, estimator_names: str = "") -> bool:
         """Whether rule E2 is on.
 

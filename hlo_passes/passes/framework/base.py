@@ -148,7 +148,7 @@ class Pass:
     needs_collectives: ClassVar[bool] = False
     reorders_sums: ClassVar[bool] = False
     #: Names of checking passes that judge the result with `verify_each`; each receives
-    #: the options that it shares with this pass.
+    #: those of `options_of_checks` that it has.
     checked_by: ClassVar[tuple[str, ...]] = ()
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
@@ -158,6 +158,13 @@ class Pass:
             PassError: if it cannot; the module must not be used after that.
         """
         raise NotImplementedError
+
+    def options_of_checks(
+        self, module: Module, context: PassContext
+    ) -> dict[str, object]:
+        """What the passes of `checked_by` are to hold this one to: its own options."""
+        del module, context
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def describe_options(self) -> dict[str, object]:
         """Options by kebab-case name, with the values of this pass."""

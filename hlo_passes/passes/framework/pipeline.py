@@ -291,10 +291,10 @@ class Pipeline:
     ) -> None:
         """Let the checking passes judge the result of a pass."""
         filename = module.source.filename if module.source else "<hlo>"
+        own = each.options_of_checks(module, context)
         for name in each.checked_by:
             kind = find_pass(name)
             options = {f.name for f in dataclasses.fields(kind)}
-            own = {f.name: getattr(each, f.name) for f in dataclasses.fields(each)}
             judge = kind(**{n: own[n] for n in own if n in options})
             if not isinstance(judge, CheckingPass):
                 raise PipelineSpecError(
