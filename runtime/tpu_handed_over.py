@@ -33,11 +33,7 @@ from hlo_passes.runtime import tpu_aot
 from hlo_passes.runtime.capture import Compilation
 from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.handed_over import RefusedError
-from hlo_passes.runtime.installation.for_tpu import (
-    NOWHERE,
-    SCHEDULERS,
-    computations_with_cut_gathers,
-)
+from hlo_passes.runtime.installation.for_tpu import NOWHERE, SCHEDULERS
 from hlo_passes.runtime.installation.install import (
     Installation,
     Registrations,
@@ -51,7 +47,12 @@ from hlo_passes.runtime.tpu_program import (
     flags_of,
     tpu_program,
 )
-from hlo_passes.scheduler.tpu.comparison import Figures, figures_of, logged_figures
+from hlo_passes.scheduler.tpu.comparison import (
+    Figures,
+    figures_of,
+    logged_figures,
+    without_figures,
+)
 
 _PRE: Final = "pre-scheduler"
 #: XLA's word if its verifier refuses the result of a callback.
@@ -81,9 +82,11 @@ class HandedToTpu:
         common: instructions of theirs that the executable has, too.
         kept: of these, those in the place where the passes put them.
         given: (total, wasted) cycles of the order given, by computation: XLA's own
-            statistic at `pre-scheduler`, else ours. Computations whose all-gathers are
-            cut into fusions are left out: parts of them have no price.
+            statistic at `pre-scheduler`, else ours.
         original: the same of the order of XLA's scheduler, by its own statistic.
+        unpriced: computations with work that the compiler's costs lack, and which. Our
+            schedulers leave their order, and they have no statistic of ours: the
+            compiler cut all-gathers into fusions, or a pass made the work.
     """
 
     alone: CompiledForTpu
@@ -96,6 +99,7 @@ class HandedToTpu:
     kept: int
     given: Mapping[str, Figures]
     original: Mapping[str, Figures]
+    unpriced: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
         """Keys for `compile --json`."""
@@ -103,6 +107,7 @@ class HandedToTpu:
             "stage": self.stage,
             "changed_modules": self.changed,
             "order_stays": list(self.settled),
+            "without_costs": dict(self.unpriced),
             "moved_instructions": self.moved,
             "common_instructions": self.common,
             "instructions_in_place": self.kept,
@@ -131,6 +136,11 @@ class HandedToTpu:
         ]
         why = _NOT_PINNED if self.stage == _PRE else _CUT
         lines += [f"%{name}: {why}" for name in self.settled]
+        lines += [
+            f"%{name}: {why}, so our schedulers leave its order and have no statistic "
+            "of it"
+            for name, why in self.unpriced.items()
+        ]
         for name, (total, wasted) in self.given.items():
             before, exposed = self.original[name]
             one, other, two, three = (
@@ -278,19 +288,16 @@ def _compared(
     # Figures of the order given, where each of its instructions has a price.
     given: dict[str, Figures] = {}
     original: Mapping[str, Figures] = {}
+    unpriced: dict[str, str] = {}
     if alone.log.rounds:
         original = logged_figures(alone.log, "after")
-        cut = {each.name for each in computations_with_cut_gathers(went)}
+        unpriced = without_figures(went, alone.costs())
         figures = (
             logged_figures(ours.log, "before")
             if installed.stage == _PRE
             else figures_of(went, alone.costs())
         )
-        given = {
-            name: pair
-            for name, pair in figures.items()
-            if name in original and name not in cut
-        }
+        given = {name: pair for name, pair in figures.items() if name in original}
     return HandedToTpu(
         alone,
         ours,
@@ -302,6 +309,7 @@ def _compared(
         common - elsewhere,
         given,
         original,
+        unpriced,
     )
 
 

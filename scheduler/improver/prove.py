@@ -217,7 +217,11 @@ def _all_atoms(module: Module, conditions: Conditions) -> list[Atoms]:
     tracker = make_tracker(conditions.settings)
     memory = ModuleMemory(module, sizes=conditions.settings.part_sizes)
     environment = Environment(conditions.xla_prices, tracker, memory, steps={})
-    chosen = set(computations_to_schedule(module, tracker))
+    chosen = {
+        computation
+        for computation in computations_to_schedule(module, tracker)
+        if not conditions.why_kept(computation)
+    }
     found = []
     for computation in computations_post_order(module, fusions=False):
         program = step.programs.get(computation)

@@ -200,6 +200,7 @@ class ScheduleImprover(Pass):
             min_gain=self.min_gain,
             seconds=self.seconds,
             keep=frozenset(self.keep),
+            why_kept=scheduler.why_unsearched(context),
         )
 
     @property

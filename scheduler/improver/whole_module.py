@@ -54,6 +54,7 @@ class Conditions:
         min_gain: the least share of the step that is worth another order.
         seconds: after which the search ends; None for no such limit.
         keep: names of computations to leave as they are.
+        why_kept: why a computation is left as it is, '' if it is searched.
     """
 
     topology: Topology
@@ -66,6 +67,7 @@ class Conditions:
     min_gain: float = 0.001
     seconds: float | None = None
     keep: frozenset[str] = frozenset()
+    why_kept: Callable[[Computation], str] = lambda _: ""
 
 
 @dataclass(slots=True)
@@ -224,7 +226,8 @@ class _Run:
             number = len(result.computations)
             problem = make_problem(program, environment)
             effort = replace(conditions.effort, seed=conditions.effort.seed + number)
-            why = "it is to be kept" if computation.name in conditions.keep else ""
+            is_kept = computation.name in conditions.keep
+            why = "it is to be kept" if is_kept else conditions.why_kept(computation)
             found = improve(problem, result.cap_bytes, effort, result.budget, why)
             result.computations.append(found)
             environment.steps[computation] = found.after_us

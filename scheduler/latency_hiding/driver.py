@@ -65,6 +65,7 @@ def schedule_module(
     log_decisions: bool = False,
     explain: str = "",
     progress: Callable[[str], None] | None = None,
+    why_left: Callable[[Computation], str] = lambda _: "",
 ) -> ScheduleResult:
     """Give every computation with asynchronous operations its new order, in place.
 
@@ -77,6 +78,7 @@ def schedule_module(
         log_decisions: record every comparison, in XLA's layout.
         explain: name of an instruction whose place should be explained.
         progress: called about once a second with a status line.
+        why_left: why a computation keeps its order, '' if it is scheduled.
 
     Raises PassError E030 to E034 (see docs/errors.md).
     """
@@ -89,7 +91,8 @@ def schedule_module(
         preferences,
     )
     with garbage_collection_paused():
-        return _Run(module, environment, log_decisions, explain, progress).run()
+        run = _Run(module, environment, log_decisions, explain, progress)
+        return run.run(why_left)
 
 
 def computations_to_schedule(
@@ -138,11 +141,15 @@ class _Run:
         self.explanation = ""
         self._told_at = time.monotonic()
 
-    def run(self) -> ScheduleResult:
-        chosen = computations_to_schedule(self.module, self.environment.tracker)
+    def run(
+        self, why_left: Callable[[Computation], str] = lambda _: ""
+    ) -> ScheduleResult:
+        found = computations_to_schedule(self.module, self.environment.tracker)
+        left = {c: why for c in found if (why := why_left(c))}
+        chosen = [c for c in found if c not in left]
         if not chosen:
             self._check_unscheduled()
-            return ScheduleResult(self.module, ())
+            return ScheduleResult(self.module, (), left=left)
         # Remember the input order and what it costs, for the report and as a way back.
         input_orders = {c: c.instructions for c in chosen}
         memory = self._memory()
@@ -191,6 +198,7 @@ class _Run:
             reruns,
             self.explanation,
             kept,
+            left,
         )
 
     # -- memory ---------------------------------------------------------------

@@ -9,11 +9,13 @@ ROOT %r = add(%d, %f)              ROOT %r = add(%d, %f)
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from hlo_passes.analysis.module_state import require_priceable
 from hlo_passes.errors import UsageError
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.pricing import Pricing
@@ -42,6 +44,7 @@ from hlo_passes.scheduler.memory.tpu_sizes import tpu_memory_limit_bytes
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs, tpu_costs
 from hlo_passes.scheduler.tpu.settings import tpu_settings
+from hlo_passes.scheduler.tpu.unpriced import why_unpriced, why_unpriced_within
 
 _OF_GPU: Final = SchedulerSettings()
 _SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
@@ -56,7 +59,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
 
     With costs of a TPU's compilation (docs/tpu.md) it is XLA:TPU's scheduler: the
     chip's settings, changed by the compiler's flags and by options that are not the
-    GPU's defaults, in cycles.
+    GPU's defaults, in cycles. A computation with work that these costs lack keeps its
+    order.
 
     Ensures: dependences, control edges, overlap limits, one order of collectives.
     Source: openxla/xla `xla/service/latency_hiding_scheduler.cc` (Aug 2026).
@@ -148,11 +152,18 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             rules=rules,
             explain=context.explain,
             progress=context.progress,
+            why_left=self._why_left(context),
         )
         fill_report(report, result, unit="us" if costs is None else "cycles")
         if context.explain and not result.explanation:
             scheduled = {each.computation for each in result.computations}
-            if why := why_left_alone(module, context.explain, scheduled):
+            left = [c for c in result.left if c.find(context.explain)]
+            why = (
+                f"%{left[0].name} keeps its order: {result.left[left[0]]}"
+                if left
+                else why_left_alone(module, context.explain, scheduled)
+            )
+            if why:
                 report.explain(why)
         # A hard memory limit may have restored the input order.
         return not was_scheduled or orders != [
@@ -176,6 +187,16 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 slop_percent=self.memory_limit_slop_factor,
             )
         return SchedulerSettings(**values)
+
+    def _why_left(self, context: PassContext) -> Callable[[Computation], str]:
+        """Why a computation keeps its order: costs of a TPU that lack its work."""
+        costs = self._tpu_costs(context)
+        return lambda each: "" if costs is None else why_unpriced(each, costs)
+
+    def why_unsearched(self, context: PassContext) -> Callable[[Computation], str]:
+        """The same for a search, which also counts what a computation runs."""
+        costs = self._tpu_costs(context)
+        return lambda each: "" if costs is None else why_unpriced_within(each, costs)
 
     def options_of_checks(
         self, module: Module, context: PassContext

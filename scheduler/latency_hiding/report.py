@@ -18,8 +18,11 @@ def fill_report(report: Report, result: ScheduleResult, unit: str = "us") -> Non
     report.count("computations-scheduled", len(result.computations))
     if result.reruns:
         report.count("reruns", result.reruns)
+    for computation, why in result.left.items():
+        report.remark(f"kept: %{computation.name}: {why}")
     if not result.computations:
-        report.remark("not scheduled: no computation has anything asynchronous")
+        if not result.left:
+            report.remark("not scheduled: no computation has anything asynchronous")
         return
     report.details["statistics"] = {
         "before": {c.computation.name: c.before.to_json() for c in result.computations},

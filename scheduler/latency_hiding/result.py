@@ -10,7 +10,7 @@ Winner, loser, rule; a scan's first candidate has no loser. No-ops are not compa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -77,6 +77,8 @@ class ScheduleResult:
         reruns: rounds beyond the first.
         explanation: of the requested instruction; '' for none.
         kept_input_order: why the orders did not change; '' if they did.
+        left: computations that were not scheduled though something is asynchronous,
+            and why.
     """
 
     module: Module
@@ -86,6 +88,7 @@ class ScheduleResult:
     reruns: int = 0
     explanation: str = ""
     kept_input_order: str = ""
+    left: Mapping[Computation, str] = field(default_factory=dict)
 
     @property
     def decisions(self) -> Iterable[Decision]:

@@ -14,11 +14,16 @@ from typing import Any
 
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
-from hlo_passes.scheduler.latency_hiding.driver import schedule_module
+from hlo_passes.scheduler.latency_hiding.driver import (
+    computations_to_schedule,
+    schedule_module,
+)
+from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.statistics import Statistics
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 from hlo_passes.scheduler.tpu.log import SchedulerLog
 from hlo_passes.scheduler.tpu.settings import tpu_settings
+from hlo_passes.scheduler.tpu.unpriced import why_unpriced
 
 TOTAL = "total cycles"
 WASTED = "total wasted cycles"
@@ -158,14 +163,26 @@ def compare_schedules(
 def figures_of(module: Module, costs: TpuCosts) -> dict[str, Figures]:
     """Our statistic of the order that each computation has; the module is reordered.
 
-    Instructions without a price count as one cycle, as in XLA:TPU's scheduler.
+    Computations with work that the costs lack have none.
     """
     settings = tpu_settings(
         costs.chip, costs.flags, memory_limit_bytes=costs.memory_limit_bytes
     )
-    result = schedule_module(module, EstimatorStack((costs.in_cycles(),)), settings)
+    result = schedule_module(
+        module,
+        EstimatorStack((costs.in_cycles(),)),
+        settings,
+        why_left=lambda each: why_unpriced(each, costs),
+    )
     rows = result.computations
     return {each.computation.name: _counted(each.before) for each in rows}
+
+
+def without_figures(module: Module, costs: TpuCosts) -> dict[str, str]:
+    """By computation, why it has no statistic of ours: work that the costs lack."""
+    tracker = make_tracker(tpu_settings(costs.chip, costs.flags))
+    found = computations_to_schedule(module, tracker)
+    return {each.name: why for each in found if (why := why_unpriced(each, costs))}
 
 
 def logged_figures(log: SchedulerLog, phase: str) -> dict[str, Figures]:
