@@ -31,7 +31,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.progress import say, show_progress
 from hlo_passes.runtime.program_option import add_program_arguments
 from hlo_passes.runtime.tpu_commands import add_tpu_arguments, refuse_tpu_arguments
-from hlo_passes.runtime.tuning.searching import searched
+from hlo_passes.runtime.tuning.searching import searched, sigterm_interrupts
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -122,7 +122,8 @@ def _run(arguments: argparse.Namespace) -> int:
     check_executor(arguments.executor)
     files.check_outputs(None, arguments.output or "", arguments.html or "")
     began = time.monotonic()
-    result, text_of = _tuned(arguments, began)
+    with sigterm_interrupts():
+        result, text_of = _tuned(arguments, began)
     # Write the flags, and tell.
     if arguments.output:
         files.write_text(arguments.output, env_file(result))

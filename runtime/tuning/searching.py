@@ -6,7 +6,10 @@ search = searched(arguments, choices.settings, evaluator, memory_bytes=limit)
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+import contextlib
+import signal
+import threading
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from hlo_passes.scheduler.tuning.combination import Combination
@@ -16,6 +19,24 @@ from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
 _NOTHING: Final = Combination()
 
 
+@contextlib.contextmanager
+def sigterm_interrupts() -> Iterator[None]:
+    """In this context SIGTERM does what Ctrl-C does; a second one ends the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(number: int, frame: object) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def searched(
     arguments: argparse.Namespace,
     settings: Mapping[str, tuple[str, ...]],
@@ -23,6 +44,7 @@ def searched(
     *,
     memory_bytes: int | None,
     nothing: Combination = _NOTHING,
+    then: str = "",
 ) -> Search:
     """Run the search; a KeyboardInterrupt before there is a step goes on.
 
@@ -32,6 +54,7 @@ def searched(
         evaluator: answers the search's questions.
         memory_bytes: that a step may take; None for any.
         nothing: no lever set, where the search begins.
+        then: what is done with the best afterwards, for the progress.
 
     Raises CompilationError R004 if the program without levers has no price.
     """
@@ -40,7 +63,7 @@ def searched(
         evaluator,
         arguments.budget,
         memory_bytes=memory_bytes,
-        progress=TuneProgress(arguments.budget).show,
+        progress=TuneProgress(arguments.budget, then).show,
         baseline=nothing,
         best=nothing,
     )

@@ -69,6 +69,7 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
             evaluator,
             memory_bytes=arguments.memory or device_bytes,
             nothing=evaluator.nothing,
+            then="the best and the baseline are compiled to the end",
         )
         # The best again from its flags alone.
         recompiled: Recompiled | None = None
@@ -76,7 +77,10 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
         from_environment = os.environ.get(FLAGS_VARIABLE, "").strip()
         given_flags = " ".join(filter(None, (from_environment, *given)))
         if search.best and not search.interrupted:
-            show_progress("tune: compiling the best to the end")
+            show_progress(
+                "tune: compiling the best and the baseline to the end, which may take "
+                "minutes; Ctrl-C tells what is known without it"
+            )
             try:
                 recompiled = evaluator.alone(search.best, given_flags)
             except KeyboardInterrupt:

@@ -182,7 +182,8 @@ def without_step(rows: list[Row]) -> Iterator[str]:
     for verdict in verdicts:
         told = (f"{row.text}: {row.why}" for row in _of(rows, verdict))
         yield from _listed(verdict, told)
-    yield from _listed("not tried", _by_reason(_of(rows, "pointless")))
+    left = [*_of(rows, "untried"), *_of(rows, "pointless")]
+    yield from _listed("not tried", _by_reason(left))
 
 
 def _listed(label: str, texts: Iterable[str]) -> Iterator[str]:

@@ -34,6 +34,7 @@ Verdict = Literal[
     "failed",
     "not priced",  # the step has operations without a price, which the baseline lacks
     "pointless",  # not tried: it cannot matter here
+    "untried",  # not tried: the search ended before
 ]
 #: Relative difference up to which two steps are the same: rounding.
 _SAME: Final = 1e-9
@@ -202,10 +203,28 @@ class TuneResult:
             for setting in settings
             if (lever, setting) in singles or self.search.best.get(lever) == setting
         ]
+        told = {row.lever for row in rows}
+        rows += [
+            Row(lever, "", None, 0.0, "untried", why)
+            for lever in self.search.choices
+            if lever not in told and (why := self._why_untried(lever))
+        ]
         return rows + [
             Row(lever, "", None, 0.0, "pointless", why)
             for lever, why in self.dropped.items()
         ]
+
+    def _why_untried(self, lever: str) -> str:
+        """Why the search never set a lever alone; '' for one that needs another."""
+        search = self.search
+        known = (*search.own, *search.tried)
+        is_tried = any(lever in chosen.levers for chosen in known)
+        if is_tried and search.levers[lever].only_with:
+            return ""
+        why = f"--budget={search.budget} goes no further"
+        if search.interrupted:
+            why = "the search was interrupted"
+        return f"alone: {why}" if is_tried else why
 
     def _row(self, lever: str, setting: str, outcome: Outcome | None) -> Row:
         is_set = self.search.best.get(lever) == setting

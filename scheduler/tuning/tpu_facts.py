@@ -19,11 +19,12 @@ from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tuning.choices import Choices
 from hlo_passes.scheduler.tuning.facts import ProgramFacts, facts_from
-from hlo_passes.scheduler.tuning.tpu_levers import TPU_LEVERS, Effect
+from hlo_passes.scheduler.tuning.tpu_levers import TPU_LEVERS, Effect, TpuLever
 
 _PRODUCTS: Final = frozenset(["convolution", "dot"])
 _SLICES: Final = frozenset(["dynamic-slice", "slice"])
-#: What is known to do something comes first: a small budget goes no further.
+#: What is known to do something comes first, above all what shortened a step on this
+#: chip: a small budget goes no further.
 _FIRST: Final[tuple[Effect, ...]] = ("seen", "untried", "none seen")
 #: Levers that are never tried, by what makes that pointless.
 _NEVER: Final = {
@@ -80,8 +81,8 @@ def tpu_choices_for(facts: ProgramFacts, target: str) -> Choices:
     """
     name = chip(target).name
     dropped: dict[str, str] = {}
-    kept: dict[Effect, dict[str, tuple[str, ...]]] = {each: {} for each in _FIRST}
-    for row in TPU_LEVERS.values():
+    kept: dict[str, tuple[str, ...]] = {}
+    for row in sorted(TPU_LEVERS.values(), key=lambda row: _rank(row, name)):
         lever = row.lever
         why = _NEVER.get(lever.name, "") or facts.pointless(lever)
         if not row.is_of(name):
@@ -89,7 +90,10 @@ def tpu_choices_for(facts: ProgramFacts, target: str) -> Choices:
         if why:
             dropped[lever.name] = why
         else:
-            settings = tuple(each.setting for each in lever.settings)
-            kept[row.effect][lever.name] = settings
-    in_order = (row for effect in _FIRST for row in kept[effect].items())
-    return Choices(dict(in_order), dropped)
+            kept[lever.name] = tuple(each.setting for each in lever.settings)
+    return Choices(kept, dropped)
+
+
+def _rank(row: TpuLever, chip_name: str) -> tuple[bool, int]:
+    """Smaller comes first."""
+    return chip_name not in row.shortens, _FIRST.index(row.effect)

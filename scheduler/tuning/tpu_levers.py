@@ -6,7 +6,8 @@
 They are set for one compilation, by `compiler_options` or `--flag`; XLA_FLAGS does not
 know them. A row is data, as in `levers.py`. `effect` says what is known: 'seen' where
 the order of a program changed when it was tried (libtpu 0.0.52), 'none seen' where the
-one program that it was tried on stayed, 'untried' else.
+one program that it was tried on stayed, 'untried' else. `shortens` names chips on which
+a step became shorter.
 
 Source of names: openxla.org/xla/flags_guidance, and the lists of MaxText
 (AI-Hypercomputer/maxtext, benchmarks/xla_flags_library.py).
@@ -30,11 +31,12 @@ _SPARSE: Final = "xla_tpu_enable_sparse_core_collective_offload"
 _SPARSE_CHIPS: Final = ("v5p", "v6e", "tpu7x")
 _CUTTING: Final = ("v5e",)
 _GATHERS: Final = "all-gathers at once"
-#: Collectives that SparseCores run: kind, XLA's default, what is known of the lever.
-_ON_SPARSE_CORES: Final[tuple[tuple[str, str, Effect], ...]] = (
-    ("all-gather", "on for tpu7x", "seen"),
-    ("reduce-scatter", "the chip's", "untried"),
-    ("all-reduce", "the chip's", "untried"),
+#: Collectives that SparseCores run: kind, XLA's default, and what is known of the
+#: lever, as in `TpuLever`.
+_ON_SPARSE_CORES: Final[tuple[tuple[str, str, Effect, tuple[str, ...]], ...]] = (
+    ("all-gather", "on for tpu7x", "seen", ("v6e",)),
+    ("reduce-scatter", "the chip's", "untried", ()),
+    ("all-reduce", "the chip's", "untried", ()),
 )
 
 
@@ -46,11 +48,14 @@ class TpuLever:
         lever: its settings, and what a program must have.
         chips: that have it; () for all.
         effect: what is known of it.
+        shortens: chips on which it made a program's step shorter, by the compiler's
+            statistic.
     """
 
     lever: Lever
     chips: tuple[str, ...] = ()
     effect: Effect = "untried"
+    shortens: tuple[str, ...] = ()
 
     def is_of(self, name: str) -> bool:
         """Whether a chip has it."""
@@ -67,6 +72,7 @@ def _row(
     effect: Effect = "untried",
     scope: Literal["schedule", "module"] = "module",
     interacts: tuple[str, ...] = (),
+    shortens: tuple[str, ...] = (),
 ) -> TpuLever:
     """A row; `settings` has by setting the flags with their values."""
     candidates = tuple(
@@ -76,7 +82,7 @@ def _row(
     lever = Lever(
         name, what, candidates, default, scope, needs=needs, interacts=interacts
     )
-    return TpuLever(lever, chips, effect)
+    return TpuLever(lever, chips, effect, shortens)
 
 
 def _on(*flags: str) -> dict[str, dict[str, str]]:
@@ -224,9 +230,9 @@ _ROWS: Final = (
                  **_off(f"{_SPARSE}_{kind.replace('-', '_')}")}
             ),
             default, ("any", kind), chips=_SPARSE_CHIPS, effect=effect,
-            interacts=("early starts", "depth before stalls"),
+            interacts=("early starts", "depth before stalls"), shortens=shortens,
         )
-        for kind, default, effect in _ON_SPARSE_CORES
+        for kind, default, effect, shortens in _ON_SPARSE_CORES
     ),
     # Loops, and the size of collectives.
     _row(
@@ -237,6 +243,7 @@ _ROWS: Final = (
             "xla_should_add_loop_invariant_op_in_chain",
         ),
         "off", ("looped", "all-gather"), effect="seen", interacts=(_GATHERS,),
+        shortens=("v5e",),
     ),
     _row(
         "all-gathers ahead, backwards", "the same in the backward pass",

@@ -18,9 +18,14 @@ _QUIET_S: Final = 5.0
 class TuneProgress:
     """Shows a search as it goes on."""
 
-    def __init__(self, budget: int) -> None:
-        """`budget`: combinations that are compiled at most."""
-        self._budget = budget
+    def __init__(self, budget: int, then: str = "") -> None:
+        """A search of a number of combinations.
+
+        Args:
+            budget: combinations that are compiled at most.
+            then: what is done with a best that is not the baseline, after the search.
+        """
+        self._budget, self._then = budget, then
         self._began = self._shown = time.monotonic()
 
     def show(self, search: Search) -> None:
@@ -43,4 +48,6 @@ class TuneProgress:
         if done:
             left = (self._budget - done) * seconds / done
             told += f", at most {left:.0f} s left"
+        if self._then and search.best != search.baseline:
+            told += f", then {self._then}"
         return told

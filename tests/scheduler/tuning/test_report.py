@@ -34,7 +34,10 @@ def result(
             )
 
     search = Search(
-        CHOICES, Ranged(formula, memory), 60, memory_bytes=more.pop("limit", None)
+        CHOICES,
+        Ranged(formula, memory),
+        more.pop("budget", 60),
+        memory_bytes=more.pop("limit", None),
     )
     search.run()
     told: dict[str, Any] = {
@@ -129,6 +132,15 @@ def test_another_step_from_the_flags_alone_is_told() -> None:
         ),
     ):
         assert words in report_text(result(alone=Outcome(alone)))
+
+
+def test_levers_beyond_the_budget_are_told() -> None:
+    """Also those that were tried with others alone; with the reason each time."""
+    assert "--budget" not in report_text(result())
+    text = report_text(result(budget=4))
+    line = next(line for line in text.splitlines() if line.startswith("not tried"))
+    assert "(--budget=4 goes no further)" in line
+    assert "all-reduce in steps (it has no all-reduce)" in line
 
 
 def test_an_interrupted_search_says_so() -> None:

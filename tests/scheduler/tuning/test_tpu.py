@@ -13,6 +13,7 @@ from hlo_passes.scheduler.tuning.search import Search, Tried
 from hlo_passes.scheduler.tuning.tpu_facts import tpu_choices_for, tpu_facts_of
 from hlo_passes.scheduler.tuning.tpu_report import tpu_report_text
 from hlo_passes.scheduler.tuning.tpu_result import Recompiled, TpuTuneResult
+from hlo_passes.scheduler.tuning.tune_progress import TuneProgress
 from hlo_passes.text.reader import parse
 from hlo_passes.xla_release import xla_release
 from tests.tpu.test_step import LOOPED
@@ -51,9 +52,11 @@ class Steps:
         return iter(())
 
 
-def result(simulated_gain: float = 40.0, **more: Any) -> TpuTuneResult:
+def result(
+    simulated_gain: float = 40.0, budget: int = 20, **more: Any
+) -> TpuTuneResult:
     search = Search(
-        CHOICES, Steps(simulated_gain), 20, DEVICE, baseline=NOTHING, best=NOTHING
+        CHOICES, Steps(simulated_gain), budget, DEVICE, baseline=NOTHING, best=NOTHING
     )
     search.run()
     told: dict[str, Any] = {
@@ -110,6 +113,27 @@ def test_the_text_has_both_statistics() -> None:
     assert "not tried   scheduler (no statistic)" in text
     assert "all times are estimates" in text
     assert "not sure" not in text
+
+
+def test_levers_beyond_the_budget_are_told() -> None:
+    found = result(budget=2)
+    text = tpu_report_text(found)
+    left = f"not tried   {STARTS}, {EINSUM} (--budget=2 goes no further); scheduler (no"
+    assert left in text
+    rows = {row["name"]: row for row in found.to_json()["levers"]}
+    assert rows[EINSUM]["verdict"] == "untried"
+    assert rows[EINSUM]["reason"] == "--budget=2 goes no further"
+    assert "goes no further" not in tpu_report_text(result())
+
+
+def test_the_progress_says_what_comes_after_the_search() -> None:
+    progress = TuneProgress(20, "the best is compiled to the end")
+    search = result(budget=2).search
+    told = progress.text(search, 4.0)
+    assert told.endswith("at most 36 s left, then the best is compiled to the end")
+    # Nothing is compiled again for the baseline.
+    search.best = NOTHING
+    assert progress.text(search, 4.0).endswith("s left")
 
 
 def test_statistics_that_disagree_are_not_sure() -> None:
@@ -174,3 +198,15 @@ def test_pointless_levers_have_a_reason() -> None:
     names = list(v5e.settings)
     assert names.index("merged pairs") < names.index("asynchronous all-reduces")
     assert names.index("reduce-scatters in fusions") < names.index("reruns")
+
+
+def test_what_shortened_a_step_on_the_chip_comes_first() -> None:
+    """It has to be within a small budget."""
+    facts = tpu_facts_of(parse(LOOPED))
+    for chip, first in (
+        ("v5e", "all-gathers ahead in loops"),
+        ("v6e", "all-gather on SparseCores"),
+    ):
+        assert next(iter(tpu_choices_for(facts, chip).settings)) == first
+    v4 = list(tpu_choices_for(facts, "v4").settings)
+    assert v4.index("early starts") < v4.index("all-gathers ahead in loops")
