@@ -221,9 +221,7 @@ class TuneResult:
         is_tried = any(lever in chosen.levers for chosen in known)
         if is_tried and search.levers[lever].only_with:
             return ""
-        why = f"--budget={search.budget} goes no further"
-        if search.interrupted:
-            why = "the search was interrupted"
+        why = f"the search ended after {len(search.tried)} of --budget={search.budget}"
         return f"alone: {why}" if is_tried else why
 
     def _row(self, lever: str, setting: str, outcome: Outcome | None) -> Row:

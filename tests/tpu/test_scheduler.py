@@ -244,7 +244,11 @@ ENTRY %main (p: f32[8], q: f32[8]) -> f32[8] {
 def test_the_pass_follows_the_chip_of_its_costs(tmp_path: pathlib.Path) -> None:
     module = hlo_passes.parse(LATE)
     on = Pricing(
-        costs=costs_file(tmp_path, latency_cycles={"first": 6e3, "second": 6e3})
+        costs=costs_file(
+            tmp_path,
+            node_cost_cycles={"a": 3000.0, "r": 1500.0},
+            latency_cycles={"first": 6e3, "second": 6e3},
+        )
     )
     pipeline = Pipeline.parse("latency-hiding-scheduler", PassContext(on))
     result = pipeline.run(module)

@@ -58,7 +58,8 @@ COSTS = {
     "chip": "v6e",
     "tensorcore_mhz": 1500,
     "topology": "1x2",
-    "node_cost_cycles": dict.fromkeys("pstde", 0.0) | {"n": 3000.0, "b": 1500.0},
+    "node_cost_cycles": dict.fromkeys("pstde", 0.0)
+    | {"n": 3000.0, "b": 1500.0, "r": 1.0},
     "latency_cycles": {"s": 6000.0, "t": 1500.0},
 }
 

@@ -139,7 +139,7 @@ def test_levers_beyond_the_budget_are_told() -> None:
     assert "--budget" not in report_text(result())
     text = report_text(result(budget=4))
     line = next(line for line in text.splitlines() if line.startswith("not tried"))
-    assert "(--budget=4 goes no further)" in line
+    assert "(the search ended after 4 of --budget=4)" in line
     assert "all-reduce in steps (it has no all-reduce)" in line
 
 
