@@ -104,25 +104,28 @@ def test_a_limit_of_one_permute_is_kept(tmp_path: pathlib.Path) -> None:
     assert most_in_flight(module) == 1
 
 
-def found(text: str, **options: object) -> list[str]:
+def messages(text: str, **options: object) -> list[str]:
     module = hlo_passes.parse(text)
-    return [f.message for f in check_schedule(module, flavour="tpu", **options)]
+    found = check_schedule(module, None, flavour="tpu", **options)
+    return [f.message for f in found]
 
 
 def test_copies_have_a_limit() -> None:
-    assert not found(COPIES, copy_overlap_limit=2)
-    (message,) = found(COPIES, copy_overlap_limit=1)
+    assert not messages(COPIES, copy_overlap_limit=2)
+    (message,) = messages(COPIES, copy_overlap_limit=1)
     assert message == "2 in flight on the lane of copy, the limit is 1: %s, %t"
 
 
 def test_calls_on_one_core_have_a_limit() -> None:
     """Both calls of the module are on the first core, as they name none."""
-    assert not found(CALLED, sparse_core_overlap_limit=2)
-    (message,) = found(CALLED, sparse_core_overlap_limit=1)
+    assert not messages(CALLED, sparse_core_overlap_limit=2)
+    (message,) = messages(CALLED, sparse_core_overlap_limit=1)
     assert "2 in flight on the lane of SparseCore 0, the limit is 1" in message
     named = 'async_execution_thread="sparsecore", calls=%wrapped.1'
     config = ', backend_config={"sparse_core_config":{"core_ids":["1"]}}'
-    assert not found(CALLED.replace(named, named + config), sparse_core_overlap_limit=1)
+    assert not messages(
+        CALLED.replace(named, named + config), sparse_core_overlap_limit=1
+    )
 
 
 def test_calls_count_against_the_limit_of_their_kind() -> None:
@@ -136,7 +139,7 @@ def test_calls_count_against_the_limit_of_their_kind() -> None:
         "  %a = f32[] parameter(0)\n  %b.0 = f32[] parameter(1)\n"
         "  ROOT %sum = f32[] add(%a, %b.0)\n}\n\n%negating (y",
     )
-    assert not found(twice, all_gather_overlap_limit=1)
+    assert not messages(twice, all_gather_overlap_limit=1)
     gathers = CALLED.replace("calls=%wrapped.1", "calls=%wrapped").replace(
         "%t = ((f32[64,256]{1,0:T(8,128)}), f32[64,256]{1,0:T(8,128)})",
         "%t = ((f32[64,256]{1,0:T(8,128)}), f32[128,256]{1,0:T(8,128)})",
@@ -144,9 +147,9 @@ def test_calls_count_against_the_limit_of_their_kind() -> None:
     gathers = gathers.replace(
         "%e = f32[64,256]{1,0:T(8,128)} async-done", "%e = f32[128,256] async-done"
     ).replace("add(%n, %e)", "negate(%n)")
-    (message,) = found(gathers, all_gather_overlap_limit=1)
+    (message,) = messages(gathers, all_gather_overlap_limit=1)
     assert "2 in flight on the lane of all-gather, the limit is 1: %s, %t" in message
-    assert not found(gathers, all_gather_overlap_limit=1, sparse_core_queue=True)
+    assert not messages(gathers, all_gather_overlap_limit=1, sparse_core_queue=True)
 
 
 @pytest.mark.parametrize("name", ["v5e", "v5p", "v6e", "tpu7x"])
@@ -154,4 +157,4 @@ def test_the_checker_takes_the_settings_of_a_chip(name: str) -> None:
     settings = tpu_settings(name).by_name
     own = find_pass("schedule-checker").__dataclass_fields__
     options = {n: value for n, value in settings.items() if n in own}
-    assert not check_schedule(hlo_passes.parse(PERMUTES), **options)
+    assert not check_schedule(hlo_passes.parse(PERMUTES), None, **options)

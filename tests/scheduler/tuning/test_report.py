@@ -6,7 +6,7 @@ from typing import Any
 
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.env_file import env_file
-from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.outcome import Outcome, Source
 from hlo_passes.scheduler.tuning.plugged_in import PassLever, PluggedIn
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
@@ -19,7 +19,7 @@ def result(
     formula=additive, *, steps=None, memory=lambda chosen: 1 << 30, **more: Any
 ) -> TuneResult:
     class Ranged(Formulas):
-        def outcome(self, chosen, source="xla"):
+        def outcome(self, chosen, source: Source = "xla"):
             step = 1000.0 * self.formula(chosen)
             ranged = steps(chosen, step) if steps else (step, 1.1 * step)
             return Outcome(

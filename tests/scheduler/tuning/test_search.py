@@ -11,7 +11,7 @@ import pytest
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.draws import drawn
 from hlo_passes.scheduler.tuning.levers import LEVERS
-from hlo_passes.scheduler.tuning.outcome import Outcome
+from hlo_passes.scheduler.tuning.outcome import Outcome, Source
 from hlo_passes.scheduler.tuning.search import Search, Tried
 
 CHOICES = {
@@ -33,7 +33,7 @@ class Formulas:
         self.formula, self.memory, self.orders = formula, memory, orders
         self.asked: list[Combination] = []
 
-    def outcome(self, chosen: Combination, source="xla") -> Outcome:
+    def outcome(self, chosen: Combination, source: Source = "xla") -> Outcome:
         step = self.formula(chosen)
         return Outcome(
             step,
@@ -78,7 +78,7 @@ class Unpriced(Formulas):
 
     field = "unpriced"
 
-    def outcome(self, chosen: Combination, source="xla") -> Outcome:
+    def outcome(self, chosen: Combination, source: Source = "xla") -> Outcome:
         found = super().outcome(chosen, source)
         count = 4 if chosen.get("windowed einsum") else 1
         return replace(found, **{self.field: count})
@@ -223,7 +223,7 @@ def test_an_interrupted_search_keeps_what_it_has() -> None:
 
 def test_what_fails_is_never_the_best() -> None:
     class Failing(Formulas):
-        def outcome(self, chosen, source="xla"):
+        def outcome(self, chosen, source: Source = "xla"):
             if chosen.get("pipelined all-gather"):
                 return Outcome.failed("XLA's process was ended by signal 6")
             return super().outcome(chosen, source)
@@ -287,7 +287,7 @@ def test_a_module_that_only_another_order_makes_faster() -> None:
     class Exposed(Formulas):
         exposed_us = 60.0
 
-        def outcome(self, chosen, source="xla"):
+        def outcome(self, chosen, source: Source = "xla"):
             found = super().outcome(chosen, source)
             return replace(found, exposed_us=self.exposed_us)
 
@@ -371,7 +371,7 @@ def test_of_many_levers_those_that_do_nothing_are_taken_back(others_us: float) -
 
 def test_a_setting_that_fails_alone_is_not_tried_again() -> None:
     class Failing(Formulas):
-        def outcome(self, chosen, source="xla"):
+        def outcome(self, chosen, source: Source = "xla"):
             if chosen.get("windowed einsum"):
                 return Outcome.failed("XLA cannot compile it")
             return super().outcome(chosen, source)
