@@ -94,9 +94,10 @@ class Explainer:
         width = max((len(name(n)) for n in fitting[:_LISTED]), default=0)
         for n in fitting[:_LISTED]:
             rule, _ = self._scan.compare(node, n)
+            prefers = rule.prefers_in(state.settings.time_unit)
             mine, other = rule.number(state, node), rule.number(state, n)
             lines.append(
-                f"    %{name(n):{width}}  {rule.reason}: {rule.prefers}: "
+                f"    %{name(n):{width}}  {rule.reason}: {prefers}: "
                 f"{_number(mine)} against {_number(other)}"
             )
         if len(fitting) > _LISTED:
@@ -140,10 +141,11 @@ class Explainer:
         graph, start = state.graph, self._node
         for done in graph.succs[start]:
             if graph.is_start[start] and graph.is_done[done]:
+                unit = state.settings.time_unit
                 between = abs(state.ready_at[start] - state.ready_at[done])
                 return [
-                    f"  {between:,.6g} us before its done %{graph.name(done)}, "
-                    f"latency {graph.latency_us(start, done):,.6g} us"
+                    f"  {between:,.6g} {unit} before its done %{graph.name(done)}, "
+                    f"latency {graph.latency_us(start, done):,.6g} {unit}"
                 ]
         return []
 
@@ -183,10 +185,10 @@ def why_left_alone(
     return ""
 
 
-def _at(time_us: float, state: SchedulingState) -> str:
+def _at(time: float, state: SchedulingState) -> str:
     """A time, from the end of the computation that was placed first."""
     end = "after the beginning" if state.top_down else "before the end"
-    return f"{time_us:,.6g} us {end}"
+    return f"{time:,.6g} {state.settings.time_unit} {end}"
 
 
 def _counted(count: int, noun: str) -> str:

@@ -154,7 +154,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             progress=context.progress,
             why_left=self._why_left(context),
         )
-        fill_report(report, result, unit="us" if costs is None else "cycles")
+        fill_report(report, result, unit=settings.time_unit)
         if context.explain and not result.explanation:
             scheduled = {each.computation for each in result.computations}
             left = [c for c in result.left if c.find(context.explain)]

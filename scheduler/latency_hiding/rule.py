@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.state import SchedulingState
@@ -29,6 +29,8 @@ Awake = Callable[[SchedulingState], bool]
 #: Facts of a rule that are equal for all nodes of a class (see `classes.py`): none, its
 #: kind, or all.
 ByClass = Literal["", "kind", "all"]
+#: How `prefers` ends where the number is a time.
+_MICROSECONDS: Final = ", us"
 
 
 def always(settings: SchedulerSettings) -> bool:
@@ -86,6 +88,11 @@ class Rule:
     awake: Awake | None = None
     by_class: ByClass = ""
     proven: bool = False
+
+    def prefers_in(self, unit: str) -> str:
+        """What is placed sooner, with the unit that its number is in."""
+        what = self.prefers.removesuffix(_MICROSECONDS)
+        return self.prefers if what == self.prefers else f"{what}, {unit}"
 
     def wants_smaller(self, top_down: bool) -> bool:
         """Whether the smaller number wins in a direction."""

@@ -157,6 +157,11 @@ class SchedulerSettings:
         return cls(**(bare | changes))
 
     @property
+    def time_unit(self) -> str:
+        """The unit of all costs: a TPU's are cycles, as its compiler counts them."""
+        return "cycles" if self.flavour == "tpu" else "us"
+
+    @property
     def part_sizes(self) -> PartSizes | None:
         """Bytes of parts of values on a TPU, in whole tiles; None for a GPU's."""
         return tpu_sizes(self.chip) if self.flavour == "tpu" else None

@@ -258,6 +258,22 @@ def test_the_pass_follows_the_chip_of_its_costs(tmp_path: pathlib.Path) -> None:
     assert limit == COSTS["memory_limit_bytes"]
 
 
+def test_an_explanation_is_in_cycles(tmp_path: pathlib.Path) -> None:
+    pricing = Pricing(costs=costs_file(tmp_path))
+    context = PassContext(pricing, explain="s")
+    result = Pipeline.parse("latency-hiding-scheduler", context).run(parse(TILED))
+    (said,) = result.passes[0].explanations
+    assert "cycles before its done %d, latency 6,000 cycles" in said
+    assert "cycles before the end" in said
+    assert " us" not in said
+    # What a rule prefers is told in the same unit.
+    told = [rule.prefers_in("cycles") for rule in RULES]
+    assert "the shorter stall, cycles" in told
+    assert "more asynchronous latency above it, cycles" in told
+    assert not any(text.endswith(" us") for text in told)
+    assert [rule.prefers_in("us") for rule in RULES] == [r.prefers for r in RULES]
+
+
 def test_the_flavour_needs_costs() -> None:
     module = hlo_passes.parse(TILED)
     pipeline = Pipeline.parse("latency-hiding-scheduler{flavour=tpu}", PassContext())
