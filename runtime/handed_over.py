@@ -20,6 +20,7 @@ import jax
 from hlo_passes.errors import PassError, UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
+from hlo_passes.plurals import counted
 from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import capture, gpu_aot, jax_private
 from hlo_passes.runtime.capture import Compilation
@@ -146,7 +147,7 @@ def hand_over(
         ours, refusal = _with_passes(alone.program, installed)
     if not installed.fired:
         raise UsageError(
-            f"the passes ran in none of the {installed.seen} modules of "
+            f"the passes ran in none of {counted(installed.seen, 'module')} of "
             f"{alone.function}",
             code="U028",
             hint="they look for communication, but the program has none",

@@ -27,6 +27,7 @@ from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
+from hlo_passes.plurals import counted
 from hlo_passes.pricing import Pricing
 from hlo_passes.proto import module_from_proto
 from hlo_passes.runtime import tpu_aot
@@ -129,8 +130,9 @@ class HandedToTpu:
         mhz = self.alone.costs().mhz if self.alone.log.rounds else 0.0
         whose = "XLA:TPU's statistic" if self.stage == _PRE else "our statistic"
         lines = [
-            f"passes at {self.stage}: accepted by XLA:TPU, {self.changed} modules "
-            f"changed, {self.moved} instructions moved",
+            f"passes at {self.stage}: accepted by XLA:TPU, "
+            f"{counted(self.changed, 'module')} changed, "
+            f"{counted(self.moved, 'instruction')} moved",
             f"{self.kept} of {self.common} instructions are in the executable where "
             "the passes put them",
         ]
@@ -223,7 +225,7 @@ def hand_to_tpu(
             ours = _with_passes(alone, installed)
     if not installed.fired or not went:
         raise UsageError(
-            f"the passes ran in none of the {installed.seen} modules of "
+            f"the passes ran in none of {counted(installed.seen, 'module')} of "
             f"{alone.function}",
             code="U028",
             hint="they look for communication, but the program has none",

@@ -18,6 +18,7 @@ from hlo_passes.analysis.module_state import module_state
 from hlo_passes.errors import HloError
 from hlo_passes.ir.async_form import is_collective
 from hlo_passes.ir.module import Module
+from hlo_passes.plurals import counted
 from hlo_passes.pricing import Pricing
 from hlo_passes.progress import with_progress
 from hlo_passes.runtime.capture import STAGES, module_at
@@ -209,9 +210,9 @@ class Captured:
             count = sum(row.compilations for row in self.rows)
             seconds = sum(row.seconds for row in self.rows)
             return (
-                f"captured {_plural(len(self.rows), 'module')} in {folder}: "
-                f"{_plural(count, 'compilation')}, {seconds:.1f} s, in "
-                f"{_plural(len(self.with_jax), 'process')} with JAX"
+                f"captured {counted(len(self.rows), 'module')} in {folder}: "
+                f"{counted(count, 'compilation')}, {seconds:.1f} s, in "
+                f"{counted(len(self.with_jax), 'process')} with JAX"
             )
         if not self.pythons:
             return (
@@ -234,9 +235,3 @@ def _cells(row: Row) -> tuple[str, ...]:
         "-" if row.collectives is None else str(row.collectives),
         row.hlo or row.stablehlo,
     )  # fmt: skip
-
-
-def _plural(count: int, what: str) -> str:
-    if count == 1:
-        return f"1 {what}"
-    return f"{count} {what}{'es' if what.endswith('s') else 's'}"

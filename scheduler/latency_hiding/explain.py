@@ -20,6 +20,7 @@ from typing import Final
 from hlo_passes.ir.async_form import is_collective, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
+from hlo_passes.plurals import plural
 from hlo_passes.scheduler.latency_hiding.candidates import Candidates
 from hlo_passes.scheduler.latency_hiding.constraints import constraints_of
 from hlo_passes.scheduler.latency_hiding.pairs import PairScan, Policy
@@ -89,7 +90,7 @@ class Explainer:
                 f"  chosen at {_at(state.now, state)}: the only candidate that fits"
             ]
         else:
-            over = _counted(len(fitting), "other")
+            over = f"{len(fitting):,} {plural(len(fitting), 'other')}"
             lines = [f"  chosen at {_at(state.now, state)} over {over}"]
         width = max((len(name(n)) for n in fitting[:_LISTED]), default=0)
         for n in fitting[:_LISTED]:
@@ -131,8 +132,8 @@ class Explainer:
             lines.append(f"  a candidate from {since} on")
         for reason, (times, winner) in self._lost.items():
             lines.append(
-                f"  lost {_counted(times, 'comparison')} by {reason}, the last one to "
-                f"%{graph.name(winner)}"
+                f"  lost {times:,} {plural(times, 'comparison')} by {reason}, the last "
+                f"one to %{graph.name(winner)}"
             )
         return "\n".join([*lines, *self._told])
 
@@ -189,10 +190,6 @@ def _at(time: float, state: SchedulingState) -> str:
     """A time, from the end of the computation that was placed first."""
     end = "after the beginning" if state.top_down else "before the end"
     return f"{time:,.6g} {state.settings.time_unit} {end}"
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def _number(value: object) -> str:

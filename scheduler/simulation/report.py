@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from hlo_passes.plurals import counted
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.collective_groups import groups_of
 from hlo_passes.scheduler.simulation.group_text import group_lines
@@ -54,7 +55,7 @@ def report_text(
     if timeline.sensitivity is not None:
         notes.append(settings_note(timeline.sensitivity))
     if timeline.not_tried:
-        changes = _counted(timeline.not_tried, "change")
+        changes = counted(timeline.not_tried, "change")
         notes.append(
             f"the module is large: {changes} not tried; `hlo-passes tune` tries them"
         )
@@ -75,7 +76,7 @@ def report_text(
 def _headline(timeline: TimelineData) -> list[str]:
     times = timeline.times
     streams = (
-        _counted(timeline.streams, "communication stream")
+        counted(timeline.streams, "communication stream")
         if timeline.streams
         else "no queueing"
     )
@@ -133,10 +134,6 @@ def _any_structure(timeline: TimelineData) -> str:
     return said
 
 
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" + "s" * (count != 1)
-
-
 def _hidden_share(times: ComputationTimes) -> str:
     exposed = times.exposed_us - times.other_exposed_us
     hidden = max(0.0, times.communication_us - exposed)
@@ -149,14 +146,14 @@ def _collectives(timeline: TimelineData, rows: int) -> list[str]:
         counts[row.overlap] += 1
     if not timeline.collectives:
         return ["no collectives"]
-    counted = ", ".join(f"{n} {name}" for name, n in counts.items() if n)
-    total = _counted(len(timeline.collectives), "collective")
+    classes = ", ".join(f"{n} {name}" for name, n in counts.items() if n)
+    total = counted(len(timeline.collectives), "collective")
     if rows == 0:
-        return [f"{total}: {counted}"]
+        return [f"{total}: {classes}"]
     groups = [g for g in groups_of(timeline.collectives) if g.total_exposed_us > 0.0]
     if not groups:
-        return [f"{total} ({counted}): nothing waits for communication"]
-    lines = [f"{total}: {counted}. What costs the step most, and why:"]
+        return [f"{total} ({classes}): nothing waits for communication"]
+    lines = [f"{total}: {classes}. What costs the step most, and why:"]
     for place, group in enumerate(groups[:rows], 1):
         lines += group_lines(timeline, place, group)
     return lines

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hlo_passes.ir.module import Module
+from hlo_passes.plurals import counted
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.latency_hiding.driver import (
     computations_to_schedule,
@@ -88,7 +89,8 @@ class Compared:
     def to_text(self) -> str:
         """A table, and what its figures are."""
         lines = [
-            f"our scheduler gives {self.orders_equal} of {len(self.rows)} computations "
+            f"our scheduler gives {self.orders_equal} of "
+            f"{counted(len(self.rows), 'computation')} "
             "the compiler's order",
             f"{'':34}{'before':>24}{'after':>24}",
             f"{'compiler statistic, ms':34}" + f"{'total':>12}{'exposed':>12}" * 2,

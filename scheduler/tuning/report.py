@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from hlo_passes.plurals import counted
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.units import bytes_text, share_text, time_text
 from hlo_passes.scheduler.tuning.outcome import Outcome
@@ -296,11 +297,15 @@ def _notes(result: TuneResult) -> Iterator[str]:
         else "made by our own passes, which leave out XLA's fusion and memory passes"
     )
     others = len([c for c in search.own if c not in search.tried])
-    more = f", and {others} orders by our scheduler" if others else ""
+    more = f", and {counted(others, 'order')} by our scheduler" if others else ""
     yield (
         f"{len(search.tried)} of {search.budget} combinations {source}"
         f"{more}, in {result.seconds:.0f} s"
-        + (f" ({result.compilations} compilations)" if result.is_compiled else "")
+        + (
+            f" ({counted(result.compilations, 'compilation')})"
+            if result.is_compiled
+            else ""
+        )
     )
 
 

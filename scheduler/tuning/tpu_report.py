@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from hlo_passes.plurals import counted
 from hlo_passes.scheduler.headline import beware
 from hlo_passes.scheduler.simulation.units import bytes_text, time_text
 from hlo_passes.scheduler.tuning.outcome import Outcome
@@ -171,5 +172,6 @@ def _notes(result: TpuTuneResult) -> Iterator[str]:
     )
     yield (
         f"{len(search.tried)} of {search.budget} combinations compiled as far as the "
-        f"schedule, in {result.seconds:.0f} s ({result.compilations} compilations)"
+        f"schedule, in {result.seconds:.0f} s "
+        f"({counted(result.compilations, 'compilation')})"
     )
