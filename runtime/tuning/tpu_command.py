@@ -62,7 +62,7 @@ def tune_for_chips(arguments: argparse.Namespace, began: float) -> TpuTuneResult
     with evaluating(partial(TpuEvaluator, program, Rules()), arguments) as evaluator:
         _, module = compiled_first(evaluator, arguments)
         choices = tpu_choices_for(tpu_facts_of(module), grid.part.name)
-        device_bytes = grid.part.hbm_bytes // grid.part.devices_per_chip
+        device_bytes = grid.part.device_bytes
         search = searched(
             arguments,
             choices.settings,

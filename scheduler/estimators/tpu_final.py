@@ -3,8 +3,9 @@
     fusion(...), backend_config={"window_config":{"estimated_cycles":"1000",...},...}
 
 They are made after tiling and memory-space assignment and are nearer to the chip's peak
-rates than what the compiler's scheduler works with: the two differ by 0.65 to 5.9 times
-on matrix products. A collective's latency is its bytes over the links that it uses:
+rates than what the compiler's scheduler works with, `tpu-log`: the two differ by
+`DIFFERENCE` on matrix products. A collective's latency is its bytes over the links that
+it uses:
 
     permute               largest operand / one link one way
     all-gather            result / two directions of one ring
@@ -25,8 +26,12 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.base import LOW
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.chips import Chip
+from hlo_passes.scheduler.tpu.costs import NAME as TPU_LOG
 
 TPU_FINAL: Final = "tpu-final"
+#: How much the two estimators of TPUs differ on a fusion with a matrix product, as
+#: measured for docs/tpu.md.
+DIFFERENCE: Final = "0.65 to 5.9 times"
 _LINKS: Final = "tpu-final/ici"
 _FIELD: Final = "estimated_cycles"
 #: At any depth of the config; a string, as JSON has numbers of 64 bits.
@@ -70,6 +75,22 @@ class TpuFinalEstimator:
         directions = 1 if is_permute else 2
         speed = self.part.ici_bytes_per_s * directions
         return Estimate(max(sizes, default=0) / speed * _US_PER_S, _LINKS)
+
+
+def other_estimator_note(names: str) -> tuple[str, ...]:
+    """A note that the other estimator of TPUs may say otherwise; () for other names.
+
+    Args:
+        names: of the estimators that gave the prices, joined by '+'.
+    """
+    asked = names.split("+")
+    if not {TPU_FINAL, TPU_LOG}.intersection(asked):
+        return ()
+    other = TPU_LOG if TPU_FINAL in asked else TPU_FINAL
+    return (
+        f"{other}, the other estimator of TPUs, may give something very different: "
+        f"{DIFFERENCE} on fusions with a matrix product; ask both",
+    )
 
 
 def estimated_cycles(instruction: Instruction) -> float | None:

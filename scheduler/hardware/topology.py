@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from hlo_passes.analysis.devices import device_counts
 from hlo_passes.ir.module import Module
+from hlo_passes.plurals import counted
 from hlo_passes.pricing import parse_topology
 
 _NO_FABRIC: Final = "00000000-0000-0000-0000-000000000000/0"
@@ -54,6 +55,11 @@ class Topology:
         """Devices of one partition; 1 for a mixed machine, as in XLA."""
         return self.hosts_per_partition * self.devices_per_host
 
+    @property
+    def fast_link(self) -> str:
+        """What joins the devices of a partition, as reports name it."""
+        return "nvlink"
+
     def to_text(self) -> str:
         """`2x1x8`."""
         return f"{self.partitions}x{self.hosts_per_partition}x{self.devices_per_host}"
@@ -63,13 +69,13 @@ class Topology:
         """In words: '2 hosts of 8 GPUs', '2 NVLink domains of 18 hosts of 4 GPUs'."""
         if not self.is_regular:
             return "hosts of different size"
-        gpus = _counted(self.devices_per_host, "GPU")
+        gpus = counted(self.devices_per_host, "GPU")
         hosts = self.partitions * self.hosts_per_partition
         if hosts == 1:
             return f"{gpus} in one host"
         if self.hosts_per_partition == 1:
             return f"{hosts} hosts of {gpus}"
-        domains = _counted(self.partitions, "NVLink domain")
+        domains = counted(self.partitions, "NVLink domain")
         return f"{domains} of {self.hosts_per_partition} hosts of {gpus}"
 
 
@@ -83,6 +89,11 @@ class TpuGrid(Topology):
 
     grid: str = ""
 
+    @property
+    def fast_link(self) -> str:
+        """The chips' own links (ICI)."""
+        return "interconnect"
+
     def to_text(self) -> str:
         """`2x4`."""
         return self.grid
@@ -90,11 +101,7 @@ class TpuGrid(Topology):
     @property
     def described(self) -> str:
         """In words: '8 TPU devices'."""
-        return _counted(self.devices_per_host, "TPU device")
-
-
-def _counted(count: int, name: str) -> str:
-    return f"{count} {name}" + "s" * (count != 1)
+        return counted(self.devices_per_host, "TPU device")
 
 
 def device_count_of(module: Module) -> int:

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
     from hlo_passes.ir.shapes import Shape
     from hlo_passes.scheduler.hardware.target import Target
+    from hlo_passes.scheduler.tpu.chips import Chip
 
 #: The environment variable that replaces XLA's own share.
 FRACTION_VARIABLE: Final = "XLA_CLIENT_MEM_FRACTION"
@@ -97,7 +98,7 @@ class Footprint:
         at: name of the instruction that runs at the peak.
         largest: the largest buffers that live there, largest first.
         device_bytes: memory of the device, 0 if unknown.
-        available_bytes: of it, what XLA's allocator takes by default.
+        available_bytes: of it, what XLA's allocator takes by default; 0 if unknown.
         packed_bytes: all that XLA's buffer assignment takes, as packed here; None for a
             module too large for that.
         assigned_bytes: what XLA's buffer assignment needs, if XLA dumped that.
@@ -119,8 +120,10 @@ class Footprint:
 
     @property
     def fits(self) -> bool | None:
-        """Whether XLA's allocator has that much; None if the device is unknown."""
-        return self.needed_bytes <= self.available_bytes if self.device_bytes else None
+        """Whether XLA's allocator has that much; None if nobody knows what it has."""
+        if not self.available_bytes:
+            return None
+        return self.needed_bytes <= self.available_bytes
 
     @property
     def fits_device(self) -> bool | None:
@@ -139,6 +142,13 @@ class Footprint:
             device_bytes=part.memory_bytes,
             available_bytes=available_bytes(part.memory_bytes),
         )
+
+    def on_chip(self, part: Chip) -> Footprint:
+        """The same on a device of a TPU.
+
+        It fits at most if its elements do: tiles, which take more, are not counted.
+        """
+        return replace(self, device_bytes=part.device_bytes)
 
     def to_json(self) -> dict[str, Any]:
         """`memory` of `simulate --json`; figures that nobody knows are null."""

@@ -25,7 +25,7 @@ _INDENT: Final = " " * 9
 
 def memory_remark(found: Footprint, target: str) -> tuple[str, ...]:
     """For the first line: that the step does not fit; () if it does."""
-    if found.fits is not False:
+    if found.fits is not False and found.fits_device is not False:
         return ()
     need = bytes_text(found.needed_bytes)
     if not found.fits_device:
@@ -48,10 +48,12 @@ def memory_lines(timeline: TimelineData) -> list[str]:
     )
     if found.assigned_bytes is not None:
         line += f" (its buffer assignment: {bytes_text(found.assigned_bytes)})"
-    line += "; "
-    if found.fits is None:
-        return [line + f"nobody says how much {timeline.target} has"]
+    if not found.device_bytes:
+        return [line + f"; nobody says how much {timeline.target} has"]
     has = bytes_text(found.device_bytes)
+    if found.fits is None and found.fits_device:
+        return [line + f", of a device's {has} (tiles are not counted)"]
+    line += "; "
     takes = bytes_text(found.available_bytes)
     if found.fits:
         return [line + f"fits: XLA's pool is {takes} of {timeline.target}'s {has}"]

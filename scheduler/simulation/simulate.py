@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hlo_passes.analysis.followed_release import followed_release
-from hlo_passes.analysis.module_state import module_state, require_priceable
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.analysis.program_places import ProgramPlaces, program_places
 from hlo_passes.errors import TooDeepError
 from hlo_passes.garbage import garbage_collection_paused
@@ -22,10 +22,11 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator
-from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
+from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.profile import MEASURED, ProfileEstimator
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
+from hlo_passes.scheduler.estimators.tpu_final import other_estimator_note
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.measured.overlay import overlay_of
@@ -54,7 +55,7 @@ from hlo_passes.scheduler.simulation.timeline_data import (
     Span,
 )
 from hlo_passes.scheduler.sums import sequential_sum
-from hlo_passes.scheduler.tpu.chips import is_chip
+from hlo_passes.scheduler.tpu.chips import chip, is_chip
 
 
 def simulate(
@@ -121,10 +122,11 @@ def simulate_on(
         trace: whose times take the place of the prices.
 
     Raises:
-        WrongStateError: S017, S018, a module whose times would mean nothing.
+        WrongStateError: S017, S018, a module whose times would mean nothing; S019,
+            costs of another one.
         UsageError: U228, a trace of other modules.
     """
-    require_priceable(module, has_costs=prices_tpus(on))
+    require_priced(module, on)
     found = reported(module, on)
     estimator, machine = estimator_for(module, found.on)
     rules = replace(rules, release=found.release)
@@ -139,12 +141,17 @@ def simulate_on(
         module, found.on.target, machine, estimator, rules, with_range=with_range
     )
     memory = timeline.footprint
-    if not is_chip(found.on.target):
+    if is_chip(found.on.target):
+        memory = memory.on_chip(chip(found.on.target))
+    else:
         memory = memory.on(target(on.target))
     # What is not scheduled yet needs less once it is.
-    fits = () if timeline.state.cure else memory_remark(memory, on.target)
+    fits = () if timeline.state.cure else memory_remark(memory, found.on.target)
     remarks = (*fits, *found.remarks, *timeline.remarks)
-    return replace(timeline, remarks=remarks, footprint=memory, overlay=overlay)
+    notes = (*timeline.notes, *other_estimator_note(timeline.estimator))
+    return replace(
+        timeline, remarks=remarks, notes=notes, footprint=memory, overlay=overlay
+    )
 
 
 def simulate_with(

@@ -2,7 +2,7 @@
 
 surroundings.stream(start)       Stream('communication', 0)
 surroundings.groups(start)       None: all devices take part, so one represents all
-surroundings.link(start)         'nvlink' or 'network'
+surroundings.link(start)         'nvlink' or 'network'; 'interconnect' of TPUs
 surroundings.trip_count(loop)    how often it runs, else 1
 """
 
@@ -38,7 +38,6 @@ from hlo_passes.scheduler.tpu.sparse_core import (
 )
 from hlo_passes.xla_release import XlaRelease
 
-_NVLINK: Final = "nvlink"
 _NETWORK: Final = "network"
 _HOST_LINK: Final = "host link"
 #: How an instruction marks a buffer in host memory.
@@ -182,13 +181,14 @@ class Surroundings:
             return ""
         groups = self._written_groups(instruction)
         size = max(1, self.topology.partition_size)
+        fast = self.topology.fast_link
         if groups is None:
-            return _NETWORK if self.device_count > size else _NVLINK
+            return _NETWORK if self.device_count > size else fast
         crosses = self._crosses.get(groups)
         if crosses is None:
             crosses = any(len({d // size for d in group}) > 1 for group in groups)
             self._crosses[groups] = crosses
-        return _NETWORK if crosses else _NVLINK
+        return _NETWORK if crosses else fast
 
     def _is_local(self, instruction: Instruction) -> bool:
         is_collective = instruction.opcode in opcodes.SYNC_COLLECTIVES

@@ -59,6 +59,11 @@ class Chip:
     sparsecore_calls: int
     queues_calls: bool
 
+    @property
+    def device_bytes(self) -> int:
+        """Memory of one of the devices that JAX shows."""
+        return self.hbm_bytes // self.devices_per_chip
+
     def us(self, cycles: float) -> float:
         """Microseconds of cycles of a TensorCore."""
         return cycles / self.tensorcore_mhz

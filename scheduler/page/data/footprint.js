@@ -15,6 +15,8 @@ function roomOf(memory) {
   if (memory.device_bytes === null) return "nobody says how much the device has";
   const has = shownBytes(memory.device_bytes), takes = shownBytes(memory.available_bytes);
   const needed = memory.packed_bytes ?? memory.peak_bytes;
+  const isOfTpu = memory.available_bytes === null, fits = needed <= memory.device_bytes;
+  if (isOfTpu && fits) return `needs ${shownBytes(needed)} of the device's ${has} (tiles are not counted)`;
   if (memory.fits) return `XLA's pool is ${takes} of ${has}`;
   if (needed > memory.device_bytes) return `does not fit, needs ${shownBytes(needed)}: the device has ${has}`;
   return `needs ${shownBytes(needed)}, does not fit into XLA's pool, ${takes} of ${has}`;

@@ -1,0 +1,81 @@
+"""What reports say of TPUs alone: memory, links, the other estimator."""
+
+from __future__ import annotations
+
+import pathlib
+
+import hlo_passes
+from hlo_passes import scheduler
+from hlo_passes.plurals import counted
+from hlo_passes.scheduler.estimators.tpu_final import DIFFERENCE
+from hlo_passes.scheduler.hardware.topology import Topology, TpuGrid
+from hlo_passes.scheduler.simulation.report import report_text
+from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.simulation.surroundings import Surroundings
+from hlo_passes.scheduler.simulation.timeline import Timeline
+from hlo_passes.scheduler.tpu.chips import chip
+from tests.tpu.test_modules import TILED, costs_file
+
+ESTIMATED = TILED.replace(
+    "negate(%p)",
+    'negate(%p), backend_config={"window_config":{"estimated_cycles":"30"}}',
+)
+PAGE = pathlib.Path(__file__).parents[2] / "docs" / "tpu.md"
+
+
+def final(text: str = ESTIMATED, target: str = "v5e") -> Timeline:
+    module = hlo_passes.parse(text)
+    return scheduler.simulate(module, target=target, estimator="tpu-final")
+
+
+def test_memory_is_told_of_what_a_device_has(tmp_path: pathlib.Path) -> None:
+    logged = scheduler.simulate(hlo_passes.parse(TILED), costs=costs_file(tmp_path))
+    for timeline in (logged, final()):
+        said = report_text(timeline)
+        assert ", of a device's 16.0 GiB (tiles are not counted)" in said
+        assert "nobody says how much" not in said
+        memory = timeline.to_json()["memory"]
+        assert memory["device_bytes"] == chip("v5e").device_bytes == 16 << 30
+        # What XLA takes of it is not known, so nothing says that it fits.
+        assert (memory["available_bytes"], memory["fits"]) == (None, None)
+    # Two devices share the memory of one chip here.
+    assert chip("tpu7x").device_bytes * 2 == chip("tpu7x").hbm_bytes
+
+
+def test_a_step_that_cannot_fit_says_so_first() -> None:
+    large = ESTIMATED.replace("f32[64,256]", "f32[65536,131072]")
+    timeline = final(large)
+    said = report_text(timeline)
+    assert "it does not fit: it needs" in said.splitlines()[0]
+    assert "v5e has 16.0 GiB" in said.splitlines()[0]
+    assert "DOES NOT FIT, v5e has 16.0 GiB" in said
+
+
+def test_links_of_a_tpu_are_no_nvlink() -> None:
+    module = hlo_passes.parse(TILED)
+    start = next(i for i in module.entry.instructions if i.name == "s")
+    for machine, link in (
+        (TpuGrid(1, 1, 4, "2x2"), "interconnect"),
+        (Topology(1, 1, 4), "nvlink"),
+        (Topology(4, 1, 1), "network"),
+    ):
+        assert Surroundings(module, machine, Rules()).channel(start) == link
+
+
+def test_the_other_estimator_is_named(tmp_path: pathlib.Path) -> None:
+    module = hlo_passes.parse(TILED)
+    logged = scheduler.simulate(module, costs=costs_file(tmp_path)).notes[-1]
+    assert logged.startswith("tpu-final, the other estimator of TPUs, may give ")
+    assert DIFFERENCE in logged
+    assert final().notes[-1].startswith("tpu-log, the other estimator of TPUs, may ")
+    # Of a GPU's module nothing is said, and the page has the same figures.
+    text = TILED.replace(":T(8,128)", "").replace("{:S(2)}", "")
+    told = scheduler.simulate(hlo_passes.parse(text)).notes
+    assert not any("other estimator" in note for note in told)
+    assert f"differ by {DIFFERENCE} on fusions" in PAGE.read_text(encoding="utf-8")
+
+
+def test_one_is_told_in_the_singular() -> None:
+    assert counted(1, "module") == "1 module"
+    assert counted(0, "module") == "0 modules"
+    assert counted(2, "process") == "2 processes"
