@@ -15,11 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from hlo_passes.analysis.executions import executions
-from hlo_passes.analysis.module_state import (
-    ModuleState,
-    module_state,
-    require_priceable,
-)
+from hlo_passes.analysis.module_state import ModuleState, module_state
 from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace, program_places
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir import opcodes
@@ -40,7 +36,7 @@ from hlo_passes.scheduler.estimators.base import (
     Estimator,
     has_no_price,
 )
-from hlo_passes.scheduler.estimators.choice import estimator_for, prices_tpus
+from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.headline import priced_on
@@ -158,10 +154,11 @@ def estimate(
 
     Raises:
         UsageError: unknown names and values out of range.
-        WrongStateError: S017, S018: its times would mean nothing.
+        WrongStateError: S017, S018: its times would mean nothing; S019: its costs are
+            those of another one.
     """
     found = reported(module, replace(on or Pricing(), **priced_on))
-    require_priceable(module, has_costs=prices_tpus(found.on))
+    require_priced(module, found.on)
     model, machine = estimator_for(module, found.on)
     counts = TripCounts(module, trip_counts or {})
     rows = tuple(_rows(module, model, executions(counts)))

@@ -114,7 +114,10 @@ def heading_of(states: Iterable[ModuleState], ending: str = "") -> str:
 
 
 class WrongStateError(UnsupportedHloError):
-    """A module is not what a task is about: S017 not partitioned, S018 for a TPU."""
+    """A module is not what a task is about.
+
+    S017 not partitioned, S018 for a TPU, S019 not the one that the costs are of.
+    """
 
     default_code = "S017"
     exit_code = ExitCode.INVALID_INPUT
@@ -139,12 +142,25 @@ def module_state(module: Module) -> ModuleState:
     return kept.state
 
 
-def require_priceable(module: Module, *, has_costs: bool = False) -> None:
+def how_to_price_tpus(tpu: str = "") -> str:
+    """What to type for a module for a TPU that comes with prices."""
+    target = f"--target={tpu or 'v5e'}"
+    return (
+        f"{_LOWER} {target} --stage=tpu-scheduled --write-costs=FILE -o step.hlo "
+        "writes the module and its compiler's costs, for --costs=FILE; or give the "
+        f"module of --stage=tpu-final with {target} --estimator=tpu-final"
+    )
+
+
+def require_priceable(
+    module: Module, *, has_costs: bool = False, tpu: str = ""
+) -> None:
     """Refuse a module whose times or order on a GPU would mean nothing.
 
     Args:
         module: about to be priced or scheduled.
         has_costs: its costs are given, and not those of a GPU.
+        tpu: the TPU that it is priced on, '' for a GPU.
 
     Raises WrongStateError: S017 if it is not partitioned yet, S018 if it is for a TPU.
     """
@@ -158,11 +174,14 @@ def require_priceable(module: Module, *, has_costs: bool = False) -> None:
         )
     if state.stage == "tpu" and not has_costs:
         raise WrongStateError(
-            f"{state.evidence[0]}: the module is for a TPU, and the prices here are "
-            "those of GPUs",
+            f"{state.evidence[0]}: the module is for a TPU, and "
+            + (
+                f"prices of {tpu} are those of its compiler, which are not given"
+                if tpu
+                else "the prices here are those of GPUs"
+            ),
             code="S018",
-            hint="hlo-passes lower FILE.py:FUNCTION --target=v5e --topology=2x4 "
-            "--write-costs=FILE writes those of its compiler, for --costs=FILE",
+            hint=how_to_price_tpus(tpu),
         )
 
 

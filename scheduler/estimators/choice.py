@@ -14,6 +14,7 @@ from typing import Final, cast
 
 from hlo_passes import plugins
 from hlo_passes.analysis.followed_release import release_asked_for
+from hlo_passes.analysis.module_state import how_to_price_tpus, require_priceable
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
@@ -43,7 +44,7 @@ from hlo_passes.scheduler.latency.perf_tables import (
     read_collective_table,
     read_matmul_table,
 )
-from hlo_passes.scheduler.tpu.chips import chip
+from hlo_passes.scheduler.tpu.chips import chip, chip_names, is_chip
 from hlo_passes.scheduler.tpu.costs import require_tpu_costs, tpu_costs
 
 DEFAULT_ESTIMATOR: Final = "sol"
@@ -94,10 +95,20 @@ def _tpu_log(on: Pricing) -> Estimator:
         raise UsageError(
             "the estimator tpu-log needs the costs of a compilation",
             code="U208",
-            hint="--costs=FILE, which hlo-passes lower --target=v5e --write-costs=FILE "
-            "writes",
+            hint=how_to_price_tpus(),
         )
     return require_tpu_costs(on.costs).in_us()
+
+
+def _tpu_final(on: Pricing) -> Estimator:
+    if not is_chip(on.target):
+        raise UsageError(
+            f"the estimator {TPU_FINAL} needs a TPU as the target, and {on.target} is "
+            "none",
+            code="U250",
+            hint=f"--target=, with one of {', '.join(chip_names())}",
+        )
+    return TpuFinalEstimator(chip(on.target))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +127,7 @@ _ESTIMATORS: Final[dict[str, _Row]] = {
     "profile": _Row(_profile, reads="profile"),
     "table": _Row(_table, reads="costs"),
     "tpu-log": _Row(_tpu_log, reads="costs"),
-    "tpu-final": _Row(lambda on: TpuFinalEstimator(chip(on.target))),
+    "tpu-final": _Row(_tpu_final),
 }
 ESTIMATOR_NAMES: Final = tuple(_ESTIMATORS)
 #: Field that names a file -> the estimator that reads it. Where files are given and no
@@ -166,6 +177,25 @@ def prices_tpus(on: Pricing) -> bool:
     """Whether the prices are a TPU's, or costs that the user vouches for."""
     names = on.estimator if isinstance(on.estimator, str) else on.estimator.name
     return bool(on.costs) or TPU_FINAL in names.split("+")
+
+
+def require_priced(
+    module: Module, on: Pricing, *, has_costs: bool | None = None
+) -> None:
+    """Refuse a module whose times or order on what it is priced on would mean nothing.
+
+    Args:
+        module: about to be priced or scheduled.
+        on: the machine and the source of costs.
+        has_costs: whether these are not a GPU's; None for what `prices_tpus` says.
+
+    Raises WrongStateError S017, S018.
+    """
+    require_priceable(
+        module,
+        has_costs=prices_tpus(on) if has_costs is None else has_costs,
+        tpu=on.target if is_chip(on.target) else "",
+    )
 
 
 def _unread(option: str, file: str, names: str) -> UsageError:

@@ -37,7 +37,8 @@ from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.scheduler.tpu.chips import is_chip
-from hlo_passes.scheduler.tpu.costs import tpu_costs
+from hlo_passes.scheduler.tpu.costs import TpuCosts, tpu_costs
+from hlo_passes.scheduler.tpu.costs_of_module import require_costs_of
 from hlo_passes.xla_release import RELEASES, XlaRelease
 
 #: For the first line of every report on a TPU.
@@ -76,14 +77,19 @@ def reported(module: Module, on: Pricing) -> Reported:
 
     An option that has no effect under the release is named in the log, once.
 
-    Raises UsageError as `machine_of` and `estimator_names` do.
+    Raises UsageError as `machine_of` and `estimator_names` do, and WrongStateError S019
+    for a TPU's costs of another module.
     """
-    on = on_its_chip(on)
+    costs = _costs_of_tpu(on)
+    gaps: tuple[str, ...] = ()
+    if costs is not None:
+        gaps = require_costs_of(module, costs, on.costs, on.target)
+        on = _on_its_chip(on, costs)
     machine = machine_of(module, on)
     release = release_asked_for(module, on.xla)
     if is_chip(on.target):
         _require_estimates(module, on)
-        return Reported(on, machine, release, (_ESTIMATED,))
+        return Reported(on, machine, release, (*gaps, _ESTIMATED))
     used = on.devices or device_count_of(module)
     remarks = [domain_remark(machine, target(on.target))]
     if machine.is_regular and used < machine.device_count:
@@ -123,12 +129,14 @@ def _require_estimates(module: Module, on: Pricing) -> None:
         )
 
 
-def on_its_chip(on: Pricing) -> Pricing:
-    """A pricing whose target is the TPU that its costs are of; any other as it is."""
+def _costs_of_tpu(on: Pricing) -> TpuCosts | None:
+    """The costs that are read, if they are of a TPU."""
     is_read = on.costs and isinstance(on.estimator, str)
-    costs = tpu_costs(on.costs) if is_read else None
-    if costs is None:
-        return on
+    return tpu_costs(on.costs) if is_read else None
+
+
+def _on_its_chip(on: Pricing, costs: TpuCosts) -> Pricing:
+    """A pricing whose target is the TPU that its costs are of."""
     return replace(
         on,
         target=costs.chip,

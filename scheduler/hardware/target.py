@@ -23,6 +23,7 @@ from dataclasses import dataclass, field
 from importlib import resources
 from typing import Final
 
+from hlo_passes.analysis.module_state import how_to_price_tpus
 from hlo_passes.errors import UsageError, nearest
 from hlo_passes.files import read_text
 from hlo_passes.pricing import DEFAULT_TARGET
@@ -37,7 +38,7 @@ from hlo_passes.scheduler.hardware.text_proto import (
 )
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine
 from hlo_passes.scheduler.latency.network_constants import target_constant
-from hlo_passes.scheduler.tpu.chips import is_chip
+from hlo_passes.scheduler.tpu.chips import chip_names, is_chip
 
 _SUFFIX: Final = ".txtpb"
 
@@ -142,12 +143,11 @@ def target_text(name: str) -> str:
         raise UsageError(
             f"{name} is a TPU, and this is about GPUs",
             code="U200",
-            hint="prices of TPUs are their compiler's: --costs=FILE, which hlo-passes "
-            f"lower FILE.py:FUNCTION --target={name} --write-costs=FILE writes",
+            hint=how_to_price_tpus(name),
         )
     # Unlike pathlib's, this one answers for names that are too long for a file, too.
     if not os.path.isfile(name):
-        names = target_names()
+        names = (*target_names(), *chip_names())
         raise UsageError(
             f"unknown target {name}",
             code="U200",

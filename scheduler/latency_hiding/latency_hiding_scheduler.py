@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, Final
 
-from hlo_passes.analysis.module_state import require_priceable
+from hlo_passes.analysis.module_state import how_to_price_tpus
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
@@ -25,6 +25,7 @@ from hlo_passes.scheduler.estimators.choice import (
     estimator_for,
     estimator_names,
     priced_by,
+    require_priced,
 )
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
@@ -43,6 +44,7 @@ from hlo_passes.scheduler.memory.memory_limit import (
 from hlo_passes.scheduler.memory.tpu_sizes import tpu_memory_limit_bytes
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs, tpu_costs
+from hlo_passes.scheduler.tpu.costs_of_module import require_costs_of
 from hlo_passes.scheduler.tpu.settings import tpu_settings
 from hlo_passes.scheduler.tpu.unpriced import why_unpriced, why_unpriced_within
 
@@ -127,10 +129,15 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Schedule the module.
 
-        Raises WrongStateError S017, S018 for one that no GPU can run.
+        Raises WrongStateError S017, S018 for one that no GPU can run, S019 for costs of
+        another one.
         """
         costs = self._tpu_costs(context)
-        require_priceable(module, has_costs=costs is not None)
+        on = self.pricing(context)
+        require_priced(module, on, has_costs=costs is not None)
+        if costs is not None:
+            for remark in require_costs_of(module, costs, on.costs, on.target):
+                report.remark(remark)
         rules = self.rules or ""
         if isinstance(rules, str):
             rules = parse_rules(rules)
@@ -216,8 +223,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 raise UsageError(
                     "flavour=tpu needs the costs of the compiler's scheduler",
                     code="U208",
-                    hint="hlo-passes lower FILE.py:FUNCTION --target=v5e "
-                    "--topology=2x4 --write-costs=costs.json, then costs=costs.json",
+                    hint=how_to_price_tpus(),
                 )
             return require_tpu_costs(path)
         return tpu_costs(path) if path else None
@@ -237,7 +243,7 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
             memory_bytes = self.device_memory_bytes
             known = costs.memory_limit_bytes
             if memory_bytes is not None or known is None:
-                memory_bytes = memory_bytes or part.hbm_bytes // part.devices_per_chip
+                memory_bytes = memory_bytes or part.device_bytes
                 known = tpu_memory_limit_bytes(module, name, memory_bytes)
             changed["memory_limit_bytes"] = known
         flags = ",".join(filter(None, (costs.flags, self.tpu_flags)))

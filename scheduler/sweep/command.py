@@ -11,7 +11,7 @@ import json
 import sys
 
 from hlo_passes.analysis.executions import executions
-from hlo_passes.analysis.module_state import module_state, require_priceable
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.cli.command import positive
 from hlo_passes.errors import UsageError
@@ -21,6 +21,7 @@ from hlo_passes.files import write_bytes
 from hlo_passes.ir.module import Module
 from hlo_passes.progress import say, with_progress
 from hlo_passes.scheduler.command_arguments import checked_pricing
+from hlo_passes.scheduler.estimators.choice import require_priced
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.plots import plot_format
 from hlo_passes.scheduler.simulation.arguments import rules_of
@@ -90,7 +91,7 @@ def sweep_command(arguments: argparse.Namespace, module: Module) -> int:
     swept = parse_sweep(arguments.sweep, arguments.passes)
     filename = module.source.filename if module.source else arguments.input
     on, rules = checked_pricing(arguments), rules_of(arguments, module)
-    require_priceable(module, has_costs=bool(on.costs))
+    require_priced(module, on)
     sweep = Sweep(module.to_text(), filename, arguments.passes, swept, on, rules)
     sweep.check()
     given = None

@@ -4,10 +4,10 @@
      "node_cost_cycles": {"fusion.1": 810486.0}, "latency_cycles": {"start.1": 4213.5},
      "memory_limit_bytes": 15830000000, "flags": "xla_...=...,..."}
 
-`hlo-passes lower --target=v5e --write-costs=FILE` writes it; `--costs=FILE` reads it
-wherever costs are read. The compiler gives every node 1 cycle at least, so a name that
-is missing costs 1 in its scheduler. The latency of a start is that of the edge to its
-done; an edge to a control successor has 1.
+`hlo-passes lower --target=v5e --stage=tpu-scheduled --write-costs=FILE` writes it;
+`--costs=FILE` reads it wherever costs are read. The compiler gives every node 1 cycle
+at least, so a name that is missing costs 1 in its scheduler. The latency of a start is
+that of the edge to its done; an edge to a control successor has 1.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from hlo_passes.analysis.module_state import how_to_price_tpus
 from hlo_passes.errors import UsageError
 from hlo_passes.scheduler.estimators.base import LOW, MOST_US
 from hlo_passes.scheduler.estimators.table import TableEstimator, costs_view
@@ -148,6 +149,5 @@ def _refuse(path: str, what: str) -> UsageError:
     return UsageError(
         f"{path}: {what}",
         code="U206",
-        hint="hlo-passes lower FILE.py:FUNCTION --target=v5e --topology=2x4 "
-        "--write-costs=FILE writes them",
+        hint=how_to_price_tpus(),
     )

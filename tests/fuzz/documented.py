@@ -20,7 +20,7 @@ DOCUMENTED: Final = frozenset(
 DEFECTS: Final = frozenset(("E001", "E002", "E003", "C002", "C003", "R003", "S012"))
 EXIT_CODES: Final = {"P": 1, "V": 1, "U": 2, "C": 3, "E": 3, "S": 5, "R": 5}
 #: A module in the wrong state is bad input, not one that cannot be run or simulated.
-_BAD_INPUT: Final = ("S017", "S018")
+_BAD_INPUT: Final = ("S017", "S018", "S019")
 
 
 def expected_exit_code(code: str) -> int:

@@ -246,7 +246,8 @@ def test_the_pass_follows_the_chip_of_its_costs(tmp_path: pathlib.Path) -> None:
     on = Pricing(
         costs=costs_file(
             tmp_path,
-            node_cost_cycles={"a": 3000.0, "r": 1500.0},
+            node_cost_cycles=dict.fromkeys(("first", "second", "d1", "d2"), 1.0)
+            | {"a": 3000.0, "r": 1500.0},
             latency_cycles={"first": 6e3, "second": 6e3},
         )
     )

@@ -1,0 +1,137 @@
+"""Costs that are not of the module are refused, and gaps are told first."""
+
+from __future__ import annotations
+
+import pathlib
+
+import pytest
+
+import hlo_passes
+from hlo_passes import PassContext, Pipeline, Pricing, scheduler
+from hlo_passes.analysis.module_state import WrongStateError
+from hlo_passes.cli.main import main
+from hlo_passes.scheduler.tpu.costs import require_tpu_costs
+from hlo_passes.scheduler.tpu.costs_of_module import coverage
+from tests.tpu.test_modules import COSTS, TILED, costs_file
+
+#: What takes time in `TILED`: %s, %n, %d and %r.
+COUNT = 4
+#: As v5e leaves an all-gather that it cuts after its scheduler.
+CUT = TILED.replace(
+    "ENTRY",
+    """%async_collective_fusion.1 (q: f32[64,256]) -> f32[64,256] {
+  %q = f32[64,256]{1,0:T(8,128)} parameter(0)
+  ROOT %m = f32[64,256]{1,0:T(8,128)} negate(%q)
+}
+
+ENTRY""",
+).replace(
+    "  %d = ",
+    "  %beside = f32[64,256]{1,0:T(8,128)} fusion(%p), kind=kLoop, "
+    "calls=%async_collective_fusion.1\n  %d = ",
+)
+
+
+def lacking(*names: str) -> dict[str, float]:
+    """Costs of `TILED` without those of some instructions."""
+    costs = COSTS["node_cost_cycles"]
+    return {name: cycles for name, cycles in costs.items() if name not in names}
+
+
+@pytest.fixture
+def file(tmp_path: pathlib.Path) -> str:
+    path = tmp_path / "m.hlo"
+    path.write_text(TILED)
+    return str(path)
+
+
+@pytest.mark.parametrize("command", ["estimate", "simulate", "opt"])
+def test_costs_of_another_program_are_refused(
+    command: str, file: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = costs_file(tmp_path, node_cost_cycles=lacking("n", "s", "d"))
+    passes = ["--passes=latency-hiding-scheduler"] * (command == "opt")
+    assert main([command, file, f"--costs={costs}", *passes]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith(f"{file}:5:4: error[S019]: {costs} has no cost for 3 of 4 ")
+    assert "--stage=tpu-scheduled --write-costs=FILE" in said
+    assert "--target=v5e --estimator=tpu-final" in said
+
+
+@pytest.mark.parametrize("target", ["v6e", "b200"])
+def test_costs_of_another_chip_are_refused(
+    target: str, file: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = costs_file(tmp_path)
+    for command in ("estimate", "simulate"):
+        assert main([command, file, f"--costs={costs}", f"--target={target}"]) == 1
+        said = capsys.readouterr().err
+        assert f"error[S019]: {costs} has costs of v5e, and the target is" in said
+        assert f"--target={'v6e' if target == 'v6e' else 'v5e'} --stage=" in said
+        assert main([command, file, f"--costs={costs}", "--target=v5e"]) == 0
+
+
+def test_gaps_are_told_in_the_first_line(
+    file: str, tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    costs = costs_file(tmp_path, node_cost_cycles=lacking("n", "s"))
+    said = f"{costs} has no cost for 2 of 4 instructions that take time"
+    for command in ("estimate", "simulate"):
+        assert main([command, file, f"--costs={costs}"]) == 0
+        assert said in capsys.readouterr().out.splitlines()[0]
+    on = PassContext(Pricing(costs=costs))
+    result = Pipeline.parse("latency-hiding-scheduler", on).run(hlo_passes.parse(TILED))
+    assert result.remarks[0].startswith(said)
+    whole = scheduler.simulate(hlo_passes.parse(TILED), costs=costs_file(tmp_path))
+    assert not any("has no cost" in remark for remark in whole.remarks)
+
+
+def test_what_was_cut_later_refuses_nothing(tmp_path: pathlib.Path) -> None:
+    """The compiler's costs cannot know it; it is told all the same."""
+    module = hlo_passes.parse(CUT)
+    costs = require_tpu_costs(costs_file(tmp_path, node_cost_cycles=lacking("n", "s")))
+    found = coverage(module, costs)
+    assert (found.total, len(found.missing), found.cut) == (COUNT + 1, 3, 1)
+    assert found.named_share == pytest.approx(0.5)
+    timeline = scheduler.simulate(module, costs=str(tmp_path / "costs.json"))
+    assert "no cost for 3 of 5 instructions" in timeline.remarks[0]
+
+
+def test_a_computation_without_anything_asynchronous_has_no_costs(
+    tmp_path: pathlib.Path,
+) -> None:
+    text = TILED.replace(TILED[TILED.index("  %s = ") : TILED.index("  %n = ")], "")
+    text = text.replace("collective-permute-done(%s)", "negate(%p)")
+    module = hlo_passes.parse(text)
+    costs = require_tpu_costs(costs_file(tmp_path, node_cost_cycles={}))
+    assert coverage(module, costs).total == 0
+    assert coverage(module, costs).named_share == 1.0
+
+
+def test_a_pass_refuses_before_it_orders(tmp_path: pathlib.Path) -> None:
+    module = hlo_passes.parse(TILED)
+    on = PassContext(Pricing(costs=costs_file(tmp_path, node_cost_cycles={})))
+    for name in ("latency-hiding-scheduler", "schedule-improver"):
+        with pytest.raises(WrongStateError, match="S019"):
+            Pipeline.parse(name, on).run(module)
+    assert module.to_text() == TILED
+
+
+def test_the_help_says_what_to_type(
+    file: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["estimate", file, "--target=v6e"]) == 1
+    said = capsys.readouterr().err
+    assert "error[S018]" in said
+    assert "prices of v6e are those of its compiler" in said
+    assert "--target=v6e --stage=tpu-scheduled --write-costs=FILE" in said
+    assert "--target=v6e --estimator=tpu-final" in said
+    # Without a target, or with an unknown one.
+    assert main(["simulate", file, "--estimator=tpu-final"]) == 2
+    said = capsys.readouterr().err
+    assert "error[U250]: the estimator tpu-final needs a TPU as the target" in said
+    assert "v4, v5e, v5p, v6e, tpu7x" in said
+    assert main(["estimate", file, "--target=v5"]) == 2
+    assert "did you mean v5e or v5p?" in capsys.readouterr().err
+    assert main(["estimate", file, "--target=xyzzy"]) == 2
+    assert "v5p, v6e, tpu7x, or a .txtpb file" in capsys.readouterr().err
