@@ -5,10 +5,12 @@
     runtime.lower(jax.jit(f), *args, stage="scheduled")
 
     runtime.lower(jax.jit(f), *args, target="h100_sxm", hosts=2)
+    runtime.lower(jax.jit(f), *args, target="v5e", topology="2x4")
 
 Arguments are real arrays or `jax.ShapeDtypeStruct`s. With a target the function is
 compiled for a GPU that this machine does not have, and the default stage is
-`gpu-scheduled`: the result of XLA's GPU compiler, in the order of its scheduler.
+`gpu-scheduled`: the result of XLA's GPU compiler, in the order of its scheduler. For a
+TPU it is `tpu-final` (docs/tpu.md).
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from hlo_passes.runtime import gpu_aot, jax_private
 from hlo_passes.runtime.dump_folder import dump_folder
 from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.own_frames import leave_out_own_frames
+from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.text.reader import parse
 
 STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-scheduled")
@@ -59,23 +62,29 @@ def lower(
 
     Args:
         function: a result of `jax.jit`, for emulated devices, for an abstract mesh, or
-            for the devices of an absent GPU.
+            for the devices of an absent GPU or TPU.
         args: positional arguments, real or abstract.
         stage: one of `STAGES`; None for `partitioned`, with a target `gpu-scheduled`.
-        target: a GPU that this machine does not have, such as `h100_sxm`.
-        topology: 'PxHxG', with a target; None for what the next two say.
-        hosts: their number, with a target; None for as many as the function's devices
-            need.
+            For a TPU one of those in docs/tpu.md; None for `tpu-final`.
+        target: a GPU or TPU that this machine does not have: `h100_sxm`, `v5e`.
+        topology: 'PxHxG', with a target; None for what the next two say. For a TPU the
+            grid of chips, as '2x4'; None for eight chips.
+        hosts: their number, with a GPU as the target; None for as many as the
+            function's devices need.
         gpus_per_host: None for as many as a host of the target has.
         kwargs: keyword arguments of the function.
 
     Raises:
         UsageError: U021 for an unknown stage or a function that is not jitted; U026
             for hosts or a topology that do not fit or come without a target; U225 for
-            hosts that do not exist.
-        NoGpuCompilerError: R007, a target without its plug-in.
+            hosts that do not exist; U252 for a topology that is no grid of the TPU.
+        NoGpuCompilerError: R007, a target without its compiler.
         CompilationError: R004, XLA refused the function or wrote no such dump.
     """
+    given = {"topology": topology, "hosts": hosts, "gpus_per_host": gpus_per_host}
+    given = {name: value for name, value in given.items() if value is not None}
+    if target is not None and is_chip(target):
+        return _lower_for_tpu(function, args, kwargs, stage, target, given)
     stage = stage or ("partitioned" if target is None else "gpu-scheduled")
     if stage not in STAGES:
         raise UsageError(
@@ -84,8 +93,6 @@ def lower(
             hint=f"one of {', '.join(STAGES)}",
         )
     require_jitted(function)
-    given = {"topology": topology, "hosts": hosts, "gpus_per_host": gpus_per_host}
-    given = {name: value for name, value in given.items() if value is not None}
     if given and target is None:
         name, value = next(iter(given.items()))
         raise UsageError(
@@ -102,6 +109,31 @@ def lower(
     return module_at(compilation, stage)
 
 
+def _lower_for_tpu(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    stage: str | None,
+    target: str,
+    given: Mapping[str, Any],
+) -> Module:
+    """`lower` with a TPU as its target; `given`: what the user said of the machine."""
+    from hlo_passes.runtime.tpu_aot import grid_to_compile_for
+    from hlo_passes.runtime.tpu_program import lower_jitted_for_tpu
+
+    for name in ("hosts", "gpus_per_host"):
+        if name in given:
+            raise UsageError(
+                f"{name}={given[name]} is for GPUs, and {target} is a TPU",
+                code="U026",
+                hint='topology="2x4" says how many chips',
+            )
+    require_traceable(function)
+    leave_out_own_frames()
+    grid = grid_to_compile_for(target, given.get("topology", ""))
+    return lower_jitted_for_tpu(function, args, kwargs, grid, stage)
+
+
 def require_jitted(function: Any) -> None:
     """UsageError U021 for a function that is not jitted."""
     if not hasattr(function, "lower"):
@@ -109,6 +141,18 @@ def require_jitted(function: Any) -> None:
             f"{function!r} is not a jitted function",
             code="U021",
             hint="wrap it in jax.jit",
+        )
+
+
+def require_traceable(function: Any) -> None:
+    """UsageError U021 for a function that cannot be lowered for another machine."""
+    require_jitted(function)
+    if not hasattr(function, "trace"):
+        raise UsageError(
+            f"{_name_of(function)} cannot be traced for a target, as jax.pmap makes it",
+            code="U021",
+            hint="use jax.jit with jax.shard_map; without a target it can be lowered "
+            "as it is",
         )
 
 
@@ -191,13 +235,7 @@ def gpu_compilation(
         machine_of_one: 'PxHxG', where the first GPU gets a function for one device; ''
             for a machine with one GPU.
     """
-    if not hasattr(function, "trace"):
-        raise UsageError(
-            f"{_name_of(function)} cannot be traced for a target, as jax.pmap makes it",
-            code="U021",
-            hint="use jax.jit with jax.shard_map; without a target it can be lowered "
-            "as it is",
-        )
+    require_traceable(function)
     gpu_aot.require_plug_in(on.target)
     lowered = function.trace(*args, **kwargs).lower(
         lowering_platforms=(gpu_aot.PLATFORM,)

@@ -24,7 +24,7 @@ from typing import Any, Final
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
 from hlo_passes.runtime import capture, jax_private, tpu_aot
-from hlo_passes.runtime.capture import Compilation, require_jitted
+from hlo_passes.runtime.capture import Compilation, require_traceable
 from hlo_passes.runtime.devices import MAXIMUM_EMULATED, emulate
 from hlo_passes.runtime.dump_folder import dump_folder
 from hlo_passes.runtime.executable import CompilationError
@@ -204,8 +204,20 @@ def tpu_program(function: str, grid: Grid, arguments: str = "") -> Compilation:
     if len(devices) <= MAXIMUM_EMULATED:
         emulate(len(devices))
     jitted, values = read_program(function, devices, arguments)
-    require_jitted(jitted)
-    lowered = jitted.trace(*values).lower(lowering_platforms=(tpu_aot.PLATFORM,))
+    return _program_of(jitted, values, {}, devices, grid)
+
+
+def _program_of(
+    jitted: Any,
+    values: Sequence[Any],
+    named: Mapping[str, Any],
+    devices: tuple[Any, ...],
+    grid: Grid,
+) -> Compilation:
+    """A jitted function, for absent TPUs; UsageError U021 for one that is not."""
+    require_traceable(jitted)
+    traced = jitted.trace(*values, **named)
+    lowered = traced.lower(lowering_platforms=(tpu_aot.PLATFORM,))
     name = getattr(jitted, "__name__", "function")
     return _OfFunction(lowered, name, devices, grid.text)
 
@@ -254,19 +266,51 @@ def lower_for_tpu(
         arguments: of a jitted function.
         flags: of the compiler.
     """
+    stage = _known_stage(stage)
+    options = flags_of(flags)
+    return _module_at(tpu_program(function, grid, arguments), grid, stage, options)
+
+
+def lower_jitted_for_tpu(
+    function: Any,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    grid: Grid,
+    stage: str | None = None,
+) -> Module:
+    """The module of a jitted function at a stage; errors as of `lower_for_tpu`.
+
+    Args:
+        function: a result of `jax.jit`, for as many devices as the grid has, or one.
+        args: positional arguments.
+        kwargs: keyword arguments.
+        grid: the chips.
+        stage: see `lower_for_tpu`.
+    """
+    stage = _known_stage(stage)
+    devices = tpu_aot.tpu_devices(grid)
+    program = _program_of(function, args, kwargs, devices, grid)
+    return _module_at(program, grid, stage, {})
+
+
+def _known_stage(stage: str | None) -> str:
+    """A stage, the last one for None; UsageError U026."""
     stage = stage or FINAL
-    if stage in TPU_STAGES:
-        compiled = compile_for_tpu(function, grid, arguments=arguments, flags=flags)
-        return compiled.module(stage)
-    if stage not in ("before-optimizations", "partitioned"):
-        known = ("before-optimizations", "partitioned", *TPU_STAGES)
+    known = ("before-optimizations", "partitioned", *TPU_STAGES)
+    if stage not in known:
         raise UsageError(
             f"--stage={stage} is not of a compilation for TPUs",
             code="U026",
             hint=f"one of {', '.join(known)}",
         )
-    options = flags_of(flags)
-    program = tpu_program(function, grid, arguments)
+    return stage
+
+
+def _module_at(
+    program: Compilation, grid: Grid, stage: str, options: Mapping[str, Any]
+) -> Module:
+    if stage in TPU_STAGES:
+        return compile_program(program, grid, options).module(stage)
     with tpu_aot.scheduler_log():
         return capture.module_at(_WithFlags(program, options), stage)
 

@@ -9,9 +9,10 @@ import pathlib
 import subprocess
 import sys
 
+import jax
 import pytest
 
-from hlo_passes import UsageError
+from hlo_passes import UsageError, runtime
 from hlo_passes.runtime.tpu_aot import grid_to_compile_for
 from hlo_passes.runtime.tpu_program import flags_of
 from tests.modules import REPOSITORY
@@ -55,6 +56,56 @@ def test_flags() -> None:
     for flag in ("xla_tpu_a", "a=1"):
         with pytest.raises(UsageError, match="U251"):
             flags_of([flag])
+
+
+def test_what_python_says_of_the_machine_must_fit_a_tpu() -> None:
+    function = jax.jit(lambda x: x)
+    for given, code in (
+        ({"topology": "2x1x8"}, "U252"),
+        ({"topology": "2x2x2"}, "U252"),
+        ({"hosts": 2}, "U026"),
+        ({"gpus_per_host": 4}, "U026"),
+    ):
+        with pytest.raises(UsageError, match=code):
+            runtime.lower(function, 1.0, target="v5e", **given)
+    with pytest.raises(UsageError, match="U021"):
+        runtime.lower(abs, 1.0, target="v5e")
+    with pytest.raises(UsageError, match="not of a compilation for TPUs"):
+        runtime.lower(function, 1.0, target="v5e", stage="gpu-scheduled")
+
+
+#: Lowers a function of emulated devices.
+_IN_PYTHON = """
+import jax, numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from hlo_passes import UsageError, runtime
+runtime.emulate(8)
+rows = NamedSharding(Mesh(np.array(jax.devices()), ("d",)), PartitionSpec("d"))
+x = jax.ShapeDtypeStruct((64, 64), np.float32, sharding=rows)
+f = jax.jit(lambda x: x @ x)
+for stage, topology in ((None, "2x4"), ("partitioned", None)):
+    module = runtime.lower(f, x, target="v6e", topology=topology, stage=stage)
+    print(module.is_scheduled, module.attributes["num_partitions"])
+try:
+    runtime.lower(f, x, target="v6e", topology="4x4")
+except UsageError as problem:
+    print(problem)
+"""
+
+
+@needs_library
+def test_lowering_in_python() -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", _IN_PYTHON],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=REPOSITORY,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+    )
+    lines = run.stdout.splitlines()
+    assert lines[:2] == ["True 8", "False 8"], run.stderr
+    assert "error[U026]: the function is for 8 devices" in lines[2]
 
 
 @pytest.mark.skipif(HAS_LIBRARY, reason="the library is here")
