@@ -13,7 +13,6 @@ import typing
 
 if typing.TYPE_CHECKING:
     from hlo_passes.runtime.assertions import assert_exposed_below, assert_step_within
-    from hlo_passes.runtime.capture import lower
     from hlo_passes.runtime.comparison import (
         Comparison,
         Difference,
@@ -28,6 +27,7 @@ if typing.TYPE_CHECKING:
     from hlo_passes.runtime.installation.environment import install_from_environment
     from hlo_passes.runtime.installation.install import Installation, install
     from hlo_passes.runtime.jit_with_passes import jit
+    from hlo_passes.runtime.lower_function import lower
     from hlo_passes.runtime.partitioning import PartitionedProgram, partition
 
 __all__ = [
@@ -61,7 +61,6 @@ _DEFINED_IN: typing.Final = {
     name: module
     for module, names in {
         "assertions": "assert_exposed_below assert_step_within",
-        "capture": "lower",
         "comparison": "Comparison Difference NumericsMismatchError SignatureError "
         "Tolerance compare compare_outputs",
         "devices": "DeviceCountError RuntimeHostError emulate",
@@ -69,6 +68,7 @@ _DEFINED_IN: typing.Final = {
         "installation.environment": "install_from_environment",
         "installation.install": "Installation install",
         "jit_with_passes": "jit",
+        "lower_function": "lower",
         "partitioning": "PartitionedProgram partition",
     }.items()
     for name in names.split()

@@ -24,7 +24,7 @@ from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import PassContext
 from hlo_passes.passes.framework.pipeline import Pipeline
 from hlo_passes.pricing import Pricing
-from hlo_passes.runtime.capture import lower
+from hlo_passes.runtime.lower_function import lower
 from hlo_passes.scheduler.fail_if import judge, parse_conditions
 from hlo_passes.scheduler.schedule_moves import Simulated
 from hlo_passes.scheduler.simulation.report import report_text

@@ -1,16 +1,11 @@
-"""Turns a jitted function into an HLO module, at a stage of XLA's compilation.
+"""A jitted function's compilation, and its HLO module at a stage of it.
 
-    runtime.lower(jax.jit(f), *args)                              # partitioned
-    runtime.lower(jax.jit(f), *args, stage="before-optimizations")
-    runtime.lower(jax.jit(f), *args, stage="scheduled")
+    compilation = host_compilation(jax.jit(f), args, {})
+    module_at(compilation, "partitioned")
 
-    runtime.lower(jax.jit(f), *args, target="h100_sxm", hosts=2)
-    runtime.lower(jax.jit(f), *args, target="v5e", topology="2x4")
+    gpu_compilation(jax.jit(f), args, {}, Pricing(target="h100_sxm", hosts=2))
 
-Arguments are real arrays or `jax.ShapeDtypeStruct`s. With a target the function is
-compiled for a GPU that this machine does not have, and the default stage is
-`gpu-scheduled`: the result of XLA's GPU compiler, in the order of its scheduler. For a
-TPU it is `tpu-final` (docs/tpu.md).
+`lower_function.lower` is what users call.
 """
 
 from __future__ import annotations
@@ -26,8 +21,6 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.runtime import gpu_aot, jax_private
 from hlo_passes.runtime.dump_folder import dump_folder
 from hlo_passes.runtime.executable import CompilationError
-from hlo_passes.runtime.own_frames import leave_out_own_frames
-from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.text.reader import parse
 
 STAGES: Final = ("before-optimizations", "partitioned", "scheduled", "gpu-scheduled")
@@ -46,92 +39,6 @@ _COUNTS: Final = (
     ("num_replicas", "replica_count"),
     ("num_partitions", "num_partitions"),
 )
-
-
-def lower(
-    function: Any,
-    *args: Any,
-    stage: str | None = None,
-    target: str | None = None,
-    topology: str | None = None,
-    hosts: int | None = None,
-    gpus_per_host: int | None = None,
-    **kwargs: Any,
-) -> Module:
-    """Lower a jitted function.
-
-    Args:
-        function: a result of `jax.jit`, for emulated devices, for an abstract mesh, or
-            for the devices of an absent GPU or TPU.
-        args: positional arguments, real or abstract.
-        stage: one of `STAGES`; None for `partitioned`, with a target `gpu-scheduled`.
-            For a TPU one of those in docs/tpu.md; None for `tpu-final`.
-        target: a GPU or TPU that this machine does not have: `h100_sxm`, `v5e`.
-        topology: 'PxHxG', with a target; None for what the next two say. For a TPU the
-            grid of chips, as '2x4'; None for eight chips.
-        hosts: their number, with a GPU as the target; None for as many as the
-            function's devices need.
-        gpus_per_host: None for as many as a host of the target has.
-        kwargs: keyword arguments of the function.
-
-    Raises:
-        UsageError: U021 for an unknown stage or a function that is not jitted; U026
-            for hosts or a topology that do not fit or come without a target; U225 for
-            hosts that do not exist; U252 for a topology that is no grid of the TPU.
-        NoGpuCompilerError: R007, a target without its compiler.
-        CompilationError: R004, XLA refused the function or wrote no such dump.
-    """
-    given = {"topology": topology, "hosts": hosts, "gpus_per_host": gpus_per_host}
-    given = {name: value for name, value in given.items() if value is not None}
-    if target is not None and is_chip(target):
-        return _lower_for_tpu(function, args, kwargs, stage, target, given)
-    stage = stage or ("partitioned" if target is None else "gpu-scheduled")
-    if stage not in STAGES:
-        raise UsageError(
-            f"unknown stage {stage!r}",
-            code="U021",
-            hint=f"one of {', '.join(STAGES)}",
-        )
-    require_jitted(function)
-    if given and target is None:
-        name, value = next(iter(given.items()))
-        raise UsageError(
-            f"{name}={value} needs a target",
-            code="U026",
-            hint='target="h100_sxm"; emulated devices come from the jitted function',
-        )
-    leave_out_own_frames()
-    if target is None:
-        compilation = host_compilation(function, args, kwargs)
-    else:
-        on = Pricing(target=target, **given)
-        compilation = gpu_compilation(function, args, kwargs, on)
-    return module_at(compilation, stage)
-
-
-def _lower_for_tpu(
-    function: Any,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
-    stage: str | None,
-    target: str,
-    given: Mapping[str, Any],
-) -> Module:
-    """`lower` with a TPU as its target; `given`: what the user said of the machine."""
-    from hlo_passes.runtime.tpu_aot import grid_to_compile_for
-    from hlo_passes.runtime.tpu_program import lower_jitted_for_tpu
-
-    for name in ("hosts", "gpus_per_host"):
-        if name in given:
-            raise UsageError(
-                f"{name}={given[name]} is for GPUs, and {target} is a TPU",
-                code="U026",
-                hint='topology="2x4" says how many chips',
-            )
-    require_traceable(function)
-    leave_out_own_frames()
-    grid = grid_to_compile_for(target, given.get("topology", ""))
-    return lower_jitted_for_tpu(function, args, kwargs, grid, stage)
 
 
 def require_jitted(function: Any) -> None:
@@ -202,7 +109,7 @@ def module_at_the_end(compilation: Compilation) -> tuple[Module, str]:
 def lower_to_the_end(
     function: Any, *args: Any, target: str, topology: str
 ) -> tuple[Module, str]:
-    """`module_at_the_end` of a jitted function; arguments and errors as of `lower`."""
+    """`module_at_the_end` of a jitted function, as `lower_function.lower` takes it."""
     on = Pricing(target=target, topology=topology)
     return module_at_the_end(gpu_compilation(function, args, {}, on))
 
@@ -225,7 +132,7 @@ def gpu_compilation(
     on: Pricing,
     machine_of_one: str = "",
 ) -> Compilation:
-    """A jitted function for absent GPUs; errors as of `lower`.
+    """A jitted function for absent GPUs; errors as of `lower_function.lower`.
 
     Args:
         function: a result of `jax.jit`.

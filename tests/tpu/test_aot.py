@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+from typing import Any
 
 import jax
 import pytest
@@ -60,12 +61,13 @@ def test_flags() -> None:
 
 def test_what_python_says_of_the_machine_must_fit_a_tpu() -> None:
     function = jax.jit(lambda x: x)
-    for given, code in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"topology": "2x1x8"}, "U252"),
         ({"topology": "2x2x2"}, "U252"),
         ({"hosts": 2}, "U026"),
         ({"gpus_per_host": 4}, "U026"),
-    ):
+    )
+    for given, code in cases:
         with pytest.raises(UsageError, match=code):
             runtime.lower(function, 1.0, target="v5e", **given)
     with pytest.raises(UsageError, match="U021"):
