@@ -23,13 +23,10 @@ from hlo_passes.ir.module import Module
 from hlo_passes.pricing import DEFAULT_TARGET
 from hlo_passes.scheduler.tpu.chips import is_chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts
+from hlo_passes.scheduler.tpu.unpriced import LEAST_WORK
 
 #: A file that names a smaller share of what takes time is of something else.
 LEAST_NAMED: Final = 0.5
-#: Opcodes that take no time.
-_FREE: Final = frozenset(
-    "after-all bitcast constant get-tuple-element parameter tuple".split()
-)
 #: How the names begin that the compiler gives to the steps of a cut all-gather, and to
 #: what a fusion beside them calls.
 _CUT_STEPS: Final = ("async-collective-start", "async-collective-done")
@@ -64,7 +61,7 @@ def coverage(module: Module, costs: TpuCosts) -> Coverage:
         for computation in scheduled_computations(module)
         if any(map(is_start, computation.instructions))
         for instruction in computation.instructions
-        if instruction.opcode not in _FREE
+        if instruction.opcode not in LEAST_WORK
     ]
     missing = [i for i in priced if i.name not in costs.node_cycles]
     return Coverage(len(priced), tuple(missing), sum(map(_is_cut, missing)))

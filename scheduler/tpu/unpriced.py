@@ -22,7 +22,7 @@ from hlo_passes.ir.shapes import Shape
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 
 #: What the compiler's scheduler never gives more than a cycle, whatever its size.
-_LEAST: Final = frozenset(
+LEAST_WORK: Final = frozenset(
     [
         "parameter", "constant", "bitcast", "get-tuple-element", "tuple", "iota",
         "after-all", "add-dependency", "opt-barrier", "partition-id", "replica-id",
@@ -44,14 +44,16 @@ def why_unpriced_within(computation: Computation, costs: TpuCosts) -> str:
 
     Complexity: linear in the instructions that it runs.
     """
-    reached = [computation]
-    for each in reached:
+    reached = {computation}
+    left = [computation]
+    for each in left:
         if why := why_unpriced(each, costs):
             return why if each is computation else f"it runs %{each.name}, where {why}"
         for instruction in each.instructions:
             if runs_callees(instruction):
-                new = (c for c in instruction.called_computations if c not in reached)
-                reached.extend(new)
+                new = set(instruction.called_computations) - reached
+                left.extend(sorted(new, key=lambda each: each.name))
+                reached |= new
     return ""
 
 
@@ -76,7 +78,7 @@ def _unpriced(computation: Computation, costs: TpuCosts) -> Iterator[Instruction
 
 def _works(instruction: Instruction) -> bool:
     """Whether it may take more than a cycle; what counts a loop does not."""
-    if instruction.opcode in _LEAST:
+    if instruction.opcode in LEAST_WORK:
         return False
     if instruction.called_computations or instruction.opcode == "custom-call":
         return True
