@@ -286,10 +286,11 @@ class _Maker:
     def scatter(self) -> None:
         k = self.pick(lambda s: len(s) >= 1)
         size = self.shapes[k][0]
-        where = np.array([self.draw.randrange(size) for _ in range(8)], np.int32)
+        count = min(8, size)
+        where = np.array([self.draw.randrange(size) for _ in range(count)], np.int32)
 
         def step(a: Sequence[Any]) -> Any:
-            return a[k].at[where].add(a[k][:8] + 1)
+            return a[k].at[where].add(a[k][:count] + 1)
 
         self.add(f"scatter into {k}", self.shapes[k], step)
 
