@@ -13,24 +13,26 @@ HEAD = """\
 
 `python -m docs.generate` writes this page from the tables of the code; do not edit it.
 
-NVIDIA, OpenXLA, JAX and MaxText publish lists of flags for GPUs. Beside what
-it finds itself, `hlo-passes tune` tries such a list on your program as it is:
+Which flags of XLA do others recommend, and what does `tune` do with each? NVIDIA,
+OpenXLA, JAX and MaxText publish lists of flags for GPUs. In addition to its own search,
+`hlo-passes tune` tries such a list on your program as it is:
 
     hlo-passes tune train.py:step --hosts=2 --also=maxtext-a3-2vm --also=nvidia-fsdp
 
-Each gives one line, `given list`. Flags that your XLA does not know are left out of a
-published list, and named. `--also="--xla_gpu_...=... ..."` tries your own list.
+`tune` prints one line for each list, `given list`. It leaves out flags of a published
+list that your XLA does not know, and names them. `--also="--xla_gpu_...=... ..."` tries
+your own list.
 
-The lists are those of July and August 2026, JAX's as of its review of March 2025;
-folders for dumps are left out. A list is for the model and the machines that it names:
-nobody says that it fits others.
+The lists were read in July and August 2026; JAX's list is as of its review of March
+2025. Flags for dump folders are left out. A list is meant for the model and the
+machines that it names; nobody says that it fits others.
 """
 FLAGS_HEAD = """\
 ## What `tune` does with each flag
 
-The lever is the row of [`levers.py`](../scheduler/tuning/levers.py) that sets the same.
-Where there is none, the next column has the reason. A flag without a list is one that
-these pages name without a value.
+The lever is the row of [`levers.py`](../scheduler/tuning/levers.py) that sets the same
+thing. If there is none, the next column gives the reason. A flag without a list is one
+that the publishers' pages name without a value.
 
 | flag | values | lists | lever | why there is none | releases |
 |---|---|---|---|---|---|
