@@ -42,6 +42,7 @@ class ReorderReduceTranspose(Pass):
 
     name: ClassVar[str] = "reorder-reduce-transpose"
     needs_collectives: ClassVar[bool] = True
+    reorders_sums: ClassVar[bool] = True
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
         """Find all transposes first, then rewrite them."""

@@ -59,6 +59,8 @@ class ShardingPropagator(Pass):
     """
 
     name: ClassVar[str] = "sharding-propagator"
+    #: Once XLA partitions the module: a sum may be divided over devices.
+    reorders_sums: ClassVar[bool] = True
 
     gather_operands: bool = True
 
