@@ -1,4 +1,4 @@
-"""Marks every asynchronous collective: should it run asynchronously?
+"""Marks in every asynchronous collective whether it must run synchronously.
 
 Before:  %s = f32[8] all-reduce-start(%x), to_apply=%add
 After:   %s = f32[8] all-reduce-start(%x), to_apply=%add,
@@ -26,7 +26,11 @@ ALL_KINDS: Final = "ALLCOLLECTIVES"
 
 @dataclass(frozen=True, slots=True)
 class AsyncCollectiveAnnotator(Pass):
-    """Write `is_sync` into the backend config of every collective's start.
+    """Record in each collective's start whether it must run synchronously (`is_sync`).
+
+    The pass writes the field `is_sync` into the backend config of every start of a
+    collective. The field is true for the kinds that `disable-async-collectives` names,
+    and false for all others. The pass skips a start whose backend config is not JSON.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -34,10 +38,11 @@ class AsyncCollectiveAnnotator(Pass):
     `xla/backends/gpu/transforms/collectives/async_collective_annotator.cc`.
 
     Attributes:
-        disable_async_collectives: kinds that run synchronously, separated by
-            blanks: ALLREDUCE, ALLGATHER, REDUCESCATTER, COLLECTIVEBROADCAST, ALLTOALL,
-            COLLECTIVEPERMUTE, RAGGEDALLTOALL or ALLCOLLECTIVES.
-        xla: the release of XLA to follow; none: that of the run.
+        disable_async_collectives: the kinds of collectives that run synchronously,
+            separated by spaces: ALLREDUCE, ALLGATHER, REDUCESCATTER,
+            COLLECTIVEBROADCAST, ALLTOALL, COLLECTIVEPERMUTE, RAGGEDALLTOALL, or
+            ALLCOLLECTIVES for all of them.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "async-collective-annotator"

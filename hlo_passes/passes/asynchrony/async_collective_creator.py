@@ -1,4 +1,4 @@
-"""Splits synchronous collectives in two halves, so that work can run between them.
+"""Splits synchronous collectives into two halves, so that work can run between them.
 
     Before:  %r = f32[8] all-reduce(%x), to_apply=%add
              %s = f32[4] reduce-scatter(%x), dimensions={0}, to_apply=%add
@@ -7,8 +7,9 @@
              %b = ((f32[8]), f32[4]) async-start(%x), calls=%async_computation
              %s = f32[4] async-done(%b)
 
-all-reduce, all-gather and collective-permute have their own starts; the others are
-wrapped in a computation. jax 0.12 wraps all of them, and fusions around a collective:
+All-reduce, all-gather and collective-permute have start opcodes of their own. The pass
+wraps the other collectives in a computation. XLA of jax 0.12 wraps all of them, and
+also fusions around a collective:
 
     Before:  %f = f32[8] fusion(%x), kind=kCustom, calls=%fused_all_reduce
     After:   %a = ((f32[8]), f32[8]) async-start(%x), calls=%async_computation
@@ -50,26 +51,31 @@ _DISJOINT_REGIONS = "disjoint_read_write_regions"
 
 @dataclass(frozen=True, slots=True)
 class AsyncCollectiveCreator(Pass):
-    """Turn collectives into start and done, next to each other.
+    """Split each synchronous collective into a start and a done, next to each other.
 
-    Control predecessors move to the start, successors to the done. Collectives that are
-    wrapped already are skipped.
+    The done directly follows its start; a scheduler can later move work between the
+    two. Control predecessors of the collective move to the start, and control
+    successors move to the done. The pass skips collectives that are already wrapped in
+    an asynchronous computation.
 
     XLA wraps a copy of a fusion and leaves the fusion's own body in the module without
-    a caller; with `xla_quirks` this pass does the same.
+    a caller. With `xla_quirks`, which is the default, this pass does the same.
 
     Ensures: a second run changes nothing, except in the bodies left in the module.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/hlo/transforms/collectives/async_collective_creator.cc`;
-    the defaults are those of its GPU compiler.
+    the defaults are those of XLA's GPU compiler.
 
     Attributes:
-        convert_all_reduce: which kinds are converted; the same for the next six.
-        all_reduce_min_threshold_in_bytes: smaller results stay synchronous, 0 or less:
-            none do; the same for the next two.
-        use_generic_async_start_done: wrap every kind in a computation.
-        xla: the release of XLA to follow; none: that of the run. From 0.11 on every
-            kind is wrapped, and so are fusions of the kind `__triton_collective`.
+        convert_all_reduce: convert all-reduces; the next six options do the same for
+            other kinds.
+        all_reduce_min_threshold_in_bytes: all-reduces with smaller results stay
+            synchronous; 0 or less: none do. The next two options do the same for their
+            kinds.
+        use_generic_async_start_done: wrap collectives of every kind in a computation.
+        xla: the release of XLA to follow; none: the release that the run follows. From
+            0.11 on, the pass wraps every kind, and also fusions of kind
+            `__triton_collective`.
     """
 
     name: ClassVar[str] = "async-collective-creator"

@@ -1,4 +1,4 @@
-"""Makes asynchronous collectives of custom calls that spell them.
+"""Replaces custom calls that spell asynchronous collectives with the real ones.
 
 Before:  %s = f32[32] custom-call(%x), custom_call_target="all-gather-start",
               backend_config={"all_gather_dimension":0,"replica_groups":[[0,1,2,3]]}
@@ -32,13 +32,17 @@ _CONFIG: Final = "async_collective_config"
 
 @dataclass(frozen=True, slots=True)
 class AsyncCollectiveCustomCallRewriter(Pass):
-    """Make pairs of start and done of custom calls `all-gather-start` and its like.
+    """Turn pairs of custom calls such as `all-gather-start` into asynchronous pairs.
 
-    Also all-reduce, reduce-scatter, all-to-all and collective-permute. The start says
-    in JSON, in the attribute `async_collective_config` or its backend config, what XLA
-    has as attributes. A reduce-scatter that is not tiled, and an all-to-all that joins
-    another dimension than it splits, are followed by reshapes and a transpose. XLA does
-    so from 0.11 on.
+    The pass knows the custom calls for all-gather, all-reduce, reduce-scatter,
+    all-to-all and collective-permute. The start describes its collective in JSON,
+    either in the frontend attribute `async_collective_config` or in its backend config.
+    The pass writes this description as attributes, the way XLA spells a collective. It
+    leaves a pair alone if anything besides the done reads the start.
+
+    Some results need more than the done: a reshape follows a reduce-scatter that is not
+    tiled, and reshapes and a transpose follow an all-to-all that joins along another
+    dimension than it splits. XLA does this from 0.11 on.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

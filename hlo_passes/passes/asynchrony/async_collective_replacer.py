@@ -31,19 +31,21 @@ _ORDERS: Final = '"control_dep"'
 
 @dataclass(frozen=True, slots=True)
 class AsyncCollectiveReplacer(Pass):
-    """Replace start and done of the chosen kinds by the plain collective.
+    """Replace the start and done of the chosen collectives with the plain collective.
 
-    Work between the two does not matter, unlike for
-    `convert-async-collectives-to-sync`. The collective is placed where the done stood,
-    with metadata, backend config and control predecessors of the start, and frontend
-    attributes and control successors of the done. Custom-calls of the target
-    `control_dep` that read start or done go. XLA fails to compile where anything else
-    but the done reads the start; here such a pair stays.
+    The pass replaces a pair even if work lies between its start and its done;
+    `convert-async-collectives-to-sync` does not. The plain collective takes the done's
+    place. It has the metadata, backend config and control predecessors of the start,
+    and the frontend attributes and control successors of the done. The pass also
+    removes custom calls with the target `control_dep` that read the start or the done.
+
+    If anything else besides the done reads the start, XLA fails to compile. This pass
+    leaves such a pair alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/hlo/transforms/collectives/async_collective_replacer.cc`;
-    not in the pipeline of XLA:GPU, and XLA's default is to replace no kind.
+    XLA's GPU pipeline does not run it, and XLA's default is to replace no kind.
 
     Attributes:
         convert_all_reduce: replace all-reduces.

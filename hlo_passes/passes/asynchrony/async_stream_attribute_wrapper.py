@@ -1,4 +1,4 @@
-"""Runs instructions with a queue of their own on a thread beside the main one.
+"""Runs instructions that have their own queue on a thread beside the main thread.
 
 Before:  %d = f32[8] dot(%x, %y), ..., backend_config={"operation_queue_id":"5"}
 After:   %s = ((f32[4], f32[4,8]), f32[8]) async-start(%x, %y),
@@ -34,18 +34,23 @@ PARALLEL_THREAD: Final = "parallel"
 
 @dataclass(frozen=True, slots=True)
 class AsyncStreamAttributeWrapper(Pass):
-    """Wrap every instruction with an `operation_queue_id` into start and done.
+    """Turn each instruction with an `operation_queue_id` into an asynchronous pair.
 
-    Left alone: parameters, starts, updates and dones, sends and recvs, copies (whose
-    pair XLA's verifier refuses in the form that it has here), and whatever is in a
-    fusion, on another thread, or in a computation that an asynchronous start runs.
+    The pass moves the instruction into a computation on the thread `parallel`, and
+    starts and awaits that computation. Queue 0 is the default queue, so instructions
+    with this number stay as they are.
+
+    The pass also leaves alone parameters, starts, updates, dones, sends and recvs. The
+    same holds for instructions that are in a fusion, on another thread, or in a
+    computation that an asynchronous start runs. It leaves copies alone because XLA's
+    verifier refuses a copy's pair in the form that this pass would write.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/backends/gpu/transforms/stream_attribute_async_wrapper.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "async-stream-attribute-wrapper"

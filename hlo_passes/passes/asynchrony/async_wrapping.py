@@ -1,4 +1,4 @@
-"""Puts an instruction into a computation that is started and awaited.
+"""Puts an instruction into a computation that a pair starts and awaits.
 
     Before:  %d = f32[8] dot(%x, %y), ...
     After:   %async_computation { ROOT %d = f32[8] dot(%param_0, %param_1), ... }
@@ -39,15 +39,15 @@ def async_pair(
     aliasing: str = "",
     copying: bool = False,
 ) -> tuple[Instruction, Instruction]:
-    """Add start and done before an instruction, which stays.
+    """Add a start and a done before an instruction; the instruction itself stays.
 
     Args:
-        instruction: the operation of the wrapped computation.
-        thread: execution thread of the wrapped computation and all that it calls.
+        instruction: the operation that the wrapped computation runs.
+        thread: execution thread of the wrapped computation and of all that it calls.
         described: names of the attributes that both halves copy.
         aliasing: text of the start's `output_to_operand_aliasing`.
-        copying: a fusion's start calls a copy of its body (as XLA does); the body
-            stays, called by the instruction.
+        copying: let a fusion's start call a copy of the fusion's body, as XLA does; the
+            instruction still calls the body itself.
     """
     wrapper = _wrap(instruction)
     if instruction.opcode == "fusion" and copying:
@@ -67,7 +67,7 @@ def started_and_awaited(
     described: Iterable[str] = DESCRIPTION,
     aliasing: str = "",
 ) -> tuple[Instruction, Instruction]:
-    """Start and done of a computation that takes an instruction's operands."""
+    """Add a start and a done that run a computation on an instruction's operands."""
     computation, opcode = instruction.computation, wrapper.root.opcode
     operands = tuple_shape([o.shape for o in instruction.operands])
     described = {
@@ -106,7 +106,7 @@ def calling(wrapper: Computation) -> dict[str, str]:
 def replace_by_pair(
     instruction: Instruction, start: Instruction, done: Instruction
 ) -> None:
-    """Move its control edges to start and done, and its users to done; remove it."""
+    """Remove an instruction; the pair takes its control edges, the done its users."""
     computation = instruction.computation
     relay_control(instruction, start, done)
     computation.drop_control_edges(instruction)

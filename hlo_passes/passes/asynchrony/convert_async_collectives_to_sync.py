@@ -5,7 +5,7 @@
     After:   %d = f32[16] all-gather(%x), dimensions={0},
                     frontend_attributes={async_collective_name="s"}
 
-The GPU's way keeps both halves, marks the start and puts it right before the done:
+The GPU's pass keeps both halves. It marks the start and puts it right before the done:
 
              %s = ... all-gather-start(%x), backend_config={..."is_sync":true...}
              %d = ... all-gather-done(%s)
@@ -45,11 +45,12 @@ Pair = tuple[Instruction, Instruction]
 
 @dataclass(frozen=True, slots=True)
 class ConvertAsyncCollectivesToSync(Pass):
-    """Replace start and done by the plain collective if no work is between them.
+    """Replace a start and its done with the plain collective if no work lies between.
 
-    Other starts and dones do not count as work. The collective is placed where the done
-    stood, keeps the start's metadata, control predecessors and backend config, and the
-    done's frontend attributes and control successors. Unscheduled modules stay.
+    Starts and dones of other collectives do not count as work; every other instruction
+    does. The plain collective takes the done's place. It keeps the metadata, control
+    predecessors and backend config of the start, and the frontend attributes and
+    control successors of the done. The pass leaves modules without a schedule alone.
 
     Requires: a scheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
@@ -77,23 +78,25 @@ class ConvertAsyncCollectivesToSync(Pass):
 
 @dataclass(frozen=True, slots=True)
 class GpuConvertAsyncCollectivesToSync(Pass):
-    """Mark starts `is_sync` if no work comes before their dones.
+    """Mark a start with `is_sync` if no work lies between the start and its done.
 
-    Parameters, constants, bitcasts and get-tuple-elements do not count as work. A
-    marked start moves right before its done. From 0.11 on, XLA then also puts
-    the plain collective, marked as well, in the done's place. It does the same with a
-    start that was marked before (collectives that must not be asynchronous), whatever
-    work is between.
+    Starts and dones of other collectives, parameters, constants, bitcasts and
+    get-tuple-elements do not count as work. A marked start moves right before its done.
+
+    From 0.11 on, XLA then also puts the plain collective in the done's place, and marks
+    the plain collective too. XLA does the same with a start that was already marked (a
+    collective that must not be asynchronous), no matter what work lies between the
+    start and its done.
 
     Requires: a scheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla
     `xla/backends/gpu/transforms/collectives/convert_async_collectives_to_sync.cc`; the
-    newer way as the compilers of jax 0.11 and 0.12 show it.
+    behavior from 0.11 on is what the compilers of jax 0.11 and 0.12 show.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "gpu-convert-async-collectives-to-sync"
@@ -143,10 +146,11 @@ def unoverlapped_pairs(
     *,
     marked_too: bool = False,
 ) -> list[Pair]:
-    """Starts and dones of collectives with no work between them, by their dones.
+    """Pairs of collectives with no work between the halves, in order of their dones.
 
-    Work is everything that is neither start nor done of a collective nor has an `idle`
-    opcode; with `marked_too` it does not count between a start `is_sync` and its done.
+    Work is every instruction that is neither the start nor the done of a collective and
+    whose opcode is not in `idle`. With `marked_too`, no work counts between a start
+    that is marked `is_sync` and its done.
     """
     marked: dict[Instruction, None] = {}
     flying: dict[Instruction, None] = {}
@@ -178,9 +182,9 @@ def unoverlapped_pairs(
 def has_sync_form(
     start: Instruction, report: Report, *, besides: Collection[Instruction] = ()
 ) -> bool:
-    """Whether a start can be replaced; if not, a remark says why.
+    """Whether the plain collective can replace a start; if not, a remark says why.
 
-    Readers in `besides` do not count.
+    Readers of the start that are in `besides` do not count.
     """
     unknown = unknown_attribute(start)
     if unknown:
@@ -215,7 +219,8 @@ def replace_by_sync(
 ) -> Instruction:
     """Put the plain collective in the done's place and remove the pair.
 
-    Control edges to the start's successors and from the done's predecessors go too.
+    Control edges from the start to its successors, and from the done's predecessors to
+    the done, are removed too.
     """
     computation = done.computation
     opcode = work_of(start)

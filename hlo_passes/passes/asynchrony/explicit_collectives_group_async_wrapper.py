@@ -1,4 +1,4 @@
-"""Makes calls asynchronous whose collectives are launched as one.
+"""Makes calls asynchronous if their collectives are launched as one.
 
 Before:  %c = (f32[8], f32[8]) call(%x, %y), to_apply=%both,
                   frontend_attributes={_collectives_group=""}
@@ -37,12 +37,13 @@ GROUP_MARK: Final = "_collectives_group"
 
 @dataclass(frozen=True, slots=True)
 class ExplicitCollectivesGroupAsyncWrapper(Pass):
-    """Make every call with `_collectives_group` an asynchronous pair.
+    """Turn every call marked `_collectives_group` into an asynchronous pair.
 
-    The pair runs a copy of the called computation without `_scheduling_group_id`;
-    start and done copy frontend attributes, metadata and backend config, and the
-    done says that it is not forced early. XLA 0.10.2 copies only frontend
-    attributes.
+    The mark is a frontend attribute of a call whose collectives are launched as one.
+    The pair runs a copy of the called computation; the instructions of the copy have no
+    `_scheduling_group_id`. Start and done copy the call's frontend attributes, metadata
+    and backend config, and the done says that it is not forced early
+    (`force_earliest_schedule`). XLA 0.10.2 copies only the frontend attributes.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -50,7 +51,7 @@ class ExplicitCollectivesGroupAsyncWrapper(Pass):
     `xla/backends/gpu/transforms/explicit_collectives_group_async_wrapper.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "explicit-collectives-group-async-wrapper"

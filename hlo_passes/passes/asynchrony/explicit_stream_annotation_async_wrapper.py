@@ -1,4 +1,4 @@
-"""Calls instructions asynchronously that the user put on a stream.
+"""Turns instructions that the user put on a stream into asynchronous calls.
 
 Before:  %a = f32[8] add(%x, %y), frontend_attributes={_xla_stream_annotation="1"}
 After:   %called_computation { ROOT %a = f32[8] add(%param_0, %param_1) }
@@ -49,14 +49,17 @@ _MOVED: Final = "frontend_attributes"
 
 @dataclass(frozen=True, slots=True)
 class ExplicitStreamAnnotationAsyncWrapper(Pass):
-    """Make instructions with `_xla_stream_annotation` asynchronous calls.
+    """Turn each instruction with `_xla_stream_annotation` into an asynchronous call.
 
-    What is not a call is put into one first (XLA 0.10.2 leaves it alone). Only start
-    and done keep the annotation and `_scheduling_group_id`. Callers come
-    before callees. From 0.11 on the computations run on the thread `parallel`.
+    With this frontend attribute, a user puts an instruction on a stream. If the
+    instruction is not a call, the pass first moves it into a computation of its own and
+    calls that; XLA 0.10.2 leaves such an instruction alone. Only the start and the done
+    keep the annotation and `_scheduling_group_id`. From 0.11 on, the computations run
+    on the thread `parallel`. The pass visits callers before callees.
 
-    Left alone: collectives and what is asynchronous already, copies to and from the
-    host, and what is in or below a fusion, or in an asynchronous computation.
+    The pass leaves alone collectives, instructions that are already asynchronous,
+    copies to and from the host, and parameters. It also leaves alone instructions in a
+    fusion, below one, or in an asynchronous computation.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -64,7 +67,7 @@ class ExplicitStreamAnnotationAsyncWrapper(Pass):
     `xla/backends/gpu/transforms/explicit_stream_annotation_async_wrapper.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "explicit-stream-annotation-async-wrapper"

@@ -1,4 +1,4 @@
-"""Starts collectives that have the same key together.
+"""Starts all collectives that have the same key as one asynchronous pair.
 
 Before:  %a = f32[32] all-gather(%x), frontend_attributes={collective_group_key="k"}
          %b = f32[8] all-reduce(%y), frontend_attributes={collective_group_key="k"}
@@ -39,20 +39,24 @@ _NAME: Final = "collectives_group"
 
 @dataclass(frozen=True, slots=True)
 class GroupCollectivesByKey(Pass):
-    """Make one asynchronous pair of all collectives with one `collective_group_key`.
+    """Group collectives with one `collective_group_key` into one asynchronous pair.
 
-    All-gathers, all-reduces and reduce-scatters of a computation, at least two of one
-    key; groups are made in order of keys. The pair has the attributes of all members,
-    and metadata and backend config of the first; it waits for what any member waited
-    for. It is an error if members need one another, or groups would. XLA 0.10.2 knows
-    no such keys, so nothing changes where that is followed.
+    The key is a frontend attribute. In each computation, the pass groups the
+    all-gathers, all-reduces and reduce-scatters that have the same key, if there are at
+    least two of them. It makes the groups in the order of their keys. The pair has the
+    frontend attributes of all members, and the metadata and backend config of the first
+    member. It waits for everything that any member waited for.
+
+    It is an error if members of a group need one another, or if groups need one
+    another. XLA 0.10.2 does not know these keys, so the pass changes nothing when it
+    follows that release.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and edges.
     Source: openxla/xla `xla/backends/gpu/transforms/group_collectives_by_key.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "group-collectives-by-key"

@@ -1,11 +1,12 @@
-"""Assigns GPU queues to fusions and copies that should not run on the default one.
+"""Assigns GPU queues to fusions and copies that should not run on the default queue.
 
     Before:  %fused { ... ROOT %d = f32[8] dot(...),
                  backend_config={"operation_queue_id":"3"} }
              %f = f32[8] fusion(%x), kind=kLoop, calls=%fused
     After:   %f = ..., backend_config={"operation_queue_id":"3",...}
 
-In a scheduled module it does the same for host copies and slices in async computations:
+In a scheduled module, the pass does the same for host copies, and for slices in
+asynchronous computations:
 
     Before:  %async { ROOT %s = f32[4] dynamic-slice(%p, %i), ... }
     After:   %async { ROOT %wrapped_dynamic-slice = f32[4] fusion(%p, %i), kind=kLoop,
@@ -42,21 +43,24 @@ _STARTED_SLICES: Final = tuple(f"{opcode}-start" for opcode in _SLICES)
 
 @dataclass(frozen=True, slots=True)
 class StreamAttributeAnnotator(Pass):
-    """Write `operation_queue_id` at fusions, copies and slices that overlap others.
+    """Give fusions, copies and slices that overlap others an `operation_queue_id`.
 
-    A fusion takes the queue of its root if that is not a tuple and everything else
-    inside has the same queue or none. In a scheduled module a `copy-start` without
-    queue receives a new one (the next free channel id), and so does a dynamic-slice
-    or dynamic-update-slice in an asynchronous computation, in a fusion of its own.
-    Starts of these slices and of fusions that are written as sugar
-    (`dynamic-slice-start`) are first written out, as XLA reads them.
+    A fusion takes the queue of its root. The pass leaves the fusion alone if the root
+    is a tuple or has no queue, or if another instruction inside has a different queue.
+
+    The pass changes copies and slices only in a scheduled module. A `copy-start`
+    without a queue receives a new queue; its number is the next free channel id. A
+    dynamic-slice or dynamic-update-slice in an asynchronous computation moves into a
+    fusion of its own, which receives a new queue in the same way. If the start of such
+    a slice or of a fusion is written in short form (`dynamic-slice-start`), the pass
+    first writes it out, as XLA reads it.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/backends/gpu/transforms/stream_attribute_annotator.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "stream-attribute-annotator"

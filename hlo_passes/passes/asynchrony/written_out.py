@@ -1,4 +1,4 @@
-"""Writes sugar out: the operation that it starts gets a computation of its own.
+"""Writes sugar out: the operation that a start begins gets its own computation.
 
     Before:  %s = ((f32[8], s32[]), f32[4]) dynamic-slice-start(%x, %i),
                               dynamic_slice_sizes={4}
@@ -35,9 +35,10 @@ _ALIASING_INSIDE: Final = frozenset({"fusion", "custom-call"})
 
 
 def write_out(start: Instruction) -> Instruction:
-    """Make an `async-start` of a start in sugar, and its updates and done generic.
+    """Turn a start in sugar into an `async-start`; make its updates and done generic.
 
-    Returns the operation, root of the new computation. The halves keep their names.
+    Returns the operation, which is the root of the new computation. The halves keep
+    their names.
     """
     halves = _halves_of(start)
     operation = _operation(halves)

@@ -1,4 +1,4 @@
-"""Merges equal all-gathers of parameters, nothing else but constants.
+"""Merges equal all-gathers of parameters, and constants, but nothing else.
 
 Before:  %w = f32[8] get-tuple-element(%parameter), index=1
          %a = f32[32] all-gather(%w), dimensions={0}, ...
@@ -22,11 +22,13 @@ _LOOKED_THROUGH = ("opt-barrier", "convert")
 
 @dataclass(frozen=True, slots=True)
 class AllGatherCse(Pass):
-    """Keep the first of equal all-gathers whose operand is a parameter.
+    """Keep only the first of several equal all-gathers of a parameter.
 
-    It may be an element of one, and be read through tuples, barriers, conversions and
-    all-gathers that keep its shape. As in `hlo-cse` equal constants are merged too.
-    XLA's GPU pipeline does not run it.
+    Readers of the other all-gathers then read the first one. The operand may also be an
+    element of a parameter, and the all-gather may read it through tuples, barriers,
+    conversions, and all-gathers that keep its shape. The pass leaves all other
+    all-gathers alone. Like `hlo-cse`, it also merges equal constants. XLA's GPU
+    pipeline does not run it.
 
     Ensures: a second run changes nothing, after `hlo-dce` has removed the dead code.
     Complexity: linear in instructions.

@@ -4,7 +4,7 @@
              %b = f32[8] add(%y, %x)                readers of %a and of %b
              %t = tuple(%a, %b)                     %t = tuple(%a, %a)
 
-Two get-tuple-elements with one index, as combining leaves them, are such a case.
+Combining can leave two get-tuple-elements with one index. The pass merges these, too.
 """
 
 from __future__ import annotations
@@ -36,20 +36,23 @@ _MUST_FUSE = "MUST_FUSE"
 
 @dataclass(frozen=True, slots=True)
 class HloCse(Pass):
-    """Keep the first of several instructions that compute the same value.
+    """Keep only the first of several instructions that compute the same value.
 
-    Equal instructions have equal opcode, shape, operands (in any order if the order
-    does not matter), attributes, channel ids and called computations; names, metadata
-    and other frontend attributes may differ. Instructions with side effects, control
-    edges or the mark MUST_FUSE stay. Equal constants are merged first; elided ones are
-    not compared.
+    Readers of the others then read the first one. Equal instructions have equal
+    opcodes, shapes, operands, attributes, channel ids and called computations. The
+    order of the operands counts only if it matters to the operation. Names, metadata
+    and most frontend attributes may differ.
+
+    The pass leaves alone instructions with side effects, with control edges, or with
+    the frontend attribute `MUST_FUSE`. It merges equal constants first, and does not
+    compare constants whose values are elided.
 
     Ensures: a second run changes nothing, after `hlo-dce` has removed the dead code.
     Complexity: linear in instructions, plus the bodies of callees.
     Source: openxla/xla `xla/service/hlo_cse.cc`.
 
     Attributes:
-        layout_sensitive: shapes must also agree in layout.
+        layout_sensitive: equal instructions must also have shapes with the same layout.
     """
 
     name: ClassVar[str] = "hlo-cse"
@@ -72,12 +75,12 @@ def merge(
     """Keep the first of equal constants and instructions; whether anything changed.
 
     Args:
-        module: all its computations, callees first.
+        module: all its computations are visited, callees first.
         report: receives counts and remarks.
-        layout_sensitive: shapes must also agree in layout.
-        only: the instructions to merge, whatever else speaks against it but control
-            edges; none: those without side effect.
-        scalars: merge scalars alone, as XLA does before it unrolls loops.
+        layout_sensitive: equal instructions must also have shapes with the same layout.
+        only: whether to merge an instruction; of all obstacles only control edges then
+            count. None: merge instructions without side effects.
+        scalars: merge only scalars, as XLA does before it unrolls loops.
     """
     version = module.version
     graph = build_call_graph(module)

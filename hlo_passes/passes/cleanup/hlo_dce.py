@@ -5,7 +5,7 @@
              %g = f32[8] get-tuple-element(%u), index=1
     After:   %u = f32[8] fusion(%p), calls=%f           %f returns the old element 1
 
-Computations that nothing reachable from the entry calls are removed too.
+The pass also removes computations that nothing reachable from the entry calls.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ _COLLECTIVES_WITH_GROUPS = frozenset(
 class HloDce(Pass):
     """Remove instructions without users, and computations without callers.
 
-    Side effects, control edges, parameters of the entry and unknown opcodes stay.
+    Instructions with side effects, with control edges, or with unknown opcodes stay
+    even if nothing reads them. So do parameters of the entry.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, plus the bodies of dead loops.
@@ -53,7 +54,7 @@ class HloDce(Pass):
 
     Attributes:
         remove_cross_partition_collective_ops: also remove dead collectives with a
-            channel id (except those with constrain_layout).
+            channel id (except those with `constrain_layout`).
     """
 
     name: ClassVar[str] = "hlo-dce"

@@ -1,4 +1,4 @@
-"""Merges equal collectives unless the result would have to be kept for too long.
+"""Merges equal collectives, unless their result would stay alive for too long.
 
 Before:  %a = f32[32] all-gather(%x), channel_id=1, ...      read soon
          %b = f32[32] all-gather(%x), channel_id=2, ...      read a little later
@@ -27,22 +27,29 @@ _MERGED = ("all-gather", "all-reduce", "collective-permute")
 
 @dataclass(frozen=True, slots=True)
 class ScheduleAwareCollectiveCse(ComputationPass):
-    """Keep the first of equal collectives whose readers are not far from one another.
+    """Keep only the first of equal collectives whose readers are close to each other.
 
-    All-gathers, permutes, and all-reduces of an update of a broadcast, which stand for
-    all-gathers. They are equal apart from channel ids and from dimensions of size 1
-    that their operands were given. The distance is counted in instructions on the
-    longest path to a result: from the last reader of the first to the second. Permutes
-    are merged at any distance. What was merged stays until dead code is removed. XLA
-    runs it if `xla_gpu_experimental_collective_cse_distance_threshold` is above 0.
+    The pass merges all-gathers, permutes, and all-reduces that stand for all-gathers:
+    those of a dynamic-update-slice of a broadcast. Two collectives count as equal even
+    if their channel ids differ, or if their operands were given dimensions of size 1.
+
+    A merge keeps the first result until the readers of the second collective have run.
+    So the pass measures the distance from the last reader of the first collective to
+    the second collective. It counts instructions on the longest path to a result. If
+    the distance is above `distance-threshold`, the pass keeps both collectives. It
+    merges permutes at any distance.
+
+    The merged collective stays until dead code is removed. XLA runs the pass if
+    `xla_gpu_experimental_collective_cse_distance_threshold` is above 0.
 
     Ensures: a second run changes nothing, after `hlo-dce` has removed the dead code.
     Complexity: n log n in instructions.
     Source: openxla/xla `xla/service/spmd/schedule_aware_collective_ops_cse.cc`.
 
     Attributes:
-        distance_threshold: instructions by which a result may be kept longer.
-        for_replicas: merge collectives without channel id, in place of those with one.
+        distance_threshold: by how many instructions a merge may lengthen the life of a
+            result.
+        for_replicas: merge collectives without a channel id instead of those with one.
     """
 
     name: ClassVar[str] = "schedule-aware-collective-cse"

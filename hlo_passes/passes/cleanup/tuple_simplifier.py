@@ -29,17 +29,20 @@ from hlo_passes.passes.rewriting.replacement import replace_relaying_control
 class TupleSimplifier(Pass):
     """Replace a tuple's element by its operand, and a rebuilt tuple by the original.
 
-    It follows chains of get-tuple-element through nested tuples to their end. Control
-    edges of an element move to its replacement. What stays: a rebuilt tuple with
-    control edges, replacements with another sharding, and a send or recv in a tuple
-    that stays or from which another one's done takes it.
+    The pass follows chains of get-tuple-elements through nested tuples to their end.
+    The control edges of an element move to its replacement.
+
+    The pass leaves a rebuilt tuple alone if it has control edges, and an element or
+    tuple if its replacement has another sharding. A send or recv stays in a tuple if
+    the tuple itself stays, or if the done of another transfer takes the send or recv
+    out of it.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and tuple elements.
     Source: openxla/xla `xla/hlo/transforms/simplifiers/tuple_simplifier.cc`.
 
     Attributes:
-        exclude_entry_computation: leave the entry unchanged.
+        exclude_entry_computation: leave the entry computation unchanged.
     """
 
     name: ClassVar[str] = "tuple-simplifier"

@@ -1,4 +1,4 @@
-"""Combines several small permutes in one.
+"""Combines several small permutes into one.
 
 Before:  %a = f32[8] collective-permute(%x), channel_id=1, source_target_pairs=P
          %b = bf16[4] collective-permute(%y), channel_id=2, source_target_pairs=P
@@ -35,8 +35,8 @@ from hlo_passes.passes.rewriting.merging import merged_attributes
 class PermuteKey(NamedTuple):
     """Permutes with equal keys may be combined; the fields are named as in HLO text.
 
-    `channel_id` is only whether there is one, None if it is ignored;
-    `collective_group_key` is '' if it is ignored.
+    `channel_id` says only whether the permute has one; it is None if channel ids are
+    ignored. `collective_group_key` is '' if these keys are ignored.
     """
 
     source_target_pairs: tuple[tuple[int, int], ...]
@@ -47,29 +47,32 @@ class PermuteKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteCombiner(Pass):
-    """Combine independent permutes with the same source-target pairs.
+    """Combine independent permutes with the same source-target pairs into one permute.
 
-    Members keep the post order; the first one's channel id is used for all. In-place
-    permutes, starts, permutes with control edges and combined ones are left alone.
+    The members keep their post order, and the combined permute has the channel id of
+    the first one. The pass leaves alone in-place permutes, starts of asynchronous
+    permutes, permutes with control edges, and permutes that are already combined.
 
-    XLA combines a permute without channel id with one that has one, which changes the
-    meaning of the second one's ids; with `xla_quirks` this pass does the same.
+    XLA combines a permute that has no channel id with a permute that has one. This
+    changes what the ids of the second permute mean. With `xla_quirks`, which is the
+    default, this pass does the same.
 
     Ensures: no combined permute is combined again. Permutes that a dependence or a
-    threshold left alone may meet each other in a second run, as in XLA.
+    threshold kept apart may be combined in a second run, as in XLA.
     Complexity: near-linear in instructions; with `past-dependence`, times the longest
     chain of dependent permutes.
     Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_combiner.cc`.
 
     Attributes:
-        threshold_bytes: bytes of a combined permute's results; 0 or less: off. The
-            default is XLA's, 30 MiB and 7 bytes.
-        threshold_count: operands of a combined permute; 0 or less: off. The default is
-            XLA's.
-        past_dependence: step over a permute that depends on the batch, where the
-            released rule ends the batch.
-        xla: the release of XLA to follow; none: that of the run. From 0.11 on permutes
-            of different `collective_group_key` are kept apart.
+        threshold_bytes: the most bytes that the results of a combined permute may have;
+            0 or less turns the pass off. The default is XLA's, 30 MiB and 7 bytes.
+        threshold_count: the most operands that a combined permute may have; 0 or less
+            turns the pass off. The default is XLA's.
+        past_dependence: if a permute depends on the permutes collected so far, skip
+            that permute and go on; false: stop collecting there, as the released rule
+            does.
+        xla: the release of XLA to follow; none: the release that the run follows. From
+            0.11 on, permutes with different `collective_group_key` are kept apart.
     """
 
     name: ClassVar[str] = "collective-permute-combiner"

@@ -1,18 +1,20 @@
-"""Combines independent collectives of equal key in batches: the combiners' loop.
+"""Combines independent collectives with equal keys in batches: the combiners' loop.
 
     keys {a: K, b: K, c: L, d: K}      ->  batch (a, b, d), batch (c) dropped
     d depends on b                     ->  batch (a, b), then batch (d) dropped
 
-Every round takes the first collective left in post order, and after it those with its
-key, until one would exceed a limit or depends on the batch. XLA computes the post order
-and the reachability of the whole computation again for every round; here
+Every round takes the first collective that is left in post order. It adds the following
+ones with the same key, until one would exceed a limit or depends on the batch. For
+every round, XLA computes the post order and the reachability of the whole computation
+again. This module does less:
 
-- the post order is updated: putting a batch in the place of its first member moves only
-  what its other members' operands need, and only from between the members;
-- dependence on the batch is searched backwards from a candidate, no further than the
-  first member's place, and what was found independent is not visited again.
+- It updates the post order. If a batch takes the place of its first member, only the
+  instructions move that the operands of the other members need, and only those that are
+  between the members.
+- It searches backwards from a candidate for a dependence on the batch, no further than
+  the first member's place. It does not visit again what it found to be independent.
 
-Moved instructions go before everything that is still to be done, which makes both
+Moved instructions go before everything that is still to be done. Therefore both are
 near-linear together. The decisions are XLA's.
 
 Source: openxla/xla `xla/service/collective_combiner_utils.h`.
@@ -47,8 +49,8 @@ class Limits:
     """The limits of a batch.
 
     Attributes:
-        threshold_bytes: bytes of all results of a batch.
-        threshold_count: members of a batch.
+        threshold_bytes: the most bytes that all results of a batch may have.
+        threshold_count: the most members that a batch may have.
         past_dependence: skip a candidate that depends on the batch; the released rule
             ends the batch there.
     """
@@ -78,14 +80,14 @@ def combine_by_key(
     limits: Limits,
     report: Report,
 ) -> bool:
-    """Combine the candidates of a computation; True if anything was.
+    """Combine the candidates of a computation; True if anything was combined.
 
     Args:
-        computation: the graph.
-        keys: key by candidate; equal keys may be combined.
+        computation: the computation whose instructions are combined.
+        keys: the key of each candidate; candidates with equal keys may be combined.
         build: see `Builder`.
         limits: the limits of a batch.
-        report: receives the reasons why candidates were left.
+        report: receives the reasons why candidates were left alone.
     """
     if not keys:
         return False

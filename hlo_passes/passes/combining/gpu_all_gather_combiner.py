@@ -1,4 +1,4 @@
-"""Combines several all-gathers in one.
+"""Combines several all-gathers into one.
 
 Before:  %a = f32[16] all-gather(%x), dimensions={0}, replica_groups={{0,1}}
          %b = bf16[8] all-gather(%y), dimensions={0}, replica_groups={{0,1}}
@@ -31,9 +31,9 @@ class GpuAllGatherCombiner(GpuCombiner):
     `xla/backends/gpu/transforms/collectives/all_gather_combiner.cc`.
 
     Attributes:
-        combine_by_dim: combine only those along the same dimension; otherwise bitcasts
-            turn the others.
-        combine_different_dtypes: element types may mix.
+        combine_by_dim: combine only all-gathers along the same dimension; false: also
+            combine the others, and turn them to a common dimension with bitcasts.
+        combine_different_dtypes: combine all-gathers of different element types, too.
     """
 
     name: ClassVar[str] = "gpu-all-gather-combiner"

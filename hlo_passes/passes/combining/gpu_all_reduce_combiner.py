@@ -1,4 +1,4 @@
-"""Combines several all-reduces in one.
+"""Combines several all-reduces into one.
 
 Before:  %a = f32[8] all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
          %b = f32[4] all-reduce(%y), replica_groups={{0,1}}, to_apply=%add.1
@@ -28,8 +28,8 @@ _SCHEDULING_GROUP = "_scheduling_group_id"
 class GpuAllReduceCombiner(GpuCombiner):
     """Combine independent all-reduces with the same reduction over the same groups.
 
-    The reduction must be one operation on the two parameters; members of a scheduling
-    group are skipped.
+    The reduction must be a single operation on its two parameters. The pass skips
+    members of a scheduling group.
 
     Ensures: no combined all-reduce is combined again.
     Complexity: near-linear in instructions.

@@ -6,7 +6,8 @@
              %g = f32[16] get-tuple-element(%c), index=0
              %h = bf16[4,8] bitcast(get-tuple-element(%c), index=1)
 
-Bitcasts, which move no data, turn a member whose dimension is not the usual one.
+If a member has another dimension than the usual one, bitcasts turn the member. Bitcasts
+move no data.
 
 Source: openxla/xla `xla/backends/gpu/transforms/collectives/*_combiner.cc`,
 `gpu_collective_combiner_utils.cc`, `xla/service/collective_combiner_utils.cc`.
@@ -74,17 +75,19 @@ class CollectiveKey(NamedTuple):
 class GpuCombiner(Pass):
     """Combine independent collectives of one kind; see the passes built on it.
 
-    Members with control edges or unknown attributes are skipped. If a module suggests a
-    threshold, its pipelined and its synchronous collectives are combined first, with
-    that threshold.
+    The pass skips collectives with control edges or unknown attributes. If a module
+    suggests a threshold, the pass first combines the module's pipelined collectives,
+    and those marked as synchronous, up to that threshold. The pass leaves the whole
+    module alone if any collective of its kind constrains layouts.
 
     Attributes:
-        threshold_bytes: bytes of a combined collective's results; 0 or less: off. The
-            default is XLA's, 30 MiB and 7 bytes; only with it is the threshold that a
-            module suggests used.
-        threshold_count: operands of a combined collective; 0 or less: off. The default
-            is XLA's.
-        xla: the release of XLA to follow; none: that of the run.
+        threshold_bytes: the most bytes that the results of a combined collective may
+            have; 0 or less turns the pass off. The default is XLA's, 30 MiB and 7
+            bytes. The pass uses the threshold that a module suggests only if this
+            option has its default.
+        threshold_count: the most operands that a combined collective may have; 0 or
+            less turns the pass off. The default is XLA's.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     opcode: ClassVar[str] = ""

@@ -1,4 +1,4 @@
-"""Combines several reduce-scatters in one.
+"""Combines several reduce-scatters into one.
 
 Before:  %a = f32[4] reduce-scatter(%x), dimensions={0}, to_apply=%add, ...
          %b = f32[2] reduce-scatter(%y), dimensions={0}, to_apply=%add.1, ...
@@ -30,7 +30,10 @@ _LOGICAL_REDUCTIONS: Final = ("and", "or")
 
 @dataclass(frozen=True, slots=True)
 class GpuReduceScatterCombiner(GpuCombiner):
-    """Combine independent reduce-scatters with the same reduction and groups.
+    """Combine independent reduce-scatters with the same reduction over the same groups.
+
+    The reduction must be a sum, product, minimum or maximum, or on booleans an `and` or
+    `or`.
 
     Ensures: no combined reduce-scatter is combined again.
     Complexity: near-linear in instructions.
@@ -38,8 +41,8 @@ class GpuReduceScatterCombiner(GpuCombiner):
     `xla/backends/gpu/transforms/collectives/reduce_scatter_combiner.cc`.
 
     Attributes:
-        combine_by_dim: combine only those along the same dimension; otherwise bitcasts
-            turn the others.
+        combine_by_dim: combine only reduce-scatters along the same dimension; false:
+            also combine the others, and turn them to a common dimension with bitcasts.
     """
 
     name: ClassVar[str] = "gpu-reduce-scatter-combiner"

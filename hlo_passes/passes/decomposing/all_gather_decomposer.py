@@ -1,4 +1,4 @@
-"""Makes an all-reduce of an all-gather: each device adds its part to zeros.
+"""Replaces an all-gather with an all-reduce: each device adds its part to zeros.
 
 Before:  %a = f32[32] all-gather(%x), dimensions={0}, replica_groups={{0,1,2,3}}, ...
 After:   %z = f32[32] broadcast(0), dimensions={}
@@ -34,10 +34,15 @@ _KEPT = ("channel_id", "replica_groups", "constrain_layout", "use_global_device_
 
 @dataclass(frozen=True, slots=True)
 class AllGatherDecomposer(Pass):
-    """Write all-gathers as all-reduces of zeros with each device's own part.
+    """Replace an all-gather with an all-reduce to which each device adds its own part.
 
-    Booleans are joined with `or`, all else is added, with a new reduction for each
-    operand. A minus zero comes out as plus zero. The channel id stays. XLA calls it
+    Each device writes its part into an array of zeros that has the shape of the result.
+    The all-reduce joins booleans with `or` and adds values of all other types; each
+    operand gets a new reduction. A minus zero becomes a plus zero. The channel id
+    stays.
+
+    The pass leaves alone all-gathers that are asynchronous or in a fusion, that have
+    control edges, or whose groups omit devices. XLA calls the pass
     `all_gather_decomposer`; no default pipeline runs it.
 
     Ensures: a second run changes nothing.

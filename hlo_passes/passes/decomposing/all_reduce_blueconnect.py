@@ -1,4 +1,4 @@
-"""Reduces between hosts only what is left when hosts have reduced and scattered.
+"""Reduces inside hosts first, so that hosts send each other only what is left.
 
 Before:  %a = f32[8] all-reduce(%x), replica_groups={{0,1,2,3,4,5,6,7}}, to_apply=%add
 After, with four devices to a host:
@@ -36,15 +36,21 @@ _KEPT = ("channel_id", "use_global_device_ids")
 
 @dataclass(frozen=True, slots=True)
 class AllReduceBlueconnect(Pass):
-    """Write all-reduces as reduce-scatter, all-reduce and all-gather, host by host.
+    """Split all-reduces into reduce-scatter, all-reduce and all-gather, host by host.
 
-    The devices of a group that share a host scatter; where each has a host of its own,
-    pairs do. What is left is split again, as far as it goes. Groups must have equally
-    many devices on each host, and the elements divide. Device k of the program runs on
-    device k of the machine. XLA runs it if
-    `xla_gpu_all_reduce_blueconnect_num_devices_per_host` is above 0. All parts have the
-    channel id; in 0.10.2 only the all-reduce has, and the others new ones. The order of
-    the additions of floating types changes.
+    The devices of a group that share a host run the reduce-scatter and the all-gather
+    among themselves. If each device of a group has a host of its own, pairs of devices
+    do. The smaller all-reduce that is left is split again, as far as possible.
+
+    Each group must have the same number of devices on each of its hosts, and the
+    elements must divide evenly among the devices of a reduce-scatter. The pass assumes
+    that device k of the program runs on device k of the machine. It leaves a module
+    alone if any all-reduce in it constrains layouts. XLA runs the pass if
+    `xla_gpu_all_reduce_blueconnect_num_devices_per_host` is above 0.
+
+    All three collectives have the channel id of the original. In 0.10.2, only the
+    all-reduce keeps it, and the other two have new ones. The rewrite adds
+    floating-point values in another order.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and n log n in members of groups.
@@ -52,8 +58,8 @@ class AllReduceBlueconnect(Pass):
     `xla/backends/gpu/transforms/collectives/all_reduce_blueconnect.cc`.
 
     Attributes:
-        devices_per_host: 0 for no change.
-        xla: the release of XLA to follow; none: that of the run.
+        devices_per_host: the number of devices on each host; 0: change nothing.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-reduce-blueconnect"

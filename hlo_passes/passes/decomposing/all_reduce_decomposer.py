@@ -1,4 +1,4 @@
-"""Makes an all-gather and a local reduction of a small all-reduce.
+"""Replaces a small all-reduce with an all-gather and a local reduction.
 
 Before:  %a = f32[16] all-reduce(%x), replica_groups={{0,1}}, to_apply=%add
 After:   %r = f32[1,16] reshape(%x)
@@ -32,11 +32,13 @@ _KEPT = ("channel_id", "replica_groups", "constrain_layout", "use_global_device_
 
 @dataclass(frozen=True, slots=True)
 class AllReduceDecomposer(Pass):
-    """Write all-reduces of at most 262,144 elements as all-gather and local reduction.
+    """Replace all-reduces of at most 262,144 elements with all-gather and local reduce.
 
-    One message to everybody takes less time than two rounds when there is little to
-    send. XLA runs it if the switch `xla_gpu_unsupported_enable_all_reduce_decomposer`
-    is on. The order of the additions of floating types may change.
+    When there is little to send, one message to everybody takes less time than two
+    rounds. The pass leaves alone all-reduces that return a tuple, or whose reduction
+    has no known neutral value. XLA runs the pass if the switch
+    `xla_gpu_unsupported_enable_all_reduce_decomposer` is on. The rewrite may add
+    floating-point values in another order.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
@@ -44,7 +46,7 @@ class AllReduceDecomposer(Pass):
     `xla/backends/gpu/transforms/collectives/all_reduce_decomposer.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-reduce-decomposer"

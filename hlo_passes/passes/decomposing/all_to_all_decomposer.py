@@ -27,21 +27,27 @@ _KEPT = ("channel_id", "replica_groups")
 
 @dataclass(frozen=True, slots=True)
 class AllToAllDecomposer(Pass):
-    """Give each all-to-all of one array an operand for each device of its group.
+    """Split the array of an all-to-all into one operand for each device of its group.
 
-    With `to_tuple=false` the array is given more dimensions instead, until it has
-    `minimum_rank`: the split dimension becomes devices, and what each has. XLA calls it
-    `all_to_all_decomposer`; its GPU pipeline does not run it. Where no groups are given
-    XLA takes the number of replicas for the size of the group, whatever the ids mean;
-    without quirks the size is the right one.
+    With `to-tuple=false`, the pass instead gives the array more dimensions, until it
+    has `minimum-rank` of them. The split dimension becomes two: one for the devices,
+    and one for what each device has. The pass leaves an all-to-all alone if the number
+    of devices does not divide the split dimension. XLA calls the pass
+    `all_to_all_decomposer`; its GPU pipeline does not run it.
+
+    If an all-to-all lists no groups, XLA takes the number of replicas as the size of
+    the group, whatever the ids mean. Without XLA's quirks (`--no-xla-quirks`), the pass
+    uses the right size.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla `xla/service/all_to_all_decomposer.cc`.
 
     Attributes:
-        to_tuple: one operand for each device.
-        minimum_rank: dimensions that an array should have; without `to_tuple`.
+        to_tuple: split the array into one operand for each device; false: give the
+            array more dimensions.
+        minimum_rank: with `to-tuple=false`, the number of dimensions that the array
+            should have.
     """
 
     name: ClassVar[str] = "all-to-all-decomposer"

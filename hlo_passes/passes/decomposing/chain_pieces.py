@@ -1,4 +1,4 @@
-"""The pieces of which chains of permutes are made.
+"""Makes the pieces of chains of permutes.
 
 %i = u32[] partition-id()
 %a = u32[] add(%i, 3)              the member that is three further on, of four
@@ -35,13 +35,13 @@ _POSITION: Final = array_shape("u32")
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A part of the number of a block.
+    """One of the terms whose sum is the number of a block.
 
     Attributes:
-        groups: in which a device has a position.
-        ahead: by how many members the block's owner is further on, as a number or as an
+        groups: the groups in which a device has a position.
+        ahead: how many members further on the block's owner is: a number, or an
             instruction that computes one (u32, so that 0 to 2^31 are safe).
-        stride: blocks from one member to the next.
+        stride: the number of blocks from one member to the next.
     """
 
     groups: Groups
@@ -53,10 +53,11 @@ class ChainPieces:
     """Adds pieces of chains to a computation.
 
     Attributes:
-        collective: that the chains replace.
-        computation: where they go: that of the collective, or the body of a loop.
-        made: all that is new, in order.
-        first: permutes that need no other.
+        collective: the collective that the chains replace.
+        computation: where the pieces go: into the computation of the collective, or
+            into the body of a loop.
+        made: all new instructions, in order.
+        first: the permutes that need no other permute.
     """
 
     def __init__(
@@ -66,7 +67,7 @@ class ChainPieces:
         channels: Iterator[int],
         computation: Computation | None = None,
     ) -> None:
-        """Begin without any; `identity` is partition-id or replica-id."""
+        """Begin without any pieces; `identity` is partition-id or replica-id."""
         self.collective = collective
         self.computation = computation or collective.computation
         self.identity = identity
@@ -86,14 +87,14 @@ class ChainPieces:
         by: int,
         sends: Callable[[int], bool] = lambda place: True,
     ) -> Instruction:
-        """From each member to the one that is so many further on.
+        """Send a value from each member to the one that is `by` members further on.
 
         Args:
-            value: that is sent.
-            groups: of the members.
-            by: how many members further on it is received.
-            sends: whether the member in a place of its group has anything to send;
-                whoever receives nothing has zeros.
+            value: what is sent.
+            groups: the groups of the members.
+            by: how many members further on the value is received.
+            sends: whether the member in a place of its group has anything to send; a
+                member that receives nothing has zeros.
         """
         pairs = [
             (member, group[(place + by) % len(group)])
@@ -118,13 +119,13 @@ class ChainPieces:
     def block(
         self, whole: Instruction, dimension: int, place: Sequence[Term], size: int
     ) -> Instruction:
-        """A block of so many rows.
+        """Cut a block out of an array.
 
         Args:
-            whole: array that blocks of this size fill.
-            dimension: along which they follow one another.
+            whole: the array, which blocks of this size fill.
+            dimension: the dimension along which the blocks follow one another.
             place: the terms whose sum is the block's number.
-            size: of a block along the dimension.
+            size: the size of a block along the dimension.
         """
         sizes = list(whole.shape.dimensions)
         sizes[dimension] = size
@@ -143,7 +144,7 @@ class ChainPieces:
         dimension: int,
         place: Sequence[Term],
     ) -> Instruction:
-        """With a block in the place that terms give; see `block`."""
+        """Write a block into an array, in the place that terms give; see `block`."""
         size = block.shape.dimensions[dimension]
         starts = self._starts(whole.shape.rank, dimension, place, size)
         return self.make("dynamic-update-slice", whole.shape, (whole, block, *starts))
@@ -189,7 +190,7 @@ class ChainPieces:
         return self._positions[groups]
 
     def scalar(self, kind: str, number: int) -> Instruction:
-        """A constant; one for all uses of a number."""
+        """A constant; all uses of a number share it."""
         known = self._scalars.get((kind, number))
         if known is None:
             known = scalar(self.computation, kind, number)

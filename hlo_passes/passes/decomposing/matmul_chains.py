@@ -7,18 +7,19 @@
                 n-1 times: a = permute(a, j -> j+1) + dot(x[me-1-s], y)
 
 `bidirectional` sends two windows against each other: half as many steps, with two
-permutes and two parts each. A loop does the steps that are alike, two in each
-iteration, so that no permute writes what a dot reads; what comes before and after them
-stays outside. Beyond one domain the ring runs once for each domain, on
-the shards of that domain, which one permute per round brings from the domain before;
-sums travel the same way.
+permutes and two parts each. A loop does the steps that are alike. It does two of them
+in each iteration, so that no permute writes what a dot reads. The steps before and
+after them stay outside the loop. If a group has devices in several domains, the ring
+runs once for each domain, on the shards of that domain. One permute per round brings
+these shards from the domain before. Sums travel the same way.
 
-The order of reduction is fixed. Inside a domain, block b is the sum, from left to
-right, of the devices in places b+1, b+2, ..., b-1, b (`ring`), or the sum of those in
-b-u, ..., b-1, b, plus the sum of those in b+d, ..., b+1 (`bidirectional`, u = n/2 and
-d = (n-1)/2). Those sums are added from the domain after the owner's to the owner's. A
-dot that sums over what is gathered adds its parts as they arrive: me, me-1, me-2, ...
-or me, me-1, me+1, me-2, ..., of the own domain first, then of the one before.
+The order of reduction is fixed. Inside a domain, block b of a `ring` is the sum, from
+left to right, of the devices in places b+1, b+2, ..., b-1, b. With `bidirectional`, it
+is the sum of the devices in b-u, ..., b-1, b, plus the sum of those in b+d, ..., b+1,
+where u = n/2 and d = (n-1)/2. The sums of the domains are added from the domain after
+the owner's to the owner's. If a dot sums over the gathered dimension, it adds its parts
+as they arrive: me, me-1, me-2, ... or me, me-1, me+1, me-2, ..., first those of its own
+domain, then those of the domain before.
 """
 
 from __future__ import annotations
@@ -54,14 +55,14 @@ _Step = Callable[
 
 
 def directions(form: MatmulForm, size: int) -> list[tuple[int, int]]:
-    """By how many members each window moves in a step, and how many steps it has."""
+    """By how many members each window moves in a step, and how many steps it takes."""
     if form == "ring":
         return [(1, size - 1)]
     return [(d, n) for d, n in ((1, size // 2), (-1, (size - 1) // 2)) if n]
 
 
 def trips_of(site: Site, form: MatmulForm) -> int:
-    """Iterations that a loop would do; 0 where there is none."""
+    """How many iterations a loop would run; 0 if there would be no loop."""
     if len(site.levels.far[0]) > 1 or not site.dots_are_independent():
         return 0
     steps = [n for _, n in directions(form, len(site.levels.near[0]))]
@@ -75,15 +76,15 @@ def write_matmul(
 ) -> list[Instruction]:
     """Replace a collective and the dots beside it; returns all that is new.
 
-    The new instructions are the last ones: `restore_text_order` is up to the caller.
-    Every permute has the metadata and the frontend attributes of the collective, every
-    part those of its dot.
+    The new instructions are the last ones of the computation; the caller restores the
+    text order (`restore_text_order`). Every permute has the metadata and the frontend
+    attributes of the collective, and every part has those of its dot.
 
     Args:
-        site: as `site_of` finds it.
-        form: of the rings; with fewer than three devices both are one.
-        channels: new ones; permutes between replicas have none.
-        loop: where `trips_of` says that there is one.
+        site: the site, as `site_of` finds it.
+        form: the form of the rings; with fewer than three devices both forms are one.
+        channels: new channel ids; permutes between replicas have none.
+        loop: write a loop if `trips_of` says that there is one.
     """
     trips = trips_of(site, form) if loop else 0
     chains = _Gathered if site.collective.opcode == "all-gather" else _Scattered

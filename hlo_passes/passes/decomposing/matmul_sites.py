@@ -3,8 +3,9 @@
     %d = f32[64,16] dot(all-gather(%x), %w)         gathered: %d is cut along its rows
     reduce-scatter(dot(%x, %w))                     scattered: %x is cut along its rows
 
-The devices of a group are in fast domains. Within each a ring runs; between domains go
-permutes from each device to the one in the same place of the next domain.
+The devices of a group are in fast domains. A ring runs within each domain. Between
+domains, permutes go from each device to the device in the same place of the next
+domain.
 """
 
 from __future__ import annotations
@@ -34,11 +35,12 @@ class Product:
     """A dot, and how it is cut.
 
     Attributes:
-        dot: that the collective feeds or that feeds it.
-        side: number of the operand that arrives in parts, or is cut.
-        dimension: of that operand, along which the parts follow one another.
-        result: that dimension in the result; -1 where the dot sums over it.
-        other: that dimension in the other operand, where the dot sums over it.
+        dot: the dot that the collective feeds, or that feeds the collective.
+        side: the number of the operand that arrives in parts, or that is cut.
+        dimension: the dimension of that operand along which the parts follow one
+            another.
+        result: that dimension in the result; -1 if the dot sums over it.
+        other: that dimension in the other operand, if the dot sums over it.
     """
 
     dot: Instruction
@@ -53,15 +55,15 @@ class Levels:
     """The rings of a group of devices.
 
     Attributes:
-        near: rings, each inside a domain.
-        far: rings across domains; each device alone if there is one domain.
+        near: the rings inside domains; each is inside one domain.
+        far: the rings across domains; each device alone if there is one domain.
     """
 
     near: Groups
     far: Groups
 
     def place(self, near: int | Instruction, far: int) -> list[Term]:
-        """The terms of the number of the block whose owner is so much further on."""
+        """The terms of the number of the block whose owner is so many members ahead."""
         terms = [Term(self.near, near)]
         if len(self.far[0]) > 1:
             terms.append(Term(self.far, far, stride=len(self.near[0])))
@@ -79,14 +81,14 @@ class Site:
 
     @property
     def others(self) -> bool:
-        """Whether other instructions than the dots read what is gathered."""
+        """Whether anything besides the dots reads what is gathered."""
         read = set(self.collective.users) - {p.dot for p in self.products}
         return self.collective.opcode == "all-gather" and (
             bool(read) or self.collective is self.collective.computation.root
         )
 
     def dots_are_independent(self) -> bool:
-        """Whether all of the dots can be in one loop, and nothing between them."""
+        """Whether one loop can hold all of the dots, with nothing between them."""
         dots = {product.dot for product in self.products}
         work = [o for dot in dots for o in dot.operands if o is not self.collective]
         seen = set(work)
@@ -102,11 +104,12 @@ class Site:
 
 
 def site_of(collective: Instruction, domain: int) -> Site | str:
-    """What is cut beside a collective; why it is not; '' where there is no dot.
+    """What to cut beside a collective, or why it is not cut; '' if there is no dot.
 
     Args:
         collective: an all-gather or reduce-scatter.
-        domain: devices that a fast fabric joins, with ids that follow one another.
+        domain: the number of devices that a fast fabric joins; their ids follow one
+            another.
     """
     gathers = collective.opcode == "all-gather"
     beside = collective.users if gathers else collective.operands
@@ -235,11 +238,11 @@ def _levels_of(collective: Instruction, members: Members, domain: int) -> Levels
 
 
 def together(groups: Sequence[Sequence[int]], domain: int) -> int:
-    """Members of each group in each domain, if they follow one another; else 0.
+    """Members of each group in each domain; 0 if they do not follow one another.
 
     Args:
-        groups: of device ids, all of one size.
-        domain: devices of a domain, with ids that follow one another.
+        groups: groups of device ids, all of one size.
+        domain: the number of devices of a domain; their ids follow one another.
     """
     sizes: set[int] = set()
     for group in groups:

@@ -1,4 +1,4 @@
-"""Where a device's part begins in what its group has together.
+"""Computes where a device's part begins in what its group has together.
 
     groups {{0,1},{2,3}}, parts of 8 rows
     %table = u32[4] constant({0, 1, 0, 1})
@@ -33,12 +33,12 @@ def obstacle_to_position(collective: Instruction) -> str:
 def starts_of_own_part(
     collective: Instruction, part: Shape, dimension: int
 ) -> list[Instruction]:
-    """New instructions: the starts of a device's part, one for each dimension.
+    """Make the start indices of a device's own part, one for each dimension.
 
     Args:
         collective: an all-gather or reduce-scatter (see `obstacle_to_position`).
-        part: what each device has.
-        dimension: along which the parts follow one another.
+        part: the shape of what each device has.
+        dimension: the dimension along which the parts follow one another.
     """
     computation, groups = collective.computation, groups_of(collective)
     mode = group_mode(collective, collective.opcode)
@@ -76,7 +76,7 @@ def _flattened(computation: Computation, replica: Instruction) -> Instruction:
 def position_in_group(
     computation: Computation, device: Instruction, groups: Groups
 ) -> Instruction:
-    """New instructions: the position of a device in its group, by its id."""
+    """Make instructions that look up a device's position in its group by its id."""
     positions = [0] * (len(groups) * len(groups[0]))
     for group in groups:
         for position, member in enumerate(group):
@@ -91,5 +91,5 @@ def position_in_group(
 
 
 def is_everybody(groups: Groups) -> bool:
-    """Whether there is one group, in order of ids."""
+    """Whether there is only one group, and it lists its ids in order from 0."""
     return len(groups) == 1 and groups[0] == tuple(range(len(groups[0])))

@@ -1,4 +1,4 @@
-"""Writes a collective as chains of permutes, the same ones on every device.
+"""Replaces a collective with chains of permutes, the same ones on every device.
 
     n devices of a group, `me` the position of a device among them, blocks 0 ... n-1
 
@@ -8,17 +8,18 @@
                      all-gather; and the padding is cut off
     all-to-all       out = copy(x);  n-1 times: out[me-s] = permute(x[me+s], j -> j+s)
 
-Parts of an all-gather that are nothing but padding are not sent (`shard_extents.py`).
+If a part of an all-gather is nothing but padding, it is not sent (`shard_extents.py`).
 
-A chain runs in one direction (`ring`); or two run against each other, half as long
-(`bidirectional`); or along the rows of a grid of devices, then along its columns
-(`2d`: member k is in row k / columns). The permutes of an all-to-all do not depend on
-each other, so that it has one form.
+There are three forms. In a `ring`, one chain runs in one direction. In `bidirectional`,
+two chains run against each other, each half as long. In `2d`, chains run along the rows
+of a grid of devices, then along its columns; member k is in row k / columns. The
+permutes of an all-to-all do not depend on each other, so an all-to-all has only one
+form.
 
-The order of reduction is fixed. Block b is the sum, from left to right, of members
-b+1, b+2, ..., b-1, b (`ring`: it starts after the owner). For `bidirectional` it is
-(b-u, ..., b-1, b) + (b+d, ..., b+1) with u = n/2 and d = (n-1)/2. In a grid it is
-first the order of a ring along each column, then that along the row.
+The order of reduction is fixed. In a `ring`, block b is the sum, from left to right, of
+members b+1, b+2, ..., b-1, b: it starts after the owner. In `bidirectional`, it is
+(b-u, ..., b-1, b) + (b+d, ..., b+1) with u = n/2 and d = (n-1)/2. In a grid, the order
+is first the order of a ring along each column, then the order of a ring along the row.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Members:
     """The devices that a collective joins.
 
     Attributes:
-        groups: of ids, all of one size, every id in one of them.
+        groups: the groups of ids, all of one size; every id is in one of them.
         identity: the opcode that gives a device's id: partition-id or replica-id.
     """
 
@@ -63,16 +64,16 @@ class Members:
 
     @property
     def size(self) -> int:
-        """Devices of a group."""
+        """The number of devices of a group."""
         return len(self.groups[0])
 
 
 def members_of(collective: Instruction) -> Members | str:
-    """Whom a collective joins, or why permutes cannot do it.
+    """The devices that a collective joins, or why permutes cannot replace it.
 
-    A permute has ids of partitions, alike in each replica, or of replicas, alike in
-    each partition. So groups of flattened ids must stay inside replicas, and be alike
-    in each; or inside partitions.
+    A permute has either ids of partitions, which mean the same in each replica, or ids
+    of replicas, which mean the same in each partition. So groups of flattened ids must
+    stay inside replicas, and be alike in each replica; or the same with partitions.
     """
     obstacle = _obstacle(collective)
     if obstacle:
@@ -151,7 +152,7 @@ def _alike(groups: Groups, partitions: int) -> tuple[str, Groups] | None:
 
 
 def grid_columns(size: int) -> int:
-    """Columns of the most nearly square grid of so many; 0 where they have no grid."""
+    """Columns of the most nearly square grid of so many devices; 0 without a grid."""
     for rows in range(int(size**0.5), 1, -1):
         if size % rows == 0:
             return size // rows
@@ -165,19 +166,20 @@ def write_chains(
     channels: Iterator[int],
     columns: int = 0,
 ) -> list[Instruction]:
-    """Replace a collective by permutes; returns all that is new.
+    """Replace a collective with permutes; returns all that is new.
 
-    The new instructions are the last ones: `restore_text_order` is up to the caller.
-    Every permute has the metadata and the frontend attributes of the collective, but
-    for its scheduling group. What the collective waited for comes before the first
-    permutes; what waited for it, after the result.
+    The new instructions are the last ones of the computation; the caller restores the
+    text order (`restore_text_order`). Every permute has the metadata and the frontend
+    attributes of the collective, except for its scheduling group. Instructions that the
+    collective waited for come before the first permutes. Instructions that waited for
+    the collective come after the result.
 
     Args:
-        collective: as `members_of` accepts it.
-        members: what it says.
-        form: of the chains.
-        channels: new ones; permutes between replicas have none.
-        columns: of a grid, a divisor of the members.
+        collective: a collective that `members_of` accepts.
+        members: what `members_of` says.
+        form: the form of the chains.
+        channels: new channel ids; permutes between replicas have none.
+        columns: the number of columns of a grid, a divisor of the number of members.
     """
     return _Chains(collective, members, form, channels, columns).write()
 

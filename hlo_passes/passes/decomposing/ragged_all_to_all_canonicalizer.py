@@ -1,4 +1,4 @@
-"""Gives ragged all-to-alls offsets and sizes of 64 bits.
+"""Gives ragged all-to-alls 64-bit offsets and sizes.
 
 Before:  %r = f32[8] ragged-all-to-all(%x, %y, %o, %s, %p, %q), ...        s32
 After:   %a = s64[4] convert(%o), and so on
@@ -24,7 +24,8 @@ _KEPT = ("channel_id", "replica_groups", "frontend_attributes")
 class RaggedAllToAllCanonicalizer(Pass):
     """Convert the offsets and sizes of ragged all-to-alls to s64.
 
-    Other passes expect this type. Metadata is not kept.
+    Other passes expect this type, for example `ragged-all-to-all-decomposer`. The new
+    instruction does not keep the metadata.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

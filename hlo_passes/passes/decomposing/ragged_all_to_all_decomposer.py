@@ -1,4 +1,4 @@
-"""Writes a ragged all-to-all as a dense one, with rows of the greatest length.
+"""Replaces a ragged all-to-all with a dense one that has rows of the greatest length.
 
 Before:  %r = f32[8] ragged-all-to-all(%x, %y, %o, %s, %p, %q), replica_groups={{0,1}}
 After:   %p = p of the other side, by all-to-all
@@ -29,11 +29,12 @@ _KEPT = ("channel_id", "replica_groups")
 
 @dataclass(frozen=True, slots=True)
 class RaggedAllToAllDecomposer(Pass):
-    """Write ragged all-to-alls as dense ones, and selections of what is to be kept.
+    """Replace ragged all-to-alls with dense ones, and select the rows to keep.
 
-    Each update is sent as a row as long as all rows of the input. Output offsets, which
-    the sender knows, are exchanged first. Offsets must be s64
-    (`ragged-all-to-all-canonicalizer`). XLA runs it if the switch
+    The dense all-to-all sends each update as a row that is as long as all rows of the
+    input together. The sender knows the output offsets, so the devices exchange them
+    first. The offsets must be s64; `ragged-all-to-all-canonicalizer` makes them so. XLA
+    runs the pass if the switch
     `xla_gpu_unsupported_enable_ragged_all_to_all_decomposer` is on.
 
     Ensures: a second run changes nothing.

@@ -1,4 +1,4 @@
-"""Cuts a ragged dispatch, what experts compute, and the combination into chunks.
+"""Cuts a ragged dispatch, the work of the experts and the combination into chunks.
 
 %d = f32[64,8] ragged-all-to-all(%x, %zeros, %o, %s, %p, %q)      dispatch
 %h = f32[4,16,8] dot(reshape(%d), %w), lhs_batch_dims={0}, ...    experts
@@ -9,10 +9,10 @@
 %c.0 = f32[48,8] ragged-all-to-all(reshape(%h.0), ...)
 %c   = f32[48,8] ragged-all-to-all(reshape(%h.1), %c.0, ...)
 
-Which rows a chunk moves is computed from the tables as the program runs, whatever they
-are. An update that lands on the rows from p to p + s lands in the chunk on those from
-clamp(low, p, high) to clamp(low, p + s, high); it starts as many rows later in the
-input. Receivers learn the new sizes of all chunks by one all-to-all.
+The program computes from the tables which rows a chunk moves, whatever the tables say.
+If an update lands on the rows from p to p + s, its part in a chunk lands on the rows
+from clamp(low, p, high) to clamp(low, p + s, high). This part starts as many rows later
+in the input. One all-to-all tells receivers the new sizes of all chunks.
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ _SIGNED: Final = ("s32", "s64")
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A dispatch, its combination, and what is between.
+    """A dispatch, its combination, and what lies between.
 
     Attributes:
         dispatch: sends rows to experts.
-        combination: sends them back.
-        cuts: of what the experts compute.
-        members: of each group.
+        combination: sends the rows back.
+        cuts: how to cut what the experts compute.
+        members: the number of members of each group.
     """
 
     dispatch: Instruction
@@ -63,7 +63,7 @@ class Site:
 
 
 def site_of(dispatch: Instruction) -> Site | str:
-    """What begins with a dispatch, or why it cannot be cut; '' for another one."""
+    """The site that a dispatch begins, or why it stays; '' without a combination."""
     after = descendants([dispatch])
     follow = [
         i
@@ -125,16 +125,17 @@ def chunk_limits(units: int, chunks: int) -> list[int]:
 
 
 def write_chunks(site: Site, chunks: int, channels: Iterator[int]) -> list[Instruction]:
-    """Replace dispatch, experts and combination by chunks; returns all that is new.
+    """Replace dispatch, experts and combination with chunks; returns all that is new.
 
-    The new instructions are the last ones: `restore_text_order` is up to the caller.
-    Ragged all-to-alls have new channel ids, where the old ones have any, and what
-    describes the old ones but for their scheduling group.
+    The new instructions are the last ones of the computation; the caller restores the
+    text order (`restore_text_order`). The new ragged all-to-alls have new channel ids
+    if the old ones have any. They have the descriptions of the old ones, except for
+    their scheduling group.
 
     Args:
-        site: as `site_of` finds it.
-        chunks: at least two, at most `site.cuts.units`.
-        channels: new ones.
+        site: the site, as `site_of` finds it.
+        chunks: the number of chunks; at least two, at most `site.cuts.units`.
+        channels: new channel ids.
     """
     return _Chunks(site, chunks, channels).write()
 

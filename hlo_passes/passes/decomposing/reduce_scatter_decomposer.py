@@ -1,4 +1,4 @@
-"""Makes an all-reduce of a reduce-scatter, of which each device keeps its own part.
+"""Replaces a reduce-scatter with an all-reduce, of which each device keeps its part.
 
 Before:  %s = f32[8] reduce-scatter(%x), dimensions={0}, replica_groups={{0,1,2,3}}, ...
 After:   %a = f32[32] all-reduce(%x), replica_groups={{0,1,2,3}}, ...
@@ -38,10 +38,12 @@ _KEPT = (
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatterDecomposer(Pass):
-    """Write reduce-scatters as all-reduces, and slices of what each device keeps.
+    """Replace a reduce-scatter with an all-reduce and a slice of each device's part.
 
-    The inverse of `reduce-scatter-creator`. The all-reduce has a copy of the reduction,
-    the frontend attributes, and a new channel id where there was one. No default
+    The pass is the inverse of `reduce-scatter-creator`. The all-reduce has a copy of
+    the reduction and the frontend attributes of the reduce-scatter. If the
+    reduce-scatter has a channel id, the all-reduce gets a new one. The pass leaves
+    alone reduce-scatters that return a tuple, or whose groups omit devices. No default
     pipeline runs it.
 
     Ensures: a second run changes nothing.

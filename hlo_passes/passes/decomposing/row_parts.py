@@ -1,4 +1,4 @@
-"""Cuts what is computed row by row into parts, each from some of the rows.
+"""Cuts a computation that works row by row into parts, each for some of the rows.
 
 %h = f32[4,8,32] dot(%x, %w), lhs_batch_dims={0}, rhs_batch_dims={0}, ...
 %r = f32[4,8,32] maximum(%h, %zeros)
@@ -32,11 +32,11 @@ class Cuts:
     """Along which dimension each value is cut.
 
     Attributes:
-        values: that are cut, with the dimension of each; the first one is given, all
-            others are computed from it in this order.
-        outside: what they read besides, with the dimension along which it is cut; None
-            for what each part needs as a whole.
-        units: into which all of them can be cut alike.
+        values: the values that are cut, with the dimension of each; the first value is
+            given, and all others are computed from it in this order.
+        outside: what the values read besides, with the dimension along which it is cut;
+            None if each part needs all of it.
+        units: the number of equal units into which all of the values can be cut.
     """
 
     values: Mapping[Instruction, int]
@@ -50,9 +50,10 @@ def cuts_of(
     """How to cut values that are computed from the first one, or why that fails.
 
     Args:
-        first: is cut.
-        dimension: along which the first one is.
-        computed: in text order; each reads the first one, or another one of these.
+        first: the first value, which is cut.
+        dimension: the dimension along which the first value is cut.
+        computed: the other values in text order; each reads the first one or another of
+            these.
     """
     values: _Values = {first: dimension}
     outside: _Outside = {}
@@ -213,11 +214,11 @@ def write_part(
     """Write the units from `low` to below `high` of all values but the first.
 
     Args:
-        cuts: of them.
+        cuts: how the values are cut.
         given: this part of the first value.
-        low: number of the first unit.
-        high: of the first unit behind.
-        made: receives what is new.
+        low: the number of the first unit.
+        high: the number of the first unit after the part.
+        made: receives the new instructions.
 
     Returns:
         The part of each value.
@@ -256,7 +257,7 @@ def rows_of(
     units: int,
     made: list[Instruction],
 ) -> Instruction:
-    """Some units of a value, of as many as it has along a dimension."""
+    """Cut out units `low` to below `high` of the `units` along a dimension."""
     shape = value.shape
     step = shape.dimensions[dimension] // units
     smaller = _resized(shape, dimension, (high - low) * step)
@@ -274,7 +275,7 @@ def rows_of(
 def together(
     parts: Iterable[Instruction], dimension: int, whole: Instruction
 ) -> Instruction:
-    """The value of which these are all parts, in their order."""
+    """Join all parts of a value again, in their order."""
     attributes = {"dimensions": f"{{{dimension}}}"}
     return whole.computation.new("concatenate", whole.shape, tuple(parts), attributes)
 

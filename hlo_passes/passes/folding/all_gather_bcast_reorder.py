@@ -1,4 +1,4 @@
-"""Gathers before it broadcasts, so that less is sent.
+"""Gathers a value before it is broadcast, so that less is sent.
 
 Before:  %b = f32[8,128] broadcast(%x), dimensions={1}
          %a = f32[8,512] all-gather(%b), dimensions={1}
@@ -33,12 +33,12 @@ from hlo_passes.passes.rewriting.reductions import constrains_layouts
 
 @dataclass(frozen=True, slots=True)
 class AllGatherBcastReorder(Pass):
-    """Move a broadcast after the all-gather that reads it.
+    """Gather a value before broadcasting it instead of after, so that less is sent.
 
-    It is worth it where the result has the same values along any dimension of more than
-    one element. If that is the gathered one, the devices' values become a dimension of
-    their own for the time being. A module where any all-gather constrains layouts is
-    left alone.
+    This pays only if the result has the same values along a dimension of more than one
+    element. If that is the gathered dimension, the devices' values temporarily become a
+    dimension of their own. The pass leaves a module alone if any all-gather in it
+    constrains layouts.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

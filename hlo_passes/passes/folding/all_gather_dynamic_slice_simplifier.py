@@ -1,4 +1,4 @@
-"""Removes an all-gather of whose result every device reads its own part again.
+"""Removes an all-gather if every device reads only its own part of the result.
 
 Before:  %a = f32[32] all-gather(%x), dimensions={0}, replica_groups={{0,1,2,3}}, ...
          %k = u32[] partition-id()
@@ -23,10 +23,12 @@ from hlo_passes.passes.framework.base import ComputationPass, PassContext, Repor
 
 @dataclass(frozen=True, slots=True)
 class AllGatherDynamicSliceSimplifier(ComputationPass):
-    """Replace the slice that each device takes of an all-gather by what it sent.
+    """Remove an all-gather if each device slices only its own part out of the result.
 
-    Part j of the result must go to device j of its group, along the gathered dimension.
-    The slice may read a reshape of the result that leaves this dimension alone.
+    Readers of the slice then read what the device sent. The slice must take part j of
+    the result on device j of its group, along the gathered dimension. It may read the
+    result through a reshape that leaves this dimension alone. Nothing else may read the
+    result.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.

@@ -1,4 +1,4 @@
-"""Gathers along the slowest dimension in memory, so that no copy is needed before it.
+"""Gathers along the slowest dimension in memory, so that no copy is needed before.
 
 Before:  %c = bf16[8,4]{0,1} copy(bf16[8,4]{1,0} %x)
          %a = bf16[8,32]{0,1} all-gather(%c), dimensions={1}
@@ -26,12 +26,13 @@ from hlo_passes.passes.rewriting.copies import copy_of, derive
 
 @dataclass(frozen=True, slots=True)
 class AllGatherMajorDimensionRewriter(ComputationPass):
-    """Gather a value in its own layout, and change the layout once, after it.
+    """Gather a value in its own layout, and change the layout only once, after it.
 
-    It applies where a copy before the all-gather has no other reader, and a copy of the
-    result is its only one. The operand is gathered along its slowest dimension in
-    memory; bitcasts and one copy give the result its shape and layout. It runs after
-    layouts are assigned.
+    The pass looks for an all-gather between two copies. Nothing but the all-gather may
+    read the copy before it, and nothing but the second copy may read the result. The
+    pass gathers the value that the first copy reads, along its slowest dimension in
+    memory. Bitcasts and one copy then give the result its shape and layout. The pass
+    runs after layouts are assigned.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

@@ -1,4 +1,4 @@
-"""Makes one all-gather of two whose results an operation joins.
+"""Replaces two all-gathers with one if an operation joins their results.
 
 Before:  %a = f32[32] all-gather(%x), dimensions={0}, replica_groups={{0,1,2,3}}
          %b = f32[32] all-gather(%y), dimensions={0}, replica_groups={{0,1,2,3}}
@@ -39,10 +39,11 @@ _KEPT = ("channel_id", "replica_groups", "use_global_device_ids")
 
 @dataclass(frozen=True, slots=True)
 class AllGatherOptimizer(Pass):
-    """Apply a commutative operation to the operands of two all-gathers instead.
+    """Combine two values before gathering them, so that one all-gather is enough.
 
-    Both share groups, mode and operand shape, and with it the gathered dimension, and
-    have no other reader.
+    The operation that combines the values must be commutative. Both all-gathers must
+    have the same groups, mode and operand shape, and with it the same gathered
+    dimension. Nothing but the operation may read them.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -50,7 +51,7 @@ class AllGatherOptimizer(Pass):
     `xla/backends/gpu/transforms/collectives/all_gather_optimizer.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-gather-optimizer"

@@ -76,12 +76,13 @@ class _Plan:
 
 @dataclass(frozen=True, slots=True)
 class AllGatherPadDsSimplifier(Pass):
-    """Replace all-gather, pad and dynamic-slice where all parts go to one device.
+    """Replace all-gather, pad and slice with permutes if one device gets all the parts.
 
-    The pad is with zeros on one side of the gathered dimension, and the slice of one
-    device of each group holds all parts; the slices of the others hold zeros only. One
-    replica, flattened ids. Each part is sent by a permute of its own, together for all
-    groups.
+    The pad must be with zeros on one side of the gathered dimension. In each group, the
+    slice of one device must hold all parts, and the slices of the other devices must
+    hold only zeros. The module must have one replica, and the ids must be flattened
+    (`use_global_device_ids=true`). Each part travels in a permute of its own; one
+    permute serves all groups.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
@@ -89,7 +90,7 @@ class AllGatherPadDsSimplifier(Pass):
     `xla/hlo/transforms/simplifiers/all_gather_pad_ds_simplifier.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-gather-pad-ds-simplifier"

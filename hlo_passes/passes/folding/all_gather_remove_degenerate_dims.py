@@ -26,9 +26,10 @@ from hlo_passes.passes.rewriting.copies import copy_of
 class AllGatherRemoveDegenerateDims(Pass):
     """Reshape dimensions of size 1 away before an all-gather, and back after it.
 
-    Dimensions before the gathered one go where they have size 1 in all operands, those
-    after it in each operand alone. The channel id stays. All-gathers that constrain
-    layouts or are asynchronous are left alone.
+    The pass drops a dimension before the gathered one if it has size 1 in all operands.
+    It drops a dimension after the gathered one in each operand where it has size 1. The
+    channel id stays. The pass leaves alone all-gathers that constrain layouts or are
+    asynchronous.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and operands.

@@ -1,4 +1,4 @@
-"""Removes all-gathers that gather nothing, or whose result each device cuts up again.
+"""Removes all-gathers that gather nothing, and those that each device cuts up again.
 
 Before:  %a = f32[32] all-gather(%x), dimensions={0}, replica_groups={{0,1,2,3}}, ...
          %d = f32[8] dynamic-slice(%a, 8 * %partition-id), dynamic_slice_sizes={8}
@@ -20,10 +20,13 @@ from hlo_passes.passes.rewriting.each_collective import rewrite_each
 
 @dataclass(frozen=True, slots=True)
 class AllGatherSimplifier(Pass):
-    """Replace all-gathers of one device, and slices by which devices keep their part.
+    """Remove an all-gather over one device, or if each device keeps only its own part.
 
-    Unlike `all-gather-dynamic-slice-simplifier` it does not look through reshapes, but
-    removes what keeps its shape, too. XLA's GPU pipeline does not run it.
+    If the result has the shape of the operand, readers of the all-gather read the
+    operand. If each device slices only its own part out of the result, readers of the
+    slice read the operand. Unlike `all-gather-dynamic-slice-simplifier`, the pass does
+    not look through reshapes, but it also removes all-gathers that keep the shape.
+    XLA's GPU pipeline does not run it.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.

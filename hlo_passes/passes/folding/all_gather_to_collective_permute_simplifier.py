@@ -1,4 +1,4 @@
-"""Makes a permute of an all-gather of which every device reads the part of another.
+"""Replaces an all-gather with a permute if each device reads the part of one device.
 
 Before:  %a = f32[16] all-gather(%x), dimensions={0}, replica_groups={{0,1}}, ...
          %t = s32[2] constant({8,0})
@@ -33,13 +33,17 @@ Pairs = list[tuple[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class AllGatherToCollectivePermuteSimplifier(ComputationPass):
-    """Replace an all-gather and the slice that each device takes by one permute.
+    """Replace an all-gather with a permute if each device slices out just one part.
 
-    Every device of a group takes the part of exactly one device, along the gathered
-    dimension; it looks up where in a table. There are one replica and several
-    partitions, and ids are flattened. Pairs are sorted; XLA's order is that of a hash.
-    XLA 0.10.2 leaves pairs of a device with itself out, so that it receives zeros
-    instead of its own part; without quirks they stay.
+    Each device of a group must take the part of exactly one device, along the gathered
+    dimension, and must look up in a table where that part starts. The module must have
+    one replica and several partitions, and the ids must be flattened
+    (`use_global_device_ids=true`). The pass sorts the pairs of the permute; XLA's order
+    is the order of a hash.
+
+    XLA 0.10.2 leaves out the pair of a device with itself, so that this device receives
+    zeros instead of its own part. Without XLA's quirks (`--no-xla-quirks`), such pairs
+    stay.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
@@ -47,7 +51,7 @@ class AllGatherToCollectivePermuteSimplifier(ComputationPass):
     `xla/hlo/transforms/simplifiers/all_gather_permuted_ds_simplifier.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-gather-to-collective-permute-simplifier"

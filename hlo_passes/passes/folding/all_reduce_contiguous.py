@@ -30,18 +30,18 @@ _KEPT = ("channel_id", "replica_groups", "use_global_device_ids", "to_apply")
 
 @dataclass(frozen=True, slots=True)
 class AllReduceContiguous(Pass):
-    """Replace an all-reduce of several operands by one of a single buffer.
+    """Replace an all-reduce of several operands with an all-reduce of a single buffer.
 
-    The operands, all of one type, are put one after the other as they lie in memory.
-    It runs after layouts are assigned. A module where any all-reduce constrains layouts
-    is left alone.
+    The pass puts the operands one after another into the buffer, as they lie in memory.
+    All operands must have one element type. The pass runs after layouts are assigned.
+    It leaves a module alone if any all-reduce in it constrains layouts.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and operands.
     Source: openxla/xla `xla/hlo/transforms/collectives/all_reduce_contiguous.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-reduce-contiguous"

@@ -1,4 +1,4 @@
-"""Makes one all-reduce of two in a row.
+"""Replaces two all-reduces in a row with one.
 
 Before:  %a = f32[8] all-reduce(%x), replica_groups={{0,1},{2,3}}, to_apply=%add
          %b = f32[8] all-reduce(%a), replica_groups={{0,2},{1,3}}, to_apply=%add
@@ -33,19 +33,19 @@ Groups = tuple[tuple[int, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class AllReduceFolder(Pass):
-    """Replace an all-reduce of an all-reduce by one over the groups of both.
+    """Fold an all-reduce of an all-reduce into one all-reduce over the groups of both.
 
-    Both reduce alike, the first has no other reader, and no device contributes twice.
-    Each device that contributes to a result must receive the same one. The additions of
-    floating types are made in another order. A module where any all-reduce constrains
-    layouts is left alone.
+    Both must have the same reduction, and nothing else may read the first one. No
+    device may contribute twice to a result, and every device that contributes to a
+    result must receive that result. The rewrite adds floating-point values in another
+    order. The pass leaves a module alone if any all-reduce in it constrains layouts.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla `xla/hlo/transforms/simplifiers/all_reduce_folder.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-reduce-folder"

@@ -30,12 +30,12 @@ _WIDER: Final = {"s16": "s32", "u16": "u32"}
 
 @dataclass(frozen=True, slots=True)
 class AllReducePromotion(Pass):
-    """Convert operands of 16-bit integer reductions to 32 bits, and results back.
+    """Convert operands of 16-bit integer reductions to 32 bits, and the results back.
 
-    All-reduces and reduce-scatters, for which communication libraries have no 16-bit
-    integers. The reduction is made anew in the wider type; the old one stays until dead
-    code is removed. Variadic and
-    asynchronous ones are left alone.
+    The pass changes all-reduces and reduce-scatters, because communication libraries
+    have no 16-bit integers for them. It writes a new reduction in the wider type; the
+    old one stays until dead code is removed. The pass leaves variadic and asynchronous
+    collectives alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

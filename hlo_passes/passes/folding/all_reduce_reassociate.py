@@ -1,4 +1,4 @@
-"""Makes one all-reduce of two whose results are combined as they reduce.
+"""Replaces two all-reduces with one if the same operation combines their results.
 
 Before:  %a = f32[8] all-reduce(%x), to_apply=%add
          %b = f32[8] all-reduce(%y), to_apply=%add
@@ -58,23 +58,30 @@ class _Match:
 class AllReduceReassociate(Pass):
     """Combine the operands of two all-reduces instead of their results.
 
-    The operation is the reduction of both, which share groups, type and mode, and have
-    no other reader. Between them there may be reshapes, slices, conversions and pads
-    with the reduction's identity, or equal dynamic-slices. The new all-reduce must not
-    have more elements than both. Where the operands are converted to a wider type
-    first, it reduces in that type. The additions of floating types are made in another
-    order. A module where any all-reduce constrains layouts is left alone.
+    One all-reduce then does the work of two. The operation that combines the results
+    must be the one by which both all-reduces reduce. Both must have the same groups,
+    type and mode (with or without a channel id, and `use_global_device_ids`), and
+    nothing else may read them. Between an all-reduce and the operation there may be
+    reshapes, slices, conversions, and pads with the reduction's identity; or there may
+    be equal dynamic-slices on both sides. The new all-reduce must not have more
+    elements than the two old ones together.
 
-    XLA widens sums of integers too, which then do not overflow as the narrow ones did;
-    without its quirks such all-reduces stay.
+    If the operands of the operation are first converted to a wider type, the new
+    all-reduce reduces in that type. The rewrite adds floating-point values in another
+    order. The pass leaves a module alone if any all-reduce in it constrains layouts.
+
+    XLA widens sums of integers, too. Such a sum then does not overflow where the narrow
+    one did. Without XLA's quirks (`--no-xla-quirks`), the pass leaves such all-reduces
+    alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla `xla/service/all_reduce_reassociate.cc`.
 
     Attributes:
-        reassociate_converted: also where a conversion to a wider type is between.
-        xla: the release of XLA to follow; none: that of the run.
+        reassociate_converted: also combine all-reduces whose results are converted to a
+            wider type first.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-reduce-reassociate"

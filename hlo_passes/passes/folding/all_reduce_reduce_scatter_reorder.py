@@ -1,4 +1,4 @@
-"""Scatters before it reduces further, so that less is reduced.
+"""Scatters a value before reducing it further, so that less is reduced.
 
 Before:  %a = f32[32] all-reduce(%x), replica_groups={{0,2},{1,3}}, to_apply=%add
          %s = f32[16] reduce-scatter(%a), replica_groups={{0,1},{2,3}}, to_apply=%add
@@ -24,13 +24,16 @@ from hlo_passes.passes.rewriting.reductions import reduction_kind, reduction_of
 
 @dataclass(frozen=True, slots=True)
 class AllReduceReduceScatterReorder(Pass):
-    """Move a reduce-scatter before the all-reduce that it alone reads.
+    """Move a reduce-scatter before the all-reduce that it reads.
 
-    Both reduce alike. XLA neither compares their groups nor asks what an unknown
-    reduction does; without quirks every two groups must have one device in common, the
-    same part must go to all devices of a group of the all-reduce, and the reduction be
-    known. XLA's GPU pipeline does not run it. The order of the additions of floating
-    types changes.
+    The all-reduce then reduces less. Both must have the same reduction, and nothing
+    else may read the all-reduce. XLA neither compares the groups of the two nor asks
+    what an unknown reduction does. Without XLA's quirks (`--no-xla-quirks`), the pass
+    is stricter: every two groups must have one device in common, the same part must go
+    to all devices of a group of the all-reduce, and the reduction must be known.
+
+    XLA's GPU pipeline does not run the pass. The rewrite adds floating-point values in
+    another order.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.

@@ -36,19 +36,22 @@ _IDEMPOTENT: Final = frozenset({"minimum", "maximum", "or", "and"})
 class AllReduceSimplifier(Pass):
     """Remove collectives over single devices, and all-reduces of equal values.
 
-    An all-gather or reduce-scatter whose result has its operand's shape is its operand,
-    inside an asynchronous pair too. So is an all-reduce whose groups have one member
-    each, unless its channel id ties it to other programs. An all-reduce over replicas
-    of a value that is the same on all of them is the value (minimum, maximum, and, or)
-    or a multiple of it (add); the all-reduce stays, without readers. Parameters are the
-    same where `parameter_replication` says so.
+    If the result of an all-gather or reduce-scatter has the shape of its operand, the
+    pass replaces the collective with the operand. It also does this inside an
+    asynchronous pair. The pass does the same with an all-reduce whose groups have one
+    member each, unless its channel id ties it to other programs.
+
+    If an all-reduce over replicas reduces a value that is the same on all of them, the
+    result is that value (minimum, maximum, `and`, `or`) or a multiple of it (add).
+    Readers then read that result; the all-reduce stays, without readers. Parameters are
+    the same on all replicas if `parameter_replication` says so.
 
     Ensures: after dead code is removed, a second run changes nothing.
     Complexity: linear in instructions, times the depth of loops.
     Source: openxla/xla `xla/service/all_reduce_simplifier.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "all-reduce-simplifier"

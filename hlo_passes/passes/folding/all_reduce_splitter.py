@@ -1,4 +1,4 @@
-"""Splits an all-reduce whose slices go to parts of its group: the first half scatters.
+"""Splits an all-reduce in two, so that the first one can become a reduce-scatter.
 
 Before:  %a = f32[32] all-reduce(%x), replica_groups={{0,1,2,3,4,5,6,7}}, ...
          %d = f32[8] dynamic-slice(%a, 8 * (%partition-id mod 4)), ...
@@ -28,14 +28,17 @@ _KEPT = ("constrain_layout", "use_global_device_ids", "to_apply")
 
 @dataclass(frozen=True, slots=True)
 class AllReduceSplitter(Pass):
-    """Split an all-reduce over all partitions where only part of its result is kept.
+    """Split an all-reduce over all partitions if each device keeps only a part of it.
 
-    Each device keeps one of g parts, g less than the number n of devices. The first
-    all-reduce is over neighbors, g at a time, so that with the slice it is a
-    reduce-scatter; the second adds up the rest. That pays where another all-reduce of
-    the computation has the groups of one of both, with which it then combines. There
-    is one replica, and ids are flattened. The additions of floating types are made in
-    another order.
+    Each device keeps one of g parts of the result, and g is less than the number n of
+    devices. The first new all-reduce is over neighbors, g at a time; together with the
+    slice it is a reduce-scatter. The second one adds up the rest. This pays if another
+    all-reduce of the computation has the groups of one of the two, because it can then
+    be combined with that one; otherwise the pass leaves the all-reduce alone.
+
+    The module must have one replica, and the ids must be flattened
+    (`use_global_device_ids=true`). The rewrite adds floating-point values in another
+    order.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.

@@ -1,4 +1,4 @@
-"""Gathers a value before it is given dimensions of size 1, so that gathers are alike.
+"""Gathers a value before a reshape adds sizes of 1, so that all-gathers are equal.
 
 Before:  %r = f32[1,8] reshape(%x)
          %a = f32[1,32] all-gather(%r), dimensions={1}, ...
@@ -28,11 +28,12 @@ from hlo_passes.passes.rewriting.each_collective import rewrite_each
 
 @dataclass(frozen=True, slots=True)
 class CanonAllGatherForCse(Pass):
-    """Move reshapes that only add or remove dimensions of size 1 after an all-gather.
+    """Gather a value before a reshape that only adds or removes dimensions of size 1.
 
-    Two all-gathers of one value in two such shapes are then equal. Only all-gathers of
-    one operand; each has a new channel id where it had one. XLA's GPU pipeline does
-    not run it.
+    The reshape then follows the all-gather. If two all-gathers read one value in two
+    such shapes, they are equal afterward. The pass changes only all-gathers of one
+    operand. If an all-gather has a channel id, it gets a new one. XLA's GPU pipeline
+    does not run the pass.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

@@ -84,16 +84,19 @@ class _Scales:
 
 @dataclass(frozen=True, slots=True)
 class CollectiveQuantizer(Pass):
-    """Move a widening conversion after a collective, a narrowing one before it.
+    """Move a widening conversion after a collective, and a narrowing one before it.
 
-    A multiplication or division by a broadcast scalar goes with the conversion, and a
-    clamp with a narrowing one, if the scalar is the same on all devices of a group.
-    Bitcasts, copies, reshapes and slices may be between; they then work on the narrow
-    values. What was there before stays until dead code is removed.
+    The collective then sends narrow values. The pass changes all-gathers, all-to-alls,
+    collective-broadcasts and collective-permutes of one operand. A multiplication or
+    division by a broadcast scalar moves with the conversion, and a clamp moves with a
+    narrowing conversion. For this, the scalar must be the same on all devices of a
+    group. Bitcasts, copies, reshapes and slices may lie between the conversion and the
+    collective; they then work on the narrow values. The old instructions stay until
+    dead code is removed.
 
-    Which parameters are alike on all devices, XLA 0.12 keeps beside the instructions
-    after partitioning, and its text does not say it: where a scale is such a
-    parameter, we leave what XLA narrows.
+    After partitioning, XLA 0.12 knows which parameters are the same on all devices. It
+    keeps this beside the instructions, and its text does not show it. If a scale is
+    such a parameter, XLA narrows the collective, and this pass leaves it alone.
 
     Ensures: after dead code is removed, a second run changes nothing.
     Complexity: linear in instructions, times the length of what is between.

@@ -1,4 +1,4 @@
-"""Reshapes before all-gathers and after all-reduces, not the other way around.
+"""Reshapes before all-gathers and after all-reduces instead of the other way around.
 
 Before:  %g = f32[4,8] all-gather(f32[1,8] %x), dimensions={0}
          %r = f32[4,2,4] reshape(%g)
@@ -32,18 +32,19 @@ _OF_REDUCTION: Final = (
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTransformationReorderer(Pass):
-    """Move reshapes from after all-gathers to before, from before all-reduces to after.
+    """Reshape before an all-gather instead of after it; for all-reduces, the reverse.
 
-    So collectives stand next to each other and can be combined. A reshape moves before
-    an all-gather if it keeps the gathered dimension and the elements before it; each
-    one in the row has a single reader. Reshapes of what an all-reduce reduces move
-    after it. Dead code is removed afterwards.
+    Collectives then stand next to each other and can be combined. The pass moves a
+    reshape before an all-gather if the reshape keeps the gathered dimension and the
+    number of elements before it. It also moves a row of such reshapes; each one in the
+    row has a single reader. The pass moves reshapes of an all-reduce's operand after
+    the all-reduce. It removes dead code afterward.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and dimensions.
     Source: openxla/xla
-    `xla/hlo/transforms/collectives/collective_transformation_reorderer.cc`; not in the
-    pipeline of XLA:GPU.
+    `xla/hlo/transforms/collectives/collective_transformation_reorderer.cc`; XLA's GPU
+    pipeline does not run it.
     """
 
     name: ClassVar[str] = "collective-transformation-reorderer"

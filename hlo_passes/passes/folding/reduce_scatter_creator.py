@@ -1,4 +1,4 @@
-"""Makes a reduce-scatter of an all-reduce whose devices each keep their own part.
+"""Replaces an all-reduce with a reduce-scatter if each device keeps only its part.
 
 Before:  %a = f32[32] all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add, ...
          %k = u32[] partition-id()
@@ -31,19 +31,19 @@ _KEPT = ("replica_groups", "use_global_device_ids", "to_apply", "backend_config"
 
 @dataclass(frozen=True, slots=True)
 class ReduceScatterCreator(Pass):
-    """Replace an all-reduce and the slice of it that each device keeps.
+    """Replace an all-reduce with a reduce-scatter if each device keeps only its part.
 
-    Part j of the result must go to device j of its group. The slice may read a reshape
-    of the result that leaves the cut dimension alone. Where the parts do not make up
-    the whole, the rest, which nobody reads, is sliced off first. Control edges on any
-    of the three prevent it.
+    The slice must take part j of the result on device j of its group. It may read the
+    result through a reshape that leaves the cut dimension alone. If the parts do not
+    make up the whole, nobody reads the rest, and the pass slices it off first. The pass
+    leaves the all-reduce alone if it, the reshape or the slice has control edges.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla `xla/backends/gpu/transforms/reduce_scatter_creator.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "reduce-scatter-creator"
@@ -89,13 +89,14 @@ def _obstacle(all_reduce: Instruction, cut: Cut) -> str:
 def scatter(all_reduce: Instruction, cut: Cut, channel: int, *, derives: bool) -> None:
     """Make a reduce-scatter of an all-reduce and the slice that each device keeps.
 
-    The text order is up to the caller.
+    The caller restores the text order.
 
     Args:
-        all_reduce: without control edges.
-        cut: of it, see `own_part`.
-        channel: of the reduce-scatter if the all-reduce has one.
-        derives: give it the metadata and frontend attributes of the all-reduce.
+        all_reduce: an all-reduce without control edges.
+        cut: how its result is cut, see `own_part`.
+        channel: the channel id of the reduce-scatter if the all-reduce has one.
+        derives: give the reduce-scatter the metadata and frontend attributes of the
+            all-reduce.
     """
     computation = all_reduce.computation
     shape, operand = all_reduce.shape, all_reduce.operands[0]

@@ -1,4 +1,4 @@
-"""Makes one reduce-scatter of two whose results are combined as they reduce.
+"""Replaces two reduce-scatters with one if the same operation joins their results.
 
 Before:  %a = f32[4] reduce-scatter(%x), dimensions={0}, to_apply=%add
          %b = f32[4] reduce-scatter(%y), dimensions={0}, to_apply=%add
@@ -35,17 +35,20 @@ from hlo_passes.passes.rewriting.reductions import (
 class ReduceScatterReassociate(Pass):
     """Combine the operands of two reduce-scatters instead of their results.
 
-    The operation is the reduction of both, which share dimension, groups, type and
-    mode, and have no other reader. The additions of floating types are made in another
-    order. A scheduling annotation that only one has is dropped; different ones prevent
-    it. A module where any reduce-scatter constrains layouts is left alone.
+    One reduce-scatter then does the work of two. The operation that combines the
+    results must be the one by which both reduce. Both must have the same dimension,
+    groups, type and mode (with or without a channel id, and `use_global_device_ids`),
+    and nothing else may read them. If only one of them has a scheduling annotation, the
+    pass drops it; if both have different ones, the pass leaves them alone. The rewrite
+    adds floating-point values in another order. The pass leaves a module alone if any
+    reduce-scatter in it constrains layouts.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and members of groups.
     Source: openxla/xla `xla/service/reduce_scatter_reassociate.cc`.
 
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "reduce-scatter-reassociate"

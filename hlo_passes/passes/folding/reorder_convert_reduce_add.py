@@ -1,4 +1,4 @@
-"""Converts before it reduces, in loops that accumulate what is reduced.
+"""Converts a value before reducing it, in loops that accumulate the result.
 
 Before:  %r = bf16[8] all-reduce(%x), to_apply=%add.bf16
          %w = f32[8] convert(%r)
@@ -37,14 +37,16 @@ _OPERATIONS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ReorderConvertReduceAdd(Pass):
-    """Move the conversion of a reduced value before the reduction.
+    """Convert a value before its reduction, in loops that accumulate the result.
 
-    In the computations of loops, where the converted value is added to an element of
-    the loop's parameter: what is accumulated can then be reduced once, after the loop
-    (`while-loop-all-reduce-code-motion`). A value that was narrowed for the reduction
-    stays as it is. A conversion to a wider type makes the reduction more exact, and
-    what is sent larger. Without quirks nothing else may read what moves: XLA would
-    reduce twice under one channel id.
+    The pass works in the computations of loops, where the converted value is added to
+    an element of the loop's parameter. What the loop accumulates can then be reduced
+    once, after the loop (`while-loop-all-reduce-code-motion`). A conversion to a wider
+    type makes the reduction more exact, but the reduction then sends more bytes. The
+    pass leaves a value alone if it was narrowed for the reduction.
+
+    Without XLA's quirks (`--no-xla-quirks`), nothing else may read the reduced or the
+    converted value: XLA would reduce twice under one channel id.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -52,7 +54,8 @@ class ReorderConvertReduceAdd(Pass):
     `xla/hlo/transforms/collectives/while_loop_all_reduce_code_motion_setup.cc`.
 
     Attributes:
-        reduce_scatters: also of reduce-scatters, not only of all-reduces.
+        reduce_scatters: also move conversions of reduce-scatters, not only of
+            all-reduces.
     """
 
     name: ClassVar[str] = "reorder-convert-reduce-add"
@@ -86,11 +89,11 @@ def rewrite_in_loops(
     """Replace instructions in computations of loops; whether anything changed.
 
     Args:
-        module: all are found before one is rewritten.
-        opcode: of what is replaced.
-        reason_to_keep: why an instruction stays; '' for those to replace.
+        module: all instructions to replace are found before one is rewritten.
+        opcode: the opcode of the instructions to replace.
+        reason_to_keep: why an instruction stays; '' if it is to be replaced.
         rewrite: makes the replacement.
-        report: receives reasons, and the number of those replaced.
+        report: receives the reasons, and the number of replaced instructions.
         statistic: the name of that number.
     """
     version = module.version

@@ -1,4 +1,4 @@
-"""Transposes before it scatters, in loops that accumulate what is scattered.
+"""Transposes a value before scattering it, in loops that accumulate the result.
 
 Before:  %s = f32[8,4] reduce-scatter(%x), dimensions={0}, ...
          %t = f32[4,8] transpose(%s), dimensions={1,0}
@@ -26,13 +26,17 @@ from hlo_passes.passes.rewriting.copies import copy_without_description
 
 @dataclass(frozen=True, slots=True)
 class ReorderReduceTranspose(Pass):
-    """Move a transpose, and a conversion before it, to before a reduce-scatter.
+    """Transpose a value before its reduce-scatter, in loops that accumulate the result.
 
-    In the computations of loops, where the first reader of the transpose adds it to an
-    element of the loop's parameter, or reshapes it for an update of a slice. The
-    scattering can then leave the loop (`while-loop-all-reduce-code-motion`). A
-    conversion to a wider type makes the reduction more exact. Without quirks nothing
-    else may read what moves: XLA would reduce twice under one channel id.
+    The pass moves a transpose that follows the reduce-scatter, and a conversion before
+    the transpose moves with it. The pass works in the computations of loops. There, the
+    first reader of the transpose must add it to an element of the loop's parameter, or
+    reshape it for a dynamic-update-slice. The reduce-scatter can then leave the loop
+    (`while-loop-all-reduce-code-motion`). A conversion to a wider type makes the
+    reduction more exact.
+
+    Without XLA's quirks (`--no-xla-quirks`), nothing else may read the reduce-scatter
+    or the conversion: XLA would reduce twice under one channel id.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

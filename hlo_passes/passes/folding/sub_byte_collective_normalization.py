@@ -32,12 +32,13 @@ _BYTE: Final = "s8"
 
 @dataclass(frozen=True, slots=True)
 class SubByteCollectiveNormalization(ComputationPass):
-    """Bitcast packed elements of less than 8 bits to bytes around a collective.
+    """Bitcast packed sub-byte elements to bytes before a collective, and back after it.
 
-    Communication libraries have no such types. All-gathers, all-to-alls, broadcasts and
-    permutes of one operand whose elements are packed in memory, so many along the most
-    minor dimension that bytes stay whole; an all-to-all must split its dimension into
-    whole bytes, too.
+    Communication libraries have no types of less than 8 bits. The pass changes
+    all-gathers, all-to-alls, collective-broadcasts and collective-permutes of one
+    operand. The elements must be packed in memory, and along the most minor dimension
+    they must fill whole bytes. An all-to-all must also split its dimension into whole
+    bytes.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

@@ -1,4 +1,4 @@
-"""Moves the padding of an all-reduce before it, where each device keeps its own part.
+"""Moves padding from after an all-reduce to before it, if each device keeps its part.
 
     %a = f32[9] all-reduce(%x), to_apply=%add
     %p = f32[12] pad(%a, %c), padding=0_3
@@ -7,10 +7,11 @@
     %i = f32[12] pad(%x, %zero), padding=0_3
     %s = f32[3] reduce-scatter(%i), dimensions={0}, to_apply=%add
 
-9 rows do not divide among 4 devices, so XLA's partitioner pads what it has reduced,
-before each device takes its part. Reduced rows of padding must be what the padding was:
-a minimum or a maximum of equal values is that value, and an identity stays one. Any
-other padding is written over the reduced rows, which begin at the array's end.
+9 rows do not divide among 4 devices. So XLA's partitioner pads the reduced array before
+each device takes its part. If the padding comes first, the reduction must give back its
+value. A minimum or a maximum of equal values is that value, and an identity stays one.
+Any other padding is written over the reduced rows of padding, which begin where the
+array ends.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ _ROWS: Final = "s64"
 def uneven_part(all_reduce: Instruction, module: Module) -> Cut | str:
     """How each device cuts its part out of the padded result, or why it does not.
 
-    The text of an all-reduce whose result is not padded is ''.
+    The text is '' for an all-reduce whose result is not padded.
     """
     if all_reduce.user_count != 1 or all_reduce.users[0].opcode != "pad":
         return ""
@@ -74,12 +75,12 @@ def _obstacle(all_reduce: Instruction, pad: Instruction, cut: Cut) -> str:
 
 
 def write_uneven_part(all_reduce: Instruction, cut: Cut, channel: int) -> None:
-    """Make a reduce-scatter of padded rows. The text order is up to the caller.
+    """Make a reduce-scatter of padded rows; the caller restores the text order.
 
     Args:
-        all_reduce: whose result is padded and cut.
+        all_reduce: the all-reduce whose result is padded and cut.
         cut: what `uneven_part` says.
-        channel: a new one, for an all-reduce that has one.
+        channel: a new channel id, for an all-reduce that has one.
     """
     computation, pad = all_reduce.computation, all_reduce.users[0]
     kind = reduction_kind(reduction_of(all_reduce))

@@ -109,13 +109,14 @@ class PipelineResult:
 
 @dataclass(frozen=True, slots=True)
 class FixedPoint(Pass):
-    """Run its passes again and again until none of them changes anything.
+    """Run a list of passes again and again until none of them changes anything.
 
-    `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. It is an error if they do not
-    settle.
+    An example is `fixed-point{max-iterations=8}(hlo-cse,hlo-dce)`. It is an error if
+    the passes do not settle, that is, if they still change the module in the last
+    round.
 
     Attributes:
-        max_iterations: rounds, the last of which must change nothing; at least 1.
+        max_iterations: the most rounds; at least 1. The last round must change nothing.
         passes: the passes in parentheses.
     """
 

@@ -1,11 +1,11 @@
-"""Notes in which memory the buffers of permutes and all-gathers must lie.
+"""Records which memory the buffers of permutes and all-gathers must lie in.
 
     Before:  %p = f32[8] collective-permute(%x), source_target_pairs={{0,1},{1,0}}
     After:   %p = ..., backend_config={"collective_backend_config":{...
                  "collectives_mode":"COLLECTIVES_SYMMETRIC_MEMORY",...}...}
 
-`COLLECTIVES_PEER_MEMORY` means that devices read one another's buffers,
-`COLLECTIVES_SYMMETRIC_MEMORY` that all of them register theirs first.
+`COLLECTIVES_PEER_MEMORY` means that devices read each other's buffers.
+`COLLECTIVES_SYMMETRIC_MEMORY` means that all devices register their buffers first.
 """
 
 from __future__ import annotations
@@ -31,11 +31,12 @@ _MODES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class CollectiveBackendAssigner(Pass):
-    """Write the mode of collective-permutes and all-gathers into their backend config.
+    """Write the memory mode of permutes and all-gathers into their backend config.
 
-    Every one in the module receives it, also the starts of asynchronous ones and what
-    `async-start` wraps. XLA runs it after the combiners, which drop what a backend
-    config says of a single collective. With the default options it does nothing.
+    Every collective-permute and all-gather in the module receives its mode, including
+    the starts of asynchronous ones and the collectives that an `async-start` wraps. XLA
+    runs the pass after the combiners: they drop what a backend config says about a
+    single collective. With the default options, the pass does nothing.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
@@ -43,9 +44,11 @@ class CollectiveBackendAssigner(Pass):
     `xla/backends/gpu/transforms/collectives/collective_backend_assigner.cc`.
 
     Attributes:
-        collective_permute_mode: `private`, `peer` or `symmetric`.
-        all_gather_mode: `private`, `peer` or `symmetric`.
-        xla: the release of XLA to follow; none: that of the run.
+        collective_permute_mode: where buffers of collective-permutes lie: `private`,
+            `peer` or `symmetric`; nothing is written for `private`.
+        all_gather_mode: where buffers of all-gathers lie: `private`, `peer` or
+            `symmetric`; nothing is written for `private`.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "collective-backend-assigner"
