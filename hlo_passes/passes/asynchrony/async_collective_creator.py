@@ -8,8 +8,8 @@
              %s = f32[4] async-done(%b)
 
 All-reduce, all-gather and collective-permute have start opcodes of their own. The pass
-wraps the other collectives in a computation. XLA of jax 0.12 wraps all of them, and
-also fusions around a collective:
+wraps the other collectives in a computation. From jax 0.11 on, XLA wraps all of them,
+and also fusions around a collective:
 
     Before:  %f = f32[8] fusion(%x), kind=kCustom, calls=%fused_all_reduce
     After:   %a = ((f32[8]), f32[8]) async-start(%x), calls=%async_computation

@@ -5,7 +5,7 @@
              %f = f32[8] fusion(%x), kind=kLoop, calls=%fused
     After:   %f = ..., backend_config={"operation_queue_id":"3",...}
 
-In a scheduled module, the pass does the same for host copies, and for slices in
+In a scheduled module, the pass does the same for asynchronous copies, and for slices in
 asynchronous computations:
 
     Before:  %async { ROOT %s = f32[4] dynamic-slice(%p, %i), ... }

@@ -46,7 +46,7 @@ class HloDce(Pass):
     """Remove instructions without users, and computations without callers.
 
     Instructions with side effects, with control edges, or with unknown opcodes stay
-    even if nothing reads them. So do parameters of the entry.
+    even if nothing reads them. So do parameters, except unread ones of fusions.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, plus the bodies of dead loops.
@@ -54,7 +54,7 @@ class HloDce(Pass):
 
     Attributes:
         remove_cross_partition_collective_ops: also remove dead collectives with a
-            channel id (except those with `constrain_layout`).
+            channel id, except permutes and those with `constrain_layout`.
     """
 
     name: ClassVar[str] = "hlo-dce"

@@ -35,10 +35,10 @@ from hlo_passes.passes.rewriting.reductions import constrains_layouts
 class AllGatherBcastReorder(Pass):
     """Gather a value before broadcasting it instead of after, so that less is sent.
 
-    This pays only if the result has the same values along a dimension of more than one
-    element. If that is the gathered dimension, the devices' values temporarily become a
-    dimension of their own. The pass leaves a module alone if any all-gather in it
-    constrains layouts.
+    This pays only if the broadcast repeats values along a dimension other than the
+    gathered one. If it repeats them along the gathered dimension, too, the devices'
+    values temporarily become a dimension of their own. The pass leaves a module alone
+    if any all-gather in it constrains layouts.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

@@ -29,8 +29,9 @@ class AllReduceReduceScatterReorder(Pass):
     The all-reduce then reduces less. Both must have the same reduction, and nothing
     else may read the all-reduce. XLA neither compares the groups of the two nor asks
     what an unknown reduction does. Without XLA's quirks (`--no-xla-quirks`), the pass
-    is stricter: every two groups must have one device in common, the same part must go
-    to all devices of a group of the all-reduce, and the reduction must be known.
+    is stricter: the devices must form grids, with the groups of one collective as rows
+    and those of the other as columns; the same part must go to all devices of a group
+    of the all-reduce; and the reduction must be known.
 
     XLA's GPU pipeline does not run the pass. The rewrite adds floating-point values in
     another order.

@@ -31,9 +31,9 @@ class CanonAllGatherForCse(Pass):
     """Gather a value before a reshape that only adds or removes dimensions of size 1.
 
     The reshape then follows the all-gather. If two all-gathers read one value in two
-    such shapes, they are equal afterward. The pass changes only all-gathers of one
-    operand. If an all-gather has a channel id, it gets a new one. XLA's GPU pipeline
-    does not run the pass.
+    such shapes, they differ only by channel ids afterward. The pass changes only
+    all-gathers of one operand. If an all-gather has a channel id, it gets a new one.
+    XLA's GPU pipeline does not run the pass.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
