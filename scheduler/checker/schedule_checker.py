@@ -61,7 +61,7 @@ class IllegalScheduleError(PassError):
 
 @dataclass(frozen=True, slots=True)
 class ScheduleChecker(CheckingPass):
-    """Refuse a schedule that is not legal; nothing is changed.
+    """Refuse a schedule that is not legal; change nothing.
 
     ```
     Refused:  %u = f32[8] negate(%d)                         its operand is made later
@@ -69,38 +69,42 @@ class ScheduleChecker(CheckingPass):
               %s = (f32[4], f32[8]) all-gather-start(%p)     comes after its done
     ```
 
-    In every computation it checks operands and control predecessors, pairs, how much is
-    in flight together, and what is written while an older value is still read. In the
-    whole module it checks whether all devices finish their communications in the order
-    in which they reach them, and how much memory is in use at most. The codes are C001
-    to C070 in docs/errors.md.
+    In every computation, the pass checks operands and control predecessors, pairs of
+    starts and dones, how much is in flight together, and whether anything is
+    overwritten while an older value is still read. In the whole module, it checks
+    whether all devices finish their communication in the order in which they reach it,
+    and how much memory is in use at most. The codes are C001 to C070 in docs/errors.md.
 
-    After a scheduler (`opt --verify-each`) it uses the scheduler's limits, and
+    After a scheduler (`opt --verify-each`), the pass uses that scheduler's limits and
     requires that nothing but the order has changed.
 
+
     Attributes:
-        flavour: count by the lanes of the GPU, by kind of operation (`generic`), or by
-            kind and SparseCore (`tpu`).
-        parallel_collective_overlap_limit: collectives in flight together on the GPU;
-            this limit and those below: 0 for no check.
-        parallel_async_compute_limit: computations in flight beside the GPU's program.
-        all_gather_overlap_limit: in flight together (generic, tpu); the same for the
-            others.
+        flavour: how to count what is in flight: by the lanes of the GPU (`gpu`), by
+            kind of operation (`generic`), or by kind and SparseCore (`tpu`).
+        parallel_collective_overlap_limit: the most collectives in flight together on
+            the GPU. For this limit and those below, 0 means no check.
+        parallel_async_compute_limit: the most computations in flight beside the GPU's
+            program.
+        all_gather_overlap_limit: the most all-gathers in flight together (generic,
+            tpu). The following limits do the same for their kinds.
         copy_overlap_limit: the same for copies (tpu).
-        sparse_core_overlap_limit: calls in flight on one SparseCore (tpu); none: no
-            check.
-        sparse_core_queue: calls on SparseCores wait for each other (tpu): all-gathers,
-            all-reduces and reduce-scatters have no limit.
-        enable_collective_multi_streaming: collectives in flight together share one
-            device at most: those that share two could wait in a cycle on two streams
-            (always checked where two streams were assigned).
+        sparse_core_overlap_limit: the most calls in flight on one SparseCore (tpu);
+            none: no check.
+        sparse_core_queue: calls on SparseCores wait for each other (tpu), so
+            all-gathers, all-reduces and reduce-scatters have no limit.
+        enable_collective_multi_streaming: collectives in flight together may share at
+            most one device. If they share two and run on two streams, they could wait
+            for each other in a cycle. The pass always checks this where two streams
+            were assigned.
         device_order: run every device's queues, and report a cycle of waits.
-        memory_limit_bytes: of buffers in use together; none: no check.
-        hard_memory_limit: `off`: the limit was advice; `input-order`: if the order is
-            unchanged, only check that it can run.
-        alias_hazards: 'async' for what asynchronous operations write; 'all' for updates
-            in place too (a module after copy insertion); 'off'.
-        scheduling_groups: members of a scheduling group are together.
+        memory_limit_bytes: the most bytes of buffers in use together; none: no check.
+        hard_memory_limit: `off`: the limit was only advice; `fail`: a schedule above
+            the limit is an error; `input-order`: if the order is unchanged, check only
+            that it can run.
+        alias_hazards: 'async': check what asynchronous operations write; 'all': also
+            check updates in place (for a module after copy insertion); 'off'.
+        scheduling_groups: the members of a scheduling group must be together.
     """
 
     name: ClassVar[str] = "schedule-checker"

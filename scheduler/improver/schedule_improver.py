@@ -1,4 +1,4 @@
-"""Looks for a shorter step than the order given has, and never leaves a longer one.
+"""Looks for an order with a shorter step, and never leaves one with a longer step.
 
 %f = fusion(%p)                    %s = all-gather-start(%q)
 %s = all-gather-start(%q)          %f = fusion(%p)
@@ -47,53 +47,59 @@ _SETTINGS = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
 
 @dataclass(frozen=True, slots=True)
 class ScheduleImprover(Pass):
-    """Shorten the simulated step of a schedule by a search; XLA has no such pass.
+    """Search for an order with a shorter simulated step; XLA has no such pass.
 
-    It runs after `latency-hiding-scheduler`, or after XLA itself, with XLA's costs,
-    overlap limits and memory peak. Moves that keep every dependence are tried, and
-    taken if they shorten the step, or by chance if they hardly make it longer. The
-    budget is a number of moves, so the same module, options and seed give the same
-    bytes.
+    The pass runs after `latency-hiding-scheduler`, or after XLA itself, and uses XLA's
+    costs, overlap limits and memory peak. It tries moves that keep every dependence. It
+    takes a move if the step gets shorter. If the step gets only slightly longer, chance
+    decides. The budget is a number of moves, so the same module, options and seed give
+    the same bytes.
 
-    The order given stays, with a remark, unless the step that `simulate` reports
-    becomes shorter by `min-gain`; XLA's statistic calls no computation longer; the
-    memory peak is within the cap; and `schedule-checker` finds nothing new.
+    The pass keeps the given order, with a remark, unless four conditions hold: the step
+    that `simulate` reports gets shorter by `min-gain`; XLA's statistic does not say
+    that any computation gets longer; the memory peak is within the cap; and
+    `schedule-checker` finds nothing new.
 
-    Ensures: dependences, control edges, overlap limits, scheduling groups in one piece,
-    one order of collectives. Only the order changes.
+    Ensures: dependences, control edges and overlap limits hold, scheduling groups stay
+        in one piece, and there is one order of collectives. Only the order changes.
+
 
     Attributes:
-        estimator: as in `latency-hiding-scheduler`, also for the next seven.
+        estimator: as in `latency-hiding-scheduler`, like the next seven options.
         costs: file of costs by name.
         profile: file of measured costs.
-        target: GPU description.
-        hosts: their number.
-        gpus_per_host: GPUs of one.
+        target: description of the GPU.
+        hosts: number of hosts.
+        gpus_per_host: number of GPUs of one host.
         topology: for experts.
-        latency_options: of the analytical model, key=value,...
-        xla: the release of XLA to follow; none: that of the run.
-        parallel_collective_overlap_limit: collectives in flight.
-        parallel_async_compute_limit: asynchronous computations and copies in flight.
-        enable_collective_multi_streaming: collectives in flight together share one rank
-            at most.
-        memory_cap: the most memory: `given`, the peak of the order given; `limit`, that
-            or XLA's own limit if that is more; or a number of bytes.
-        effort: factor on the moves of a round; 0 for a report alone.
-        rounds: of the search, after its starts; below 1,000 movable instructions three
-            times as many. It ends after four that bring nothing.
-        seed: of the random moves.
-        seconds: ends the search early; the result is then not reproducible.
-        min_gain: least share of the step; below it the order given stays.
-        refuse_regressions: no operation may be exposed longer than it was.
+        latency_options: options of the analytical model, key=value,...
+        xla: the release of XLA to follow; none: the release that the run follows.
+        parallel_collective_overlap_limit: the most collectives in flight.
+        parallel_async_compute_limit: the most asynchronous computations and copies in
+            flight.
+        enable_collective_multi_streaming: collectives in flight together may share at
+            most one rank.
+        memory_cap: the most memory that the new order may need. `given`: the peak of
+            the given order; `limit`: that peak or XLA's own limit, whichever is more;
+            or a number of bytes.
+        effort: factor on the number of moves in a round; 0: only report.
+        rounds: rounds of the search, after its starting orders. Computations below
+            1,000 movable instructions get three times as many. The search ends after
+            four rounds that bring nothing.
+        seed: seed of the random moves.
+        seconds: end the search after this time; the result is then not reproducible.
+        min_gain: least share of the step that a new order must save; below it, the
+            given order stays.
+        refuse_regressions: no operation may be exposed longer than before.
         keep: names of computations to leave alone.
-        prove: seconds for proofs that no order is faster, shared by all computations;
-            a solver is asked where the bound is below the step. No order changes.
-        prove_nodes: instead of seconds, or with them: nodes for each computation, so
-            that another run says the same.
-        prove_with: `highs` (scipy), for pairs with an overlap limit of 1, or `cp-sat`
-            (OR-Tools), for all limits and streams.
-        offer_limits: say what these overlap limits would bring, as in `2 4`; nothing of
-            it is applied.
+        prove: seconds for proofs that no order is faster, shared by all computations.
+            The pass asks a solver where the bound is below the step. No order changes.
+        prove_nodes: nodes for each computation, instead of seconds or together with
+            them; another run then says the same.
+        prove_with: the solver: `highs` (scipy), for pairs with an overlap limit of 1,
+            or `cp-sat` (OR-Tools), for all limits and streams.
+        offer_limits: report what these overlap limits would bring, as in `2 4`; the
+            pass does not apply them.
     """
 
     name: ClassVar[str] = "schedule-improver"

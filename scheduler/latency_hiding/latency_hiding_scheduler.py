@@ -56,41 +56,45 @@ _SETTINGS: Final = tuple(f.name for f in dataclasses.fields(SchedulerSettings))
 class LatencyHidingScheduler(Pass, SchedulerSettings):
     """Place starts early and dones late, as XLA's scheduler does, decision by decision.
 
-    A module that is not scheduled first receives XLA's memory-minimizing order, and
-    says is_scheduled=true afterwards. Nothing but the order changes.
+    If a module is not scheduled, `latency-hiding-scheduler` first gives it XLA's
+    memory-minimizing order, and marks it with is_scheduled=true. It changes nothing but
+    the order.
 
-    With costs of a TPU's compilation (docs/tpu.md) it is XLA:TPU's scheduler: the
-    chip's settings, changed by the compiler's flags and by options that are not the
-    GPU's defaults, in cycles. A computation with work that these costs lack keeps its
-    order.
+    With the costs of a TPU compilation (docs/tpu.md), `latency-hiding-scheduler` works
+    as XLA:TPU's scheduler, and counts in cycles. It then uses the chip's settings,
+    changed by the compiler's flags and by all options that differ from the GPU's
+    defaults. A computation keeps its order if the costs lack some of its work.
 
-    Ensures: dependences, control edges, overlap limits, one order of collectives.
+    Ensures: dependences, control edges and overlap limits hold, and there is one order
+        of collectives.
     Source: openxla/xla `xla/service/latency_hiding_scheduler.cc` (Aug 2026).
 
+
     Attributes:
-        estimator: approximate, gpu-approximate, sol, ring, profile, table; several
-            joined by '+'. None: table where costs are given, profile where a profile
-            is, else what the pipeline was given, else sol, as in XLA. Costs and a
-            profile that none of them reads are refused.
-        costs: file of costs by name; none: what the pipeline was given. What it leaves
-            out costs 0; sends and recvs it leaves out have XLA's coarse latency.
+        estimator: approximate, gpu-approximate, sol, ring, profile, table; or several
+            joined by '+'. None: table if costs are given, profile if a profile is
+            given, else the pipeline's estimator, else sol, as in XLA. It is an error to
+            give costs or a profile that none of them reads.
+        costs: file of costs by name; none: the pipeline's. Instructions that the file
+            leaves out cost 0, but sends and recvs that it leaves out have XLA's coarse
+            latency.
         profile: file of measured costs.
-        target: GPU description; none: the pipeline's.
-        hosts: their number; none: the pipeline's, otherwise as many as the module's
+        target: description of the GPU; none: the pipeline's.
+        hosts: number of hosts; none: the pipeline's, otherwise as many as the module's
             devices need.
-        gpus_per_host: none: the pipeline's, otherwise as many as a host of the target
-            has.
+        gpus_per_host: number of GPUs of one host; none: the pipeline's, otherwise as
+            many as a host of the target has.
         topology: for experts: NVLink domains x hosts per domain x GPUs per host; none:
             the pipeline's.
-        latency_options: of the analytical model, key=value,...
-        enable_approx_costly_collectives: all-reduces above 30 MiB cost four times as
-            much in the gpu-approximate model.
-        memory_limit_bytes: advisory limit of the memory rules; none: XLA's own, from
-            the target's memory and memory-limit-slop-factor.
-        memory_limit_slop_factor: percent of the free memory that is the limit if
-            memory-limit-bytes does not name one.
+        latency_options: options of the analytical model, key=value,...
+        enable_approx_costly_collectives: in the gpu-approximate model, all-reduces
+            above 30 MiB cost four times as much.
+        memory_limit_bytes: limit of the memory rules; it is only advice. None: XLA's
+            own limit, from the target's memory and memory-limit-slop-factor.
+        memory_limit_slop_factor: the percentage of the free memory that is the limit if
+            memory-limit-bytes is not given.
         device_memory_bytes: memory of the GPU; none: the target's.
-        rules: the rules to use, or changes to XLA's list (docs/scheduler.md).
+        rules: the rules to use, or changes to XLA's list of rules (docs/scheduler.md).
         tpu_flags: flags of XLA:TPU, name=value,..., that change a chip's settings.
     """
 

@@ -36,49 +36,55 @@ class SchedulerSettings:
     """Settings of one run; the defaults are those of XLA's GPU back end.
 
     Attributes:
-        flavour: `gpu`, `generic` or `tpu` resources and target rules.
-        chip: the TPU, for the flavour `tpu`: its account of memory.
-        xla: the release of XLA to follow; none: that of the run. In 0.10.2 a wrapped
-            dynamic-slice copy counts as an asynchronous computation, and a slice
-            written to any memory counts as one to the host. Before 0.12 a large fill
-            is not special.
-        parallel_collective_overlap_limit: collectives in flight (GPU).
-        parallel_async_compute_limit: asynchronous computations and copies in flight.
-        all_gather_overlap_limit: in flight at once, for the generic flavour; the same
-            the others by kind.
-        memory_limit_bytes: advisory limit of the memory rules; None for no limit.
+        flavour: which resources and target rules to use: `gpu`, `generic` or `tpu`.
+        chip: the TPU, for the flavour `tpu`; it decides how memory is counted.
+        xla: the release of XLA to follow; none: the release that the run follows. In
+            0.10.2, a wrapped dynamic-slice copy counts as an asynchronous computation,
+            and a slice written to any memory counts as a slice to the host. Before
+            0.12, a large fill is not special.
+        parallel_collective_overlap_limit: the most collectives in flight (GPU).
+        parallel_async_compute_limit: the most asynchronous computations and copies in
+            flight.
+        all_gather_overlap_limit: the most all-gathers in flight at once, for the
+            generic flavour. The following limits do the same for their kinds.
+        memory_limit_bytes: limit of the memory rules; it is only advice. None: no
+            limit.
         hard_memory_limit: what to do with a schedule above that limit.
-        rerun: further rounds, each with 0.9 of the limit, while the peak is above it.
-        estimate_fragmentation_size: count fragmentation in the test for a rerun.
+        rerun: run at most this many further rounds while the peak is above the limit,
+            each with 0.9 of the limit.
+        estimate_fragmentation_size: count fragmentation when deciding about a further
+            round.
         start_delay: whether starts yield to compute (rule E2).
-        collective_start_as_early_as_possible: XLA's flag for `start_delay=flag`.
+        collective_start_as_early_as_possible: XLA's flag for `start-delay=flag`.
         enable_collective_multi_streaming: test overlaps in flight, including shared
-            ranks, instead of plain counting.
-        enable_selective_memcpy_overlap: copies on the GPU overlap compute-bound
-            work only.
-        max_hops_to_closest_selective_overlap: how near such a copy must be.
-        enable_pipelined_p2p: receive of a pipelined loop next to its done.
-        pipeline_parallelism_opt_level: ENABLE delays sends and receives whose done
-            is in another iteration of the loop.
-        aggressive_scheduling_policies: rules of depth, waste and unlocking.
-        prioritize_async_depth_over_stall: kStartAtZeroDepth before kLessStall.
-        enable_release_start_policy: kScheduleStart.
-        enable_schedule_by_structure: kDelayAsyncStartOfSamePreference.
-        depth_based_memory_pressure_reduction: kNoIncreaseMemoryOverLimit and
+            ranks, instead of only counting.
+        enable_selective_memcpy_overlap: let copies on the GPU overlap only
+            compute-bound work.
+        max_hops_to_closest_selective_overlap: how near such a copy must be, in edges of
+            the graph.
+        enable_pipelined_p2p: keep the receive of a pipelined loop next to its done.
+        pipeline_parallelism_opt_level: ENABLE delays sends and receives whose done is
+            in another iteration of the loop.
+        aggressive_scheduling_policies: use the rules of depth, waste and unlocking.
+        prioritize_async_depth_over_stall: use kStartAtZeroDepth before kLessStall.
+        enable_release_start_policy: use kScheduleStart.
+        enable_schedule_by_structure: use kDelayAsyncStartOfSamePreference.
+        depth_based_memory_pressure_reduction: use kNoIncreaseMemoryOverLimit and
             kDepthOverLimit.
-        force_delay_over_memory_pressure: target rules before memory rules.
-        schedule_send_recvs: send and recv count as asynchronous (generic flavour).
-        force_send_recv_to_use_same_resource: host receives count as host sends.
-        track_sync_op_resource_usage: synchronous collectives use their resource.
-        sparse_core_overlap_limit: calls in flight on each SparseCore of a TPU; None
-            for no limit.
+        force_delay_over_memory_pressure: use target rules before memory rules.
+        schedule_send_recvs: count send and recv as asynchronous (generic flavour).
+        force_send_recv_to_use_same_resource: count host receives as host sends.
+        track_sync_op_resource_usage: let synchronous collectives use their resource.
+        sparse_core_overlap_limit: the most calls in flight on each SparseCore of a TPU;
+            None: no limit.
         sparse_core_queue: calls on a TPU's SparseCores wait for each other in the order
             of their starts; their kinds then have no limit.
-        resource_serializing: kLessSerialResourceConflict; no resource is serial unless
-            a tracker of your own says so.
+        resource_serializing: use kLessSerialResourceConflict; no resource is serial
+            unless your own tracker says so.
         deannotate_group_if_blocked: give up a scheduling group that blocks.
-        flexible_scheduling_annotation_scheduling: the last start of a group is free.
-        aggressive_flexible_annotation_scheduling: it is also delayed as long as
+        flexible_scheduling_annotation_scheduling: leave the last start of a scheduling
+            group free.
+        aggressive_flexible_annotation_scheduling: also delay that start as long as
             possible.
         top_down_scheduling: place the first instruction first.
     """

@@ -1,4 +1,4 @@
-"""Gives a module, of three schedules, the one that needs the least memory.
+"""Makes three schedules of a module, and takes the one that needs the least memory.
 
 Before:  HloModule m                         no schedule, any valid order
 After:   HloModule m, is_scheduled=true      every computation in the order that XLA's
@@ -27,20 +27,22 @@ class HloMemoryScheduler(Pass):
              %y = f32[] reduce(%b, %zero)            %y = f32[] reduce(%b, %zero)
     ```
 
-    It makes three orders: a greedy one that frees the most bytes at each step, a
-    depth-first one that visits widely used operands first, and the plain post order.
-    In each, pairs marked synchronous are put together, other starts moved up and dones
-    moved down. Each is simulated as one program with results that take over dying
-    operands; the one that needs the least wins. An existing schedule is replaced.
+    The pass makes three orders: a greedy one that frees the most bytes at each step, a
+    depth-first one that visits widely used operands first, and the plain post order. In
+    each order, it puts pairs marked synchronous together, moves other starts up, and
+    moves dones down. Then it simulates each order as one program in which results take
+    over the memory of dying operands. The order that needs the least memory wins. The
+    pass replaces an existing schedule.
 
-    Among equals XLA's greedy order follows lists that it holds in memory and no text
-    shows; here the order of the text decides, parameters by number. The other two
-    orders have no equals.
+    If several choices are equal, XLA's greedy order follows lists that it holds in
+    memory and that no text shows. Here, the order of the text decides, and the number
+    decides among parameters. The other two orders have no equal choices.
+
 
     Attributes:
-        scheduler: `best` of all, or one of them.
+        scheduler: `best` of all three, or the name of one.
         keep_schedule: leave a module alone if it has a schedule.
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "hlo-memory-scheduler"

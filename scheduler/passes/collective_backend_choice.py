@@ -1,4 +1,4 @@
-"""Chooses what carries each collective, by price: NCCL, a kernel, or measured ways.
+"""Chooses by price what carries each collective: NCCL, a kernel, or a measured way.
 
 Before:  %r = f32[64,8] all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add
 After:   %r = ..., backend_config={"collective_backend_config":{...
@@ -55,51 +55,61 @@ _SIZES: Final = tuple(1 << k for k in range(10, 31))
 
 @dataclass(frozen=True, slots=True)
 class CollectiveBackendChoice(PricedPass):
-    """Write what carries each collective into its backend config, where that is faster.
+    """Choose how to carry out each collective, by price, and write it into its config.
 
-    A table (`scheduler/data/collective_backends.csv`) says which ways there are: XLA's
-    kernels over NVLink for all-reduces and all-gathers; permutes and all-gathers out of
-    the memory of peers or out of registered memory; registered memory for reductions;
-    copies between peers in place of NCCL's sends for all-to-alls; NVSHMEM. A row names
-    kind, types, reductions, devices, bytes and reach, and where its price comes from.
+    A table (`scheduler/data/collective_backends.csv`) lists the ways to carry out a
+    collective:
+
+    - XLA's kernels over NVLink, for all-reduces and all-gathers;
+    - the memory of peers, or registered memory, for permutes and all-gathers;
+    - registered memory, for reductions;
+    - copies between peers in place of NCCL's sends, for all-to-alls;
+    - NVSHMEM.
+
+    Each row of the table names the kind, types, reductions, devices, bytes and reach to
+    which it applies, and where its price comes from.
 
     A kernel has the price that the estimators give an annotated collective. Every other
-    row is off until somebody measures it: `calibrate` fits a line, to be given in
-    `measured-lines` or in the target's file. The cheapest way is taken, if it costs
-    less than NCCL by the model, and less than NCCL's fair price: XLA's table of
-    measured collectives has noise, and a larger message may cost less than a smaller
-    one.
+    row is off until somebody measures it: `calibrate` fits a line, which you give in
+    `measured-lines` or in the target's file. The pass takes the cheapest way, if it
+    costs less than NCCL by the model, and also less than NCCL's fair price. The fair
+    price is needed because XLA's table of measured collectives has noise: a larger
+    message may cost less than a smaller one.
 
-    Kernels are judged once more by the step: the module is scheduled and simulated
-    before and after, and what makes it longer is not written. A kernel that is noted
-    already goes, where NCCL costs less. No estimator prices the measured ways, so that
-    `simulate` shows no gain for them; a remark names both prices.
+    The pass judges kernels once more by the step. It schedules and simulates the module
+    before and after, and does not write kernels that make the step longer. If a kernel
+    is noted already but NCCL costs less, the pass removes the note. No estimator prices
+    the measured ways, so `simulate` shows no gain for them; a remark names both prices.
 
-    Where XLA has no field for a choice, nothing is written, and a remark says what
-    there is: all-to-alls within a host are copied by one flag for the whole module,
-    reductions have registered memory by another, and XLA has no NVSHMEM any more.
+    If XLA has no field for a choice, the pass writes nothing, and a remark says what
+    XLA has instead. One flag for the whole module makes XLA copy all-to-alls within a
+    host. Another flag gives reductions registered memory. XLA no longer has NVSHMEM.
 
-    Registered memory cannot hold arguments, constants and results: XLA copies them
-    first, and these copies are part of the price. A buffer for which somebody else asks
-    another memory rules it out; the remark names both.
+    Registered memory cannot hold arguments, constants and results. XLA copies them
+    first, and these copies are part of the price. If something else asks for other
+    memory for the same buffer, registered memory is ruled out; the remark names both.
 
-    XLA's combiners drop the backend config of what they combine: the pass belongs
-    after them. XLA's own annotator notes kernels for all-reduces without a price; so a
-    kernel that was dropped needs `xla_gpu_experimental_use_collective_kernels` empty.
+    XLA's combiners drop the backend config of what they combine, so this pass belongs
+    after them. XLA's own annotator notes kernels for all-reduces without asking for a
+    price. If this pass dropped a kernel, set
+    `xla_gpu_experimental_use_collective_kernels` to empty, so that XLA does not note it
+    again.
 
-    Requires: an unscheduled module; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate` make longer; the same results.
-    Complexity: that of `gpu-schedule` and `simulate`, twice, and once more for each
-    kernel where all together make the step longer; else linear.
+    Requires: an unscheduled module and no file of costs by name.
+    Ensures: the step does not get longer if `gpu-schedule` schedules it and `simulate`
+        measures it; results stay the same.
+    Complexity: `gpu-schedule` and `simulate`, twice, and once more for each kernel if
+        all kernels together make the step longer; otherwise linear.
     Source: this project; XLA decides by bytes and flags.
 
+
     Attributes:
-        backends: ways that may be chosen, separated by blanks: kernel, peer, symmetric,
-            copies, nvshmem; `nccl` alone for none.
-        measured_lines: prices of rows, separated by blanks: ROW:SETUP_US:GB_PER_S, the
-            rate of what each device sends. They win over those of the target.
+        backends: the ways that the pass may choose, separated by blanks: kernel, peer,
+            symmetric, copies, nvshmem; `nccl` alone: none of them.
+        measured_lines: prices of rows, separated by blanks: ROW:SETUP_US:GB_PER_S, with
+            the rate of what each device sends. They win over those of the target.
         min_gain: least share of its price that a collective must save.
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "collective-backend-choice"

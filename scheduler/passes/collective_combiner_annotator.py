@@ -1,4 +1,4 @@
-"""Says which collectives hide nothing, and how much memory combining them may take.
+"""Says which collectives no work hides, and how much memory combining may take.
 
 Before:  HloModule m, num_partitions=16
            %a = f32[16] all-gather(%x), ...                  (nothing to hide it)
@@ -54,21 +54,23 @@ _AFTER_ORDER: Final = "gpu-convert-async-collectives-to-sync"
 
 @dataclass(frozen=True, slots=True)
 class CollectiveCombinerAnnotator(LatencyHidingScheduler):
-    """Mark collectives that hide nothing, and suggest a threshold to the combiners.
+    """Mark collectives that no work hides, and suggest a threshold to the combiners.
 
-    It schedules a copy of the module: collectives become asynchronous, receive the
-    order that needs the least memory, and then that of `latency-hiding-scheduler`.
-    Collectives with no work between start and done are marked `sync_collective` in the
-    module itself. What the order of least memory leaves of the GPU's memory, times
-    memory-limit-slop-factor, becomes the module's `suggested_combiner_threshold`. The
-    combiners then join what is marked up to that threshold, and the rest as ever.
+    `collective-combiner-annotator` schedules a copy of the module. It makes the
+    collectives of the copy asynchronous, gives the copy the order that needs the least
+    memory, and then the order of `latency-hiding-scheduler`. If a collective has no
+    work between its start and done, the pass marks it `sync_collective` in the module
+    itself. The pass also writes the module's `suggested_combiner_threshold`:
+    memory-limit-slop-factor percent of the GPU's memory, minus what the order of least
+    memory needs. The combiners then combine marked collectives up to that threshold,
+    and all others as before.
 
-    A module on one NVLink domain, on a GPU before Ampere, with a schedule, or without
-    memory left stays as it is. XLA runs the pass with
-    `xla_gpu_experimental_enable_heuristic_collective_combining` alone.
+    A module stays as it is if one NVLink domain holds its devices, if the GPU is older
+    than Ampere, if the module is scheduled, or if no memory is left. XLA runs the pass
+    only with `xla_gpu_experimental_enable_heuristic_collective_combining`.
 
-    The trial takes the options of its passes: every one of `latency-hiding-scheduler`,
-    and those below.
+    The trial takes the options of its passes: all options of
+    `latency-hiding-scheduler`, and the four that come first below.
 
     Requires: an unscheduled module.
     Complexity: that of `latency-hiding-scheduler`.
@@ -76,14 +78,16 @@ class CollectiveCombinerAnnotator(LatencyHidingScheduler):
     `collective_combiner_annotator.cc`, `gpu_collective_combiner_utils.cc`;
     `xla/service/gpu/gpu_hlo_schedule.cc` (ScheduleGpuModule).
 
+
     Attributes:
         enable_latency_hiding_scheduler: if false, the order of least memory decides
-            which collectives hide nothing.
-        disable_async_collectives: kinds that run synchronously, separated by blanks,
-            as in `async-collective-annotator`.
-        scheduler_memory_fencing_threshold_bytes: fence buffers of at least this size; 0
-            for a hundredth of the memory limit, below 0 none.
-        scheduler_memory_fencing_slack_windows: how many windows later readers may run.
+            which collectives no work hides.
+        disable_async_collectives: kinds that run synchronously, separated by blanks, as
+            in `async-collective-annotator`.
+        scheduler_memory_fencing_threshold_bytes: fence buffers of at least this size;
+            0: a hundredth of the memory limit; below 0: none.
+        scheduler_memory_fencing_slack_windows: by how many windows readers may still be
+            delayed.
     """
 
     name: ClassVar[str] = "collective-combiner-annotator"

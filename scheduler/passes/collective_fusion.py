@@ -40,10 +40,11 @@ _KEPT = ("metadata", "frontend_attributes")
 class CollectiveFusion(Pass):
     """Wrap each annotated collective into a fusion of kind `__triton_collective`.
 
-    `collective-kernel-strategy-annotator` runs before it. The fusion's backend config
-    says how the kernel is launched: the warps of a block and the tile of the result. An
-    all-reduce in two shots over several dimensions is made one-dimensional first.
-    XLA 0.10.2 has no such fusions, and under it nothing happens.
+    `collective-kernel-strategy-annotator` runs before this pass and annotates the
+    collectives. The fusion's backend config says how to launch the kernel: the warps of
+    a block and the tile of the result. If an all-reduce takes two shots and has several
+    dimensions, the pass first makes it one-dimensional. XLA 0.10.2 has no such fusions;
+    for that release, the pass does nothing.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and in devices for each distinct list of groups.
@@ -51,8 +52,9 @@ class CollectiveFusion(Pass):
     `xla/backends/gpu/transforms/collectives/collective_fusion.cc`,
     `xla/backends/gpu/codegen/triton/collective_emitter.cc`.
 
+
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "collective-fusion"

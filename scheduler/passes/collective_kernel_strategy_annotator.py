@@ -1,4 +1,4 @@
-"""Notes which collectives run as one kernel over NVLink instead of NCCL.
+"""Notes which collectives run as one kernel over NVLink instead of by NCCL.
 
 Before:  %r = f32[64,8] all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add
 After:   %r = ..., backend_config={"collective_backend_config":{...
@@ -29,32 +29,41 @@ _KINDS: Final = {"ALL_REDUCE": "all-reduce", "ALL_GATHER": "all-gather"}
 
 @dataclass(frozen=True, slots=True)
 class CollectiveKernelStrategyAnnotator(Pass):
-    """Write the kernel of small all-reduces into their backend config.
+    """Write into the backend config of small all-reduces which kernel runs them.
 
-    XLA has kernels of its own for Hopper and newer GPUs with NVLink. An all-reduce has
-    one if it has a single operand of at most 4 MiB, adds, multiplies or takes the
-    minimum or maximum of f32, bf16, f64, s32 or s64 (or and, or of pred), and names
-    groups of one size, a power of two, whose devices are near one another. Up to 256
-    KiB it takes one shot, above that two. The estimators of the scheduler price such
-    a collective as a kernel. The releases differ: 0.10.2 has kernels for groups of up
-    to 8 devices wherever they are, 0.11 for those of one host, 0.12 for up to 64 of one
-    NVLink domain, and its limits of bytes grow as groups get smaller. All-gathers have
-    kernels from 0.11 on: of a multiple of 16 bytes and up to 512 KiB, and in 0.12 where
-    the part of a device is a power of two along the gathered dimension and the result
-    has up to 16 MiB. A collective that is asynchronous already is left alone.
+    XLA has its own kernels for Hopper and newer GPUs with NVLink. An all-reduce has a
+    kernel under these conditions:
 
-    XLA also annotates collectives of no elements, and then aborts. Without its quirks
-    they are left alone.
+    - It has a single operand of at most 4 MiB.
+    - It adds, multiplies, or takes the minimum or maximum of f32, bf16, f64, s32 or
+      s64; or it takes `and` or `or` of pred.
+    - It names groups of one size, a power of two, whose devices are near one another.
+
+    Up to 256 KiB, the kernel takes one shot; above that, it takes two. The estimators
+    of the scheduler price such a collective as a kernel.
+
+    The releases differ. In 0.10.2, groups of up to 8 devices have kernels, wherever
+    these devices are. In 0.11, such groups have kernels only if their devices are in
+    one host. In 0.12, groups of up to 64 devices of one NVLink domain have kernels, and
+    the limits of bytes grow as groups get smaller. From 0.11 on, all-gathers have
+    kernels, too. In 0.11, the size must be a multiple of 16 bytes and at most 512 KiB.
+    In 0.12, the part of a device must be a power of two along the gathered dimension,
+    and the result may have up to 16 MiB.
+
+    The pass leaves collectives alone that are already asynchronous. XLA also annotates
+    collectives of no elements, and then aborts. Without XLA's quirks
+    (`--no-xla-quirks`), the pass leaves them alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and in devices for each distinct list of groups.
     Source: openxla/xla `xla/backends/gpu/transforms/collectives/`
     `collective_kernel_strategy_annotator.cc`, `xla/backends/gpu/runtime/all_reduce.cc`.
 
+
     Attributes:
-        use_collective_kernels: kinds that are annotated, separated by blanks:
-            ALL_REDUCE, ALL_GATHER.
-        xla: the release of XLA to follow; none: that of the run.
+        use_collective_kernels: kinds to annotate, separated by blanks: ALL_REDUCE,
+            ALL_GATHER.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "collective-kernel-strategy-annotator"

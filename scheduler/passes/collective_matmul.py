@@ -1,4 +1,4 @@
-"""Runs transfers under the parts of a matrix product where that shortens the step.
+"""Runs transfers beside the parts of a matrix product if that shortens the step.
 
 Before:  %g = f32[64,32] all-gather(%x), replica_groups={{0,1}}, dimensions={0}, ...
          %d = f32[64,16] dot(%g, %w), ...
@@ -45,56 +45,69 @@ _PERMUTE: Final = "collective-permute"
 
 @dataclass(frozen=True, slots=True)
 class CollectiveMatmul(PricedRewrite):
-    """Cut dots beside gathers and scatters if `simulate` says that this is faster.
+    """Cut dots and their collectives into parts that overlap if the step gets shorter.
 
-    An all-gather that a dot reads becomes a ring of permutes, and the dot becomes a dot
-    of each shard: while one shard is multiplied, the next one travels. A reduce-scatter
-    of a dot becomes a ring of sums: while one travels, the part that is added to it is
-    multiplied. Several dots may read one all-gather, and what others read of it is put
-    together from the shards. `bidirectional` sends shards both ways at once.
+    If a dot reads an all-gather, the all-gather becomes a ring of permutes, and the dot
+    becomes one dot for each shard: while one shard is multiplied, the next one travels.
+    If a reduce-scatter reads a dot, it becomes a ring of sums: while one sum travels,
+    the device multiplies the part that is added to it. Several dots may read one
+    all-gather. If other instructions read it too, the pass puts its result together
+    from the shards. `bidirectional` sends shards both ways at once.
 
-    The ring runs inside the fast domain: a host of eight H100s, the 72 GPUs of an
-    NVL72. In a group of several domains it runs once for each of them, and one permute
-    per round goes to the next domain, under the parts of the round before.
+    The ring runs inside the fast domain, such as a host of eight H100s or the 72 GPUs
+    of an NVL72. If a group has several domains, the ring runs once for each domain. In
+    each round, one permute goes to the next domain while the parts of the round before
+    are multiplied.
 
-    The pass decides by price, as `collective-ring-decomposer` does: it schedules and
-    simulates the module with each chain in turn, the most exposed collective first; a
-    chain stays if the step becomes shorter, by `simulate` and with prices that never
-    fall as bytes rise. Small dots use a GPU worse than a large one, and each permute
-    has a latency, so that most dots are left alone. Remarks say what each refused chain
-    would cost. `always` writes them all, without asking.
+    The pass decides by price, as `collective-ring-decomposer` does. It schedules and
+    simulates the module with each chain in turn, the most exposed collective first. A
+    chain stays if the step gets shorter twice: by `simulate`, and with prices that
+    never fall as bytes rise. Small dots use a GPU worse than a large one, and each
+    permute has a latency, so the pass leaves most dots alone. Remarks say what each
+    refused chain would cost. `always` writes all chains, without asking.
 
-    A gather along a dimension that the dots keep changes no bit: each element is the
-    same sum of the same products. (A library may add these up in another order for
-    fewer rows.) Where a dot sums over what is gathered, it adds its parts as they
-    arrive: own, then those of the devices before it, and with `bidirectional` in turn
-    of the one before and the one after; so the sums of two devices may differ. Of a
-    reduce-scatter, block b is the sum from left to right of the members b+1, b+2, ...,
-    b-1, b of its ring; `bidirectional` adds b-n/2, ..., b, and then the sum of
-    b+(n-1)/2, ..., b+1; sums of domains are added from the one after the owner's to the
-    owner's. A sum differs from that in any other order by at most 2 g times the sum of
+    The pass leaves these alone:
+
+    - groups that cross replicas and partitions, have different sizes, omit devices, or
+      have unlike parts in the domains;
+    - collectives along a batch dimension of the dot;
+    - dots with control edges, and dots that others read besides a reduce-scatter;
+    - all-gathers and reduce-scatters of more than one array, and asynchronous ones.
+
+    If the dots keep the gathered dimension, no bit changes: each element is the same
+    sum of the same products. (A library may add these up in another order for fewer
+    rows.) All other floating-point sums come in this order:
+
+    - A dot that sums over the gathered dimension adds its parts as they arrive: its own
+      part, then the parts of the devices before it. With `bidirectional`, the parts of
+      the device before and of the device after take turns. So the sums of two devices
+      may differ.
+    - Block b of a reduce-scatter is the sum, from left to right, of the members b+1,
+      b+2, ..., b-1, b of its ring. `bidirectional` adds b-n/2, ..., b, and then the sum
+      of b+(n-1)/2, ..., b+1. The sums of domains are added from the domain after the
+      owner's to the owner's.
+
+    Such a sum differs from the sum in any other order by at most 2 g times the sum of
     the absolute values of its n parts, with g = (n-1) u / (1 - (n-1) u) and u = 2^-24
     for f32, 2^-8 for bf16. The parts of a sum over the gathered dimension are rounded
-    to the type of the dot, which is another such bound. Integers keep every bit.
+    to the type of the dot, which adds another such bound. Integers keep every bit.
 
-    Left alone are groups that cross replicas and partitions, have different sizes,
-    omit devices or have unlike parts in the domains; batch dimensions; dots with
-    control edges; dots that others read beside a reduce-scatter. Reduce-scatters and
-    all-gathers of more than one array stay, and so do asynchronous ones.
-
-    Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer.
-    Complexity: that of `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is
-        tried.
+    Requires: an unscheduled module and no file of costs by name, unless `always`.
+    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
+        it and `simulate` measures it.
+    Complexity: `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is tried.
     Source: this project; XLA makes such loops while it partitions, without a price.
 
+
     Attributes:
-        form: of the rings. `cheapest` tries both; with `always` it is the ring.
-        unroll: `all` writes every step, `none` a loop where steps are alike in groups
-            of one domain, `cheapest` tries both; with `always` it is `all`.
-        kinds: of collectives, separated by blanks.
-        domain: devices that a fast fabric joins, with ids that follow one another; 0
-            for those of the machine.
+        form: form of the rings. `cheapest` tries both; with `always`, it means the
+            ring.
+        unroll: `all` writes out every step. `none` writes a loop where steps are alike,
+            in groups of one domain. `cheapest` tries both; with `always`, it means
+            `all`.
+        kinds: kinds of collectives, separated by blanks.
+        domain: number of devices that a fast fabric joins, with ids that follow one
+            another; 0: the machine's number.
         min_gain: least share of the step that a chain must save.
     """
 

@@ -1,4 +1,4 @@
-"""Writes collectives as chains of permutes where that makes the step shorter.
+"""Replaces collectives with chains of permutes if that makes the step shorter.
 
 Before:  %g = f32[8] all-gather(%x), replica_groups={{0,1}}, dimensions={0}, ...
 After:   %i = u32[] partition-id()
@@ -51,47 +51,50 @@ _PERMUTE: Final = "collective-permute"
 
 @dataclass(frozen=True, slots=True)
 class CollectiveRingDecomposer(PricedRewrite):
-    """Write collectives as chains of permutes if `simulate` says that this is faster.
+    """Replace collectives with chains of permutes if the simulated step gets shorter.
 
     An all-gather, reduce-scatter, all-reduce or all-to-all becomes a ring, two rings
-    against each other, or a grid of them, whatever its groups, in modules whose ids are
-    partitions or replicas. Nobody compiles such a chain better than the collective that
-    it replaces: over NVLink it costs up to nine times as much. It wins where the model
-    prices a pair of devices lower than the collective, or where its steps hide under
-    compute and the collective does not.
+    against each other, or a grid of rings. This works for any groups, in modules whose
+    ids are partitions or replicas. A chain is not compiled any better than the
+    collective that it replaces: over NVLink, it costs up to nine times as much. A chain
+    wins where the model prices a pair of devices lower than the collective, or where
+    its steps hide under compute and the collective does not.
 
     So the pass decides by price. It schedules and simulates the module as it is, and
-    with each chain in turn, the most exposed collective first; a chain stays if the
-    step becomes shorter. XLA's table of measured collectives has gaps and noise, and
-    no latency below its smallest message, which would make tiny chains win. So a chain
-    must win twice: by `simulate`, and with prices that never fall as bytes rise. What
-    it adds around its permutes is charged as kernels. Remarks say what each refused
-    chain would cost. `always` writes them all, without asking.
+    with each chain in turn, the most exposed collective first. A chain stays if the
+    step gets shorter. XLA's table of measured collectives has gaps and noise, and it
+    has no latency below its smallest message, which would make tiny chains win. So a
+    chain must win twice: by `simulate`, and with prices that never fall as bytes rise.
+    What the pass adds around the permutes is charged as kernels. Remarks say what each
+    refused chain would cost. `always` writes all chains, without asking.
 
-    The order of the additions of floating types changes: block b of n is the sum, from
-    left to right, of members b+1, b+2, ..., b-1, b of the group. `bidirectional` adds
-    b-n/2, ..., b, and then the sum of b+(n-1)/2, ..., b+1; `2d` adds along columns,
-    then along rows. A sum differs from that in any other order by at most 2 g times the
-    sum of the absolute values, with g = (n-1) u / (1 - (n-1) u) and u = 2^-24 for f32.
-    Gathers, all-to-alls, integers, minima and maxima keep every bit.
+    The order of floating-point additions changes. Block b of n is the sum, from left to
+    right, of the members b+1, b+2, ..., b-1, b of the group. `bidirectional` adds
+    b-n/2, ..., b, and then the sum of b+(n-1)/2, ..., b+1. `2d` adds along columns,
+    then along rows. Such a sum differs from the sum in any other order by at most 2 g
+    times the sum of the absolute values, with g = (n-1) u / (1 - (n-1) u) and u = 2^-24
+    for f32. Gathers, all-to-alls, integers, minima and maxima keep every bit.
 
-    A permute has a fresh channel id between partitions, none between replicas; the
-    metadata and the frontend attributes of its collective, without
-    `_scheduling_group_id`; and the control edges: predecessors come before the first
-    permutes, successors after the result. Left alone are groups that cross replicas
-    and partitions, have different sizes or omit devices, and asynchronous collectives.
+    Between partitions, a permute gets a fresh channel id; between replicas, it gets
+    none. It takes over the metadata and the frontend attributes of its collective,
+    without `_scheduling_group_id`. Control edges stay, too: predecessors come before
+    the first permutes, successors after the result. The pass leaves alone groups that
+    cross replicas and partitions, have different sizes or omit devices, and
+    asynchronous collectives.
 
-    Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer.
-    Complexity: that of `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is
-        tried.
+    Requires: an unscheduled module and no file of costs by name, unless `always`.
+    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
+        it and `simulate` measures it.
+    Complexity: `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is tried.
     Source: this project; XLA has no such pass.
 
+
     Attributes:
-        form: of the chains. `cheapest` tries all; with `always` it is the ring.
-        kinds: of collectives, separated by blanks.
-        columns: of the grid of a group; 0 for the devices of a host where these follow
-            one another, else the most nearly square grid.
+        form: form of the chains. `cheapest` tries all; with `always`, it means the
+            ring.
+        kinds: kinds of collectives, separated by blanks.
+        columns: number of columns in the grid of a group. 0: the devices of a host if
+            these follow one another, otherwise the most nearly square grid.
         min_gain: least share of the step that a chain must save.
     """
 

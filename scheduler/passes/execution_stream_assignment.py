@@ -6,8 +6,8 @@
              %r = ..., frontend_attributes={_xla_stream_annotation="1"},
                   backend_config={"operation_queue_id":"6",...}
 
-Queue 0 is the default stream, 1 to 4 are the compute streams, the communication streams
-follow (`hlo_passes.scheduler.passes.streams`).
+Queue 0 is the default stream, and queues 1 to 4 are the compute streams. The queues of
+the communication streams follow (`hlo_passes.scheduler.passes.streams`).
 """
 
 from __future__ import annotations
@@ -39,34 +39,37 @@ Annotations = Literal["changed", "all", "none"]
 class ExecutionStreamAssignment(Pass):
     """Write the stream of every asynchronous start into its backend config.
 
-    Round-robin over the streams of each kind, as XLA assigns them: from the entry on,
-    breadth first, in post order. Stream annotations win. Collectives marked `is_sync`
-    stay on the default stream. Two collectives that run at the same time and share two
-    or more devices are kept on one stream, since they could wait for each other in a
-    cycle; a remark says so.
+    The pass assigns the streams of each kind round-robin, as XLA does: from the entry
+    on, breadth first, in post order. A stream annotation overrides this assignment.
+    Collectives marked `is_sync` stay on the default stream. If two collectives run at
+    the same time and share two or more devices, the pass keeps them on one stream,
+    because on two streams they could wait for each other in a cycle. A remark says so.
 
-    XLA's runtime assigns streams round-robin itself, and obeys
-    `_xla_stream_annotation`, not the queue id. `annotate=changed` writes the annotation
-    where the runtime would choose another stream.
+    XLA's runtime assigns streams round-robin itself. It obeys `_xla_stream_annotation`,
+    but not the queue id. So `annotate=changed` writes the annotation where the runtime
+    would choose another stream.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and in pairs of collectives in flight together.
     Source: openxla/xla `xla/service/gpu/execution_stream_assignment.cc`; keeping
     collectives on one stream is not XLA's.
 
+
     Attributes:
         number_of_communication_streams: at least 1; XLA has 2 with
             `collective-multi-streaming`.
         number_of_compute_streams: at least 1.
-        parallel_collective_overlap_limit: above 1, collectives marked `is_sync` receive
+        parallel_collective_overlap_limit: above 1, collectives marked `is_sync` get
             streams too.
-        guard_cyclic_waits: keep such collectives on one stream.
-        annotate: where to write `_xla_stream_annotation`: `changed`, where XLA's
-            runtime would choose another stream; `all` starts; `none`.
+        guard_cyclic_waits: keep collectives that could wait for each other in a cycle
+            on one stream.
+        annotate: where to write `_xla_stream_annotation`: `changed`: where XLA's
+            runtime would choose another stream; `all`: at all starts; `none`: nowhere.
         xla_communication_streams: the number of streams that XLA's runtime will use.
-        xla: the release of XLA to follow; none: that of the run. XLA 0.10.2 counts
-            groups of collectives as compute; later ones have streams for copies to and
-            from the host, which are then left alone.
+        xla: the release of XLA to follow; none: the release that the run follows. XLA
+            0.10.2 counts groups of collectives as compute. Later releases have streams
+            for copies to and from the host, and the pass then leaves these copies
+            alone.
     """
 
     name: ClassVar[str] = "execution-stream-assignment"

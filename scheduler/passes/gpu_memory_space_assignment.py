@@ -1,4 +1,4 @@
-"""Says which buffers lie in memory that collectives registered, as XLA's colors do.
+"""Says which buffers are in memory registered for collectives, as XLA's colors do.
 
 Before:  %c = f32[8]{0} copy(%p)
          %r = f32[8]{0} all-reduce(%c), ..., to_apply=%add
@@ -90,46 +90,52 @@ class _Filter:
 
 @dataclass(frozen=True, slots=True)
 class GpuMemorySpaceAssignment(Pass):
-    """Write the memory space of buffers of collectives into shapes, as XLA does.
+    """Write the memory space of collectives' buffers into shapes, as XLA does.
 
-    XLA has no pass of this name. Its buffer assignment gives every buffer a color, and
-    writes it into the shapes of the text that it prints last: 0 for device memory, 1
-    (7 from 0.12 on) for memory that was registered for collectives. A buffer is in such
-    memory if any value that shares it is read or made by
+    XLA has no pass of this name. Its buffer assignment gives every buffer a color. It
+    writes the color into the shapes of the text that it prints last: 0 for device
+    memory, 1 (7 from 0.12 on) for memory that was registered for collectives. A buffer
+    is in registered memory if any value that shares it
 
-    - a collective that notes symmetric memory (`collective-backend-assigner`),
-    - an all-reduce, all-gather, reduce-scatter, collective-permute, all-to-all or
-      ragged all-to-all, where user buffers or symmetric buffers are switched on for it,
-    - the output of a ragged all-to-all, with a barrier by NCCL (by default from XLA
+    - is read or made by a collective that notes symmetric memory
+      (`collective-backend-assigner`),
+    - is read or made by an all-reduce, all-gather, reduce-scatter, collective-permute,
+      all-to-all or ragged all-to-all for which user buffers or symmetric buffers are
+      switched on,
+    - is the output of a ragged all-to-all with a barrier by NCCL (the default from XLA
       0.11 on),
-    - a kernel in Mosaic that multicasts,
+    - is read or made by a Mosaic kernel that multicasts, or
+    - is one for which a custom call asks in `operands_memory_spaces` or
+      `results_memory_spaces`.
 
-    or if a custom call asks for it in `operands_memory_spaces` or
-    `results_memory_spaces`. What a fusion does inside does not count.
+    What a fusion does inside does not count.
 
-    The caller's arguments, constants and results cannot lie there. XLA copies them
-    first, in the same place, and so does this pass.
+    The caller's arguments, constants and results cannot be in registered memory. XLA
+    copies them first, in the same place, and so does this pass.
 
-    A buffer for which two different spaces are asked (host memory and this one) stays
-    as it is, and a remark names who asks; XLA stops there.
+    If two different spaces are asked for a buffer (host memory and registered memory),
+    the pass leaves the buffer as it is, and a remark names who asks. XLA stops there.
 
-    Requires: a module that is scheduled; else copies have no place in an order.
+    Requires: a scheduled module; otherwise copies have no place in an order.
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and parts of shapes.
     Source: openxla/xla `xla/service/gpu/gpu_memory_space_assignment.cc`
     (DetermineBufferColor), `xla/service/gpu/gpu_compiler.cc`
     (GpuCollectiveBufferAnalysis), `xla/service/buffer_assignment.cc`.
 
+
     Attributes:
         enable_nccl_user_buffers: register the buffers of all collectives.
-        enable_nccl_symmetric_buffers: the same, symmetrically.
-        enable_nccl_symmetric_buffers_for_collectives: or those of some, separated by
-            blanks: a kind or `all`, the most bytes of its result, and the type of its
-            operands, as in `all-reduce:8388608:f32`. From XLA 0.11 on.
+        enable_nccl_symmetric_buffers: register the buffers of all collectives,
+            symmetrically.
+        enable_nccl_symmetric_buffers_for_collectives: register the buffers of some
+            collectives, symmetrically. Entries are separated by blanks. Each names a
+            kind or `all`, the most bytes of its result, and the type of its operands,
+            as in `all-reduce:8388608:f32`. From XLA 0.11 on.
         ragged_all_to_all_use_barrier_with_nccl: register what ragged all-to-alls write;
             none: as the release does.
         inserts_copies: copy arguments, constants and results first.
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "gpu-memory-space-assignment"

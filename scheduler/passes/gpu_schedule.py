@@ -6,8 +6,8 @@
              %f = f32[8] fusion(%y), ...
              %g = f32[16] all-gather-done(%s)           is_scheduled=true
 
-It does not have what XLA does in between: tuning, copy insertion, the fusion of single
-instructions, rematerialization.
+The sequence leaves out what XLA does in between: tuning, copy insertion, the fusion of
+single instructions, rematerialization.
 """
 
 from __future__ import annotations
@@ -25,39 +25,43 @@ _STREAMS_OF_MULTI_STREAMING: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class GpuSchedule(PassSequence):
-    """Make collectives asynchronous, schedule, and undo those that hide nothing.
+    """Make collectives asynchronous, schedule, and undo pairs without work in between.
 
-    It runs `async-collective-creator`, `async-collective-annotator`,
+    `gpu-schedule` runs `async-collective-creator`, `async-collective-annotator`,
     `stream-attribute-annotator`, `async-stream-attribute-wrapper`,
     `explicit-stream-annotation-async-wrapper`,
     `explicit-collectives-group-async-wrapper`, `collectives-schedule-linearizer`,
     `latency-hiding-scheduler-preparation`, `hlo-memory-scheduler`,
     `legalize-scheduling-annotations`, `scheduler-memory-fencing`,
-    `latency-hiding-scheduler`, `schedule-improver` (with `improve=true` alone),
+    `latency-hiding-scheduler`, `schedule-improver` (only with `improve=true`),
     `scheduling-instruction-annotator`, `gpu-convert-async-collectives-to-sync`,
     `stream-attribute-annotator` and `execution-stream-assignment`.
 
-    It accepts every option of these passes, and passes it to all that have it:
-    `gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}`. With
-    `enable-collective-multi-streaming=true` there are two communication streams.
+    `gpu-schedule` accepts every option of these passes, and gives it to all passes that
+    have it: `gpu-schedule{parallel-collective-overlap-limit=4,xla=0.12}`. With
+    `enable-collective-multi-streaming=true`, there are two communication streams.
 
-    If a module has a schedule, scheduling starts from its order (XLA leaves such a
-    module alone).
+    If a module already has a schedule, scheduling starts from that order. (XLA leaves
+    such a module alone.)
 
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc`,
     `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
 
+
     Attributes:
         enable_latency_hiding_scheduler: if false, the order that needs the least memory
             stays.
-        enable_pipelined_p2p: order sends and recvs first, with
+        enable_pipelined_p2p: first order sends and recvs, with
             `latency-hiding-scheduler-preparation`.
-        multi_streamed_windowed_einsum: wrap instructions that have their own queue.
-        stream_annotation: wrap instructions with `_xla_stream_annotation`.
-        scheduler_memory_fencing_threshold_bytes: fence buffers of at least this size; 0
-            for a hundredth of the memory limit, below 0 none.
-        improve: look for a shorter step than XLA's schedule has.
-        assign_streams: write streams.
+        multi_streamed_windowed_einsum: wrap instructions that have their own queue,
+            with `async-stream-attribute-wrapper`.
+        stream_annotation: wrap instructions with `_xla_stream_annotation`, with
+            `explicit-stream-annotation-async-wrapper`.
+        scheduler_memory_fencing_threshold_bytes: fence buffers of at least this size;
+            0: a hundredth of the memory limit; below 0: none.
+        improve: look for an order with a shorter step than XLA's schedule, with
+            `schedule-improver`.
+        assign_streams: write streams, with `execution-stream-assignment`.
     """
 
     name: ClassVar[str] = "gpu-schedule"

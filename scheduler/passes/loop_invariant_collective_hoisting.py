@@ -1,4 +1,4 @@
-"""Runs collectives of what never changes before a loop where that pays and fits.
+"""Runs loop-invariant collectives before the loop if that pays and fits.
 
 Before:  while (16 times) from (0, %x, %shard):
              %w = f32[512,512] all-gather(%shard), ...         the same each time
@@ -47,38 +47,43 @@ Write = Callable[[Module, Sequence[PlaceT]], object]
 
 @dataclass(frozen=True, slots=True)
 class LoopInvariantCollectiveHoisting(BoundedRewrite):
-    """Move invariant collectives out of loops if `simulate` says that this is faster.
+    """Move invariant collectives out of loops if the simulated step gets shorter.
 
-    A collective of what no iteration changes, such as the all-gather of a weight that
-    each microbatch needs, gives the same in each iteration. Before the loop it runs
-    once, and so does what it is computed from; but its result lives as long as the loop
-    does. So the pass schedules and simulates the module with all of a loop's invariant
-    collectives outside. If that is no faster or needs more memory than the limit, it
-    tries them one by one, those first that save most for their bytes. Remarks say what
-    each refused one would cost, in time or memory, and why others cannot move.
+    Some collectives give the same result in each iteration, such as the all-gather of a
+    weight that each microbatch needs. Before the loop, such a collective runs only
+    once, and so does everything that it is computed from. But its result then lives as
+    long as the loop does. So the pass schedules and simulates the module with all of a
+    loop's invariant collectives outside the loop. If that is no faster or needs more
+    memory than the limit, the pass tries the collectives one by one. It starts with
+    those that save the most for their bytes. Remarks say what each refused collective
+    would cost, in time or memory, and why others cannot move.
 
-    Collectives move if they have no side effects: between partitions all are taken to
-    come from one SPMD program, and keep their channel. Constrained layouts, control
-    edges, scheduling groups and asynchronous collectives stay, and so does everything
-    in loops of fewer than two iterations or of an unknown number: one that never runs
-    must not begin to transfer. In and under a conditional nothing moves, for devices
-    may take different branches.
+    Collectives move if they have no side effects. The pass takes all collectives
+    between partitions to come from one SPMD program, and they keep their channel.
+    Collectives with constrained layouts, control edges or scheduling groups stay, and
+    so do asynchronous ones. Nothing moves out of a loop of fewer than two iterations or
+    of an unknown number of iterations: a loop that never runs must not begin to
+    transfer. Nothing moves inside or under a conditional, because devices may take
+    different branches.
 
-    It also looks at what a loop starts with. An element of the state that each
-    iteration computes alike starts with just that and never changes, if nothing reads
-    what it started with before or if it was that already. One whose first iteration
-    reads something else stays. Buffers that the loop overwrites completely start
-    without a value, as by `dus-accumulator-zero-init-elimination`.
+    The pass also looks at what a loop starts with. If each iteration computes a state
+    element alike, the element can start with that value and never change. This works if
+    nothing reads what the element started with before, or if it started with that value
+    already. If its first iteration reads something else, the element stays. Buffers
+    that the loop overwrites completely start without a value, as with
+    `dus-accumulator-zero-init-elimination`.
 
-    Dead code and tuples are cleaned up afterwards.
+    The pass cleans up dead code and tuples afterward.
 
-    Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer, and
-        no memory above the limit; every bit. A second run changes nothing, unless
-        the trials of the first one used `most-instructions` up.
-    Complexity: that of `gpu-schedule` and `simulate`, once for each loop where all may
-        move, else once more for each collective.
+    Requires: an unscheduled module and no file of costs by name, unless `always`.
+    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
+        it and `simulate` measures it; memory does not go above the limit; every bit is
+        kept. A second run changes nothing, unless the trials of the first one used
+        `most-instructions` up.
+    Complexity: `gpu-schedule` and `simulate`, once for each loop where all may move,
+        otherwise once more for each collective.
     Source: this project.
+
 
     Attributes:
         initial_values: also look at what loops start with.

@@ -1,4 +1,4 @@
-"""Runs several iterations of a loop as one where that makes the step shorter.
+"""Runs several iterations of a loop as one if that makes the step shorter.
 
 Before:  while (10 times):  %y = all-gather(%x), channel_id=1
                             f(%y)
@@ -58,52 +58,59 @@ _LEAST_BUFFERS: Final = 2
 
 @dataclass(frozen=True, slots=True)
 class LoopMultiBuffer(BoundedRewrite):
-    """Run k iterations of a loop as one if `simulate` says that this is faster.
+    """Run k iterations of a loop as one if the simulated step gets shorter.
 
-    `loop-double-buffer-transformer` makes one iteration of two, as XLA does. This does
-    it for any number, and asks first. Within the longer iteration the collectives of
-    one old iteration can run beside the compute of another, and each old iteration has
-    buffers of its own. Of n iterations the first n mod k run before the loop.
+    `loop-double-buffer-transformer` turns two iterations into one, as XLA does. This
+    pass does it for any number, and asks first. Within the longer iteration, the
+    collectives of one old iteration can run beside the compute of another, and each old
+    iteration has its own buffers. Of n iterations, the first n mod k run before the
+    loop.
 
-    Control edges let each old iteration wait for the one before, as there, except for
-    its collectives. Here what only collectives read, such as the slice of the weights
-    that an all-gather collects, does not wait either, nor does arithmetic on scalars:
-    else no gather could start early.
+    As in `loop-double-buffer-transformer`, control edges make each old iteration wait
+    for the one before, except for its collectives. Here, anything that only collectives
+    read does not wait either, such as the slice of the weights that an all-gather
+    collects. Arithmetic on scalars does not wait either. Otherwise, no gather could
+    start early.
 
     The pass decides by price: it schedules and simulates the module with each loop
-    changed, callees first. A loop stays if the step becomes no shorter, or if it would
-    need more memory than the limit: remarks have the figures. Loops need not have a
-    trip count in their backend config, as long as it follows from the program. Those
-    with sends and receives stay. `always` unrolls whatever can be, without asking.
+    changed, callees first. A loop stays as it is if the step does not get shorter, or
+    if the step would need more memory than the limit; remarks give the figures. A loop
+    needs no trip count in its backend config if the count follows from the program.
+    Loops with sends and receives stay. `always` unrolls whatever can be unrolled,
+    without asking.
 
-    Collectives receive channel ids of their own, and scheduling groups numbers of their
-    own. With `num-stream-buffers` of 2 and more those of old iteration j are put on the
-    communication stream j mod s, so that as many can be in flight; XLA has one such
-    stream unless `xla_gpu_experimental_enable_collective_multi_streaming` is set. Then
-    nothing but their order keeps two devices from beginning with different ones.
+    Collectives get their own channel ids, and scheduling groups get their own numbers.
+    If `num-stream-buffers` (s) is 2 or more, the collectives of old iteration j go to
+    communication stream j mod s, so that s of them can be in flight. XLA has only one
+    such stream unless `xla_gpu_experimental_enable_collective_multi_streaming` is set.
+    With several streams, only the order of the collectives keeps two devices from
+    beginning with different ones.
 
-    Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate`, make longer, and
-        no memory above the limit; every bit. Trip count, start and step in the
-        backend config are those of the new loop.
-    Complexity: that of `gpu-schedule` and `simulate`, for each loop.
+    Requires: an unscheduled module and no file of costs by name, unless `always`.
+    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
+        it and `simulate` measures it; memory does not go above the limit; every bit is
+        kept. Trip count, start and step in the backend config are those of the new
+        loop.
+    Complexity: `gpu-schedule` and `simulate`, for each loop.
     Source: this project; XLA has it for two iterations.
+
 
     Attributes:
         buffers: k, how many iterations become one.
-        num_stream_buffers: s, the communication streams; 1 annotates nothing.
-        only_with_collectives: leave loops without a collective in their body.
-        control_edges: let each old iteration wait for the one before. XLA:GPU can
-            abort over such edges when it fuses: inside its compilation they must be
-            left out, and the order is the scheduler's alone.
-        max_instructions: larger bodies are not made.
-        max_control_edges: nor loops with more control edges, with those of the
-            iterations before the loop. Each reader of the state waits for each element
-            of it, so that they may grow with the square of the state.
-        always: unroll whatever can be, without a price or a limit.
+        num_stream_buffers: s, the number of communication streams; 1: annotate nothing.
+        only_with_collectives: leave loops without a collective in their body alone.
+        control_edges: make each old iteration wait for the one before. XLA:GPU can
+            abort over such edges when it fuses. So leave them out inside its
+            compilation; only the scheduler then decides the order.
+        max_instructions: leave a loop alone if its new body would be larger.
+        max_control_edges: leave a loop alone if it would have more control edges,
+            counting those of the iterations before the loop. Each reader of the state
+            waits for each element of it, so the edges may grow with the square of the
+            state.
+        always: unroll whatever can be unrolled, without a price or a limit.
         min_gain: least share of the step that a loop must save.
-        parallel_collective_overlap_limit: collectives in flight, in the trials; at
-            least `num-stream-buffers`.
+        parallel_collective_overlap_limit: the most collectives in flight in the trials;
+            at least `num-stream-buffers`.
     """
 
     name: ClassVar[str] = "loop-multi-buffer"
@@ -262,10 +269,10 @@ class LoopMultiBuffer(BoundedRewrite):
 
 
 def ahead_of_others(body: Computation) -> set[Instruction]:
-    """What in a body need not wait for the iteration before.
+    """The instructions of a body that need not wait for the iteration before.
 
-    That is arithmetic on scalars, which needs no buffers, and what nothing but
-    collectives reads, of this iteration or, through the state, of the next.
+    These are arithmetic on scalars, which needs no buffers, and instructions that only
+    collectives read, in this iteration or, through the state, in the next one.
     """
     state, root = body.parameters[0], body.root
     readers: dict[int, list[Instruction]] = {}

@@ -25,8 +25,8 @@ class PricedPass(Pass):
 
     Attributes:
         min_gain: least share of the step that a change must save.
-        most_instructions: that trials may schedule, all together.
-        parallel_collective_overlap_limit: collectives in flight, in the trials.
+        most_instructions: the most instructions that all trials together may schedule.
+        parallel_collective_overlap_limit: the most collectives in flight in the trials.
         disable_async_collectives: kinds that run synchronously in the trials, as in
             `async-collective-annotator`.
         left: how the remark begins that says why a module is left as it is.
@@ -97,7 +97,7 @@ class PricedRewrite(PricedPass):
     """A pass that can also rewrite without asking.
 
     Attributes:
-        always: rewrite whatever can be, without a price.
+        always: rewrite whatever is possible, without asking for a price.
     """
 
     always: bool = False
@@ -113,8 +113,9 @@ class BoundedRewrite(PricedRewrite):
     """A pass that also leaves alone what needs too much memory.
 
     Attributes:
-        always: rewrite whatever can be, without a price or a limit.
-        memory_limit_bytes: that the step may need; 0 for XLA's share of the device.
+        always: rewrite whatever is possible, without a price or a limit.
+        memory_limit_bytes: the most memory that the step may need; 0: XLA's share of
+            the device.
     """
 
     memory_limit_bytes: int = 0
@@ -127,7 +128,7 @@ class BoundedRewrite(PricedRewrite):
 
 
 def reason_to_leave(module: Module, on: Pricing) -> str:
-    """Why no trial of a module says anything; '' if it does.
+    """Why a trial of a module would say nothing; '' if it would say something.
 
     Raises WrongStateError S017, S018 for a module that no GPU can run.
     """

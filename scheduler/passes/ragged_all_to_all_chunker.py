@@ -1,4 +1,4 @@
-"""Overlaps ragged dispatch, experts and combination where that makes the step shorter.
+"""Overlaps ragged dispatch, experts and combination if that makes the step shorter.
 
 Before:  %d = f32[64,8] ragged-all-to-all(%x, %zeros, %o, %s, %p, %q), ...
          %h = f32[4,16,8] dot(reshape(%d), %w), lhs_batch_dims={0}, ...
@@ -39,40 +39,46 @@ _TRIED: Final = (2, 4, 8)
 class RaggedAllToAllChunker(PricedRewrite):
     """Cut sparse mixtures of experts into chunks if the simulated step gets shorter.
 
-    A ragged all-to-all (the dispatch), what is computed row by row from the rows that
-    arrive (the experts), and the ragged all-to-all that sends them on (the combination)
-    become chunks of the rows: while the experts of one chunk work, the rows of the next
-    one arrive, and those of the one before leave. Chunks are of whole experts where
-    there are several on a device (the largest dimension that all values between share),
-    else of rows. Where they do not divide, the first chunks are longer.
+    The pass looks for three things in a row: a ragged all-to-all (the dispatch), what
+    is computed row by row from the rows that arrive (the experts), and the ragged
+    all-to-all that sends the results on (the combination). It cuts all three into
+    chunks of rows. While the experts of one chunk work, the rows of the next chunk
+    arrive, and the rows of the chunk before leave. If a device has several experts,
+    chunks consist of whole experts (the pass cuts along the largest dimension that all
+    values in between share). Otherwise, chunks consist of rows. If these do not divide
+    evenly, the first chunks are longer.
 
-    No row changes, whatever the tables say: each chunk takes from each update what
-    lands on its rows, and the new sizes go to the receivers by an all-to-all of their
-    own. Dots keep their sums, but a library may add up k products in another order
-    where there are fewer rows. Such sums differ by at most 2 g times the sum of the
-    absolute values, with g = k u / (1 - k u) and u = 2^-24 for f32. What else reads the
-    rows or the experts' results gets them put together. Left alone are experts that mix
-    rows, and ragged all-to-alls with control edges, unsigned offsets or groups of
-    different sizes; after a dispatch, the first combination in text order counts.
+    No row changes, whatever the tables say. Each chunk takes from each update what
+    lands on its rows, and an extra all-to-all sends the new sizes to the receivers.
+    Dots keep their sums, but a library may add up k products in another order if there
+    are fewer rows. Such sums differ by at most 2 g times the sum of the absolute
+    values, with g = k u / (1 - k u) and u = 2^-24 for f32. If anything else reads the
+    rows or the experts' results, the pass puts them together for it.
+
+    The pass leaves alone experts that mix rows, and ragged all-to-alls with control
+    edges, unsigned offsets or groups of different sizes. If several combinations follow
+    a dispatch, the first one in text order counts.
 
     The pass decides by price, as `collective-ring-decomposer` does, the most exposed
-    dispatch first. XLA has no price for a ragged all-to-all, so steps are simulated
-    with `--extended`: an all-to-all of the smaller of the two buffers, times the
-    latency option `ragged_imbalance`. New collectives are charged the most that one of
-    at most their size costs, and all that is computed row by row is charged as kernels,
-    before and after. Chunks need no `_scheduling_group_id`, and lose that of the old
-    ones. `always` cuts whatever can be, without a price.
+    dispatch first. XLA has no price for a ragged all-to-all, so the pass simulates
+    steps with `--extended`. That price is an all-to-all of the smaller of the two
+    buffers, times the latency option `ragged_imbalance`. New collectives are charged
+    the most that any collective of at most their size costs. Everything that is
+    computed row by row is charged as kernels, before and after. Chunks need no
+    `_scheduling_group_id`, and they lose the group ids of the old instructions.
+    `always` cuts whatever can be cut, without a price.
 
-    Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` or `xla-gpu`, and `simulate --extended`, make
-        longer.
-    Complexity: that of `gpu-schedule` and `simulate`, for each number that is tried.
+    Requires: an unscheduled module and no file of costs by name, unless `always`.
+    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
+        it and `simulate --extended` measures it.
+    Complexity: `gpu-schedule` and `simulate`, for each number of chunks that is tried.
     Source: this project; XLA has no such pass.
 
+
     Attributes:
-        chunks: their number, at most the number of experts; 0 tries 2, 4 and 8 (with
-            `always` it is 2).
-        always: cut whatever can be, without a price.
+        chunks: number of chunks, at most the number of experts. 0 tries 2, 4 and 8;
+            with `always`, it means 2.
+        always: cut whatever can be cut, without a price.
         min_gain: least share of the step that chunks must save.
     """
 

@@ -1,4 +1,4 @@
-"""Exchanges ragged rows inside hosts, and between two hosts what takes one message.
+"""Exchanges ragged rows inside hosts, and dense messages between two hosts.
 
 Before:  %r = f32[64] ragged-all-to-all(%x, %y, ...), replica_groups={{0,1,2,3}}
 After, with two devices to a host:
@@ -38,20 +38,24 @@ _HOSTS = 2
 class RaggedAllToAllMultiHostDecomposer(Pass):
     """Split ragged all-to-alls over two hosts into parts between and inside hosts.
 
-    Where there is at least as much room for rows as there are rows (the dispatch of a
-    mixture of experts), the rows of both hosts are gathered first, and exchanged inside
-    each host. Where there are more (the combination), rows are exchanged inside each
-    host for both, then between hosts by an all-to-all, and put together. Groups must be
-    listed, have equally many devices on both hosts, and order them alike. Offsets must
-    be s64 (`ragged-all-to-all-canonicalizer`). XLA takes the sizes of what is received
-    between hosts from the wrong host: right are only sizes that are the same in both
-    directions, or a back end that does not read them; without quirks all are right.
+    If there is at least as much room for rows as there are rows (the dispatch of a
+    mixture of experts), the pass first gathers the rows of both hosts, and then
+    exchanges them inside each host. If there are more rows than room (the combination),
+    the pass exchanges rows inside each host for both hosts, then between the hosts by
+    an all-to-all, and puts them together.
 
-    XLA splits over two hosts and leaves more alone; with `any_hosts` they are split
-    alike, and an all-gather or all-to-all of the rows is over as many hosts.
+    Groups must be listed, have equally many devices on both hosts, and order the hosts
+    alike. Offsets must be s64 (`ragged-all-to-all-canonicalizer`). XLA takes the sizes
+    of what is received between hosts from the wrong host. This is right only if the
+    sizes are the same in both directions, or if the back end does not read them.
+    Without XLA's quirks (`--no-xla-quirks`), all sizes are right.
 
-    Hosts are what NVLink joins in the machine that the module is priced for, so that a
-    rack is one. XLA 0.10.2 runs the pass only if
+    XLA splits over two hosts and leaves more hosts alone. With `any-hosts`, the pass
+    splits over more hosts in the same way, and the all-gather or all-to-all of the rows
+    then spans as many hosts.
+
+    A host is what NVLink joins in the machine that the module is priced for, so a rack
+    counts as one host. XLA 0.10.2 runs the pass only if
     `xla_gpu_unsupported_enable_ragged_all_to_all_multi_host_decomposer` is true.
 
     Ensures: nothing that spans hosts is ragged.
@@ -59,12 +63,13 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
     Source: openxla/xla
     `xla/backends/gpu/transforms/ragged_all_to_all_multi_host_decomposer.cc`.
 
+
     Attributes:
-        slice_size: devices of a host; 0 for those of the machine.
-        only_by_default: change nothing where the release does not run the pass unless
-            it is told to.
-        any_hosts: split over any number of hosts from two on.
-        xla: the release of XLA to follow; none: that of the run.
+        slice_size: number of devices of a host; 0: the machine's number.
+        only_by_default: change nothing if the release runs the pass only when it is
+            told to.
+        any_hosts: split over any number of hosts, from two on.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "ragged-all-to-all-multi-host-decomposer"

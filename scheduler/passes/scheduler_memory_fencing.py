@@ -5,9 +5,9 @@
     After:   s2 = all-gather-start(q), control-predecessors={u}
 
 The scheduler moves work that is not needed soon out of the way of asynchronous
-operations, and large buffers stay alive meanwhile. With the edges, a start waits for
-all readers of a buffer that the order so far finished using some windows (from a start
-to its done) earlier.
+operations. Large buffers stay alive meanwhile. A window goes from a start to its done.
+With the edges, a start waits for all readers of a buffer if the order so far finished
+using that buffer some windows earlier.
 """
 
 from __future__ import annotations
@@ -39,28 +39,31 @@ _PART_OF_LIMIT: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class SchedulerMemoryFencing(Pass):
-    """Let asynchronous starts wait for the last readers of large buffers.
+    """Make asynchronous starts wait for the last readers of large buffers.
 
-    It looks at every buffer of at least the threshold that is defined (not by a
-    parameter) and read in one computation alone and is not a part of its result. Of the
-    windows that close after the last reader, in the order that the module has, the one
-    `scheduler-memory-fencing-slack-windows` further on receives the edges, if it opens
+    The pass looks at every buffer that is as large as the threshold or larger, that a
+    single computation defines (not by a parameter) and reads, and that is not a part of
+    that computation's result. Among the windows that close after the buffer's last
+    reader, in the order that the module has, the window that is
+    `scheduler-memory-fencing-slack-windows` further on gets the edges, if it opens
     after that reader.
 
     Requires: a scheduled module (E023).
     Ensures: every edge goes forward in the schedule.
-    Complexity: near-linear; for each window that receives edges, linear in what is
-    between its start and the first reader.
+    Complexity: near-linear; for each window that gets edges, linear in what is between
+        its start and the first reader.
     Source: openxla/xla `xla/service/scheduler_memory_fencing.cc`,
     `xla/service/gpu/gpu_hlo_schedule.cc`.
 
+
     Attributes:
-        scheduler_memory_fencing_threshold_bytes: smaller buffers are skipped; 0 for
-            a hundredth of the memory limit, below 0 nothing happens.
-        scheduler_memory_fencing_slack_windows: how many windows later readers may run.
+        scheduler_memory_fencing_threshold_bytes: skip smaller buffers; 0: a hundredth
+            of the memory limit; below 0: the pass does nothing.
+        scheduler_memory_fencing_slack_windows: by how many windows readers may still be
+            delayed.
         memory_limit_bytes: the scheduler's limit; `none`: from the target.
-        memory_limit_slop_factor: percent of the memory that parameters and result
-            leave.
+        memory_limit_slop_factor: the percentage to use of the memory that parameters
+            and result leave.
     """
 
     name: ClassVar[str] = "scheduler-memory-fencing"
@@ -142,7 +145,7 @@ class Windows:
 
 
 def windows_of(computation: Computation) -> Windows:
-    """All windows; one without a done closes at once."""
+    """All windows of a computation; a window without a done closes at once."""
     place = {i: k for k, i in enumerate(computation.instructions)}
     starts = tuple(i for i in place if is_start(i))
     dones = (done_of(start) for start in starts)

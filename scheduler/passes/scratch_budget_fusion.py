@@ -1,4 +1,4 @@
-"""Fuses elementwise instructions while what they compute fits into a scratch memory.
+"""Fuses elementwise instructions while their live values fit into a scratch memory.
 
 Before:  %m = f32[1024] multiply(%x, %y)
          %e = f32[1024] exponential(%m)
@@ -9,10 +9,6 @@ After:   %fused_a (param_0: f32[1024], param_1: f32[1024]) -> f32[1024] {
            ROOT %a.1 = add(%e.1, %m.1)                           e, m, a: 12 bytes
          }
          %loop_add_fusion = f32[1024] fusion(%x, %y), kind=kLoop, calls=%fused_a
-
-With scratch for two values, 8 bytes per element, nothing is fused: every fusion needs
-three. With more values alive than scratch there are several fusions, cut where that is
-cheapest; a value that two of them need is loaded, or computed twice.
 """
 
 from __future__ import annotations
@@ -52,49 +48,62 @@ from hlo_passes.scheduler.simulation.units import time_text
 class ScratchBudgetFusion(Pass):
     """Fuse elementwise instructions while their live values fit into a scratch memory.
 
-    A fusion computes an array tile by tile. In scratch are, per element of a tile, the
-    values that are live: an array that the fusion reads, from the instruction that
-    reads it first to the one that reads it last; a value that it computes, from there
-    to the last one that reads it in the fusion. Operands and result of an instruction
-    are there together, whatever is written leaves at once, and a pred takes a byte.
-    Scalars, broadcasts of scalars and iotas take nothing. What a fusion needs is the
-    sum at the widest point, in the order of evaluation for which that is least, times
-    the elements of a tile (of the array, if it is smaller). No fusion needs more than
-    `scratch-bytes`. Its body is written in that order.
+    A fusion computes an array tile by tile. Scratch holds the values that are live, for
+    each element of a tile:
 
-    A part of a computation is elementwise instructions that hang together, with one
-    size, layout, sharding and frontend attributes, without a way out and back. It
-    is divided into fusions; what goes from one to the next is written and loaded, or
-    computed in both, whichever is cheaper. Instructions with control edges, scalars,
-    copies, maps and whatever is not elementwise stay: so do collectives. Broadcasts of
-    scalars and iotas are repeated in each fusion that reads them.
+    - an array that the fusion reads, from the first instruction that reads it to the
+      last one;
+    - a value that the fusion computes, from there to the last instruction of the fusion
+      that reads it.
 
-    Prices are those of XLA's model for kernels, in which a plain instruction is a loop
-    kernel of its own. It does not count launches, so that the gain is rather more. The
-    cheapest division is found where a part has at most `exact-limit` kernels to choose
-    from; elsewhere the cuts are the best of one order, improved value by value. Remarks
-    say where. A part stays as it is if no division is cheaper than that.
+    The operands and the result of one instruction are in scratch together. Whatever is
+    written to memory leaves scratch at once. A pred takes a byte. Scalars, broadcasts
+    of scalars and iotas take nothing. A fusion needs the sum at the widest point, times
+    the elements of a tile (or of the array, if it is smaller). The pass takes the order
+    of evaluation that makes this sum smallest, and writes the body in that order. No
+    fusion needs more than `scratch-bytes`.
+
+    In the example, every fusion needs three values. With scratch for only two values, 8
+    bytes per element, nothing is fused. If more values are alive than scratch holds,
+    there are several fusions, cut where that is cheapest. A value that two of them need
+    is loaded, or computed twice.
+
+    A part of a computation is a set of connected elementwise instructions with one
+    size, layout, sharding and frontend attributes. No path goes out of a part and back.
+    The pass divides a part into fusions. A value that goes from one fusion to the next
+    is written and loaded, or computed in both, whichever is cheaper. Instructions with
+    control edges, scalars, copies, maps and everything that is not elementwise stay,
+    and so do collectives. Each fusion repeats the broadcasts of scalars and the iotas
+    that it reads.
+
+    Prices come from XLA's model for kernels, in which a plain instruction is its own
+    loop kernel. The model does not count launches, so the real gain is rather larger.
+    The pass finds the cheapest division if a part has at most `exact-limit` kernels to
+    choose from. Otherwise, it takes the best cuts of one order and improves them value
+    by value. Remarks say where. A part stays as it is if no division is cheaper.
 
     A fusion has the metadata, the origin, the sharding and the frontend attributes of
-    its result; with several results, the metadata of the last, while the elements of
-    the tuple have those of what they replace. Its instructions keep theirs.
+    its result. If it has several results, it has the metadata of the last one, and the
+    elements of its tuple have those of what they replace. The instructions inside a
+    fusion keep theirs.
 
     Requires: an unscheduled module before copy insertion.
-    Ensures: no kernels that cost more than before; values keep every bit; a second run
-        changes nothing.
+    Ensures: the kernels do not cost more than before; values keep every bit; a second
+        run changes nothing.
     Complexity: for each distinct part `exact-limit` prices, and that many steps from
         each of 4,096 states; elsewhere 24 prices for each instruction and 500 tries.
         Joining parts walks over up to 2,000 instructions for each edge that is left.
     Source: this project; XLA fuses by rules, without a scratch memory.
 
+
     Attributes:
-        scratch_bytes: for one tile; 49,152 is the shared memory that a block of threads
-            has on all of NVIDIA's GPUs (CUDA C++ Programming Guide, "Technical
+        scratch_bytes: scratch for one tile; 49,152 is the shared memory that a block of
+            threads has on all of NVIDIA's GPUs (CUDA C++ Programming Guide, "Technical
             Specifications per Compute Capability").
         tile_elements: elements that a fusion computes at a time; 512 is what a block of
-            XLA's loop kernel does: 128 threads, four elements each.
-        exact_limit: kernels of a part (what they compute, and what of that they write)
-            up to which all divisions are compared; 0: none.
+            XLA's loop kernel computes: 128 threads, four elements each.
+        exact_limit: the most kernels of a part (what they compute, and what of that
+            they write) for which the pass compares all divisions; 0: it never does.
     """
 
     name: ClassVar[str] = "scratch-budget-fusion"

@@ -1,4 +1,4 @@
-"""Makes a reduce-scatter of an all-reduce whose rows do not divide among the devices.
+"""Turns an all-reduce whose rows do not divide evenly into a reduce-scatter.
 
 Before:  %a = f32[9] all-reduce(%x), replica_groups={{0,1,2,3}}, to_apply=%add, ...
          %p = f32[12] pad(%a, %zero), padding=0_3
@@ -27,29 +27,32 @@ from hlo_passes.scheduler.passes.step_trials import StepTrials
 
 @dataclass(frozen=True, slots=True)
 class UnevenReduceScatterCreator(BoundedRewrite):
-    """Replace a padded all-reduce and the slice of it that each device keeps.
+    """Turn an all-reduce into a reduce-scatter although its rows do not divide evenly.
 
-    Where rows do not divide among devices, XLA's partitioner reduces all of them
-    everywhere, pads the result and lets each device take its part; its
-    `reduce-scatter-creator` looks for a slice of the all-reduce itself. A
-    reduce-scatter of padded rows sends about half as much. The padding goes before the
-    reduction, as what the reduction leaves alone: zeros for a sum, ones for a product,
-    itself for a minimum or maximum. If the padding was something else, it is written
-    over the last rows of each part, so that every bit is as before, padding included.
+    If rows do not divide evenly among devices, XLA's partitioner reduces all rows on
+    every device, pads the result, and lets each device take its part. XLA's
+    `reduce-scatter-creator` looks for a slice of the all-reduce itself, so it does not
+    see this. A reduce-scatter of padded rows sends about half as much. The pass pads
+    before the reduction, with values that the reduction leaves alone: zeros for a sum,
+    ones for a product, the padding itself for a minimum or maximum. If the padding was
+    something else, the pass writes it over the last rows of each part, so every bit is
+    as before, padding included.
 
-    The pass schedules and simulates the module with all of them, then one by one if
-    that was no faster or needs more memory than the limit. Remarks say what each
-    refused one would cost.
+    The pass schedules and simulates the module with all such reduce-scatters. If that
+    is no faster or needs more memory than the limit, it tries them one by one. Remarks
+    say what each refused one would cost.
 
-    The all-reduce, the padding, a reshape and the slice must be read by nothing else
-    and have no control edges; only the end of the cut dimension may be padded.
+    Nothing else may read the values in the chain of all-reduce, padding, reshape and
+    slice, and none of the four may have control edges. The padding must be at the end
+    of the cut dimension.
 
-    Requires: an unscheduled module, unless `always`; costs that are not by name.
-    Ensures: no step that `gpu-schedule` and `simulate` make longer. A second run
-        changes nothing.
-    Complexity: that of `gpu-schedule` and `simulate`, once if all of them pay, else
-        once more for each.
+    Requires: an unscheduled module and no file of costs by name, unless `always`.
+    Ensures: the step does not get longer if `gpu-schedule` schedules it and `simulate`
+        measures it. A second run changes nothing.
+    Complexity: `gpu-schedule` and `simulate`, once if all of them pay, otherwise once
+        more for each.
     Source: this project.
+
 
     Attributes:
         min_gain: least share of the step that the rewrite must save.

@@ -7,8 +7,8 @@
              %c = f32[8] negate(%z)
              %d = (f32[16], f32[8]) all-gather-done(%s)      is_scheduled=true
 
-The text is what XLA has right after its partitioner, or anywhere later before its
-scheduler.
+The input is the module as XLA has it right after its partitioner, or at any later point
+before its scheduler.
 """
 
 from __future__ import annotations
@@ -43,52 +43,66 @@ Unrolling = Literal[
 class XlaGpu(GpuSchedule):
     """Do what XLA's GPU compiler does to collectives and their order; fuse nothing.
 
-    It runs every pass over collectives and loops that this project has, where XLA runs
-    it by default or with the options below, in XLA's order, and then the passes of
-    `gpu-schedule`. The page about flags lists them all (docs/flags.md).
+    `xla-gpu` runs all passes over collectives and loops that this project has and that
+    XLA runs by default or with the options below. It runs them where XLA runs them, in
+    XLA's order, and then runs the passes of `gpu-schedule`. The page about flags lists
+    them all (docs/flags.md).
 
-    It accepts every option of these passes, and passes it to all that have it.
-    `threshold-bytes` is for all four combiners; the options below are for one each.
+    `xla-gpu` accepts every option of these passes, and gives it to all passes that have
+    it. `threshold-bytes` is for all four combiners; each of the four threshold options
+    below is for one combiner.
 
-    It leaves out what else XLA does with a partitioned module: simplification, layouts,
-    libraries for products and convolutions, fusion, copy insertion, rematerialization.
-    So compute is priced instruction by instruction where XLA fuses, and a pass may see
-    another form than in XLA; `hlo-passes lower --target` runs XLA itself.
+    `xla-gpu` leaves out everything else that XLA does with a partitioned module:
+    simplification, layouts, libraries for products and convolutions, fusion, copy
+    insertion, rematerialization. So compute is priced instruction by instruction where
+    XLA fuses, and a pass may see another form than in XLA. `hlo-passes lower --target`
+    runs XLA itself.
 
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc` (RunPostFusionPasses,
     RunCollectiveOptimizationPasses, AddCollectiveCombinerPasses,
     AddDoubleBufferingPasses), `xla/service/gpu/flag_utils.h`,
     `xla/service/gpu/gpu_hlo_schedule.cc`.
 
+
     Attributes:
-        all_gather_combine_threshold_bytes: bytes of a combined all-gather. With the
-            default, which is XLA's, threshold-bytes decides, here and below.
-        all_reduce_combine_threshold_bytes: bytes of a combined all-reduce.
-        reduce_scatter_combine_threshold_bytes: bytes of a combined reduce-scatter.
-        collective_permute_combine_threshold_bytes: bytes of a combined permute.
-        optimization_level: from O1 on loops are pipelined and unrolled where the option
-            for it says nothing else. `JAX_OPTIMIZATION_LEVEL=O1` sets it in a job.
-        exec_time_optimization_effort: the older form of it; 0.2 does the same.
-        pipeline_all_reduce: run `collective-pipeliner-forward` for all-reduces:
-            `default` asks the level; `explicit` moves those with the frontend attribute
-            `is_pipelineable`.
-        pipeline_all_gather: the same, with `collective-pipeliner-backward`.
-        pipeline_reduce_scatter: the same, with `collective-pipeliner-forward`.
-        enable_pipelined_host_offloading: run both for slices that move from and to the
-            host; so does the level.
-        enable_pipelined_p2p: cut cycles of permutes open, make them sends and recvs,
-            and order these first.
-        pipeline_parallelism_opt_level: make permutes sends and recvs even so.
-        collective_cse_distance_threshold: compute equal collectives once if they are
-            at most so many instructions apart; 0: leave them.
-        enable_dus_accumulator_zero_init_elimination: run the pass of that name.
+        all_gather_combine_threshold_bytes: the most bytes of a combined all-gather. If
+            this option has its default, which is XLA's, `threshold-bytes` decides; the
+            same holds for the next three options.
+        all_reduce_combine_threshold_bytes: the most bytes of a combined all-reduce.
+        reduce_scatter_combine_threshold_bytes: the most bytes of a combined
+            reduce-scatter.
+        collective_permute_combine_threshold_bytes: the most bytes of a combined
+            permute.
+        optimization_level: from O1 on, loops are pipelined and unrolled, unless the
+            option for that says otherwise. `JAX_OPTIMIZATION_LEVEL=O1` sets the level
+            in a job.
+        exec_time_optimization_effort: the older form of `optimization-level`; 0.2 does
+            the same as O1.
+        pipeline_all_reduce: run `collective-pipeliner-forward` for all-reduces.
+            `default` asks the optimization level; `explicit` moves only those with the
+            frontend attribute `is_pipelineable`.
+        pipeline_all_gather: the same for all-gathers, with
+            `collective-pipeliner-backward`.
+        pipeline_reduce_scatter: the same for reduce-scatters, with
+            `collective-pipeliner-forward`.
+        enable_pipelined_host_offloading: run both pipeliners for slices that move from
+            and to the host; the optimization level from O1 on does so, too.
+        enable_pipelined_p2p: cut cycles of permutes open, turn the permutes into sends
+            and recvs, and order these first.
+        pipeline_parallelism_opt_level: turn permutes into sends and recvs even without
+            `enable-pipelined-p2p`.
+        collective_cse_distance_threshold: compute equal collectives only once if they
+            are at most this many instructions apart; 0: leave them alone.
+        enable_dus_accumulator_zero_init_elimination: run
+            `dus-accumulator-zero-init-elimination`.
         all_reduce_blueconnect_num_devices_per_host: cut all-reduces into steps within
-            and between hosts of so many GPUs; 0: leave them.
-        enable_while_loop_unrolling: how loops are unrolled; AUTO_UNROLL and
-            MANUAL_UNROLL ask the level.
-        enable_while_loop_double_buffering: the older form of DOUBLE_BUFFER.
+            and between hosts of this many GPUs; 0: leave them alone.
+        enable_while_loop_unrolling: how to unroll loops; AUTO_UNROLL and MANUAL_UNROLL
+            work only from `optimization-level=O1` on.
+        enable_while_loop_double_buffering: the older form of
+            `enable-while-loop-unrolling=DOUBLE_BUFFER`.
         enable_heuristic_collective_combining: run `collective-combiner-annotator`, so
-            that collectives that hide nothing are combined as far as memory allows.
+            that collectives that no work hides are combined as far as memory allows.
         unsupported_enable_all_reduce_decomposer: run `all-reduce-decomposer`.
         unsupported_enable_ragged_all_to_all_decomposer: run
             `ragged-all-to-all-decomposer`.

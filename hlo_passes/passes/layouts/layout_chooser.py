@@ -7,8 +7,6 @@ Before:  %x = f32[8,4]{1,0} parameter(0)
 After:   %t = f32[4,8]{0,1} transpose(%x), dimensions={1,0}          moves nothing
          %n = f32[4,8]{0,1} negate(%t)
          %u = f32[8,4]{1,0} transpose(%n), dimensions={1,0}          moves nothing
-
-Where ends demand different layouts, one copy is made where the array is smallest.
 """
 
 from __future__ import annotations
@@ -26,32 +24,43 @@ from hlo_passes.passes.layouts.solving import Solution, solve
 
 @dataclass(frozen=True, slots=True)
 class LayoutChooser(ComputationPass):
-    """Choose layouts for which copies and transposes move the fewest bytes.
+    """Choose layouts so that copies and transposes move fewer bytes.
 
-    A pass of this project: XLA's layout assignment minimizes nothing. What counts is
-    what a `copy`, `transpose` or `reshape` writes in another order than it reads, and
-    what copies would write that XLA had to add. Parameters, roots, products,
-    convolutions, fusions, calls, custom calls, tuples, starts and dones keep their
-    layouts, and so does what has tiles, a memory space or a dynamic size. What goes
-    element by element has one layout for operands and result; so have collectives, with
-    the dimension that they gather, scatter or split as the slowest, as XLA's GPU and
-    CPU compilers demand. A transpose that moves nothing stays a `transpose`, which is
-    right before XLA's layout assignment, too; later XLA makes a `bitcast` of it.
+    This pass belongs to this project, not to XLA. XLA's layout assignment does not
+    minimize anything.
 
-    Each part of a computation in which layouts depend on each other is solved alone.
-    The result is the best of all layouts where tables fit into `exact-limit`, or where
-    every instruction has two layouts to choose from; elsewhere cuts improve what is
-    given. Remarks say which. Parts that it cannot improve stay as they are. Loops count
-    as if they ran once. A scheduled module is left alone: its copies also keep values
-    from overwriting each other.
+    The pass counts two things: the bytes that a `copy`, `transpose` or `reshape` writes
+    in another order than it reads, and the bytes of copies that XLA would have to add.
+    If two ends of a computation need different layouts, the pass makes one copy where
+    the array is smallest.
+
+    Parameters, roots, dots, convolutions, fusions, calls, custom calls, tuples, starts
+    and dones keep their layouts. So does every array with tiles, a memory space or a
+    dynamic size. An elementwise instruction has one layout for its operands and its
+    result. So does a collective; the dimension that it gathers, scatters or splits is
+    the slowest one, as XLA's GPU and CPU compilers require. A transpose that moves
+    nothing stays a `transpose`, which is also valid before XLA's layout assignment.
+    Later, XLA turns it into a `bitcast`.
+
+    The pass solves each part of a computation on its own; the layouts in a part depend
+    on each other. The result is the best of all layouts if the tables of the part fit
+    into `exact-limit`, or if every instruction has two layouts to choose from. (If an
+    instruction has more than 24 possible layouts, the pass does not try all of them and
+    does not call the result best.) Otherwise, the pass improves the given layouts with
+    cuts. Statistics and remarks say which of the two happened. Parts that the pass
+    cannot improve stay as they are. Loop bodies count as if they ran once. The pass
+    leaves a scheduled module alone, because its copies also keep values from
+    overwriting each other.
 
     Requires: a module before copy insertion.
     Ensures: no more bytes are moved than before; values are the same.
-    Complexity: linear in instructions where few layouts depend on each other; at most
-        `exact-limit` entries of tables for each part, and 24 smallest cuts.
+    Complexity: linear in instructions if few layouts depend on each other; at most
+        `exact-limit` table entries and 24 minimum cuts for each part.
+
 
     Attributes:
-        exact_limit: entries of all tables of one part; 0: cuts alone, no proof.
+        exact_limit: the most table entries for one part; 0: use only cuts, without a
+            proof that the result is best.
     """
 
     name: ClassVar[str] = "layout-chooser"

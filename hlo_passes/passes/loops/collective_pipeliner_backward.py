@@ -1,4 +1,4 @@
-"""Starts the collectives of an iteration in the one before it.
+"""Starts the collectives of a loop iteration during the iteration before it.
 
 Before:  while (5 times):  %x = dynamic-slice(%weights, %i, %zero)
                            %y = all-gather(%x)
@@ -52,34 +52,38 @@ _ONCE: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CollectivePipelinerBackward(CollectivePipeliner):
-    """Start a collective of a loop one iteration before the one that reads it.
+    """Start a collective one loop iteration before the iteration that reads its result.
 
-    All that the collective is computed from must be known an iteration earlier: the
-    counter, elements of the state that never change, single numbers, and what is
-    computed from them. The collective of the first iteration runs before the loop, and
-    the last iteration after it. XLA:GPU runs the pass with `op=all-gather` and, for
-    host offloading, with `op=move-to-device`.
+    The collective can then overlap with the compute of the iteration before. This works
+    if everything that the collective is computed from is known one iteration earlier:
+    the loop counter, state elements that never change, single numbers, and values
+    computed from these. The collective of the first iteration runs before the loop, and
+    the last iteration runs after the loop. XLA:GPU runs the pass with `op=all-gather`
+    and, for host offloading, with `op=move-to-device`.
 
-    A loop stays as it is if it does not count from a constant to a constant, runs less
-    than twice, or has control edges. XLA counts some loops one too low (`i <= 9`,
-    `i > 0` by -3) and then loses their last iteration; without its quirks they are
-    counted right, and what has effects besides its result is not run twice.
+    A loop stays as it is if it does not count from a constant to a constant, runs at
+    most once, or has control edges. XLA's count is one too low for some loops
+    (`i <= 9`, or `i > 0` by -3), and XLA then loses their last iteration. Without XLA's
+    quirks (`--no-xla-quirks`), the pass counts these loops correctly. It then also does
+    not run an operation twice if that operation has effects besides its result.
 
-    Ensures: what is moved has `is_pipelined` in its backend config.
-    Complexity: linear in instructions, plus, for each collective, what it is computed
-        from.
+    Ensures: moved collectives have `is_pipelined` in their backend config.
+    Complexity: linear in instructions, plus, for each collective, the instructions that
+        it is computed from.
     Source: openxla/xla `xla/service/collective_pipeliner.cc`.
 
+
     Attributes:
-        op: the opcode to move; `move-to-device` are the custom calls that move slices.
-        only_marked: move only what has the frontend attribute `is_pipelineable`.
-        most_per_loop: how many operations may leave one loop.
-        unique_channels: give copies of collectives channel ids of their own.
-        level: how many runs have moved operations before this one.
+        op: the opcode to move; `move-to-device` stands for the custom calls that move
+            slices to the device.
+        only_marked: move only operations with the frontend attribute `is_pipelineable`.
+        most_per_loop: the most operations to move in one loop.
+        unique_channels: give copies of collectives their own channel ids.
+        level: how many earlier runs have moved operations.
         last_run: remove what earlier runs marked.
-        xla: the release of XLA to follow; none: that of the run.
-        invariant_ops: accept that others read what a collective is computed from, which
-            is then computed twice.
+        xla: the release of XLA to follow; none: the release that the run follows.
+        invariant_ops: accept a collective even if other instructions read what it is
+            computed from; those values are then computed twice.
     """
 
     name: ClassVar[str] = "collective-pipeliner-backward"

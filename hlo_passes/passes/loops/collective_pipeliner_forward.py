@@ -1,4 +1,4 @@
-"""Finishes the collectives of an iteration in the next one.
+"""Runs the collectives of a loop iteration during the next iteration.
 
 Before:  while (5 times):  %x = f(%i)
                            %y = all-reduce(%x)
@@ -47,35 +47,41 @@ from hlo_passes.passes.rewriting.cloning import (
 
 @dataclass(frozen=True, slots=True)
 class CollectivePipelinerForward(CollectivePipeliner):
-    """Start a collective in one iteration of a loop, and finish it in the next.
+    """Run the collective of each loop iteration during the next iteration.
 
-    The result of the collective must go, perhaps through formatting operations, into
-    one store of a slice, and nowhere else. The first iteration runs before the loop up
-    to the collective; what is left of the last one runs after the loop. So the
-    collective has a whole iteration to overlap with. XLA:GPU runs the pass with
-    `op=all-reduce`, `op=reduce-scatter` and, for host offloading, `op=move-to-host`.
+    The collective then has a whole iteration of compute to overlap with. The pass moves
+    a collective if its result goes into one store of a slice and nowhere else.
+    Formatting operations may be between the collective and the store. The first
+    iteration runs before the loop, up to the collective. The rest of the last iteration
+    runs after the loop. XLA:GPU runs the pass with `op=all-reduce`, `op=reduce-scatter`
+    and, for host offloading, `op=move-to-host`.
 
-    A loop stays as it is if it does not count from a constant to a constant, runs less
-    than twice, has control edges, or is the result of its computation. XLA takes some
-    loops that never run for ones that do; without its quirks they are left alone.
+    A loop stays as it is if it does not count from a constant to a constant, runs at
+    most once, has control edges, or is the result of its computation. XLA believes that
+    some loops run although they never do. Without XLA's quirks (`--no-xla-quirks`), the
+    pass leaves these loops alone.
 
-    Ensures: what is moved has `is_pipelined` in its backend config.
-    Complexity: linear in instructions, plus, for each collective, what its result leads
-        to.
+    Ensures: moved collectives have `is_pipelined` in their backend config.
+    Complexity: linear in instructions, plus, for each collective, the instructions that
+        its result leads to.
     Source: openxla/xla `xla/service/collective_pipeliner.cc`.
 
+
     Attributes:
-        op: the opcode to move; `move-to-host` are the custom calls that move slices.
-        only_marked: move only what has the frontend attribute `is_pipelineable`.
-        most_per_loop: how many operations may leave one loop.
-        unique_channels: give copies of collectives channel ids of their own.
-        level: how many runs have moved operations before this one, each with marks.
-        last_run: remove such marks at the end.
-        xla: the release of XLA to follow; none: that of the run.
-        use_tree: accept several users of a collective, and elementwise operations.
-        different_sizes: accept results of other shapes than the collective's operand.
-        reuse_buffer: keep operands until the next iteration in the buffer of the store,
-            if they have the shape of what is stored.
+        op: the opcode to move; `move-to-host` stands for the custom calls that move
+            slices to the host.
+        only_marked: move only operations with the frontend attribute `is_pipelineable`.
+        most_per_loop: the most operations that may leave one loop.
+        unique_channels: give copies of collectives their own channel ids.
+        level: how many earlier runs have moved operations; each of them left marks.
+        last_run: remove these marks at the end.
+        xla: the release of XLA to follow; none: the release that the run follows.
+        use_tree: accept a collective with several users, and accept elementwise
+            operations.
+        different_sizes: accept a result whose shape differs from the shape of the
+            collective's operand.
+        reuse_buffer: keep an operand until the next iteration in the buffer of the
+            store, if it has the shape of the stored value.
     """
 
     name: ClassVar[str] = "collective-pipeliner-forward"

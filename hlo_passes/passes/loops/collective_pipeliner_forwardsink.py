@@ -1,4 +1,4 @@
-"""Takes collectives out of a loop: one after it, for all iterations.
+"""Moves collectives out of a loop: one runs after the loop, for all iterations.
 
 Before:  while (5 times):  %x = f(%i)
                            %y = all-reduce(f32[4] %x)
@@ -48,34 +48,41 @@ from hlo_passes.passes.rewriting.cloning import Copies, clone_computation, eleme
 
 @dataclass(frozen=True, slots=True)
 class CollectivePipelinerForwardsink(CollectivePipeliner):
-    """Run a collective once after a loop, for the results of all iterations.
+    """Run a collective once after a loop, for all iterations together.
 
-    The results must go, perhaps through formatting operations, only into stores of one
-    slice per iteration into buffers with as many slices as iterations. The operands of
-    all iterations are kept; collective and formatting run after the loop on all of
-    them. That repeats until nothing changes, so that chains of collectives leave the
-    loop from their ends. XLA:GPU does not run the pass.
+    The pass moves a collective if its results only go into stores. Each iteration must
+    store one slice, and each buffer must have as many slices as the loop has
+    iterations. Formatting operations may be between the collective and the store. The
+    new loop keeps the operands of all iterations. After the loop, the collective and
+    its formatting run once on all of these operands. The pass repeats this until
+    nothing changes, so a chain of collectives leaves the loop one collective at a time,
+    the last one first. XLA:GPU does not run the pass.
 
-    XLA takes stores that miss slices (`i + 5`) for ones that write all, and then the
-    missed slices are wrong; without its quirks such loops are left alone. So are
-    operations that have no form for all iterations, with which XLA ends.
+    XLA also moves stores that miss some slices (such as a store at `i + 5`), and the
+    missed slices are then wrong. Without XLA's quirks (`--no-xla-quirks`), the pass
+    leaves such loops alone. Either way, it leaves operations alone that have no form
+    for all iterations at once. XLA fails on those.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions for each collective of the longest chain.
     Source: openxla/xla `xla/service/collective_pipeliner.cc`.
 
+
     Attributes:
         op: the opcode to move.
-        only_marked: move only what has the frontend attribute `is_pipelineable`.
-        most_per_loop: how many operations may leave one loop in a round.
-        unique_channels: give copies of collectives channel ids of their own.
-        level: how many runs have moved operations before this one, each with marks.
-        last_run: do not mark what is kept for the next run.
-        xla: the release of XLA to follow; none: that of the run.
-        use_tree: accept several users of a collective, and elementwise operations.
-        different_sizes: accept results of other shapes than the collective's operand.
-        delayed_elements: collectives of so many elements leave the loop after all
-            others; none: all are alike.
+        only_marked: move only operations with the frontend attribute `is_pipelineable`.
+        most_per_loop: the most operations that may leave one loop in one round.
+        unique_channels: give copies of collectives their own channel ids.
+        level: how many earlier runs have moved operations; each of them left marks.
+        last_run: do not mark what the loop keeps; otherwise the marks are for the next
+            run.
+        xla: the release of XLA to follow; none: the release that the run follows.
+        use_tree: accept a collective with several users, and accept elementwise
+            operations.
+        different_sizes: accept a result whose shape differs from the shape of the
+            collective's operand.
+        delayed_elements: collectives with at least this many elements leave the loop
+            after all others; none: treat all collectives alike.
     """
 
     name: ClassVar[str] = "collective-pipeliner-forwardsink"

@@ -1,4 +1,4 @@
-"""Marks collectives that a pipeliner can move without any cost in memory.
+"""Marks collectives that a pipeliner can move without using more memory.
 
 Before:  %y = f32[1,4] all-reduce(%x)                     in the body of a loop
          %b = f32[6,4] dynamic-update-slice(%buffer, %y, %i, %zero)
@@ -38,25 +38,30 @@ _POINTER_BYTES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class CollectivePipeliningAnalyzer(Pass):
-    """Mark collectives that can be pipelined without a larger state of the loop.
+    """Mark collectives that a pipeliner can move without enlarging the loop's state.
 
-    An all-reduce or reduce-scatter is marked if its result goes, perhaps reshaped,
-    transposed or converted, into one store of a slice, whose place the counter of the
-    loop decides, and from there into the result. Of an all-reduce of which each device
-    keeps its own part, that part counts. An all-gather is marked if its operand is such
-    a slice of the state. Results of 1 GiB and more are not marked. The mark is for
-    XLA's combiners; pipeliners do not ask for it.
+    The mark is the frontend attribute `trivially_pipelineable`. It is for XLA's
+    combiners; the pipeliners do not read it.
 
-    XLA says of this pass that it changes nothing; here it changes what it marks.
+    The pass marks an all-reduce or reduce-scatter if its result goes into one store of
+    a slice, and from there into the result of the loop body. The result may be
+    reshaped, transposed or converted before the store. The loop counter must decide
+    where the slice is stored. If each device keeps only its own part of an all-reduce,
+    the pass follows that part instead. The pass marks an all-gather if its operand is
+    such a slice of the loop's state. It does not mark results of 1 GiB and more.
+
+    XLA's pass reports that it changes nothing. This pass reports a change if it marks
+    anything.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions for each collective.
     Source: openxla/xla
         `xla/backends/gpu/transforms/collectives/collective_pipelining_analyzer.cc`.
 
+
     Attributes:
-        most_bytes: results of as many bytes and more are not marked.
-        xla: the release of XLA to follow; none: that of the run.
+        most_bytes: do not mark results of this many bytes or more.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "collective-pipelining-analyzer"

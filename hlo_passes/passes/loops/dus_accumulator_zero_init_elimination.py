@@ -33,21 +33,25 @@ _FIRST_INDEX: Final = 2
 class DusAccumulatorZeroInitElimination(Pass):
     """Leave a buffer without initial values if a loop overwrites all of it.
 
-    The buffer starts as the broadcast of a scalar constant, which nothing else reads,
-    and has as many rows as the loop has iterations. The loop counts from 0 by 1, its
-    trip count, start, step and induction variable are in its backend config, and the
-    body uses the buffer for nothing but a store of a slice, whose places cover it.
+    The pass replaces the broadcast that fills the buffer with a custom call that only
+    allocates the buffer. The initial value must be the broadcast of a scalar constant,
+    nothing else may read it, and it must have as many rows as the loop has iterations.
+    The loop must count from 0 by 1, and its trip count, start, step and induction
+    variable must be in its backend config. The body may use the buffer only for the
+    store of a slice, and the slices of all iterations must cover the buffer.
 
-    XLA does not ask whether the body or the condition reads what it has stored while
-    rows are missing. Without its quirks such a buffer keeps its initial values.
+    XLA does not check whether the body or the condition reads the stored values while
+    some rows are still missing. Without XLA's quirks (`--no-xla-quirks`), such a buffer
+    keeps its initial values.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, times nested fusions of a store.
     Source: openxla/xla
         `xla/backends/gpu/transforms/dus_accumulator_zero_init_elimination.cc`.
 
+
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "dus-accumulator-zero-init-elimination"

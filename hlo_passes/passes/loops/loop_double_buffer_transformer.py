@@ -44,34 +44,43 @@ _FACTOR: Final = 2
 class LoopDoubleBufferTransformer(Pass):
     """Run two iterations of a loop as one.
 
-    So buffers and transfers of the two alternate. Loops need a known trip count in
-    their backend config (see `while-loop-trip-count-annotator`), and more than one
-    iteration. Of an odd number of iterations one runs before the loop. Copies of
-    collectives receive channel ids of their own. Control edges let the second
-    iteration wait for the first one, except for its collectives. Afterwards each call
-    in the control flow has a computation of its own.
+    The buffers and transfers of the two iterations then alternate. A loop must have a
+    known trip count in its backend config (see `while-loop-trip-count-annotator`) and
+    must run more than once. If the number of iterations is odd, one iteration runs
+    before the loop. Copies of collectives get their own channel ids. Control edges make
+    the second iteration wait for the first one, except for its collectives. Afterward,
+    each call in the control flow has its own computation.
 
-    XLA gives a channel id even to collectives that had none, the channel 0 to wrapped
-    ones, drops the control edges of the first iteration's result, leaves a copy of each
-    fusion body of a copied inner loop that nothing calls, and in 0.10.2 leaves the
-    offsets of wrapped slices as they are. Without its quirks none of this happens.
-    Of several loops in one computation XLA unrolls first what was made first, which no
-    text shows; so channel ids may differ.
+    XLA does some surprising things here:
+
+    - It gives a channel id even to collectives that had none, and gives channel 0 to
+      wrapped collectives.
+    - It drops the control edges of the first iteration's result.
+    - If it copies an inner loop, it leaves a copy of each fusion body that nothing
+      calls.
+    - In 0.10.2, it does not update the offsets of wrapped slices.
+
+    Without XLA's quirks (`--no-xla-quirks`), the pass does none of this. If one
+    computation has several loops, XLA first unrolls the loop that was made first. The
+    text does not show that order, so channel ids may differ from XLA's.
 
     Ensures: trip count, start and step in the backend config are those of the new loop.
     Complexity: linear in instructions and in the control edges that are added: one from
-        each element of the result to each reader of the state, as in XLA; `full-unroll`
-        times iterations.
+        each element of the result to each reader of the state, as in XLA; with
+        `full-unroll`, times the number of iterations.
     Source: openxla/xla `xla/backends/gpu/transforms/double_buffer_loop_unrolling.cc`.
 
+
     Attributes:
-        strategy: `double-buffer`; `full-unroll` makes one iteration of all; `auto`
-            doubles the loops with a collective in their body; `manual` does what the
-            frontend attribute `_xla_loop_unroll_strategy` of a loop says
-            (`double-buffer` or `full`).
-        most_instructions: larger bodies are not made.
-        most_control_edges: nor bodies with more edges between two iterations.
-        xla: the release of XLA to follow; none: that of the run.
+        strategy: `double-buffer`; `full-unroll` turns all iterations into one; `auto`
+            doubles only loops with a collective in their body; `manual` follows the
+            frontend attribute `_xla_loop_unroll_strategy` of each loop (`double-buffer`
+            or `full`).
+        most_instructions: leave a loop alone if its new body would have more
+            instructions.
+        most_control_edges: leave a loop alone if its new body would have more control
+            edges between iterations.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "loop-double-buffer-transformer"

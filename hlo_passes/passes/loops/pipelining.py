@@ -215,14 +215,14 @@ class CollectivePipeliner(Pass):
     """The options of all pipeliners, and the order of their work.
 
     Attributes:
-        op: the opcode to move; `move-to-host` and `move-to-device` are the custom calls
-            that move slices.
-        only_marked: move only what has the frontend attribute `is_pipelineable`.
-        most_per_loop: how many operations may leave one loop.
-        unique_channels: give copies of collectives channel ids of their own.
-        level: how many runs have moved operations before this one, each with marks.
-        last_run: remove such marks at the end.
-        xla: the release of XLA to follow; none: that of the run.
+        op: the opcode to move; `move-to-host` and `move-to-device` stand for the custom
+            calls that move slices.
+        only_marked: move only operations with the frontend attribute `is_pipelineable`.
+        most_per_loop: the most operations that may leave one loop.
+        unique_channels: give copies of collectives their own channel ids.
+        level: how many earlier runs have moved operations; each of them left marks.
+        last_run: remove these marks at the end.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     op: str = "all-reduce"

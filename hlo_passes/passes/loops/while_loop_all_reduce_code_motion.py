@@ -1,4 +1,4 @@
-"""Adds up in a loop what each device has, and reduces the sum once, after it.
+"""Adds up each device's own values in a loop, and reduces the sum once, after it.
 
 Before:  while (16 times):  %r = all-reduce(%x)
                             %total = add(%total of the iteration before, %r)
@@ -52,32 +52,37 @@ _OF_REDUCTION: Final = (
 class WhileLoopAllReduceCodeMotion(Pass):
     """Move all-reduces out of loops that only add up or store their results.
 
-    An all-reduce moves if its result is added to an element of the state that nothing
-    else in the loop reads, or written slice by slice into one. Between the two may lie
-    what is linear: conversions, reshapes, transposes, choices between the value and 0.
-    After the loop one all-reduce of the sum, or of all slices, remains. A sum of
-    floating numbers is rounded in another order.
+    The pass moves an all-reduce in two cases. Either the loop adds its result to a
+    state element that nothing else in the loop reads, or the loop stores its results in
+    such an element, slice by slice. Linear operations may be in between: conversions,
+    reshapes, transposes, and selects between the value and 0. After the loop, one
+    all-reduce remains, of the sum or of all slices. A floating-point sum is then
+    rounded in another order.
 
-    XLA does not ask whether all devices choose alike (`select`), whether a factor was
-    reduced over the same devices, and whether a conversion gives the same of a sum as
-    of its parts (`convert` to integers does not). It takes a scatter into what an
-    earlier iteration has reduced for a sum, and gives a channel to all-reduces that had
-    none. Without its quirks such all-reduces stay, and those without channel get none.
-    A layout-constrained all-reduce in a loop ends the pass.
+    XLA does not check three things: whether all devices choose alike in a `select`,
+    whether a factor was reduced over the same devices, and whether a conversion of a
+    sum equals the sum of the converted parts (a `convert` to an integer type does not).
+    It also treats a scatter into a value as a sum, even if an earlier iteration has
+    reduced that value. And it gives a channel id to all-reduces that had none. Without
+    XLA's quirks (`--no-xla-quirks`), all-reduces that fail these checks stay in the
+    loop, and all-reduces without a channel id get none. The pass stops when it finds a
+    layout-constrained all-reduce in a loop.
 
-    Reduce-scatters stay by default, as in XLA. If they move too, the loop adds up all
-    of their operand, so that its state grows.
+    By default, reduce-scatters stay in the loop, as in XLA. If they move too, the loop
+    adds up their whole operands, so its state grows.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions for each all-reduce of a loop.
     Source: openxla/xla `xla/service/while_loop_all_reduce_code_motion.cc`.
 
+
     Attributes:
-        most_stored_bytes: of the slices of all iterations; larger ones stay.
-        most_constants: elements; larger sums start from a broadcast, where XLA writes
-            an array of zeros.
-        reduce_scatter: move reduce-scatters as well.
-        xla: the release of XLA to follow; none: that of the run.
+        most_stored_bytes: the most bytes that the slices of all iterations may have
+            together; larger ones stay in the loop.
+        most_constants: a sum with more elements than this starts from a broadcast,
+            where XLA writes an array of zeros.
+        reduce_scatter: also move reduce-scatters.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "while-loop-all-reduce-code-motion"

@@ -1,4 +1,4 @@
-"""Joins elements of a loop's state that its body joins.
+"""Joins elements of a loop's state that its body concatenates.
 
 Before:  while from tuple(%zero, %a, %b):  %sums = concatenate(%x, %y)
                                            %x.1 = add(%x, slice(%sums))
@@ -44,25 +44,29 @@ from hlo_passes.passes.rewriting.copies import derive
 
 @dataclass(frozen=True, slots=True)
 class WhileLoopConcatCodeMotion(Pass):
-    """Let a loop hold joined what its body concatenates.
+    """Join arrays in a loop's state if the loop body concatenates them.
 
-    From the operands of a concatenate this goes up: to elementwise operations,
-    broadcasts, reduces, reshapes and all-reduces without a channel that do the same to
-    each part, to slices that cut one value into the parts, and to elements of the
-    state, which must then be returned joined, too. If all fits, each group of values is
-    computed as one, and the concatenate is not needed: several small all-reduces become
-    one. Other readers, and those after the loop, read slices.
+    The pass starts at a concatenate in the loop body and follows its operands upward.
+    It can pass through elementwise operations, broadcasts, reduces, reshapes, and
+    all-reduces without a channel, if they do the same to each part. It can end at
+    slices that cut one value into the parts, and at elements of the state, which the
+    body must then return joined as well. If everything fits, the loop computes each
+    group of values as one value and no longer needs the concatenate. For example,
+    several small all-reduces become one. Other readers, in the loop and after it, read
+    slices of the joined value.
 
-    Elements that the condition reads are not joined. XLA does not run the pass on GPUs.
-    It simplifies all loops afterwards; this cleans up dead code and tuples.
+    The pass does not join elements that the loop condition reads. XLA does not run the
+    pass on GPUs. XLA simplifies all loops afterward; this pass only cleans up dead code
+    and tuples.
 
     Ensures: a second run changes nothing.
     Complexity: instructions times the logarithm of their number; for each concatenate
         the groups above it.
     Source: openxla/xla `xla/service/while_loop_concat_code_motion.cc`.
 
+
     Attributes:
-        least_operands: with fewer operands a concatenate stays.
+        least_operands: leave a concatenate alone if it has fewer operands.
     """
 
     name: ClassVar[str] = "while-loop-concat-code-motion"

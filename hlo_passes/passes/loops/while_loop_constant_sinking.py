@@ -1,4 +1,4 @@
-"""Lets a loop read constants of its own, not from its state.
+"""Lets a loop read its own constants instead of elements of its state.
 
 Before:  while from tuple(%zero, %two):  %k = get-tuple-element(%state), index=1
                                          %y = multiply(%x, %k)
@@ -30,25 +30,28 @@ _SUFFIX: Final = ".sunk"
 class WhileLoopConstantSinking(Pass):
     """Copy constants that a loop starts with into its body and condition.
 
-    An element of the state must start as a constant and be handed on unchanged. Its
-    readers read a copy of the constant; the state keeps the element. Loops are visited
-    from the outermost on, so that a constant reaches inner ones in one run. Bodies and
-    conditions that others call as well are copied. Where anything was sunk,
-    computations that nothing calls are removed, as by XLA.
+    The pass looks for state elements that start as a constant and that the body returns
+    unchanged. Instructions in the loop that read such an element then read a copy of
+    the constant. The state keeps the element. The pass visits outer loops first, so a
+    constant reaches the inner loops in the same run. If others also call a body or
+    condition, the pass first copies that computation. If the pass sank anything, it
+    removes computations that nothing calls, as XLA does.
 
     Constants get XLA's names: `%two..sunk`, with two dots, and then `%two..sunk2` in an
-    inner loop. XLA copies every body and condition that it changes, as `%body.sunk`.
-    Here only those are copied that others call as well, so that other instructions keep
-    their names. XLA numbers the instructions of a copy by all names that the module has
-    had: its text does not show those.
+    inner loop. XLA copies every body and condition that it changes, and names the copy
+    `%body.sunk`, for example. This pass copies only those that others also call, so
+    that other instructions keep their names. XLA numbers the instructions of a copy by
+    all names that the module has ever had, and its text does not show all of those
+    names.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/while_loop_constant_sinking.cc`.
 
+
     Attributes:
-        broadcasts: copy broadcasts of constants, too.
-        only_scalars: copy nothing but scalars.
+        broadcasts: also copy broadcasts of constants.
+        only_scalars: copy only scalars.
     """
 
     name: ClassVar[str] = "while-loop-constant-sinking"

@@ -1,4 +1,4 @@
-"""Computes before a loop what is expensive and the same in each iteration.
+"""Computes expensive values before a loop if each iteration computes the same.
 
 Before:  while (16 times): %both = f32[8,8] dot(%a, %b)              neither changes
                            %new = add(%x, %both)
@@ -25,20 +25,22 @@ from hlo_passes.passes.loops.hoisting import Hoisting, array_bytes, loops_to_sea
 
 @dataclass(frozen=True, slots=True)
 class WhileLoopExpensiveInvariantCodeMotion(Pass):
-    """Compute expensive things before a loop, if that takes no more memory.
+    """Compute expensive loop invariants before the loop, if that takes no more memory.
 
-    An operation of a wanted opcode moves if all that it is computed from never changes,
-    if it is not larger than all of that together, and if nothing of that is still read
-    in the body. What has side effects or control edges stays, and so does everything in
-    loops that run less than twice or have `_xla_disable_loop_instr_hoisting`.
+    The pass moves an operation if its opcode is in `opcodes`, if nothing that it is
+    computed from ever changes, if its result is not larger than all of those inputs
+    together, and if the body no longer reads any of those inputs. Operations with side
+    effects or control edges stay. So does everything in loops that run at most once or
+    have the frontend attribute `_xla_disable_loop_instr_hoisting`.
 
-    XLA does not run the pass on GPUs. Dead code is removed afterwards.
+    XLA does not run the pass on GPUs. The pass removes dead code afterward.
 
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/while_loop_expensive_invariant_code_motion.cc`.
 
+
     Attributes:
-        opcodes: what is worth moving, names separated by spaces.
+        opcodes: the opcodes that are worth moving, separated by spaces.
     """
 
     name: ClassVar[str] = "while-loop-expensive-invariant-code-motion"

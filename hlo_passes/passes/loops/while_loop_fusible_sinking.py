@@ -1,4 +1,4 @@
-"""Computes in a loop what is cheaper to compute again than to keep.
+"""Computes values inside a loop if that is cheaper than to keep them in its state.
 
 Before:  while from tuple(%zero, broadcast(%x)):
              %w = get-tuple-element(%state), index=1
@@ -51,32 +51,37 @@ _MOST_VISITED: Final = 100
 
 @dataclass(frozen=True, slots=True)
 class WhileLoopFusibleSinking(Pass):
-    """Compute in a loop what a fusion makes out of much less, again in each iteration.
+    """Recompute large but cheap values in each loop iteration, instead of keeping them.
 
-    An element of the state that the body hands on unchanged must start as elementwise
-    operations, reshapes and transposes of broadcasts, constants and iotas. They are
-    copied into the body; what the broadcasts read becomes part of the state. Elements
-    of which the body takes slices stay.
+    The pass looks for a state element that the body returns unchanged and that starts
+    as elementwise operations, reshapes and transposes of broadcasts, constants and
+    iotas. It copies these operations into the body. The values that the broadcasts
+    read, which are much smaller, become part of the state. If the body takes slices of
+    the element, the element stays.
 
-    An element that starts as a broadcast constant, and that an elementwise operation
-    computes anew, then starts as a buffer without values: the body selects the constant
-    in the first iteration. The loop must have a known number of iterations, and a
-    counter that an addition or subtraction changes.
+    The pass also looks for a state element that starts as a broadcast constant and that
+    an elementwise operation recomputes in each iteration. Such an element then starts
+    as a buffer without values, and the body selects the constant in the first
+    iteration. The loop must have a known number of iterations, and an addition or
+    subtraction must change its counter.
 
-    Loops need a body and a condition of their own. XLA does not run the pass on GPUs.
-    It believes its own count of the iterations; without its quirks a buffer loses its
-    values only in loops that really run. What it computes from one value in two ways it
-    copies twice, this once.
+    The pass skips loops that share their body or condition. XLA does not run the pass
+    on GPUs. XLA believes its own count of the iterations. Without XLA's quirks
+    (`--no-xla-quirks`), a buffer loses its values only if the loop is known to run. If
+    an element uses one value in two ways, XLA copies that value twice; this pass copies
+    it once.
 
-    What a loop without values hands in to know its first iteration is a constant that a
-    second run sinks.
+    To recognize its first iteration, a loop with a buffer without values gets one more
+    constant in its state. A second run sinks that constant.
 
     Complexity: linear in instructions and in what is copied.
     Source: openxla/xla `xla/service/while_loop_fusible_sinking.cc`.
 
+
     Attributes:
-        broadcasts: let what starts as a broadcast constant start without values.
-        xla: the release of XLA to follow; none: that of the run.
+        broadcasts: let elements that start as a broadcast constant start without
+            values.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "while-loop-fusible-sinking"

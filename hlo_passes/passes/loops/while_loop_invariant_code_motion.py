@@ -39,27 +39,29 @@ _MOVES: Final = frozenset({'"MoveToDevice"', '"MoveToHost"'})
 
 @dataclass(frozen=True, slots=True)
 class WhileLoopInvariantCodeMotion(Pass):
-    """Compute before a loop what its iterations compute alike.
+    """Move operations out of a loop if every iteration computes the same.
 
-    An operation moves if all that it reads are constants, elements of the state that
-    the body hands on unchanged, or what moves already. Broadcasts, slices and the like
-    move only if an operation moves that reads them. What has side effects or control
-    edges stays, as do starts and dones, and everything in loops that run less than
-    twice, that move slices to or from the host, or that have
-    `_xla_disable_loop_instr_hoisting`.
+    The pass moves an operation if it reads only constants, state elements that the body
+    returns unchanged, and operations that move as well. Broadcasts, slices and similar
+    operations move only together with an operation that reads them. Operations with
+    side effects or control edges stay, and so do starts and dones. The pass leaves a
+    loop alone if it runs at most once, if it moves slices to or from the host, or if it
+    has the frontend attribute `_xla_disable_loop_instr_hoisting`.
 
-    What has moved is an element of the state, and lives as long as the loop does. XLA
-    does not run the pass on GPUs. Dead code and tuples are cleaned up afterwards.
+    A moved value becomes an element of the loop's state and lives as long as the loop
+    runs. XLA does not run the pass on GPUs. The pass cleans up dead code and tuples
+    afterward.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/while_loop_invariant_code_motion.cc`.
 
+
     Attributes:
-        constants: move constants, too.
-        reshapes: move reshapes alone, too.
-        others: move anything but constants and reshapes.
-        growth: how many times as large as its operands a result may be; 0 for any size.
+        constants: also move constants.
+        reshapes: also move reshapes on their own.
+        others: move anything except constants and reshapes.
+        growth: how many times as large as its operands a result may be; 0: any size.
     """
 
     name: ClassVar[str] = "while-loop-invariant-code-motion"

@@ -1,4 +1,4 @@
-"""Unrolls a loop whose state hands values from element to element.
+"""Unrolls a loop that passes values from one element of its state to another.
 
 Before:  while (n times): ROOT tuple(%next, f(%newest), %newest)     %newest moves on
 After:   while (n / 2 times): two iterations, called one after the other
@@ -32,23 +32,25 @@ _COUNTS: Final = frozenset({"known_trip_count", "known_init_step", "dynamic_vari
 
 @dataclass(frozen=True, slots=True)
 class WhileLoopPipelineUnroller(Pass):
-    """Unroll loops that hand values on, so that no copies are needed for it.
+    """Unroll loops that pass values along their state, so that they need no copies.
 
-    Where the body returns an element of its state at another place, a value takes
-    several iterations to arrive. As many iterations are called one after the other in
-    the body of a new loop, which comes first; the old one runs the rest. The counter
-    must be a `s32` that grows by 1 up to a bound that never changes. XLA does not run
-    the pass on GPUs.
+    If the body returns a state element in another position, a value takes several
+    iterations to arrive. The pass makes a new loop whose body calls that many
+    iterations one after the other. The new loop runs first, and the old loop runs the
+    remaining iterations. The counter must be an `s32` that grows by 1 up to a bound
+    that never changes. XLA does not run the pass on GPUs.
 
-    XLA is content with any addition of 1 to the counter; without its quirks the sum
-    must be the counter's next value. In XLA the config of the old loop still says how
-    often it ran before; without its quirks it says nothing of that.
+    XLA accepts any addition of 1 to the counter. Without XLA's quirks
+    (`--no-xla-quirks`), the sum must be the counter's next value. In XLA, the config of
+    the old loop still says how often the loop ran before. Without the quirks, the pass
+    removes that count.
 
-    Complexity: linear in instructions times iterations that become one.
+    Complexity: linear in instructions, times the iterations that become one.
     Source: openxla/xla `xla/service/while_loop_pipeline_unroller.cc`.
 
+
     Attributes:
-        most_iterations: loops of which more iterations would become one stay.
+        most_iterations: leave a loop alone if more iterations would become one.
     """
 
     name: ClassVar[str] = "while-loop-pipeline-unroller"

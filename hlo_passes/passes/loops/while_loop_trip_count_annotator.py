@@ -50,21 +50,25 @@ _ARITHMETIC: Final = frozenset({"add", "divide", "multiply", "subtract"})
 
 @dataclass(frozen=True, slots=True)
 class WhileLoopTripCountAnnotator(Pass):
-    """Write trip count, induction variable, start and step into a loop's config.
+    """Write a loop's trip count, counter, start and step into its backend config.
 
-    It recognizes what XLA recognizes: one scalar of the state decides when the loop
-    ends, and it grows by a constant, or its end is found within 128 iterations. Readers
-    of its last value get a constant. Where a loop moves slices to or from the host, the
-    other scalars that choose the slices are listed. XLA counts some loops wrongly
-    (`i > 10`); without its quirks such a count is left out. Its interpreter also runs
-    loops over floating types, which are not counted here.
+    Other passes need these numbers, for example `loop-double-buffer-transformer`. The
+    pass recognizes the same loops as XLA: one scalar of the state (the induction
+    variable) decides when the loop ends. Either this scalar grows by a constant, or its
+    end is found within 128 iterations. Readers of the scalar's last value read a
+    constant instead. If a loop moves slices to or from the host, the pass also lists
+    the other scalars that choose the slices. XLA miscounts some loops (`i > 10`).
+    Without XLA's quirks (`--no-xla-quirks`), the pass leaves out such a count. XLA's
+    interpreter also runs loops over floating-point types; this pass does not count
+    them.
 
     Ensures: a second run changes nothing.
-    Complexity: linear in instructions, and 128 iterations of a loop's condition.
+    Complexity: linear in instructions, plus 128 iterations of a loop's condition.
     Source: openxla/xla `xla/hlo/transforms/while_loop_trip_count_annotator.cc`.
 
+
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "while-loop-trip-count-annotator"

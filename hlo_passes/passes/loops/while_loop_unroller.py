@@ -42,31 +42,33 @@ _TRANSFERS: Final = frozenset({"send", "send-done", "recv", "recv-done"})
 class WhileLoopUnroller(Pass):
     """Unroll loops that run a known, small number of times.
 
-    The counter must start as a constant, grow by one, and be compared with another.
-    Every iteration reads the value of its counter as a constant; its collectives
-    receive channel ids of their own, its scheduling groups new numbers. Loops with
-    sends or receives and those with control edges stay. Before, equal scalars are
-    merged, tuples simplified, and scalar constants copied into the loops; dead code is
-    removed afterwards. XLA's name of the pass is `while_loop_unroller`; it does not run
-    it on GPUs.
+    The counter must start as a constant, grow by one, and be compared with another
+    constant. After unrolling, each iteration reads its counter value as a constant. Its
+    collectives get their own channel ids, and its scheduling groups get new numbers.
+    Loops with sends or receives stay, and so do loops with control edges. Before
+    unrolling, the pass merges equal scalars, simplifies tuples, and copies scalar
+    constants into the loops. It removes dead code at the end. XLA calls the pass
+    `while_loop_unroller`, and does not run it on GPUs.
 
-    XLA takes every step of a counter for 1, so that it computes something else where
-    that is 2; an operation joins the scheduling group that was begun last; and the loop
-    around the iterations keeps the old one's trip count. Without its quirks none of
-    this happens, and loops that count down are unrolled as well.
+    XLA takes every step of a counter for 1, so a loop with a step of 2 computes
+    something else afterward. XLA also puts an operation into the scheduling group that
+    was begun last, and lets the loop around the iterations keep the trip count of the
+    old loop. Without XLA's quirks (`--no-xla-quirks`), none of this happens, and the
+    pass also unrolls loops that count down.
 
     Ensures: a second run changes nothing, unless loops are put around the iterations.
     Complexity: linear in the instructions that are made.
     Source: openxla/xla `xla/service/while_loop_unroller.cc`.
 
+
     Attributes:
         wrap: put a loop that runs once around the iterations.
-        most_instructions: larger bodies stay loops.
-        most_iterations: loops that run more often stay.
-        most_in_all: loops that would have more instructions stay; what was unrolled in
-            their bodies is not counted.
-        most_made: nor are more made, that included.
-        xla: the release of XLA to follow; none: that of the run.
+        most_instructions: leave loops with a larger body alone.
+        most_iterations: leave loops that run more often alone.
+        most_in_all: do not unroll a loop if it would then have more instructions, not
+            counting what was unrolled in its body.
+        most_made: the same limit, but what was unrolled in its body counts.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "while-loop-unroller"

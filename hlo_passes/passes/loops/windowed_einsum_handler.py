@@ -1,4 +1,4 @@
-"""Unrolls the loops that multiply shards while the next shard is on its way.
+"""Unrolls loops that multiply one shard while the next shard travels.
 
 Before:  while (%i < 8), body=%windowed_dot_general_body_ag:
              %w1 = collective-permute(%w)        out[i] = dot(%w, %y)
@@ -57,45 +57,53 @@ _MOST_IN_ALL: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class WindowedEinsumHandler(Pass):
-    """Unroll windowed loops, and let their products run on streams of their own.
+    """Unroll windowed loops, and let their dots run on separate streams.
 
-    XLA's partitioner makes such loops of a dot and an all-gather or reduce-scatter
-    (`xla_gpu_threshold_for_windowed_einsum_mib`), for an all-gather with a body
-    `windowed_dot_general_body_ag`, for a reduce-scatter `..._rs`. A loop of more than
-    one dot is unrolled inside a loop that runs once; the first permute of a gathering
-    loop starts as early as possible, and each dot has a queue of its own. Where the
-    dots of a gathering loop are added up, they are put into one array instead and
-    reduced after the loop: this changes the order of the additions. Another all-gather
-    of what travels through a gathering loop is replaced by an element in which the loop
-    keeps all shards.
+    XLA's partitioner makes a windowed loop of a dot and an all-gather or reduce-scatter
+    (`xla_gpu_threshold_for_windowed_einsum_mib`). The loop's body is called
+    `windowed_dot_general_body_ag` for an all-gather and `windowed_dot_general_body_rs`
+    for a reduce-scatter. If such a loop has more than one dot, the pass unrolls it
+    inside a loop that runs once. Each dot gets its own queue, and the first permute of
+    a gathering loop starts as early as possible. If a gathering loop adds up its dots,
+    the pass collects the dots in one array instead and reduces that array after the
+    loop. This changes the order of the additions. If there is another all-gather of the
+    value that travels through a gathering loop, the loop keeps all shards in a state
+    element, which replaces that all-gather.
 
-    Operands of 8-bit floating numbers times a scale go into the loop as such and are
-    scaled there, so that a quarter of the bytes travels; a loop that keeps its shards
-    keeps them unscaled.
+    An operand may be 8-bit floating-point numbers times a scale. The pass then hands
+    the 8-bit numbers to the loop and scales them there, so only a quarter of the bytes
+    travels. A loop that keeps its shards keeps them unscaled.
 
-    With `alltoall-windowed-einsum`, an all-to-all before or after a dot, with only
-    reshapes, transposes and copies between, is split along the contracted dimension
-    into as many parts as a group has devices, each with a dot on a queue of its own.
+    With `alltoall-windowed-einsum`, the pass also splits an all-to-all before or after
+    a dot. Only reshapes, transposes and copies may be between the two. The pass splits
+    along the contracted dimension, into as many parts as a group has devices. Each part
+    has its own dot, on its own queue.
 
-    XLA simplifies the whole module before; here only the arithmetic that chooses
-    shards is simplified, and copies.
+    XLA simplifies the whole module first. This pass simplifies only the arithmetic that
+    chooses shards, and copies.
 
-    XLA up to 0.11 counts the iterations of an unrolled loop one by one, although two
-    shards are multiplied in each, so that shards of four devices and more are mixed
-    up. It looks for the permute of a scattering loop where the gathering one has it and
-    finds none. It splits an all-to-all before a dot that contracts the dimension which
-    the all-to-all splits, too: devices then receive other columns than before. What
-    arrives is scaled by the scale of the device that receives it, also where that of
-    the sender may be another. Without its quirks none of this happens.
+    XLA has these problems:
+
+    - Up to 0.11, it counts the iterations of an unrolled loop one by one, although each
+      iteration multiplies two shards. With four or more devices, it mixes up shards.
+    - It looks for the permute of a scattering loop where a gathering loop has its
+      permute, and finds none.
+    - It splits an all-to-all before a dot even if the dot contracts the dimension that
+      the all-to-all splits. Devices then receive other columns than before.
+    - It scales what arrives by the scale of the receiving device, even if the sender
+      may have another scale.
+
+    Without XLA's quirks (`--no-xla-quirks`), none of this happens.
 
     Ensures: a second run finds no loop that was unrolled; it splits all-to-alls again.
     Complexity: linear in instructions, times iterations of windowed loops.
     Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`,
     `xla/service/while_loop_unroller.cc`.
 
+
     Attributes:
-        alltoall_windowed_einsum: split all-to-alls beside dots.
-        xla: the release of XLA to follow; none: that of the run.
+        alltoall_windowed_einsum: split all-to-alls next to dots.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "windowed-einsum-handler"

@@ -4,8 +4,9 @@
              b = all-reduce-start(y)    db = all-reduce-done(b)
     After:   b = all-reduce-start(y), control-predecessors={da}
 
-Convolutions may use different scratch memory on different devices when they are tuned
-while compiling; the programs then differ, and so may the order of collectives.
+When XLA tunes convolutions while compiling, they may use different scratch memory on
+different devices. The devices' programs then differ, and so may the order of their
+collectives.
 """
 
 from __future__ import annotations
@@ -38,16 +39,16 @@ _CONVOLUTIONS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CollectivesScheduleLinearizer(Pass):
-    """Put every collective after the one before it, if nothing orders them.
+    """Add control edges so that the collectives of a computation run in one order.
 
-    It visits collectives and starts of a computation in post order: if the start
-    depends on the previous collective's done, or the other way round, it adds nothing.
-    Dones, sends and recvs are ignored. In a scheduled module it adds no edge against
-    the schedule.
+    The pass visits the collectives and asynchronous starts of a computation in post
+    order. It adds an edge from the previous collective's done to the next start, unless
+    one of the two already depends on the other. It ignores dones, sends and recvs. In a
+    scheduled module, it adds no edge against the schedule.
 
-    XLA's GPU compiler runs it when it tunes on a real GPU, and the module
-    has a convolution of cuDNN's: that is `autotune-level` above 0 and
-    `when=convolutions` here.
+    XLA's GPU compiler runs the pass if it tunes on a real GPU and the module has a
+    cuDNN convolution. Here, this corresponds to `autotune-level` above 0 and
+    `when=convolutions`.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, unless control edges lead into dones.
@@ -55,9 +56,11 @@ class CollectivesScheduleLinearizer(Pass):
     `xla/hlo/transforms/collectives/collectives_schedule_linearizer.cc`; when it runs,
     `xla/service/gpu/gpu_compiler.cc`.
 
+
     Attributes:
-        when: `convolutions` as in XLA, or `always`.
-        autotune_level: XLA's flag; with 0 convolutions do not count.
+        when: `convolutions`: only in modules with a convolution, as in XLA; or
+            `always`.
+        autotune_level: XLA's flag; at 0, convolutions do not count.
     """
 
     name: ClassVar[str] = "collectives-schedule-linearizer"

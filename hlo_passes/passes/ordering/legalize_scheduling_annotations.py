@@ -51,39 +51,44 @@ Kept = Literal["gemms", "all", "none"]
 
 @dataclass(frozen=True, slots=True)
 class LegalizeSchedulingAnnotations(Pass):
-    """Keep `_scheduling_group_id` where the scheduler can use it, refuse the rest.
+    """Keep `_scheduling_group_id` only where the scheduler can use it.
 
-    Annotations stay on starts and dones (except generic ones that only copy), sends,
+    Annotations stay on starts and dones (except generic ones that only copy), on sends,
     recvs and their dones, and on the synchronous operations that `keep-sync-annotation`
-    names; elsewhere, and where they read `noop`, they go. A kept fusion takes the
-    annotation inside. Groups without anything asynchronous are dropped. What is on the
-    single path between two members joins them.
+    names. The pass removes all other annotations, and those that read `noop`. A kept
+    fusion takes over the annotation inside it. The pass drops groups in which nothing
+    is asynchronous. If a single path leads from one member of a group to another, the
+    instructions on it join the group.
 
-    Errors (E022): a done whose start is annotated differently, a fusion with two
-    annotations inside, and paths that leave a group and enter it again.
+    The pass reports an error (E022) for a done whose start is annotated differently,
+    for a fusion with two annotations inside, and for gaps. A gap is a path that leaves
+    a group and enters it again.
 
     Ensures: a second run changes nothing, except in fusions that the first run
-    annotated.
+        annotated.
     Complexity: linear in instructions for every annotation.
     Source: openxla/xla `xla/service/legalize_scheduling_annotations.cc`; the defaults
     are those of its GPU compiler.
 
+
     Attributes:
-        keep_sync_annotation: `gemms`: cuBLAS calls and Triton GEMM fusions; `all`
-            synchronous operations; `none`.
-        keep_trivial_sync_annotation: the same for members that are alone in their
-            computation.
-        propagate_annotation: everything between members joins them, instead of an
-            error.
-        check_start_done_annotation_consistency: refuse a done without its start.
-        remove_loop_iteration_annotation_only: drop the iteration, do nothing else.
+        keep_sync_annotation: which synchronous operations keep their annotation:
+            `gemms`: cuBLAS calls and Triton GEMM fusions; `all`; or `none`.
+        keep_trivial_sync_annotation: the same choice for members that are alone in
+            their computation.
+        propagate_annotation: let everything between the members of a group join it,
+            instead of reporting an error.
+        check_start_done_annotation_consistency: refuse a done whose start is not in its
+            group.
+        remove_loop_iteration_annotation_only: drop the iteration from annotations, and
+            do nothing else.
         run_verification: first refuse groups that wait for each other.
-        keep_start_annotation: if false, no annotation on `async-start`.
-        deannotate_unsupported_groups: groups with gaps lose their annotation, instead
-            of an error.
+        keep_start_annotation: if false, remove annotations from `async-start`.
+        deannotate_unsupported_groups: remove the annotations of groups with gaps,
+            instead of reporting an error.
         check_gap_only: look for gaps, but change nothing.
         check_non_mitigatable_gap_only: with `propagate-annotation`, only check whether
-            it could be done.
+            the pass could propagate.
         skip_opt_barriers: look for gaps element by element through tuples and
             optimization barriers.
     """

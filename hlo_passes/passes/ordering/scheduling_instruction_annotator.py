@@ -1,9 +1,9 @@
-"""Records the names of instructions at scheduling, in their metadata.
+"""Records in the metadata what instructions are called when they are scheduled.
 
     Before:  %f = f32[8] fusion(%x), ..., metadata={op_name="jit(f)/add"}
     After:   %f = ..., metadata={op_name="jit(f)/add" scheduling_name="f"}
 
-Later passes rename instructions; a profile can then still find them.
+Later passes rename instructions. A profile can still find them by these names.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ _NAME: Final = re.compile(r"[\w.\-]+")
 
 @dataclass(frozen=True, slots=True)
 class SchedulingInstructionAnnotator(Pass):
-    """Write `scheduling_name` into the metadata of every instruction without one.
+    """Write each instruction's name into its metadata, as `scheduling_name`.
 
-    Constants are left out, since their names are not final yet.
+    The pass skips instructions that already have a `scheduling_name`. It also skips
+    constants, because their names are not final yet.
 
     Requires: a scheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.

@@ -1,4 +1,4 @@
-"""Says for every array how it is divided, given how some of them are.
+"""Says how every array is divided, given how some arrays are divided.
 
 Before:  %x = f32[8,16] parameter(0), sharding={devices=[4,1]<=[4]}
          %t = f32[16,8] transpose(%x), dimensions={1,0}
@@ -7,8 +7,6 @@ Before:  %x = f32[8,16] parameter(0), sharding={devices=[4,1]<=[4]}
 After:   %t = f32[16,8] transpose(%x), dimensions={1,0}, sharding={devices=[1,4]<=[4]}
          %c = f32[16,8] iota(), iota_dimension=0, sharding={devices=[1,4]<=[4]}
          %s = f32[16,8] add(%t, %c), sharding={devices=[1,4]<=[4]}
-
-XLA's partitioner takes what is written and decides the rest itself.
 """
 
 from __future__ import annotations
@@ -28,31 +26,36 @@ from hlo_passes.passes.sharding.values import Array, Program, program_of
 
 @dataclass(frozen=True, slots=True)
 class ShardingPropagator(Pass):
-    """Write a sharding at every instruction that what is annotated divides.
+    """Propagate annotated shardings to the instructions that have none.
 
-    A pass of this project for modules that are not partitioned yet, as
-    `hlo-passes lower --stage=before-optimizations` gives them where JAX annotates in
-    GSPMD's words. It goes forward and backward through elementwise instructions,
-    broadcasts, reshapes, transposes, products, reductions, slices, gathers, scatters,
-    loops, branches and calls, dimension by dimension. What is annotated stays as it is,
-    but for dimensions that an annotation leaves open. Where two suggestions exclude
-    each other, the array in more parts is heard first, then the larger one, then the
-    first; a remark says who was not heard, and the partitioner has to move data there.
-    Constants and iotas are divided as their users are: every device makes its own part.
+    This pass belongs to this project, not to XLA. It works on modules that are not
+    partitioned yet, as `hlo-passes lower --stage=before-optimizations` writes them, if
+    JAX annotates them in GSPMD's form, not in Shardy's. XLA's partitioner uses the
+    shardings that are written and decides the rest itself.
 
-    A table that is divided where a gather indexes it is annotated as whole for that
-    gather if a device then sends fewer bytes: an all-gather of the table in place of an
-    all-reduce of all that is looked up. It takes the memory of the whole table.
+    The pass goes forward and backward, dimension by dimension, through elementwise
+    instructions, broadcasts, reshapes, transposes, dots, reductions, slices, gathers,
+    scatters, loops, branches and calls. Existing annotations stay as they are, except
+    for dimensions that an annotation leaves open. If two suggestions exclude each
+    other, the pass prefers the array that is divided into more parts, then the larger
+    array, then the first one. A remark names the suggestion that lost; the partitioner
+    has to move data there. Constants and iotas are divided like their users, because
+    every device makes its own part.
 
-    Arguments and results are divided into equal parts only.
+    A gather may index a table along a divided dimension. The pass annotates such a
+    table as whole for that gather if a device then sends fewer bytes: an all-gather of
+    the table replaces an all-reduce of everything that is looked up. The device then
+    needs memory for the whole table.
 
-    Manual parts of a program (`shard_map`), arrays on one device and instructions
-    without a rule stay as they are. So do instructions of a computation that is called
-    several times, where the calls divide them differently.
+    The pass divides arguments and results only into equal parts. It leaves alone manual
+    parts of a program (`shard_map`), arrays on one device, and instructions without a
+    rule. It also leaves alone instructions of a computation that several calls divide
+    differently.
 
     Requires: a module before partitioning, for more than one partition.
     Ensures: the values are the same; every sharding that is written can be partitioned.
     Complexity: a few walks over the module with its calls inlined.
+
 
     Attributes:
         gather_operands: annotate tables as whole where that sends fewer bytes.

@@ -1,4 +1,4 @@
-"""Makes one permute of several that send the same, or parts of it.
+"""Makes one permute of several that send the same array, or parts of it.
 
 Before:  %c = f32[8] collective-permute(%x), source_target_pairs=P
          %p = f32[2] slice(%x), slice={[2:4]}
@@ -29,21 +29,22 @@ from hlo_passes.passes.rewriting.eligibility import unknown_attribute
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteCse(Pass):
-    """Keep one permute of those with the same pairs that send the same or parts of it.
+    """Merge permutes with the same pairs that send the same array, or parts of it.
 
     The order of the pairs does not matter. A permute of a slice becomes a slice of the
-    permute of the whole, or of a larger slice with the same strides. What the kept
-    permute waited for is forgotten where that itself waits for the other one.
+    permute of the whole array, or of a permute of a larger slice with the same strides.
+    If the kept permute waits, through a control edge, for something that itself waits
+    for the removed permute, the pass removes that control edge.
 
-    XLA does not compare channels: of two permutes one may be between partitions and the
-    other between replicas. It looks at first operands only, even where a permute has
-    several. Without its quirks such permutes stay. Of a slice of a slice that is
-    permuted itself, XLA takes another part than that; without its quirks the part is
-    right.
+    XLA does not compare channels, so it may merge a permute between partitions with one
+    between replicas. XLA also compares only first operands, even if a permute has
+    several. Without XLA's quirks (`--no-xla-quirks`), such permutes stay. If a permute
+    sends a slice of a slice, and another permute sends the larger slice, XLA takes the
+    wrong part. Without the quirks, the part is right.
 
     Ensures: a second run changes nothing.
     Complexity: near-linear in instructions and pairs, as long as most slices of one
-    array do not overlap.
+        array do not overlap.
     Source: openxla/xla `xla/hlo/transforms/collectives/collective_permute_cse.cc`.
     """
 

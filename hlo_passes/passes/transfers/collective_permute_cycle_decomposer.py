@@ -1,4 +1,4 @@
-"""Cuts the cycle of a permute: one permute for the edge back, one for the others.
+"""Cuts the cycle of a permute: one permute for the edge back, one for all others.
 
 Before:  %c = f32[8] collective-permute(%x), channel_id=1,
                                            source_target_pairs={{0,1},{1,2},{2,0}}
@@ -34,25 +34,26 @@ _KEPT: Final = ("metadata", "frontend_attributes")
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteCycleDecomposer(Pass):
-    """Replace a permute around a ring by two without cycles; each device selects one.
+    """Split a permute around a ring into two without cycles; each device selects one.
 
-    So both may become sends and receives (`collective-permute-decomposer`), which would
-    wait for each other around a ring. The part back keeps the channel; the other
-    receives the next free one if there is a channel. Permutes of several arrays, into a
-    part of an array, of one pair, with control edges and asynchronous ones are left
-    alone.
+    Both permutes can then become sends and receives (`collective-permute-decomposer`).
+    Around a ring, those would wait for each other. The permute that goes back keeps the
+    channel, and the other one gets the next free channel if there is a channel. The
+    pass leaves alone permutes of several arrays, into a part of an array, of one pair,
+    or with control edges, and asynchronous permutes.
 
-    Where pairs have several cycles, such as one ring for each host, XLA selects what
-    came back for one of their devices only; the others receive zeros. Without its
-    quirks each device receives what was sent to it.
+    If the pairs have several cycles, such as one ring for each host, XLA selects what
+    came back on only one of the devices that receive it; the others receive zeros.
+    Without XLA's quirks (`--no-xla-quirks`), each device receives what was sent to it.
 
     Ensures: no cycle of several devices is left.
     Complexity: linear in instructions and pairs.
     Source: openxla/xla
     `xla/backends/gpu/transforms/collectives/collective_permute_cycle_decomposer.cc`.
 
+
     Attributes:
-        threshold_bytes: smaller results are left alone.
+        threshold_bytes: leave permutes with smaller results alone.
     """
 
     name: ClassVar[str] = "collective-permute-cycle-decomposer"

@@ -1,4 +1,4 @@
-"""Makes sends and receives of the permutes in loops.
+"""Turns the permutes in loops into sends and receives.
 
 Before:  %c = f32[8] collective-permute(%x), channel_id=1,
                                            source_target_pairs={{0,1},{1,2}}
@@ -9,9 +9,6 @@ After:   %t = token[] after-all()
          %d = (f32[8], token[]) recv-done(%r), channel_id=1
          %e = token[] send-done(%s), channel_id=1
          %c = f32[8] get-tuple-element(%d), index=0
-
-Control edges order %r, %s and %d, what follows in the chain of transfers, and what else
-connects the same devices.
 """
 
 from __future__ import annotations
@@ -48,33 +45,38 @@ class _Transfer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteDecomposer(Pass):
-    """Replace the permutes of a loop's body by sends and receives, in one chain.
+    """Replace the permutes of a loop's body with sends and receives, in one chain.
 
-    Permutes of one array whose pairs have no cycle are replaced (see
-    `collective-permute-cycle-decomposer`) if one loop alone runs their computation. The
-    chain is in post order: each permute's send comes before the next receive, and its
-    send-done before the next recv-done. Collectives that connect two devices of the
-    chain come after it, or else devices could wait for each other.
+    The pass replaces a permute of one array if its pairs have no cycle (see
+    `collective-permute-cycle-decomposer`) and if exactly one loop runs its computation.
+    Control edges order the recv, the send and the recv-done of each permute. They also
+    put all permutes into one chain, in post order: each permute's send comes before the
+    next recv, and its send-done before the next recv-done. Collectives that connect two
+    devices of the chain come after the chain. Otherwise, devices could wait for each
+    other.
 
-    Of the permutes of an element of the loop's state, `_xla_send_recv_pipeline` marks
-    the first as 0, or of two that form a ring from 0 to n-1 the one back as 0 and the
-    other as 1.
+    Some permutes send an element of the loop's state as it is. The pass sets
+    `_xla_send_recv_pipeline` to 0 for the first of them. If two of them form a ring
+    from 0 to n-1, it sets the attribute to 0 for the one that goes back, and to 1 for
+    the other one.
 
-    XLA fails to compile where a collective that must come after the chain computes what
-    it sends; here it comes before the first transfer that needs it. XLA takes no notice
-    of collectives that do not list their groups; without its quirks they, and those
-    that reduce over all partitions, connect all devices.
+    XLA fails to compile if a collective that must come after the chain computes
+    something that the chain sends. Here, that collective comes before the first
+    transfer that needs it. XLA ignores collectives that do not list their groups.
+    Without XLA's quirks (`--no-xla-quirks`), these collectives, and those that reduce
+    over all partitions, count as connecting all devices.
 
     Ensures: a second run changes nothing.
     Complexity: near-linear in instructions, pairs, and members of different groups.
     Source: openxla/xla `xla/service/collective_permute_decomposer.cc`.
 
+
     Attributes:
-        threshold_bytes: smaller permutes are left alone unless the level is `enable`.
-        pipeline_parallelism_opt_level: `enable` replaces one permute of a body, the one
-            with most pairs of those that permute an element of the state. Its send
-            comes after its recv-done; it and all that conflicts is put onto the stream
-            `p2p`, beside other collectives.
+        threshold_bytes: leave smaller permutes alone, unless the level is `ENABLE`.
+        pipeline_parallelism_opt_level: `ENABLE` replaces only one permute of a body. It
+            takes the one with the most pairs among those that send an element of the
+            state. Its send then comes after its recv-done. The transfer and all
+            conflicting collectives go onto the stream `p2p`, beside other collectives.
     """
 
     name: ClassVar[str] = "collective-permute-decomposer"

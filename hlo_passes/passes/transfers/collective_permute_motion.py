@@ -1,4 +1,4 @@
-"""Moves permutes from the end of a loop's body to its begin.
+"""Moves permutes from the end of a loop's body to its beginning.
 
 Before:  %k = f32[8] get-tuple-element(%state), index=1
          ... what reads %k
@@ -9,8 +9,6 @@ After:   %k = f32[8] get-tuple-element(%state), index=1
          %s = f32[8] select(%is_first, %k, %c)
          ... what reads %s
          ROOT %t = (s32[], f32[8]) tuple(%next, %u)
-
-So it overlaps with what the iteration does before it reads the value.
 """
 
 from __future__ import annotations
@@ -46,23 +44,26 @@ _INVARIANT_OF_OPERANDS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class CollectivePermuteMotion(Pass):
-    """Let a permute at the end of an iteration run at the begin of the next one.
+    """Move a permute from the end of a loop iteration to the beginning of the next one.
 
-    The first iteration takes the value as it is, the result of the last permute is
-    never computed: nothing reads that element after the loop. Up to seven elementwise
-    operations after the permute move with it, if their other operands are the same in
-    each iteration. The loop counts from a constant by a constant.
+    The permute can then overlap with the work that the iteration does before it reads
+    the permuted value. The first iteration takes the value as it is. The result of the
+    last permute is never computed, so the pass moves a permute only if nothing reads
+    that element after the loop. Up to seven elementwise operations after the permute
+    move with it, if their other operands are the same in each iteration. The loop must
+    count from a constant by a constant.
 
-    XLA takes a loop that is the result of its computation for one that nothing reads,
-    and moves a body's permutes for one loop although another one runs the body too.
-    Without its quirks these stay.
+    XLA assumes that nothing reads a loop that is the result of its computation. It also
+    moves the permutes of a body for one loop even if another loop runs the same body.
+    Without XLA's quirks (`--no-xla-quirks`), these permutes stay.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/spmd/collective_permute_motion.cc`.
 
+
     Attributes:
-        xla: the release of XLA to follow; none: that of the run.
+        xla: the release of XLA to follow; none: the release that the run follows.
     """
 
     name: ClassVar[str] = "collective-permute-motion"

@@ -1,4 +1,4 @@
-"""Splits a permute of several operands into several: the inverse of the combiner.
+"""Splits a permute of several operands into several: the combiner's inverse.
 
 Before:  %c = (f32[8], bf16[4]) collective-permute(%x, %y), channel_id=1,
                                                      source_target_pairs=P
@@ -32,11 +32,12 @@ _INHERITED_FROM_ELEMENT = ("frontend_attributes", "metadata")
 class CollectivePermuteSplitter(Pass):
     """Give every operand of a permute its own permute.
 
-    The first keeps the channel id, the others receive fresh ones; without a channel id
-    none receives one. An element's metadata and frontend attributes go to its permute.
-    Where no element has them, every part keeps the permute's own. Control edges are
-    repeated at every part. In-place and asynchronous permutes are left
-    alone.
+    The first new permute keeps the channel id, and the others get fresh ones. If the
+    old permute has no channel id, none of the new ones gets one. The metadata and
+    frontend attributes of a tuple element go to the permute of that element. If no
+    element has any, every new permute keeps those of the old permute. Every new permute
+    also repeats the control edges of the old one. The pass leaves in-place and
+    asynchronous permutes alone.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions and operands.

@@ -1,4 +1,4 @@
-"""Takes selects by device out of permutes.
+"""Lets permutes skip a select that depends only on the device.
 
 Before:  %is = pred[] compare(partition-id, 0), direction=EQ
          %s = f32[8] select(%is, %a, %b)
@@ -28,15 +28,15 @@ _EQUAL: Final = {"EQ": True, "NE": False}
 
 @dataclass(frozen=True, slots=True)
 class CollectiveSelectFolder(Pass):
-    """Let a permute read what its select chooses on all devices that send.
+    """Let a permute bypass a select if all sending devices choose the same operand.
 
-    The select compares the partition (of a permute with a channel) or the replica
-    (without one) with a constant, by EQ or NE. It stays for others that read it. It
-    undoes half of what `collective-permute-cycle-decomposer` selects where a ring is
-    permuted again.
+    The select must compare an id with a constant, by EQ or NE: the partition id for a
+    permute with a channel, the replica id for a permute without one. The select stays
+    if others read it. Where a ring is permuted again, the pass undoes half of the
+    selection that `collective-permute-cycle-decomposer` added.
 
-    XLA looks through any conversion of the compared numbers. Without its quirks
-    conversions that could change them stop it.
+    XLA looks through any conversion of the compared numbers. Without XLA's quirks
+    (`--no-xla-quirks`), the pass stops at conversions that could change these numbers.
 
     Ensures: a second run changes nothing, except where selects select from selects.
     Complexity: linear in instructions and pairs.

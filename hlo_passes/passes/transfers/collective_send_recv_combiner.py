@@ -42,12 +42,14 @@ _TOKEN: Final = 2
 class CollectiveSendRecvCombiner(Pass):
     """Put the sends and receives of a computation into one asynchronous group.
 
-    So they run as one call of NCCL, whose parts do not wait for each other. The group
-    starts where the operands of all are there. Transfers whose done is elsewhere, as
-    around a loop, and transfers with the host are left alone.
+    The sends and receives then run as one NCCL call, whose parts do not wait for each
+    other. The group starts where the operands of all its transfers are available. The
+    pass leaves alone transfers whose done is in another place, for example around a
+    loop, and transfers with the host.
 
-    Where one needs what another receives, or waits for the end of another, XLA closes a
-    cycle and fails to compile. Here those form another group that comes after.
+    If one transfer needs what another one receives, or waits for the end of another
+    one, XLA closes a cycle and fails to compile. Here, such transfers form another
+    group that comes later.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions.

@@ -3,7 +3,8 @@
     Before:  r = recv(k)   s = send(x, k)   rd = recv-done(r)   sd = send-done(s)
     After:   r -> s -> rd -> sd, and every collective before r or after sd
 
-Devices that reach transfers and collectives in different orders wait for each other.
+If devices reach transfers and collectives in different orders, they wait for each
+other.
 """
 
 from __future__ import annotations
@@ -36,18 +37,20 @@ _CHAIN: Final = ("recv", "send", "recv-done", "send-done")
 
 @dataclass(frozen=True, slots=True)
 class LatencyHidingSchedulerPreparation(Pass):
-    """Chain the transfers of every channel, and order collectives around the chains.
+    """Put the transfers of each channel in one order, and the collectives around them.
 
-    recv, send, recv-done, send-done of a channel; of two channels that form a cycle
-    recv 0, send 0, recv 1, send 1, recv-done 0, recv-done 1, send-done 0, send-done 1.
-    In the body of a loop that transfers are pipelined through, all other collectives
-    come before them; elsewhere they come before or after, as they depend on them.
-    Transfers with the host, and channels whose transfers are incomplete, are left
-    alone.
+    The pass chains the transfers of a channel in the order recv, send, recv-done,
+    send-done. If two channels form a cycle, the order is recv 0, send 0, recv 1, send
+    1, recv-done 0, recv-done 1, send-done 0, send-done 1. If transfers are pipelined
+    through a loop, all other collectives in the body of that loop come before them.
+    Elsewhere, a collective comes after a chain if it depends on the chain, and before
+    the chain otherwise. The pass leaves alone transfers with the host, and channels
+    whose transfers are incomplete.
 
-    XLA fails to compile where that order contradicts control edges that are there: of a
-    ring that `collective-permute-decomposer` pipelines, or of any transfer that it made
-    with its level `enable`. Here the parts keep the order that they have to have.
+    XLA fails to compile if that order contradicts existing control edges. This happens
+    for a ring that `collective-permute-decomposer` pipelines, and for any transfer that
+    it made with its level `ENABLE`. Here, the parts keep the order that the edges
+    demand.
 
     Requires: an unscheduled module; otherwise nothing happens.
     Ensures: a second run changes nothing.
