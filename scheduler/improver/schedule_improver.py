@@ -94,8 +94,8 @@ class ScheduleImprover(Pass):
         keep: names of computations to leave alone.
         prove: seconds for proofs that no order is faster, shared by all computations.
             The pass asks a solver where the bound is below the step. No order changes.
-        prove_nodes: nodes for each computation, instead of seconds or together with
-            them; another run then says the same.
+        prove_nodes: search nodes for each computation, instead of seconds or together
+            with them; another run then says the same.
         prove_with: the solver: `highs` (scipy), for pairs with an overlap limit of 1,
             or `cp-sat` (OR-Tools), for all limits and streams.
         offer_limits: report what these overlap limits would bring, as in `2 4`; the

@@ -57,7 +57,7 @@ class ExecutionStreamAssignment(Pass):
 
     Attributes:
         number_of_communication_streams: at least 1; XLA has 2 with
-            `collective-multi-streaming`.
+            `enable-collective-multi-streaming`.
         number_of_compute_streams: at least 1.
         parallel_collective_overlap_limit: above 1, collectives marked `is_sync` get
             streams too.

@@ -77,9 +77,9 @@ class LoopInvariantCollectiveHoisting(BoundedRewrite):
 
     Requires: an unscheduled module and no file of costs by name, unless `always`.
     Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
-        it and `simulate` measures it; memory does not go above the limit; every bit is
-        kept. A second run changes nothing, unless the trials of the first one used
-        `most-instructions` up.
+        it and `simulate` measures it; memory does not go above the limit, or above what
+        it was; every bit is kept. A second run changes nothing, unless the trials of
+        the first one used `most-instructions` up.
     Complexity: `gpu-schedule` and `simulate`, once for each loop where all may move,
         otherwise once more for each collective.
     Source: this project.

@@ -36,9 +36,9 @@ class DusAccumulatorZeroInitElimination(Pass):
     The pass replaces the broadcast that fills the buffer with a custom call that only
     allocates the buffer. The initial value must be the broadcast of a scalar constant,
     nothing else may read it, and it must have as many rows as the loop has iterations.
-    The loop must count from 0 by 1, and its trip count, start, step and induction
-    variable must be in its backend config. The body may use the buffer only for the
-    store of a slice, and the slices of all iterations must cover the buffer.
+    The loop must count from 0 by 1, and its trip count, start and step must be in its
+    backend config. The body may use the buffer only for the store of a slice, and the
+    slices of all iterations must cover the buffer.
 
     XLA does not check whether the body or the condition reads the stored values while
     some rows are still missing. Without XLA's quirks (`--no-xla-quirks`), such a buffer

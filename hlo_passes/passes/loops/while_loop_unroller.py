@@ -42,12 +42,12 @@ _TRANSFERS: Final = frozenset({"send", "send-done", "recv", "recv-done"})
 class WhileLoopUnroller(Pass):
     """Unroll loops that run a known, small number of times.
 
-    The counter must start as a constant, grow by one, and be compared with another
-    constant. After unrolling, each iteration reads its counter value as a constant. Its
-    collectives get their own channel ids, and its scheduling groups get new numbers.
-    Loops with sends or receives stay, and so do loops with control edges. Before
-    unrolling, the pass merges equal scalars, simplifies tuples, and copies scalar
-    constants into the loops. It removes dead code at the end. XLA calls the pass
+    The counter must start as a constant, change by a constant, and be compared with
+    another constant. After unrolling, each iteration reads its counter value as a
+    constant. Its collectives get their own channel ids, and its scheduling groups get
+    new numbers. Loops with sends or receives stay, and so do loops with control edges.
+    Before unrolling, the pass merges equal scalars, simplifies tuples, and copies
+    scalar constants into the loops. It removes dead code at the end. XLA calls the pass
     `while_loop_unroller`, and does not run it on GPUs.
 
     XLA takes every step of a counter for 1, so a loop with a step of 2 computes

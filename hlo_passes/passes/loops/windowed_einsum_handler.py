@@ -72,7 +72,8 @@ class WindowedEinsumHandler(Pass):
 
     An operand may be 8-bit floating-point numbers times a scale. The pass then hands
     the 8-bit numbers to the loop and scales them there, so only a quarter of the bytes
-    travels. A loop that keeps its shards keeps them unscaled.
+    travels (half, if the scaled numbers have 16 bits). A loop that keeps its shards
+    keeps them unscaled.
 
     With `alltoall-windowed-einsum`, the pass also splits an all-to-all before or after
     a dot. Only reshapes, transposes and copies may be between the two. The pass splits
