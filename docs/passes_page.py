@@ -81,6 +81,8 @@ def value_text(value: object) -> str:
         return "none"
     if isinstance(value, tuple):
         return f"`{' '.join(map(str, value))}`"
+    if isinstance(value, str):
+        return f"`{value}`"
     return f"`{str(value).lower()}`"
 
 
