@@ -15,7 +15,10 @@ import pytest
 
 import hlo_passes
 from benchmarks.bench_growth import GOAL, Work, commands, measure, table
+from benchmarks.family_modules import family_text
 from benchmarks.growth_graphs import GRAPHS
+from hlo_passes import Pipeline
+from hlo_passes.passes.framework.base import Report
 from hlo_passes.passes.sharding.propagation import propagate
 from hlo_passes.passes.sharding.values import program_of
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
@@ -101,6 +104,29 @@ def test_steps_grow_with_the_size(graph: str, command: str, size: int) -> None:
     steps = [_steps(prepare(text(n))) for n in (size, 2 * size)]
     assert steps[0] > 0
     assert steps[1] <= GOAL * steps[0]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "collective-backend-choice",
+        "collective-ring-decomposer",
+        "loop-invariant-collective-hoisting",
+        "loop-multi-buffer",
+    ],
+)
+def test_steps_grow_with_the_size_before_a_trial(name: str) -> None:
+    """Prices of all collectives, and a look at all loops, when no trial fits."""
+    pipeline = Pipeline.parse(f"{name}{{most-instructions=0}}")
+
+    def steps(size: int) -> int:
+        module = hlo_passes.parse(family_text(size))
+        context = pipeline.settled(module)
+        (each,) = pipeline.passes
+        return _steps(lambda: each.run(module, context, Report()))
+
+    steps(100)
+    assert steps(600) <= GOAL * steps(300)
 
 
 def test_steps_grow_with_the_size_of_a_fusion() -> None:

@@ -70,6 +70,9 @@ class Computation:
         self.source_joiner = "\n"
         self.touched = True
         self.edits = 0
+        # What `find` searched, and the names once it was asked again; by `edits`.
+        self._searched_at = -1
+        self._by_name: dict[str, Instruction] = {}
         # `token[] after-all()` as an operand: the instruction whose text spells it.
         self._embedded_in: dict[Instruction, Instruction] = {}
         self._embeds: dict[Instruction, list[Instruction]] = {}
@@ -102,7 +105,14 @@ class Computation:
     def find(self, name: str) -> Instruction | None:
         """The instruction of that name (with or without `%`), or None."""
         name = name.removeprefix("%")
-        return next((i for i in self.instructions if i.name == name), None)
+        if self._searched_at != self.edits:
+            # Between changes most are asked for one name: no table is made for it.
+            self._searched_at = self.edits
+            self._by_name = {}
+            return next((i for i in self.instructions if i.name == name), None)
+        if not self._by_name:
+            self._by_name = {i.name: i for i in self.instructions}
+        return self._by_name.get(name)
 
     def __repr__(self) -> str:
         """<computation %name>."""

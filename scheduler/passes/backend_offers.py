@@ -34,7 +34,6 @@ from hlo_passes.scheduler.latency.collectives import describe
 from hlo_passes.scheduler.latency.measured_lines import MeasuredLine, bytes_sent
 from hlo_passes.scheduler.memory.buffer_colors import Wish, color, planned_copies
 from hlo_passes.scheduler.memory.buffers import Buffers, build_buffers
-from hlo_passes.scheduler.passes.chain_choice import found_in
 from hlo_passes.scheduler.passes.collective_kernel_strategy_annotator import (
     reason_without_kernel,
 )
@@ -43,7 +42,12 @@ from hlo_passes.scheduler.passes.gpu_memory_space_assignment import (
     GpuMemorySpaceAssignment,
     array_positions,
 )
-from hlo_passes.scheduler.passes.priced_chains import ChainTrials, key_of
+from hlo_passes.scheduler.passes.priced_chains import (
+    ChainTrials,
+    Key,
+    collectives_by_key,
+    key_of,
+)
 from hlo_passes.scheduler.sums import sequential_sum
 
 #: What a field of `collective_backend_config` says where nothing was chosen.
@@ -124,12 +128,14 @@ class Offers:
     missing: dict[str, int] = field(default_factory=dict)
     against_kernels: str = field(init=False)
     _copy: Module = field(init=False)
+    _priced: dict[Key, Instruction] = field(init=False)
     _buffers: Buffers | None = None
     _wishes: list[Wish] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """Make the copy that is priced."""
         self._copy = self.module.clone()
+        self._priced = collectives_by_key(self._copy)
         self.against_kernels = self.choice.reason_against_all()
         release = self.choice.release
         if not release.prices_kernel_strategies:
@@ -137,7 +143,7 @@ class Offers:
 
     def of(self, collective: Instruction) -> Offer:
         """The ways of a collective of the module."""
-        priced = found_in(self._copy, key_of(collective))
+        priced = self._priced[key_of(collective)]
         rows = [row for row in backend_rows() if row.kind == collective.opcode]
         config = collective_config(collective)
         now = next((r for r in rows if r.value == config.get(r.spelling)), None)
@@ -295,7 +301,7 @@ class Offers:
 
     def exchange_us(self, collective: Instruction, sizes: Iterator[int]) -> list[float]:
         """Fair prices of an all-to-all by NCCL for other sizes of its message, us."""
-        priced = found_in(self._copy, key_of(collective))
+        priced = self._priced[key_of(collective)]
         element = priced.operands[0].shape
         width = max(1, element.byte_size // max(1, element.element_count))
         computation, found = priced.computation, []

@@ -17,7 +17,7 @@ fused, is charged with the roofline of a kernel of its own.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -33,6 +33,7 @@ from hlo_passes.passes.rewriting.copies import copy_of
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import Estimator, is_constant
 from hlo_passes.scheduler.estimators.choice import estimator_for
+from hlo_passes.scheduler.estimators.fingerprint import Fingerprints
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.fusions.fused_graph import reshape_is_bitcast
 from hlo_passes.scheduler.fusions.instruction_time import instruction_ticks
@@ -55,6 +56,8 @@ from hlo_passes.scheduler.sums import sequential_sum
 
 #: A collective by its computation and its name, before it is scheduled.
 Key = tuple[str, str]
+#: Shapes of operands, and of the result.
+_Shapes = tuple[Sequence[Shape], Shape]
 #: Why a change is not tried, in remarks.
 SPENT: Final = "is not tried: the trials have used most-instructions up"
 #: Frontend attribute by which a collective of a trial is found again.
@@ -131,6 +134,9 @@ class ChainTrials:
     _on: Pricing = field(init=False)
     _estimator: Estimator = field(init=False)
     _rules: Rules = field(init=False)
+    _prints: Fingerprints = field(default_factory=Fingerprints)
+    _prices: dict[Hashable, Estimate] = field(default_factory=dict)
+    _least: dict[Hashable, float] = field(default_factory=dict)
     _fair: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -161,9 +167,10 @@ class ChainTrials:
         self.spent += copy.instruction_count
         added = self.added | set(map(key_of, new))
         fair: dict[Key, _Fair] = {}
+        collectives = collectives_by_key(copy)
         for key in (*keys, *sorted(added)):
-            collective = _found(copy, key)
-            if collective is not None and is_collective(collective):
+            collective = collectives.get(key)
+            if collective is not None:
                 is_new = key in added or collective.opcode == _PERMUTE
                 fair[key] = _Fair(self.fair_us(collective, is_new=is_new), is_new)
                 marked = collective.frontend_attributes.with_value(_ID, key[1])
@@ -246,53 +253,74 @@ class ChainTrials:
 
     def least_us(self, collective: Instruction) -> float:
         """What the cheapest collective of at least its size takes, up to 1 GiB."""
-        size = max(1, sum(o.shape.byte_size for o in collective.operands))
-        times = [
-            1 << k for k in range(1, max(1, (_LARGEST_BYTES // size).bit_length()))
-        ]
-        return min((self.price(collective).us, *self._of_larger(collective, times)))
+        key = self._prints.key(collective)
+        if key not in self._least:
+            size = max(1, sum(o.shape.byte_size for o in collective.operands))
+            times = [
+                1 << k for k in range(1, max(1, (_LARGEST_BYTES // size).bit_length()))
+            ]
+            own = self.price(collective).us
+            self._least[key] = min((own, *self._of_larger(collective, times)))
+        return self._least[key]
 
-    def _of_smaller(self, permute: Instruction) -> Iterator[float]:
+    def _of_smaller(self, permute: Instruction) -> list[float]:
         """Prices of permutes of at most the same size, from the smallest one on."""
         shape = permute.shape
         element = max(1, shape.byte_size // shape.element_count)
+        others: list[_Shapes] = []
         size = _SMALLEST_BYTES
         while size <= max(shape.byte_size, _SMALLEST_BYTES):
             other = array_shape(shape.element_type, (size // element,))
-            yield self._price_as(permute, [other], other)
+            others.append(([other], other))
             size *= 2
+        return self._prices_as(permute, others)
 
-    def _of_fewer_rows(self, collective: Instruction) -> Iterator[float]:
+    def _of_fewer_rows(self, collective: Instruction) -> list[float]:
         """Prices of the same collective of fewer bytes, down to the smallest one."""
+        others: list[_Shapes] = []
         size, divisor = collective.shape.byte_size // 2, 2
         while size >= _SMALLEST_BYTES:
             operands = [_smaller(o.shape, divisor) for o in collective.operands]
-            shape = _smaller(collective.shape, divisor)
-            yield self._price_as(collective, operands, shape)
+            others.append((operands, _smaller(collective.shape, divisor)))
             size, divisor = size // 2, divisor * 2
+        return self._prices_as(collective, others)
 
-    def _of_larger(
-        self, collective: Instruction, larger: Iterable[int]
-    ) -> Iterator[float]:
+    def _of_larger(self, collective: Instruction, larger: Iterable[int]) -> list[float]:
         """Prices of the same collective of so many times the bytes."""
-        for times in larger:
-            operands = [_larger(o.shape, times) for o in collective.operands]
-            yield self._price_as(collective, operands, _larger(collective.shape, times))
+        others: list[_Shapes] = [
+            (
+                [_larger(o.shape, times) for o in collective.operands],
+                _larger(collective.shape, times),
+            )
+            for times in larger
+        ]
+        return self._prices_as(collective, others)
 
-    def _price_as(
-        self, collective: Instruction, operands: Sequence[Shape], shape: Shape
-    ) -> float:
-        """The price of a collective like another, with other shapes."""
+    def _prices_as(
+        self, collective: Instruction, others: Iterable[_Shapes]
+    ) -> list[float]:
+        """Prices of collectives like another, with other operands and results."""
         computation = collective.computation
-        parts = [zeros(computation, operand) for operand in operands]
-        other = copy_of(collective, parts, shape)
-        price = self.price(other).us
-        computation.remove_with_dead_operands(other)
-        return price
+        # All are made before one is priced: after each change of a module its estimator
+        # looks at the whole of it.
+        copies = [
+            copy_of(collective, [zeros(computation, one) for one in operands], shape)
+            for operands, shape in others
+        ]
+        prices = [self.price(copy).us for copy in copies]
+        for copy in copies:
+            computation.remove_with_dead_operands(copy)
+        return prices
 
     def price(self, collective: Instruction) -> Estimate:
-        """What `simulate` charges for a collective that nothing hides."""
-        return Prices(self._estimator).synchronous(collective)
+        """What `simulate` charges for a collective that nothing hides.
+
+        Equal collectives are priced once.
+        """
+        key = self._prints.key(collective)
+        if key not in self._prices:
+            self._prices[key] = Prices(self._estimator).synchronous(collective)
+        return self._prices[key]
 
 
 def key_of(instruction: Instruction) -> Key:
@@ -300,9 +328,14 @@ def key_of(instruction: Instruction) -> Key:
     return instruction.computation.name, instruction.name
 
 
-def _found(module: Module, key: Key) -> Instruction | None:
-    computation = module.computation(key[0])
-    return None if computation is None else computation.find(key[1])
+def collectives_by_key(module: Module) -> dict[Key, Instruction]:
+    """All collectives of a module: synchronous ones, starts and dones."""
+    return {
+        key_of(instruction): instruction
+        for computation in module.computations
+        for instruction in computation.instructions
+        if is_collective(instruction)
+    }
 
 
 def _larger(shape: Shape, times: int) -> Shape:

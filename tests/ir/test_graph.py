@@ -43,6 +43,25 @@ def test_users_are_listed_once(computation: Computation) -> None:
     assert r.is_root
 
 
+def test_names_are_found_after_every_change(computation: Computation) -> None:
+    """Names are in a table once one is asked for again."""
+    last = computation.instructions[-1]
+    name = last.name
+    for _ in range(3):
+        assert computation.find(name) is computation.find(f"%{name}") is last
+        assert computation.find("no-such-name") is None
+    computation.rename(last, "renamed")
+    for _ in range(3):
+        assert computation.find(name) is None
+        assert computation.find("renamed") is last
+    new = computation.new("negate", last.shape, [last], name="another")
+    for _ in range(3):
+        assert computation.find("another") is new
+    computation.remove(new)
+    for _ in range(3):
+        assert computation.find("another") is None
+
+
 def test_only_touched_lines_are_printed_anew(computation: Computation) -> None:
     p, q, s, d, _ = computation.instructions
     computation.replace_operand(d, s, q)
