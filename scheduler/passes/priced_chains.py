@@ -134,6 +134,7 @@ class ChainTrials:
     _on: Pricing = field(init=False)
     _estimator: Estimator = field(init=False)
     _rules: Rules = field(init=False)
+    _counted: tuple[tuple[Module, int], int] | None = None
     _prints: Fingerprints = field(default_factory=Fingerprints)
     _prices: dict[Hashable, Estimate] = field(default_factory=dict)
     _least: dict[Hashable, float] = field(default_factory=dict)
@@ -152,7 +153,11 @@ class ChainTrials:
         The first one is compared with the module as it is, which is scheduled too.
         """
         steps = 1 if self.spent else 2
-        return self.spent + steps * self.module.instruction_count > most_instructions
+        # Passes ask this for each place that they might change.
+        state = self.module, self.module.edits
+        if self._counted is None or self._counted[0] != state:
+            self._counted = state, self.module.instruction_count
+        return self.spent + steps * self._counted[1] > most_instructions
 
     def step(
         self, copy: Module, keys: Iterable[Key], new: Iterable[Instruction] = ()

@@ -6,6 +6,8 @@ import pathlib
 
 import pytest
 
+import hlo_passes
+from benchmarks.family_modules import family_text
 from hlo_passes import Pipeline
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials
@@ -51,3 +53,22 @@ def test_one_trial_fits_into_twice_the_module(
     _run(name, module, 2 * module.instruction_count)
     # The module as it is, and one change of it.
     assert len(sizes) == 2
+
+
+def test_the_module_is_not_counted_for_each_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    counted = 0
+    count = Module.instruction_count.fget
+    assert count is not None
+
+    def noted(module: Module) -> int:
+        nonlocal counted
+        counted += 1
+        return count(module)
+
+    module = hlo_passes.parse(family_text(3000))
+    monkeypatch.setattr(Module, "instruction_count", property(noted))
+    assert len(module.computations) > 60
+    assert not _run("loop-multi-buffer", module, 0)
+    assert counted < 10
