@@ -78,7 +78,6 @@ class ScheduleChecker(CheckingPass):
     After a scheduler (`opt --verify-each`), the pass uses that scheduler's limits and
     requires that nothing but the order has changed.
 
-
     Attributes:
         flavour: how to count what is in flight: by the lanes of the GPU (`gpu`), by
             kind of operation (`generic`), or by kind and SparseCore (`tpu`).

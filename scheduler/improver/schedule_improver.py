@@ -63,7 +63,6 @@ class ScheduleImprover(Pass):
     Ensures: dependences, control edges and overlap limits hold, scheduling groups stay
         in one piece, and there is one order of collectives. Only the order changes.
 
-
     Attributes:
         estimator: as in `latency-hiding-scheduler`, like the next seven options.
         costs: file of costs by name.

@@ -69,7 +69,6 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
         of collectives.
     Source: openxla/xla `xla/service/latency_hiding_scheduler.cc` (Aug 2026).
 
-
     Attributes:
         estimator: approximate, gpu-approximate, sol, ring, profile, table; or several
             joined by '+'. None: table if costs are given, profile if a profile is

@@ -38,7 +38,6 @@ class HloMemoryScheduler(Pass):
     memory and that no text shows. Here, the order of the text decides, and the number
     decides among parameters. The other two orders have no equal choices.
 
-
     Attributes:
         scheduler: `best` of all three, or the name of one.
         keep_schedule: leave a module alone if it has a schedule.

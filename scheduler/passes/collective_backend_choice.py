@@ -102,7 +102,6 @@ class CollectiveBackendChoice(PricedPass):
         all kernels together make the step longer; otherwise linear.
     Source: this project; XLA decides by bytes and flags.
 
-
     Attributes:
         backends: the ways that the pass may choose, separated by blanks: kernel, peer,
             symmetric, copies, nvshmem; `nccl` alone: none of them.

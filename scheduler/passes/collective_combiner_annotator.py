@@ -78,7 +78,6 @@ class CollectiveCombinerAnnotator(LatencyHidingScheduler):
     `collective_combiner_annotator.cc`, `gpu_collective_combiner_utils.cc`;
     `xla/service/gpu/gpu_hlo_schedule.cc` (ScheduleGpuModule).
 
-
     Attributes:
         enable_latency_hiding_scheduler: if false, the order of least memory decides
             which collectives no work hides.

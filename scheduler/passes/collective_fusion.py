@@ -52,7 +52,6 @@ class CollectiveFusion(Pass):
     `xla/backends/gpu/transforms/collectives/collective_fusion.cc`,
     `xla/backends/gpu/codegen/triton/collective_emitter.cc`.
 
-
     Attributes:
         xla: the release of XLA to follow; none: the release that the run follows.
     """

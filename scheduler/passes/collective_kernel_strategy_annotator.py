@@ -59,7 +59,6 @@ class CollectiveKernelStrategyAnnotator(Pass):
     Source: openxla/xla `xla/backends/gpu/transforms/collectives/`
     `collective_kernel_strategy_annotator.cc`, `xla/backends/gpu/runtime/all_reduce.cc`.
 
-
     Attributes:
         use_collective_kernels: kinds to annotate, separated by blanks: ALL_REDUCE,
             ALL_GATHER.

@@ -98,7 +98,6 @@ class CollectiveMatmul(PricedRewrite):
     Complexity: `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is tried.
     Source: this project; XLA makes such loops while it partitions, without a price.
 
-
     Attributes:
         form: form of the rings. `cheapest` tries both; with `always`, it means the
             ring.

@@ -88,7 +88,6 @@ class CollectiveRingDecomposer(PricedRewrite):
     Complexity: `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is tried.
     Source: this project; XLA has no such pass.
 
-
     Attributes:
         form: form of the chains. `cheapest` tries all; with `always`, it means the
             ring.

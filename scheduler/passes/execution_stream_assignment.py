@@ -54,7 +54,6 @@ class ExecutionStreamAssignment(Pass):
     Source: openxla/xla `xla/service/gpu/execution_stream_assignment.cc`; keeping
     collectives on one stream is not XLA's.
 
-
     Attributes:
         number_of_communication_streams: at least 1; XLA has 2 with
             `enable-collective-multi-streaming`.

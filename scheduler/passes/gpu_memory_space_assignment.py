@@ -123,7 +123,6 @@ class GpuMemorySpaceAssignment(Pass):
     (DetermineBufferColor), `xla/service/gpu/gpu_compiler.cc`
     (GpuCollectiveBufferAnalysis), `xla/service/buffer_assignment.cc`.
 
-
     Attributes:
         enable_nccl_user_buffers: register the buffers of all collectives.
         enable_nccl_symmetric_buffers: register the buffers of all collectives,

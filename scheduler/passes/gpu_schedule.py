@@ -47,7 +47,6 @@ class GpuSchedule(PassSequence):
     Source: openxla/xla `xla/service/gpu/gpu_compiler.cc`,
     `xla/service/gpu/gpu_hlo_schedule.cc` (Aug 2026).
 
-
     Attributes:
         enable_latency_hiding_scheduler: if false, the order that needs the least memory
             stays.

@@ -84,7 +84,6 @@ class LoopInvariantCollectiveHoisting(BoundedRewrite):
         otherwise once more for each collective.
     Source: this project.
 
-
     Attributes:
         initial_values: also look at what loops start with.
         always: move whatever can move, without a price or a limit.

@@ -94,7 +94,6 @@ class LoopMultiBuffer(BoundedRewrite):
     Complexity: `gpu-schedule` and `simulate`, for each loop.
     Source: this project; XLA has it for two iterations.
 
-
     Attributes:
         buffers: k, how many iterations become one.
         num_stream_buffers: s, the number of communication streams; 1: annotate nothing.

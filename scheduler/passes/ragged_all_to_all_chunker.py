@@ -74,7 +74,6 @@ class RaggedAllToAllChunker(PricedRewrite):
     Complexity: `gpu-schedule` and `simulate`, for each number of chunks that is tried.
     Source: this project; XLA has no such pass.
 
-
     Attributes:
         chunks: number of chunks, at most the number of experts. 0 tries 2, 4 and 8;
             with `always`, it means 2.

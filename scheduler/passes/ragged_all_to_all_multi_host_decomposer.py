@@ -63,7 +63,6 @@ class RaggedAllToAllMultiHostDecomposer(Pass):
     Source: openxla/xla
     `xla/backends/gpu/transforms/ragged_all_to_all_multi_host_decomposer.cc`.
 
-
     Attributes:
         slice_size: number of devices of a host; 0: the machine's number.
         only_by_default: change nothing if the release runs the pass only when it is

@@ -55,7 +55,6 @@ class SchedulerMemoryFencing(Pass):
     Source: openxla/xla `xla/service/scheduler_memory_fencing.cc`,
     `xla/service/gpu/gpu_hlo_schedule.cc`.
 
-
     Attributes:
         scheduler_memory_fencing_threshold_bytes: skip smaller buffers; 0: a hundredth
             of the memory limit; below 0: the pass does nothing.

@@ -95,7 +95,6 @@ class ScratchBudgetFusion(Pass):
         Joining parts walks over up to 2,000 instructions for each edge that is left.
     Source: this project; XLA fuses by rules, without a scratch memory.
 
-
     Attributes:
         scratch_bytes: scratch for one tile; 49,152 is the shared memory that a block of
             threads has on all of NVIDIA's GPUs (CUDA C++ Programming Guide, "Technical

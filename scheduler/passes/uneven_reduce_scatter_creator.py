@@ -53,7 +53,6 @@ class UnevenReduceScatterCreator(BoundedRewrite):
         more for each.
     Source: this project.
 
-
     Attributes:
         min_gain: least share of the step that the rewrite must save.
     """

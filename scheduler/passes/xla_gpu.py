@@ -63,7 +63,6 @@ class XlaGpu(GpuSchedule):
     AddDoubleBufferingPasses), `xla/service/gpu/flag_utils.h`,
     `xla/service/gpu/gpu_hlo_schedule.cc`.
 
-
     Attributes:
         all_gather_combine_threshold_bytes: the most bytes of a combined all-gather. If
             this option has its default, which is XLA's, `threshold-bytes` decides; the

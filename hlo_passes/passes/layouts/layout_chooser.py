@@ -57,7 +57,6 @@ class LayoutChooser(ComputationPass):
     Complexity: linear in instructions if few layouts depend on each other; at most
         `exact-limit` table entries and 24 minimum cuts for each part.
 
-
     Attributes:
         exact_limit: the most table entries for one part; 0: use only cuts, without a
             proof that the result is best.

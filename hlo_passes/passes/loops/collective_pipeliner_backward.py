@@ -72,7 +72,6 @@ class CollectivePipelinerBackward(CollectivePipeliner):
         it is computed from.
     Source: openxla/xla `xla/service/collective_pipeliner.cc`.
 
-
     Attributes:
         op: the opcode to move; `move-to-device` stands for the custom calls that move
             slices to the device.

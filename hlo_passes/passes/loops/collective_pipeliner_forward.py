@@ -66,16 +66,9 @@ class CollectivePipelinerForward(CollectivePipeliner):
         its result leads to.
     Source: openxla/xla `xla/service/collective_pipeliner.cc`.
 
-
     Attributes:
         op: the opcode to move; `move-to-host` stands for the custom calls that move
             slices to the host.
-        only_marked: move only operations with the frontend attribute `is_pipelineable`.
-        most_per_loop: the most operations that may leave one loop.
-        unique_channels: give copies of collectives their own channel ids.
-        level: how many earlier runs have moved operations; each of them left marks.
-        last_run: remove these marks at the end.
-        xla: the release of XLA to follow; none: the release that the run follows.
         use_tree: accept a collective with several users, and accept elementwise
             operations.
         different_sizes: accept a result whose shape differs from the shape of the

@@ -67,7 +67,6 @@ class CollectivePipelinerForwardsink(CollectivePipeliner):
     Complexity: linear in instructions for each collective of the longest chain.
     Source: openxla/xla `xla/service/collective_pipeliner.cc`.
 
-
     Attributes:
         op: the opcode to move.
         only_marked: move only operations with the frontend attribute `is_pipelineable`.

@@ -58,7 +58,6 @@ class CollectivePipeliningAnalyzer(Pass):
     Source: openxla/xla
         `xla/backends/gpu/transforms/collectives/collective_pipelining_analyzer.cc`.
 
-
     Attributes:
         most_bytes: do not mark results of this many bytes or more.
         xla: the release of XLA to follow; none: the release that the run follows.

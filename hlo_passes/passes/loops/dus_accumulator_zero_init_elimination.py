@@ -49,7 +49,6 @@ class DusAccumulatorZeroInitElimination(Pass):
     Source: openxla/xla
         `xla/backends/gpu/transforms/dus_accumulator_zero_init_elimination.cc`.
 
-
     Attributes:
         xla: the release of XLA to follow; none: the release that the run follows.
     """

@@ -70,7 +70,6 @@ class LoopDoubleBufferTransformer(Pass):
         `full-unroll`, times the number of iterations.
     Source: openxla/xla `xla/backends/gpu/transforms/double_buffer_loop_unrolling.cc`.
 
-
     Attributes:
         strategy: `double-buffer`; `full-unroll` turns all iterations into one; `auto`
             doubles only loops with a collective in their body; `manual` follows the

@@ -75,7 +75,6 @@ class WhileLoopAllReduceCodeMotion(Pass):
     Complexity: linear in instructions for each all-reduce of a loop.
     Source: openxla/xla `xla/service/while_loop_all_reduce_code_motion.cc`.
 
-
     Attributes:
         most_stored_bytes: the most bytes that the slices of all iterations may have
             together; larger ones stay in the loop.

@@ -64,7 +64,6 @@ class WhileLoopConcatCodeMotion(Pass):
         the groups above it.
     Source: openxla/xla `xla/service/while_loop_concat_code_motion.cc`.
 
-
     Attributes:
         least_operands: leave a concatenate alone if it has fewer operands.
     """

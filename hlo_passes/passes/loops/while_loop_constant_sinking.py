@@ -48,7 +48,6 @@ class WhileLoopConstantSinking(Pass):
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/while_loop_constant_sinking.cc`.
 
-
     Attributes:
         broadcasts: also copy broadcasts of constants.
         only_scalars: copy only scalars.

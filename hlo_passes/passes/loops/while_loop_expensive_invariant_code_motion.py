@@ -38,7 +38,6 @@ class WhileLoopExpensiveInvariantCodeMotion(Pass):
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/while_loop_expensive_invariant_code_motion.cc`.
 
-
     Attributes:
         opcodes: the opcodes that are worth moving, separated by spaces.
     """

@@ -77,7 +77,6 @@ class WhileLoopFusibleSinking(Pass):
     Complexity: linear in instructions and in what is copied.
     Source: openxla/xla `xla/service/while_loop_fusible_sinking.cc`.
 
-
     Attributes:
         broadcasts: let elements that start as a broadcast constant start without
             values.

@@ -56,7 +56,6 @@ class WhileLoopInvariantCodeMotion(Pass):
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/while_loop_invariant_code_motion.cc`.
 
-
     Attributes:
         constants: also move constants.
         reshapes: also move reshapes on their own.

@@ -48,7 +48,6 @@ class WhileLoopPipelineUnroller(Pass):
     Complexity: linear in instructions, times the iterations that become one.
     Source: openxla/xla `xla/service/while_loop_pipeline_unroller.cc`.
 
-
     Attributes:
         most_iterations: leave a loop alone if more iterations would become one.
     """

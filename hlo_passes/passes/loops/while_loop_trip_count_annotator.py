@@ -66,7 +66,6 @@ class WhileLoopTripCountAnnotator(Pass):
     Complexity: linear in instructions, plus 128 iterations of a loop's condition.
     Source: openxla/xla `xla/hlo/transforms/while_loop_trip_count_annotator.cc`.
 
-
     Attributes:
         xla: the release of XLA to follow; none: the release that the run follows.
     """

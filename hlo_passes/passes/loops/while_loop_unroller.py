@@ -60,7 +60,6 @@ class WhileLoopUnroller(Pass):
     Complexity: linear in the instructions that are made.
     Source: openxla/xla `xla/service/while_loop_unroller.cc`.
 
-
     Attributes:
         wrap: put a loop that runs once around the iterations.
         most_instructions: leave loops with a larger body alone.

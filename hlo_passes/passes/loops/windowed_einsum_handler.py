@@ -101,7 +101,6 @@ class WindowedEinsumHandler(Pass):
     Source: openxla/xla `xla/backends/gpu/transforms/windowed_einsum_handler.cc`,
     `xla/service/while_loop_unroller.cc`.
 
-
     Attributes:
         alltoall_windowed_einsum: split all-to-alls next to dots.
         xla: the release of XLA to follow; none: the release that the run follows.

@@ -56,7 +56,6 @@ class CollectivesScheduleLinearizer(Pass):
     `xla/hlo/transforms/collectives/collectives_schedule_linearizer.cc`; when it runs,
     `xla/service/gpu/gpu_compiler.cc`.
 
-
     Attributes:
         when: `convolutions`: only in modules with a convolution, as in XLA; or
             `always`.

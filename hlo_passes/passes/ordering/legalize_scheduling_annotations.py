@@ -70,7 +70,6 @@ class LegalizeSchedulingAnnotations(Pass):
     Source: openxla/xla `xla/service/legalize_scheduling_annotations.cc`; the defaults
     are those of its GPU compiler.
 
-
     Attributes:
         keep_sync_annotation: which synchronous operations keep their annotation:
             `gemms`: cuBLAS calls and Triton GEMM fusions; `all`; or `none`.

@@ -56,7 +56,6 @@ class ShardingPropagator(Pass):
     Ensures: the values are the same; every sharding that is written can be partitioned.
     Complexity: a few walks over the module with its calls inlined.
 
-
     Attributes:
         gather_operands: annotate tables as whole where that sends fewer bytes.
     """

@@ -51,7 +51,6 @@ class CollectivePermuteCycleDecomposer(Pass):
     Source: openxla/xla
     `xla/backends/gpu/transforms/collectives/collective_permute_cycle_decomposer.cc`.
 
-
     Attributes:
         threshold_bytes: leave permutes with smaller results alone.
     """

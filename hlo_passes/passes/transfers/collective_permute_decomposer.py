@@ -70,7 +70,6 @@ class CollectivePermuteDecomposer(Pass):
     Complexity: near-linear in instructions, pairs, and members of different groups.
     Source: openxla/xla `xla/service/collective_permute_decomposer.cc`.
 
-
     Attributes:
         threshold_bytes: leave smaller permutes alone, unless the level is `ENABLE`.
         pipeline_parallelism_opt_level: `ENABLE` replaces only one permute of a body. It

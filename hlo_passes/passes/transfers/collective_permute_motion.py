@@ -61,7 +61,6 @@ class CollectivePermuteMotion(Pass):
     Complexity: linear in instructions.
     Source: openxla/xla `xla/service/spmd/collective_permute_motion.cc`.
 
-
     Attributes:
         xla: the release of XLA to follow; none: the release that the run follows.
     """
