@@ -43,6 +43,7 @@ _SCHEDULER_LAWS: Final = tuple(
             "tests/scheduler/test_commands.py",
             "tests/scheduler/test_plugins.py",
             "tests/tpu/test_scheduler.py",
+            "tests/tpu/test_sparse_core_scheduling.py",
         )
     )
 )  # fmt: skip
@@ -53,6 +54,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
         "tests/scheduler/checker/test_checker.py",
         _ANSWERS,
         *_files("tests/scheduler/checker", "meetings", "memory"),
+        "tests/tpu/test_checked_schedules.py",
     ),
     "scheduler/memory": (
         *_files("tests/scheduler/memory", "values", "pressure", "base_order"),

@@ -180,6 +180,28 @@ def test_the_first_group_of_a_start_that_meets_another_twice_is_named(
     assert [(f.code, f.instruction, f.message) for f in found] == expected
 
 
+@pytest.mark.parametrize(
+    ("devices", "named"),
+    [(7, "0, 1, 2, 3, 4, 5, 6"), (8, "0, 1, 2, 3, 4, 5, 6, 7"),
+     (10, "0, 1, 2, 3, 4, 5, 6, 7 and 2 more")],
+)  # fmt: skip
+def test_of_many_devices_eight_are_named(devices: int, named: str) -> None:
+    module = small_module(
+        """
+        %p = f32[8] parameter(0)
+        %a = f32[8] all-reduce-start(%p), to_apply=%add, replica_groups={}
+        %b = f32[8] all-reduce-start(%p), to_apply=%add, replica_groups={}
+        %c = f32[8] all-reduce-done(%a)
+        %d = f32[8] all-reduce-done(%b)
+        ROOT %r = (f32[8], f32[8]) tuple(%c, %d)
+        """
+    )
+    module.set_attribute("replica_count", str(devices))
+    (found,) = check_schedule(module, enable_collective_multi_streaming=True)
+    both = f"in flight together with %a, and both bring devices {named} together"
+    assert found.message == both
+
+
 @pytest.mark.parametrize("calls", [1, 2, 3, 9])
 def test_of_too_many_steps_each_is_followed_twice(
     calls: int, monkeypatch: pytest.MonkeyPatch

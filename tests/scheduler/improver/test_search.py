@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -14,7 +16,7 @@ from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.improver import search
 from hlo_passes.scheduler.improver.annealing import Best, Budget
 from hlo_passes.scheduler.improver.atoms import make_atoms
-from hlo_passes.scheduler.improver.bounds import lower_bound
+from hlo_passes.scheduler.improver.bounds import _one_by_one, lower_bound
 from hlo_passes.scheduler.improver.evaluation import opinion_against
 from hlo_passes.scheduler.improver.moves import Moves
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
@@ -24,6 +26,7 @@ from hlo_passes.scheduler.improver.window import Window
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 from hlo_passes.scheduler.latency_hiding.statistics import lhs_statistics
+from hlo_passes.scheduler.simulation.overlap_bound import Pair
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.step import run_step
 from tests.scheduler.improver.modules import (
@@ -368,6 +371,48 @@ def test_the_module_judges_what_is_shared_or_handed_over(
         for found in run.result.computations
     }
     assert doubtful == expected
+
+
+@pytest.mark.parametrize(
+    ("resource", "limits", "expected"),
+    [([0, 0], [1], {5}), ([0, 1], [1, 1], set()), ([0, 0], [2], set()),
+     ([-1, -1], [1], set())],
+)  # fmt: skip
+def test_pairs_run_one_by_one_that_hold_the_only_instance(
+    resource: list[int], limits: list[int], expected: set[int]
+) -> None:
+    atoms: Any = SimpleNamespace(resource=resource, limits=limits)
+    streams = {5: [Pair(start, 2 + start, 1.0) for start in (0, 1)]}
+    assert _one_by_one(atoms, streams) == expected
+
+
+def test_what_is_doubtful_goes_back_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two functions with a better order, that with two callers."""
+    late = _CALLED.replace(
+        "  %n = f32[8]{0} negate(%x)\n  %d = f32[8]{0} collective-permute-done(%s)\n",
+        "  %d = f32[8]{0} collective-permute-done(%s)\n  %n = f32[8]{0} negate(%x)\n",
+    )
+    function = late[late.index("%f (") : late.index("ENTRY")]
+    module = hlo_passes.parse(
+        late.replace(
+            "ENTRY", function.replace("%f (", "%g (").replace("%s", "%sg") + "ENTRY"
+        ).replace(
+            "ROOT %r = f32[8]{0} negate(%c)",
+            "%e = f32[8]{0} call(%c), to_apply=%g\n"
+            "  ROOT %r = f32[8]{0} call(%e), to_apply=%f",
+        )
+    )
+    costs = TableEstimator({}, {"s": 5.0, "sg": 5.0}, absent=1.0)
+    run = _Run(module, conditions(costs, cap_bytes=lambda peak: 2 * peak), None)
+    faults = iter(["it is longer", ""])
+    monkeypatch.setattr(_Run, "_fault", lambda _: next(faults))
+    run._search()
+    run._judge()
+    assert run.result.put_back == {"f": "it is longer"}
+    assert not run.result.kept
+    orders = {c.name: [i.opcode for i in c.instructions] for c in module.computations}
+    assert orders["f"].index("negate") > orders["f"].index("collective-permute-done")
+    assert orders["g"].index("negate") < orders["g"].index("collective-permute-done")
 
 
 def test_progress_names_each_computation() -> None:

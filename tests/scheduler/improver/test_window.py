@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -95,6 +98,25 @@ def test_windows_where_some_collectives_clash(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(modules, "_GROUPS", groups)
     streams = {"enable_collective_multi_streaming": True}
     assert sum(check_moves(seed, 4, 60, **streams) for seed in range(8)) > 60
+
+
+def test_a_window_keeps_groups_together() -> None:
+    """All new windows of all orders of two groups and an atom of none."""
+    group_of = [0, 0, 1, 1, -1]
+
+    def is_whole(order: Sequence[int]) -> bool:
+        groups = [g for g, _ in itertools.groupby(group_of[v] for v in order)]
+        return len(groups) == len(set(groups))
+
+    for order in filter(is_whole, itertools.permutations(range(5))):
+        window: Any = SimpleNamespace(
+            atoms=SimpleNamespace(group_of=group_of), order=order
+        )
+        for low, high in itertools.combinations(range(6), 2):
+            for new in itertools.permutations(order[low:high]):
+                whole = (*order[:low], *new, *order[high:])
+                keeps = Window._keeps_groups(window, low, list(new))
+                assert keeps == is_whole(whole), (order, whole)
 
 
 @pytest.mark.parametrize("seed", range(12))

@@ -17,7 +17,8 @@ from tests.scheduler.latency_hiding.scenes import Scene, shape_text
 
 
 def marked(graph: ScheduleGraph, column: Any) -> set[str]:
-    """Names of the nodes of a column that is not 0."""
+    """Names of the nodes where a column is 1; elsewhere it is 0."""
+    assert set(column) <= {0, 1}
     return {graph.name(n) for n, value in enumerate(column) if value}
 
 

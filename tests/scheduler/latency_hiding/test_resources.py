@@ -79,6 +79,43 @@ def test_every_sparse_core_has_the_limit_of_calls(calls: int | None, free: int) 
     assert found[Resource.SPARSE_CORE_GATHER] == UNLIMITED
 
 
+@pytest.mark.parametrize("serializing", [True, False])
+def test_synchronous_collectives_of_a_tpu_name_links(serializing: bool) -> None:
+    """By themselves and in a fusion, where links are serial; without taking them."""
+    module = hlo_passes.parse("""HloModule m, num_partitions=2
+
+%fused (x: f32[8]) -> f32[8] {
+  %x = f32[8] parameter(0)
+  ROOT %moved = f32[8] collective-permute(%x), channel_id=1, source_target_pairs={{0,1}}
+}
+
+%plain (y: f32[8]) -> f32[8] {
+  %y = f32[8] parameter(0)
+  ROOT %sign = f32[8] negate(%y)
+}
+
+ENTRY %main (p: f32[8]) -> f32[16] {
+  %p = f32[8] parameter(0)
+  %inside = f32[8] fusion(%p), kind=kLoop, calls=%fused
+  %outside = f32[8] fusion(%inside), kind=kLoop, calls=%plain
+  ROOT %gathered = f32[16] all-gather(%outside), channel_id=2, dimensions={0},
+    replica_groups={{0,1}}, use_global_device_ids=true
+}
+""")
+    settings = SchedulerSettings(flavour="tpu", resource_serializing=serializing)
+    tracker = make_tracker(settings)
+    links = (
+        Resource.ICI_X_PLUS, Resource.ICI_X_MINUS, Resource.ICI_Y_PLUS,
+        Resource.ICI_Y_MINUS,
+    )  # fmt: skip
+    named = tuple((link, Usage.NONE) for link in links)
+    found = {i.name: tracker.resources(i) for i in module.entry.instructions}
+    for name in ("inside", "gathered"):
+        assert (found[name] == named) is serializing
+    assert not found["p"]
+    assert not found["outside"]
+
+
 def test_every_resource_has_a_number_of_its_own() -> None:
     assert [*Resource.__members__.values()] == [*range(len(Resource.__members__))]
 
