@@ -66,6 +66,7 @@ NEAREST: Final[dict[str, tuple[str, ...]]] = {
         *_files("tests/scheduler/simulation", "laws", "causes", "devices"),
         *_files("tests/scheduler/page", "encoding"),
         "tests/scheduler/memory/test_footprint.py",
+        "tests/tpu/test_sparse_core.py",
     ),
     "scheduler/improver": (
         "tests/scheduler/improver/test_window.py",

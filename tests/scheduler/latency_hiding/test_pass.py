@@ -285,6 +285,17 @@ def test_an_explanation_counts_from_the_end_that_was_placed_first() -> None:
         assert all(end in line for line in told.splitlines() if " from " in line)
 
 
+def test_an_explanation_of_what_takes_no_time() -> None:
+    scene = Scene()
+    scene.gather("s", "d", "p0")
+    scene.root("d")
+    for name, is_noop in (("p0", True), ("s", False)):
+        _, result = run(scene.text(), context=PassContext(explain=name))
+        (told,) = result.passes[0].explanations
+        noted = "a no-op: placed as soon as nothing held it back" in told
+        assert noted is is_noop
+
+
 def test_an_explanation_counts_one_thing_in_the_singular() -> None:
     text = chain_of_collectives().text()
     _, result = run(text, COARSE, context=PassContext(explain="f0"))

@@ -203,6 +203,7 @@ ENTRY %e (p: f32[64], q: f32[64]) -> f32[64] {{
     ("body", "shape", "expected"),
     [
         ("ROOT %o = f32[64]{0} add(%x, %y)", "f32[64]{0}", True),
+        ("ROOT %o = f32[64]{0} negate(%y)", "f32[64]{0}", False),  # does not read it
         ("ROOT %o = f32[64]{0} reverse(%x), dimensions={0}", "f32[64]{0}", False),
         # Read in another order, though only beside the result.
         (

@@ -253,6 +253,11 @@ def test_changes(before, after, text) -> None:
     assert Change(*pairs).to_text() == text
 
 
+def test_a_share_of_a_step_of_nothing_is_nothing() -> None:
+    before, after = sensitivity((0.0, 0.0), (4.0, 0.0)), sensitivity((2.0, 0), (5.0, 0))
+    assert Change(before, after).shares == (0.0, 0.25)
+
+
 def test_a_comparison_has_its_range(capsys) -> None:
     words = ["simulate", str(STEP), f"--against={FASTER}", "--rows=0"]
     assert main(words) == 0
