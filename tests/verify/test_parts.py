@@ -109,6 +109,36 @@ def test_what_a_header_may_say(attributes: str, codes: list[str]) -> None:
     assert sorted(code for code, _ in found) == codes
 
 
+def test_a_count_that_is_wrong_is_all_that_is_said() -> None:
+    """A sharding is not compared with it."""
+    entry = _ENTRY.replace("(0)", "(0), sharding={maximal device=3}")
+    found = _codes(f"HloModule m, num_partitions=0\n\n{entry}")
+    assert [code for code, _ in found] == ["V106"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "codes"),
+    [("(f32[4], f32[8])", []), ("(f32[8], f32[8])", ["V402"]),
+     ("(f32[4], f32[4])", ["V402"])],
+)  # fmt: skip
+def test_a_permute_in_place_starts_with_both_buffers(
+    shape: str, codes: list[str]
+) -> None:
+    found = _codes(f"""HloModule m, num_partitions=2
+
+ENTRY %e {{
+  %p = f32[4] parameter(0)
+  %o = f32[8] parameter(1)
+  %z = s32[] constant(0)
+  %at = (s32[]) tuple(%z)
+  %s = {shape} collective-permute-start(%p, %o, %at, %at), channel_id=1,
+    source_target_pairs={{{{0,1}}}}, slice_sizes={{{{4}}}}
+  ROOT %d = f32[8] collective-permute-done(%s)
+}}
+""")
+    assert [code for code, name in found if name == "s"] == codes
+
+
 def test_the_header_comes_first_and_then_the_text() -> None:
     body = "  %x = f32[] parameter(0)\n  ROOT %n = f32[] negate(%x)\n"
     found = _codes(

@@ -62,6 +62,7 @@ ENTRY %main {
 }
 """)
     p, a, b, c = module.entry.instructions
+    assert not findings(module)
     module.entry.set_order([p, b, a, c])
     (found,) = findings(module)
     assert (found.code, found.message) == ("V005", "operand %a is not before %b")
