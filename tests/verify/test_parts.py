@@ -139,6 +139,27 @@ ENTRY %e {{
     assert [code for code, name in found if name == "s"] == codes
 
 
+def test_the_shape_of_a_done_is_that_of_its_first_operand() -> None:
+    """That it has another operand is all that is wrong."""
+    found = _codes("""HloModule m, num_partitions=2
+
+%add (a: f32[], b: f32[]) -> f32[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %c = f32[] add(%a, %b)
+}
+
+ENTRY %e {
+  %p = f32[4] parameter(0)
+  %q = f32[8] parameter(1)
+  %s = f32[4] all-reduce-start(%p), channel_id=1, replica_groups={{0,1}},
+    use_global_device_ids=true, to_apply=%add
+  ROOT %d = f32[4] all-reduce-done(%s, %q)
+}
+""")
+    assert found == [("V006", "d")]
+
+
 def test_the_header_comes_first_and_then_the_text() -> None:
     body = "  %x = f32[] parameter(0)\n  ROOT %n = f32[] negate(%x)\n"
     found = _codes(
