@@ -212,7 +212,9 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             if best and not search.interrupted:
                 result["alone"] = evaluator.alone(best, given_flags)
             if arguments.plug_in and not search.interrupted:
-                tried = evaluator.plugged_in(passes_for(facts), best, given_flags)
+                tried = evaluator.plugged_in(
+                    passes_for(facts), best, given_flags, both_forms=True
+                )
                 result["plugged_in"] = tuple(tried)
             if not search.interrupted:
                 on, rules = evaluator.settled, evaluator.rules

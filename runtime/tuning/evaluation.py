@@ -204,7 +204,12 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         return TriedList(given, flags, unknown, outcome)
 
     def plugged_in(
-        self, levers: Sequence[PassLever], chosen: Combination, given_flags: str
+        self,
+        levers: Sequence[PassLever],
+        chosen: Combination,
+        given_flags: str,
+        *,
+        both_forms: bool = False,
     ) -> Iterator[PluggedIn]:
         """Compile anew with passes of ours inside, each alone, in a process of its own.
 
@@ -212,6 +217,8 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
             levers: the passes.
             chosen: the combination that they are tried with, which was compiled.
             given_flags: what XLA_FLAGS has without it.
+            both_forms: try each pass also without asking what XLA leaves of a gain; the
+                better one of the two is told.
         """
         flags = f"{given_flags} {xla_flags(chosen, self.release)}".strip()
         others = variables(chosen, self.release)
@@ -220,7 +227,8 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         with CompileProcess(
             self.program, environment={"XLA_FLAGS": flags, **others}
         ) as process:
-            for lever in levers:
+
+            def tried(lever: PassLever) -> PluggedIn:
                 installed = {
                     "passes": lever.name,
                     "stage": lever.stage,
@@ -236,12 +244,16 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
                 )
                 make = partial(compile_for_gpus, process, {}, installed=installed)
                 compiled = self._stored_or_made(key, make)
-                yield PluggedIn(
+                return PluggedIn(
                     lever,
                     self._price_of(chosen, compiled),
                     changes=compiled.after != without,
                     install=lever.install_text(target, machine),
                 )
+
+            for lever in levers:
+                forms = lever.forms() if both_forms else (lever,)
+                yield min(map(tried, forms), key=PluggedIn.rank)
 
     def _from_flags(
         self, flags: str, others: dict[str, str], chosen: Combination

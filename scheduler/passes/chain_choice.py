@@ -32,13 +32,13 @@ from hlo_passes.scheduler.passes.priced_chains import (
     Step,
     key_of,
 )
-from hlo_passes.scheduler.passes.priced_pass import PricedPass
+from hlo_passes.scheduler.passes.priced_pass import PricedRewrite
 from hlo_passes.scheduler.simulation.units import time_text
 
 #: What is known of a collective that can be rewritten, and a form of its chain.
 SiteT = TypeVar("SiteT")
 FormT = TypeVar("FormT")
-OptionsT = TypeVar("OptionsT", bound=PricedPass)
+OptionsT = TypeVar("OptionsT", bound=PricedRewrite)
 #: In a group of two both directions are one.
 LEAST_BOTH_WAYS: Final = 3
 
@@ -117,7 +117,7 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
         Args:
             refusal: how remarks on collectives that stay begin.
         """
-        if self.trials.is_spent(self.options.most_instructions):
+        if self._is_spent():
             for _, name in self.left:
                 self.report.remark(f"{refusal}: %{name} {SPENT}")
             return
@@ -134,11 +134,13 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
             if found is None:
                 break
             taken.append(found)
+            if not self.options.after_xla:
+                continue
             if not in_xla:
                 in_xla.append(self._in_xla_us(given))
             in_xla.append(self._in_xla_us(self.module))
         self.module = given
-        kept = most_that_pay(in_xla)
+        kept = most_that_pay(in_xla) if self.options.after_xla else len(taken)
         for one in taken[:kept]:
             opcode = found_in(given, one.key).opcode
             self.count(opcode, self._write(one.key, one.site, one.form, self.channels))
@@ -152,6 +154,12 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
                 "step_us": taken[kept - 1].step.simulated_us,
                 "step_us_before": first.simulated_us,
             }
+
+    def _is_spent(self) -> bool:
+        options = self.options
+        return self.trials.is_spent(
+            options.most_instructions, after_xla=options.after_xla
+        )
 
     def _in_xla_us(self, module: Module) -> float:
         """How long the step of a module takes after XLA's own passes."""
@@ -197,7 +205,7 @@ class ChainChoice(ABC, Generic[OptionsT, SiteT, FormT]):
         best: tuple[FormT, Step] | None = None
         said = ""
         for form in promising:
-            if self.trials.is_spent(self.options.most_instructions):
+            if self._is_spent():
                 said = said or SPENT
                 break
             after = self._tried(key, form)

@@ -121,6 +121,7 @@ class ChainTrials:
         reports: what steps are simulated with; `pricing` when not given.
         added: what rewrites of the module have added to it.
         spent: instructions that were scheduled, all copies together.
+        asked_after_xla: whether the step after XLA's own passes is known.
         machine: that the module runs on.
     """
 
@@ -130,6 +131,7 @@ class ChainTrials:
     reports: Pricing | None = None
     added: set[Key] = field(default_factory=set)
     spent: int = 0
+    asked_after_xla: bool = field(default=False, init=False)
     machine: Topology = field(init=False)
     _on: Pricing = field(init=False)
     _estimator: Estimator = field(init=False)
@@ -147,12 +149,18 @@ class ChainTrials:
         self._estimator, self.machine = estimator_for(self.module, found.on)
         self._rules = Rules(release=found.release)
 
-    def is_spent(self, most_instructions: int) -> bool:
+    def is_spent(self, most_instructions: int, *, after_xla: bool = False) -> bool:
         """Whether one more change would schedule more than that, all together.
 
         The first one is compared with the module as it is, which is scheduled too.
+
+        Args:
+            most_instructions: that may be scheduled.
+            after_xla: whether a change that pays is also scheduled after XLA's passes.
         """
         steps = 1 if self.spent else 2
+        if after_xla:
+            steps += 1 if self.asked_after_xla else 2
         # Passes ask this for each place that they might change.
         state = self.module, self.module.edits
         if self._counted is None or self._counted[0] != state:
@@ -211,6 +219,7 @@ class ChainTrials:
         much compute would hide whatever runs beside it.
         """
         self.spent += copy.instruction_count
+        self.asked_after_xla = True
         follow.run(copy, PassContext(self.pricing), Report())
         timeline = self._simulated(copy, self._estimator)
         if timeline.overcounted:

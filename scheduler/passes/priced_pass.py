@@ -98,9 +98,12 @@ class PricedRewrite(PricedPass):
 
     Attributes:
         always: rewrite whatever is possible, without asking for a price.
+        after_xla: also leave what makes the step longer after XLA's own passes
+            (`xla-gpu`).
     """
 
     always: bool = False
+    after_xla: bool = True
 
     @property
     def asks(self) -> bool:

@@ -92,7 +92,10 @@ class StepTrials:
             what: the change in remarks: 'with 3 buffers'.
             least_gain: ask for a gain; otherwise a step of the same length will do.
         """
-        if self._trials.is_spent(self.options.most_instructions):
+        options = self.options
+        if self._trials.is_spent(
+            options.most_instructions, after_xla=options.after_xla
+        ):
             return SPENT
         before = self.now
         copy = self.module.clone()
@@ -102,8 +105,10 @@ class StepTrials:
         if refused:
             return refused
         gain = before.simulated_us - after.simulated_us
-        least = self.options.min_gain * before.simulated_us
+        least = options.min_gain * before.simulated_us
         if gain > least or (not least_gain and gain >= 0):
+            if not options.after_xla:
+                return after
             return self._judged_in_xla(after, write, what)
         return (
             f"stays: the step takes {time_text(after.simulated_us)} {what}, "

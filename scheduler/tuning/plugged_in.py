@@ -3,18 +3,22 @@
     passes_for(facts)        the rows that may matter for a program
     PluggedIn(row, outcome)  the step that XLA makes of it with the best's flags
 
-`tune` tries each alone, with the best's flags, in a compilation of XLA's.
+`tune` tries each alone, with the best's flags, in a compilation of XLA's. A pass that
+asks what XLA's own passes leave of a gain (`after-xla`) is tried without that question,
+too: the compilation tells what is left.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hlo_passes.scheduler.tuning.facts import ProgramFacts
 from hlo_passes.scheduler.tuning.lever import Need
 from hlo_passes.scheduler.tuning.outcome import Outcome
+
+_NO_QUESTION: Final = "after-xla=false"
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,21 @@ class PassLever:
         name: of the pass, with options.
         needs: what the program must have; all of them.
         stage: of XLA's compilation where it runs.
+        asks: whether the pass has the option `after-xla`.
     """
 
     name: str
     needs: tuple[Need, ...] = ()
     stage: str = "pre-scheduler"
+    asks: bool = True
+
+    def forms(self) -> tuple[PassLever, ...]:
+        """As it is, and without asking what XLA leaves of a gain."""
+        if not self.asks:
+            return (self,)
+        name, _, options = self.name.removesuffix("}").partition("{")
+        given = f"{options},{_NO_QUESTION}" if options else _NO_QUESTION
+        return self, replace(self, name=f"{name}{{{given}}}", asks=False)
 
     def install_text(self, target: str, topology: str) -> str:
         """What to write into the program."""
@@ -43,7 +57,7 @@ class PassLever:
 PASS_LEVERS: Final = (
     PassLever("collective-matmul", (("products", ""),)),
     PassLever("collective-ring-decomposer", (("any", ""),)),
-    PassLever("collective-backend-choice", (("any", ""),)),
+    PassLever("collective-backend-choice", (("any", ""),), asks=False),
     PassLever("uneven-reduce-scatter-creator", (("any", "all-reduce"),)),
     PassLever("loop-multi-buffer{control-edges=false}", (("looped", ""),)),
     PassLever("loop-multi-buffer{control-edges=false,buffers=4}", (("looped", ""),)),
@@ -78,6 +92,11 @@ class PluggedIn:
     outcome: Outcome
     changes: bool
     install: str
+
+    def rank(self) -> tuple[bool, int, int, float]:
+        """Less for what is better: priced, with fewer doubts, a shorter step."""
+        found = self.outcome
+        return not found.is_done, found.unpriced, found.overcounted, found.step_us
 
     def to_json(self, best: Outcome) -> dict[str, Any]:
         """The entry of `tune --json`."""

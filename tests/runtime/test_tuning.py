@@ -164,6 +164,35 @@ def test_passes_inside_the_compilation(tmp_path: pathlib.Path) -> None:
     assert rings.outcome.step_us > alone[LIMIT].step_us
 
 
+@pytest.mark.skipif(
+    not jax_private.XLA.calls_back_without_gpus, reason="XLA calls no passes here"
+)
+def test_a_pass_is_also_tried_without_asking_what_xla_leaves(
+    tmp_path: pathlib.Path,
+) -> None:
+    """`xla-gpu` fuses nothing, so by it one of two loops has no gain."""
+    program = Program(f"{REPOSITORY}/docs/pipelining/loops.py:fsdp", hosts=2)
+    levers = (
+        PassLever("loop-multi-buffer{control-edges=false,buffers=4}"),
+        PassLever("collective-ring-decomposer"),
+    )
+    store = Store(str(tmp_path))
+    evaluator = XlaEvaluator(program, Rules(), store, on=program.on)
+    outcomes = dict(evaluator.compiled([Combination()]))
+    found = {}
+    for both in (False, True):
+        tried = evaluator.plugged_in(levers, Combination(), "", both_forms=both)
+        found[both] = list(tried)
+    evaluator.close()
+    asked, better = (found[both][0] for both in (False, True))
+    assert better.lever.name.endswith("{control-edges=false,buffers=4,after-xla=false}")
+    assert better.lever.name in better.install
+    assert better.outcome.step_us < 0.95 * asked.outcome.step_us
+    assert asked.outcome.step_us < outcomes[Combination()].step_us
+    # Where both forms come to the same, the question stays.
+    assert found[True][1] == found[False][1]
+
+
 def test_a_program_that_is_not_there() -> None:
     run = subprocess.run(
         [sys.executable, "-m", "hlo_passes", "tune", "no/such.py:step"],

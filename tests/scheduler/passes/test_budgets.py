@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pathlib
+from collections.abc import Iterator
 
 import pytest
 
@@ -10,7 +11,9 @@ import hlo_passes
 from benchmarks.family_modules import family_text
 from hlo_passes import Pipeline
 from hlo_passes.ir.module import Module
+from hlo_passes.passes.framework.registry import find_pass
 from hlo_passes.scheduler.passes.priced_chains import ChainTrials
+from hlo_passes.scheduler.passes.priced_pass import PricedRewrite
 from tests.passes.case_files import read_case
 
 _CASES = sorted((pathlib.Path(__file__).parent / "cases").glob("*/budget_spent.hlo"))
@@ -21,38 +24,72 @@ def _given(path: pathlib.Path) -> tuple[str, Module]:
     return path.parent.name, read_case(path).module()
 
 
-def _run(name: str, module: Module, most: int) -> bool:
-    return Pipeline.parse(f"{name}{{most-instructions={most}}}").run(module).changed
+def _run(name: str, module: Module, most: int, more: str = "") -> bool:
+    passes = f"{name}{{most-instructions={most}{more}}}"
+    return Pipeline.parse(passes).run(module).changed
 
 
-@pytest.mark.parametrize("path", _CASES, ids=lambda path: path.parent.name)
+def _settings() -> Iterator[tuple[pathlib.Path, str, int]]:
+    """A case of each pass, options, and how many copies one change takes.
+
+    The module is scheduled as it is, and with the change; both once more after XLA's
+    own passes, unless the pass does not ask for that.
+    """
+    for path in _CASES:
+        if issubclass(find_pass(path.parent.name), PricedRewrite):
+            yield path, "", 4
+            yield path, ",after-xla=false", 2
+        else:
+            yield path, "", 2
+
+
+_each_setting = pytest.mark.parametrize(
+    ("path", "more", "copies"),
+    list(_settings()),
+    ids=lambda it: it.parent.name if isinstance(it, pathlib.Path) else None,
+)
+
+
+@_each_setting
 def test_nothing_is_scheduled_without_a_trial(
-    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+    path: pathlib.Path, more: str, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def step(*_: object, **__: object) -> None:
         raise AssertionError("scheduled")
 
     monkeypatch.setattr(ChainTrials, "step", step)
+    monkeypatch.setattr(ChainTrials, "followed_us", step)
     name, module = _given(path)
-    assert not _run(name, module, 2 * module.instruction_count - 1)
+    assert not _run(name, module, copies * module.instruction_count - 1, more)
 
 
-@pytest.mark.parametrize("path", _CASES, ids=lambda path: path.parent.name)
-def test_one_trial_fits_into_twice_the_module(
-    path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+@_each_setting
+def test_one_trial_fits_into_its_copies(
+    path: pathlib.Path, more: str, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sizes: list[int] = []
-    step = ChainTrials.step
+    tried = 0
+    after_xla = 0
+    step, followed_us = ChainTrials.step, ChainTrials.followed_us
 
-    def noted(self: ChainTrials, copy: Module, *rest: object) -> object:
-        sizes.append(copy.instruction_count)
-        return step(self, copy, *rest)  # type: ignore[arg-type]
+    def noted(self: ChainTrials, *rest: object) -> object:
+        nonlocal tried
+        tried += 1
+        return step(self, *rest)  # type: ignore[arg-type]
+
+    def noted_after(self: ChainTrials, *rest: object) -> float:
+        nonlocal after_xla
+        after_xla += 1
+        return followed_us(self, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(ChainTrials, "step", noted)
+    monkeypatch.setattr(ChainTrials, "followed_us", noted_after)
     name, module = _given(path)
-    _run(name, module, 2 * module.instruction_count)
-    # The module as it is, and one change of it.
-    assert len(sizes) == 2
+    changed = _run(name, module, copies * module.instruction_count, more)
+    assert tried == 2
+    # What does not pay is not asked about again.
+    assert after_xla <= copies - 2
+    if changed:
+        assert after_xla == copies - 2
 
 
 def test_the_module_is_not_counted_for_each_loop(

@@ -304,8 +304,10 @@ def test_passes_of_ours_that_may_matter() -> None:
     assert "uneven-reduce-scatter-creator" in [
         row.name for row in passes_for(facts(reduced))
     ]
-    rows = Pipeline.parse(",".join(row.name for row in PASS_LEVERS)).passes
-    assert len(rows) == len(PASS_LEVERS)
+    for row in PASS_LEVERS:
+        forms = [Pipeline.parse(form.name).passes[0] for form in row.forms()]
+        asks = [getattr(form, "after_xla", None) for form in forms]
+        assert asks == ([True, False] if row.asks else [None])
     for name in CANNOT_BE_PLUGGED_IN:
         assert find_pass(name).name == name
 
