@@ -23,6 +23,7 @@ from hlo_passes.passes.sharding.propagation import propagate
 from hlo_passes.passes.sharding.values import program_of
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
 from hlo_passes.scheduler.fusions.heroes import Heroes
+from hlo_passes.scheduler.fusions.reduction_groups import disjoint_groups
 from hlo_passes.scheduler.passes.loop_multi_buffer import ahead_of_others
 from hlo_passes.scheduler.scratch_fusion.parts import parts_of
 from hlo_passes.scheduler.scratch_fusion.scratch import narrowest_order
@@ -142,17 +143,15 @@ def test_steps_grow_with_the_size_of_a_fusion() -> None:
     assert steps(400) <= GOAL * steps(200)
 
 
-def test_steps_grow_with_the_results_of_a_fusion() -> None:
-    """Each value is a result: behind the last one are all others."""
-
-    def steps(count: int) -> int:
-        values = ["x", *(f"v{k}" for k in range(count))]
-        lines = "\n".join(
-            f"  %{value} = f32[8] add(%{before}, %x)"
-            for before, value in itertools.pairwise(values)
-        )
-        results = f"({', '.join(['f32[8]'] * count)})"
-        module = hlo_passes.parse(f"""HloModule case
+def _all_are_results(count: int) -> FusedGraph:
+    """A chain of values, each of them a result: behind the last one are all others."""
+    values = ["x", *(f"v{k}" for k in range(count))]
+    lines = "\n".join(
+        f"  %{value} = f32[8] add(%{before}, %x)"
+        for before, value in itertools.pairwise(values)
+    )
+    results = f"({', '.join(['f32[8]'] * count)})"
+    module = hlo_passes.parse(f"""HloModule case
 %body (x: f32[8]) -> {results} {{
   %x = f32[8] parameter(0)
 {lines}
@@ -163,12 +162,35 @@ ENTRY %main (x: f32[8]) -> {results} {{
   ROOT %fusion = {results} fusion(%x), kind=kLoop, calls=%body
 }}
 """)
-        graph = FusedGraph.of(module.entry.root)
+    return FusedGraph.of(module.entry.root)
+
+
+def test_steps_grow_with_the_results_of_a_fusion() -> None:
+    def steps(count: int) -> int:
+        graph = _all_are_results(count)
 
         def heroes() -> None:
             assert tuple(map(Heroes(graph).of, graph.roots)) == graph.roots
 
         return _steps(heroes)
+
+    steps(8)
+    assert steps(400) <= GOAL * steps(200)
+
+
+@pytest.mark.parametrize("broadcasts_join", [True, False])
+def test_steps_grow_with_the_results_of_a_reduction(broadcasts_join: bool) -> None:
+    """Which results share work."""
+
+    def steps(count: int) -> int:
+        graph = _all_are_results(count)
+        real = [k % 2 == 0 for k in range(count)]
+
+        def groups() -> None:
+            found = disjoint_groups(graph, real, broadcasts_join=broadcasts_join)
+            assert found == 1
+
+        return _steps(groups)
 
     steps(8)
     assert steps(400) <= GOAL * steps(200)

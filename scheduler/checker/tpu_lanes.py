@@ -38,11 +38,14 @@ def _kinds_called(start: Instruction) -> list[str]:
     """Kinds of the collectives behind a call."""
     found: list[str] = []
     waiting = list(start.called_computations)
+    seen = set(waiting)
     for computation in waiting:
         for instruction in computation.instructions:
             if instruction.opcode in opcodes.SYNC_COLLECTIVES:
                 found.append(instruction.opcode)
-            new = (c for c in instruction.called_computations if c not in waiting)
+            called = dict.fromkeys(instruction.called_computations)
+            new = [c for c in called if c not in seen]
+            seen.update(new)
             waiting.extend(new)
     return found
 

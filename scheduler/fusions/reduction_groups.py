@@ -14,10 +14,14 @@ jax 0.12 does was found from the grids that its estimator logs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
+from typing import TypeAlias
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
+
+#: A result by its number, or an instruction.
+_Member: TypeAlias = "int | Instruction"
 
 
 def disjoint_groups(
@@ -33,56 +37,92 @@ def disjoint_groups(
     """
     if len(graph.roots) == 1:
         return 1
-    parent = list(range(len(graph.roots)))
-
-    def find(k: int) -> int:
-        while parent[k] != k:
-            k = parent[k]
-        return k
-
-    def join(results: list[int]) -> None:
-        for k in results[1:]:
-            parent[find(k)] = find(results[0])
-
+    groups = _Groups([*range(len(graph.roots)), *graph.instructions])
     # A result that is not a reduction may overwrite what another result reads.
-    join([k for k, is_real in enumerate(is_reduction) if not is_real])
-    for instruction, results in _reached(graph, broadcasts_join).items():
-        if _is_broadcast_scalar(instruction) or (
+    groups.join(k for k, is_real in enumerate(is_reduction) if not is_real)
+    reached = _reached(graph, is_reduction, broadcasts_join)
+    # What joins all results that it reaches is in one group with them. So are its
+    # users, since they reach some of these results.
+    joins: dict[Instruction, bool] = {}
+    for instruction in graph.instructions:
+        if instruction not in reached:
+            continue
+        below = _operands(instruction, broadcasts_join)
+        joined = [operand for operand in below if joins.get(operand)]
+        is_exempt = _is_broadcast_scalar(instruction) or (
             not broadcasts_join and _is_broadcast_parameter(instruction)
-        ):
-            results = _with_one_reduction(results, is_reduction)
-        join(results)
-    return len({find(k) for k in range(len(parent))})
-
-
-def _reached(graph: FusedGraph, broadcasts_join: bool) -> dict[Instruction, list[int]]:
-    """Instruction -> the results that it joins, by number."""
-    reached: dict[Instruction, list[int]] = {}
+        )
+        joins[instruction] = bool(joined) or not is_exempt
+        groups.join((instruction, *joined))
+        if not joins[instruction]:
+            groups.join(k for k in reached[instruction] if k is not None)
     for k, root in enumerate(graph.roots):
-        seen = {root: None}
-        queue = [root]
-        for instruction in queue:
-            reached.setdefault(instruction, []).append(k)
-            if not broadcasts_join and _is_broadcast_parameter(instruction):
-                continue
-            for operand in instruction.operands:
-                if operand not in seen:
-                    seen[operand] = None
-                    queue.append(operand)
-    return reached
+        if joins.get(root):
+            groups.join((k, root))
+    return len({groups.find(k) for k in range(len(graph.roots))})
 
 
-def _with_one_reduction(results: list[int], is_reduction: list[bool]) -> list[int]:
-    """All results except the reductions after the first."""
+class _Groups:
+    """Results by number, and instructions, that are in one group."""
 
-    def kept() -> Iterator[int]:
-        has_reduction = False
-        for k in results:
-            if not (is_reduction[k] and has_reduction):
-                yield k
-            has_reduction = has_reduction or is_reduction[k]
+    def __init__(self, members: Iterable[_Member]) -> None:
+        self._parent = {member: member for member in members}
 
-    return [*kept()]
+    def find(self, member: _Member) -> _Member:
+        """The member that stands for a group."""
+        parent = self._parent
+        while parent[member] != member:
+            parent[member] = member = parent[parent[member]]
+        return member
+
+    def join(self, members: Iterable[_Member]) -> None:
+        """Make one group of the groups of some members."""
+        first: _Member | None = None
+        for member in members:
+            found = self.find(member)
+            first = found if first is None else first
+            self._parent[found] = first
+
+
+def _reached(
+    graph: FusedGraph, is_reduction: list[bool], broadcasts_join: bool
+) -> dict[Instruction, tuple[int | None, int | None]]:
+    """Of an instruction, the first results of both kinds that it feeds, by number.
+
+    An instruction that does not join all results still joins one reduction and those
+    that are none.
+    """
+    numbers: dict[Instruction, list[int]] = {}
+    for k, root in enumerate(graph.roots):
+        numbers.setdefault(root, []).append(k)
+    found: dict[Instruction, tuple[int | None, int | None]] = {}
+
+    def add(instruction: Instruction, result: int | None) -> None:
+        if result is None:
+            return
+        reduction, other = found.get(instruction, (None, None))
+        if is_reduction[result]:
+            reduction = result if reduction is None else min(reduction, result)
+        else:
+            other = result if other is None else min(other, result)
+        found[instruction] = reduction, other
+
+    for instruction in reversed(graph.instructions):
+        for k in numbers.get(instruction, ()):
+            add(instruction, k)
+        for operand in _operands(instruction, broadcasts_join):
+            for result in found.get(instruction, ()):
+                add(operand, result)
+    return found
+
+
+def _operands(
+    instruction: Instruction, broadcasts_join: bool
+) -> tuple[Instruction, ...]:
+    """What reaches the results that an instruction reaches."""
+    if not broadcasts_join and _is_broadcast_parameter(instruction):
+        return ()
+    return instruction.operands
 
 
 def _is_broadcast_scalar(instruction: Instruction) -> bool:
