@@ -98,7 +98,7 @@ class PricedRewrite(PricedPass):
 
     Attributes:
         always: rewrite whatever is possible, without asking for a price.
-        after_xla: also leave what makes the step longer after XLA's own passes
+        after_xla: also leave alone what makes the step longer after XLA's own passes
             (`xla-gpu`).
     """
 
