@@ -137,6 +137,21 @@ class PassError(HloError):
     default_code = "E000"
 
 
+class TooLargeError(PassError):
+    """What passes copy would make a module too large (`Module.most_instructions`)."""
+
+    default_code = "E028"
+
+    def __init__(self, instructions: int, most: int) -> None:
+        """`instructions` that the module would have, `most` that it may have."""
+        super().__init__(
+            f"the module would have {instructions:,} instructions, more than {most:,}",
+            hint="what runs twice at each level of nesting doubles with each level; in "
+            "Python, Module.most_instructions allows more",
+        )
+        self.instructions, self.most = instructions, most
+
+
 class PostconditionError(PassError):
     """A pass produced something that the verifier refuses."""
 

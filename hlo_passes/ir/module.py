@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from hlo_passes.errors import ParseError
+from hlo_passes.errors import ParseError, TooLargeError
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.header_values import Alias, parse_input_output_alias
 from hlo_passes.ir.instruction import Instruction
@@ -23,6 +23,8 @@ from hlo_passes.source import SourceText
 from hlo_passes.whole_numbers import number_of_digits, whole_number
 
 _CALLEES = frozenset(CALLEE_ATTRIBUTES)
+#: How large passes may make a module: this many times, and this many instructions.
+_GROWTH, _LEAST_ROOM = 4, 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,8 @@ class Module:
         edits: grows with every change except a new order of a computation.
         single_instruction: read from text that is one instruction.
         proto: the serialized HloModuleProto it was read from, None when it was not.
+        most_instructions: how large copies of computations may make it. None: four
+            times as large as it is when the first one is made, or a million.
     """
 
     #: `hlo_passes/connections.py` sets it.
@@ -76,6 +80,9 @@ class Module:
         self.header_touched = source is None
         self.single_instruction = False
         self.proto: bytes | None = None
+        self.most_instructions: int | None = None
+        # How many instructions it had once, and what copies have added since.
+        self._grown: int | None = None
         # Source text in pieces, see text/printer.py.
         self.source_prologue = ""
         self.source_epilogue = ""
@@ -158,6 +165,23 @@ class Module:
     def instruction_count(self) -> int:
         """Instructions of all computations."""
         return sum(len(c.instructions) for c in self._computations.values())
+
+    def make_room(self, count: int) -> None:
+        """Ask, before computations are copied, whether that many more are allowed.
+
+        Raises TooLargeError (E028) if not.
+        """
+        if self._grown is None:
+            self._grown = self.instruction_count
+        if self.most_instructions is None:
+            self.most_instructions = max(_LEAST_ROOM, _GROWTH * self._grown)
+        most = self.most_instructions
+        self._grown += count
+        if self._grown > most:
+            # Instructions may have been removed since.
+            self._grown = self.instruction_count + count
+            if self._grown > most:
+                raise TooLargeError(self._grown, most)
 
     def callees(self, instruction: Instruction) -> tuple[Computation, ...]:
         """Computations that an instruction calls, in XLA's order; P034 if undefined."""

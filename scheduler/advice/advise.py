@@ -421,9 +421,8 @@ class _Adviser:
             tried = "leave it: no order is faster, the bound is reached"
         elif self.trials.left_out:
             tried = (
-                "not everything was tried, as the module has "
-                f"{self.module.instruction_count:,} instructions and "
-                f"{self.trials.most_instructions:,} are scheduled again in all"
+                "not everything was tried, since the budget is "
+                f"{self.trials.most_instructions:,} instructions scheduled again"
             )
         else:
             tried = "nothing that was tried shortens the step"

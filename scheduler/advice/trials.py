@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from hlo_passes.errors import HloError
+from hlo_passes.errors import HloError, TooLargeError
 from hlo_passes.ir.async_form import wrapped_instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
@@ -110,23 +110,32 @@ class Trials:
     def _run(
         self, form: Form, passes: Sequence[Pass], rewrites: Sequence[Pass], text: str
     ) -> Trial | None:
-        if self._spent + self.module.instruction_count > self.most_instructions:
+        left = self.most_instructions - self._spent
+        if self.module.instruction_count > left:
             self.left_out += 1
             return None
         if self.has_named_costs and form == "plain":
             return None
         try:
             copy = _FORMS[form](self.module)
+            copy.most_instructions = left
             # The release is that of the given module, whatever the passes leave of it.
             context = PassContext(self.on)
             changed = [each.run(copy, context, Report()) for each in rewrites]
             if rewrites and not changed[0]:
                 return None
             # Only what is scheduled and simulated is work that counts.
-            self._spent += self.module.instruction_count
+            count = max(copy.instruction_count, self.module.instruction_count)
+            if count > left:
+                self.left_out += 1
+                return None
+            self._spent += count
             for each in passes:
                 each.run(copy, context, Report())
             timeline = simulate_on(copy, self.on, self.rules, with_range=True)
+        except TooLargeError:
+            self.left_out += 1
+            return None
         except HloError:
             return None
         trial = Trial(timeline, text, exposures(copy, timeline))

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from hlo_passes.errors import TooLargeError
 from hlo_passes.ir.module import Module
 from hlo_passes.passes.framework.base import Report
 from hlo_passes.pricing import Pricing
@@ -99,7 +100,11 @@ class StepTrials:
             return SPENT
         before = self.now
         copy = self.module.clone()
-        write(copy)
+        copy.most_instructions = options.most_instructions
+        try:
+            write(copy)
+        except TooLargeError as error:
+            return f"stays: {error.message}"
         after = self._trials.step(copy, ())
         refused = self._does_not_fit(after, what)
         if refused:

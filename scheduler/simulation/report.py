@@ -57,7 +57,8 @@ def report_text(
     if timeline.not_tried:
         changes = counted(timeline.not_tried, "change")
         notes.append(
-            f"the module is large: {changes} not tried; `hlo-passes tune` tries them"
+            f"{changes} not tried, since too much would be scheduled again; "
+            "`hlo-passes tune` tries more"
         )
     parts = [
         *_headline(timeline),

@@ -237,7 +237,7 @@ class TimelineData:
         sensitivity: the same in other settings; None where nobody asked for it.
         overlay: what was measured beside what was predicted; None without a trace.
         advice: what to change, most saving first; () where nobody asked for it.
-        not_tried: changes left out because the module is large.
+        not_tried: changes left out because too much would be scheduled again.
     """
 
     module: str

@@ -73,9 +73,41 @@ def clone_instruction(
 
 
 def call_copies(caller: Instruction) -> None:
-    """Let an instruction call copies of the computations that it calls."""
-    for place, callee in enumerate(caller.called_computations):
+    """Let an instruction call copies of the computations that it calls.
+
+    Raises TooLargeError (E028) before anything is copied.
+    """
+    callees, sizes = caller.called_computations, dict[Computation, int]()
+    room = sum(size_of_copy(callee, sizes) for callee in callees)
+    caller.computation.module.make_room(room)
+    for place, callee in enumerate(callees):
         call_instead(caller, place, clone_computation(callee)[0])
+
+
+def size_of_copy(computation: Computation, known: dict[Computation, int]) -> int:
+    """How many instructions a copy has, with the computations that it brings along.
+
+    Args:
+        computation: to be copied.
+        known: sizes by computation; what is found is added.
+    """
+    waiting, opened = [computation], set[Computation]()
+    while waiting:
+        each = waiting[-1]
+        owned = [
+            callee
+            for instruction in each.instructions
+            if instruction.opcode in OWNERS
+            for callee in instruction.called_computations
+        ]
+        unknown = [callee for callee in owned if callee not in known]
+        if unknown and each not in opened:
+            opened.add(each)
+            waiting += unknown
+        else:
+            known[each] = len(each.instructions) + sum(known.get(c, 0) for c in owned)
+            waiting.pop()
+    return known[computation]
 
 
 def name_with_suffix(name: str, suffix: str) -> str:

@@ -12,11 +12,12 @@ Source: openxla/xla `xla/hlo/transforms/simplifiers/flatten_call_graph.cc`.
 
 from __future__ import annotations
 
-from hlo_passes.analysis.call_graph import build_call_graph
+from hlo_passes.analysis.call_graph import CallGraph, build_call_graph
 from hlo_passes.ir.calls import call_instead, runs_callees
+from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
-from hlo_passes.passes.rewriting.cloning import OWNERS, clone_computation
+from hlo_passes.passes.rewriting.cloning import OWNERS, clone_computation, size_of_copy
 
 
 def flatten_call_graph(module: Module, *, xla_quirks: bool) -> None:
@@ -25,8 +26,11 @@ def flatten_call_graph(module: Module, *, xla_quirks: bool) -> None:
     Args:
         module: what is changed.
         xla_quirks: leave the copies that XLA leaves and nothing calls.
+
+    Raises TooLargeError (E028) before anything is copied.
     """
     graph = build_call_graph(module)
+    module.make_room(_copied_instructions(graph))
     for computation in reversed(graph.post_order):
         callers = graph.callers_of(computation)
         sites = [
@@ -39,6 +43,24 @@ def flatten_call_graph(module: Module, *, xla_quirks: bool) -> None:
         is_shared = any(not runs_callees(caller) for caller in callers)
         for caller, place in sites if is_shared else sites[1:]:
             _give_own(caller, place, xla_quirks=xla_quirks)
+
+
+def _copied_instructions(graph: CallGraph) -> int:
+    """How many instructions are copied until each call has its own computation."""
+    # How often each one runs, if every call is counted once.
+    calls = dict.fromkeys(graph.post_order, 0)
+    for computation in reversed(graph.post_order):
+        often = max(calls[computation], 1)
+        for instruction in computation.instructions:
+            if runs_callees(instruction):
+                for callee in instruction.called_computations:
+                    calls[callee] += often
+    sizes: dict[Computation, int] = {}
+    return sum(
+        (often - 1) * size_of_copy(computation, sizes)
+        for computation, often in calls.items()
+        if often > 1
+    )
 
 
 def _give_own(caller: Instruction, place: int, *, xla_quirks: bool) -> None:

@@ -92,6 +92,30 @@ def test_one_trial_fits_into_its_copies(
         assert after_xla == copies - 2
 
 
+def test_a_change_that_copies_too_much_is_left() -> None:
+    """A copy of the loop brings what its custom calls call: 2^8 times."""
+    text = (_CASES[0].parent.parent / "loop-multi-buffer" / "pays.hlo").read_text()
+    text = text.split("// output")[0]
+    nest = "%c0 (p0: f32[]) -> f32[] {\n  ROOT %p0 = f32[] parameter(0)\n}\n"
+    for k in range(1, 9):
+        inside = f'custom_call_target="x", called_computations={{%c{k - 1}}}'
+        nest += f"""%c{k} (p{k}: f32[]) -> f32[] {{
+  %p{k} = f32[] parameter(0)
+  %v{k} = f32[] custom-call(%p{k}), {inside}
+  ROOT %q{k} = f32[] custom-call(%v{k}), {inside}
+}}
+"""
+    call = '  %called = f32[] custom-call(), custom_call_target="x", '
+    call += "called_computations={%c8}\n  ROOT %after"
+    text = text.replace("%body (", f"{nest}%body (", 1)
+    module = hlo_passes.parse(text.replace("  ROOT %after", call, 1))
+    options = "min-gain=0,most-instructions=600"
+    run = Pipeline.parse(f"loop-multi-buffer{{{options}}}").run(module)
+    assert not run.changed
+    (remark,) = run.passes[0].remarks
+    assert "stays: the module would have" in remark
+
+
 def test_the_module_is_not_counted_for_each_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
