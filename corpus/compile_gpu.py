@@ -208,9 +208,12 @@ _Step = tuple[pathlib.Path, re.Match[str]]
 
 
 def _read_steps(folder: pathlib.Path) -> list[_Step]:
-    """Dumps of the module that was scheduled, else of the largest, in order."""
+    """Dumps of the module that was scheduled, else of the largest, in order.
+
+    XLA also schedules copies of a module (`-clone`), to look at the result.
+    """
     matches = [(f, _DUMP.fullmatch(f.name)) for f in sorted(folder.glob("*.txt"))]
-    found = [(f, match) for f, match in matches if match]
+    found = [(f, match) for f, match in matches if match and "-clone." not in f.name]
     scheduled = [f for f, match in found if match["before"] == SCHEDULER]
     files = scheduled or [f for f, _ in found]
     if not files:

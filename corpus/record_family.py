@@ -11,6 +11,9 @@ handwritten modules; each is compiled with each of `VARIANTS`, and each module o
 same compilation. A pair is left out where the same pass received the same text with
 the same options before.
 
+Modules of `small_modules.py` and handwritten ones are one device's program, which XLA
+does not partition. It skips a pass there, and others leave dead collectives.
+
 XLA's buffer assignment is no pass: as the module before it stands the last text that
 XLA prints, without the memory spaces that it wrote (`gpu-memory-space-assignment`).
 """
@@ -186,6 +189,44 @@ def _quoted(value: str) -> str:
     return f"'{bare}'" if re.search(r"[\s,{}=]", bare) else bare
 
 
+#: XLA skips these where it has not partitioned a module for several devices itself.
+_SKIPPED = frozenset({"while-loop-all-reduce-code-motion"})
+#: There these leave dead collectives. Text does not say who partitioned a module; only
+#: without a number of partitions it means the same.
+_LEAVE_DEAD = frozenset(
+    {"collective-pipeliner-backward", "collective-pipeliner-forward"}
+)
+_PARTITIONS = re.compile(r", num_partitions=\d+")
+_PAIRS = re.compile(r"source_target_pairs=\{([\d{},]*)\}")
+#: XLA writes the pairs that it makes here in the order of a hash table.
+_UNSORTED = frozenset({"all-gather-to-collective-permute-simplifier"})
+
+
+def _is_partitioned_by_xla(source: str) -> bool:
+    """Whether XLA's partitioner saw a module, as `gpu_child` asks it to."""
+    return not source.endswith(".hlo") or (
+        "sharding={manual}" in pathlib.Path(source).read_text()
+    )
+
+
+def _without_partitions(text: str) -> str:
+    header, _, rest = text.partition("\n")
+    return f"{_PARTITIONS.sub('', header)}\n{rest}"
+
+
+def _with_sorted_pairs(text: str) -> str:
+    def in_order(match: re.Match[str]) -> str:
+        pairs = re.findall(r"\{(\d+),(\d+)\}", match[1])
+        written = ",".join(f"{{{a},{b}}}" for a, b in sorted(pairs, key=_numbers))
+        return f"source_target_pairs={{{written}}}"
+
+    return _PAIRS.sub(in_order, text)
+
+
+def _numbers(pair: tuple[str, str]) -> tuple[int, int]:
+    return int(pair[0]), int(pair[1])
+
+
 _WRITTEN = re.compile(r"(\{[\d,]*):S\((?:1|7)\)\}")
 
 
@@ -194,12 +235,18 @@ def without_spaces(text: str) -> str:
     return re.sub(r"(\w\[\])\{\}", r"\1", _WRITTEN.sub(r"\1}", text))
 
 
-def pairs(recording: Recording) -> Iterator[tuple[str, str, str]]:
+def pairs(source: str, recording: Recording) -> Iterator[tuple[str, str, str]]:
     """(pass, before, after) of everything that is judged."""
     known = {*passes()} - _JUDGED_ELSEWHERE
+    is_partitioned = _is_partitioned_by_xla(source)
     for name, before, after in recording.runs:
-        if name in known:
-            yield name, before, after
+        if name not in known or (name in _SKIPPED and not is_partitioned):
+            continue
+        if name in _LEAVE_DEAD and not is_partitioned:
+            before, after = map(_without_partitions, (before, after))
+        if name in _UNSORTED:
+            after = _with_sorted_pairs(after)
+        yield name, before, after
     if recording.final:
         yield COLORS, without_spaces(recording.final), recording.final
 
@@ -250,7 +297,7 @@ def write(folder: pathlib.Path, job: Job, recording: Recording, seen: set[str]) 
     expected = Expected(job.all_flags, folder)
     runs: dict[str, int] = {}
     kept = 0
-    for name, before, after in pairs(recording):
+    for name, before, after in pairs(job.input, recording):
         run = runs[name] = runs.get(name, -1) + 1
         try:
             options = expected.options(name, run)

@@ -5,8 +5,8 @@
     added_sums()     sums that are added up: moved out of the loop
     sent_rows()      permutes: decomposed into send and recv
 
-Eight devices. XLA does not partition these, whatever the header of its dump says: to
-judge a pass that leaves dead collectives, take `num_partitions` from it.
+Eight devices. XLA does not partition these, whatever the header of its dump says: for a
+pass that leaves dead collectives, `record_family.py` takes `num_partitions` from it.
 """
 
 from __future__ import annotations

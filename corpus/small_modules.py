@@ -597,8 +597,8 @@ def permutes() -> Iterator[tuple[str, str]]:
 def loops() -> Iterator[tuple[str, str]]:
     """Counted loops of every start, step, bound and direction.
 
-    XLA does not partition these, whatever the header of its dump says: to judge a pass
-    that leaves dead collectives, take `num_partitions` from it.
+    XLA does not partition these, whatever the header of its dump says: for a pass that
+    leaves dead collectives, `record_family.py` takes `num_partitions` from it.
     """
     for seed in range(LOOPS):
         yield f"loop_{seed}", loop_module(random.Random(28000 + seed)).text

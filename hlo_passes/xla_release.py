@@ -98,6 +98,8 @@ class XlaRelease:
         calls_back_without_tpus: the same for TPUs.
         dumps_leave_out_elements: dumped text has `%t#0` for most get-tuple-elements,
             unless the flag `xla_dump_compact_gte` is false.
+        annotates_in_one_domain: `collective-combiner-annotator` also runs where one
+            NVLink domain holds all devices of a module.
         unrolls_by_steps: in a loop unrolled at once the counter has the values that it
             had; else they are one apart, whatever the step.
         kernel_groups_lie: how near the devices of a group must be for a collective
@@ -157,6 +159,7 @@ class XlaRelease:
     calls_back_without_gpus: bool
     calls_back_without_tpus: bool
     dumps_leave_out_elements: bool
+    annotates_in_one_domain: bool
     unrolls_by_steps: bool
     kernel_groups_lie: str
     most_kernel_devices: int
@@ -229,6 +232,7 @@ _0_10_2: Final = XlaRelease(
     calls_back_without_gpus=False,
     calls_back_without_tpus=False,
     dumps_leave_out_elements=False,
+    annotates_in_one_domain=True,
     unrolls_by_steps=False,
     kernel_groups_lie="anywhere",
     most_kernel_devices=8,
@@ -279,6 +283,7 @@ _0_11: Final = XlaRelease(
     calls_back_without_gpus=False,
     calls_back_without_tpus=True,
     dumps_leave_out_elements=True,
+    annotates_in_one_domain=False,
     unrolls_by_steps=False,
     kernel_groups_lie="host",
     most_kernel_devices=8,

@@ -65,8 +65,9 @@ class CollectiveCombinerAnnotator(LatencyHidingScheduler):
     memory needs. The combiners then combine marked collectives up to that threshold,
     and all others as before.
 
-    A module stays as it is if one NVLink domain holds its devices, if the GPU is older
-    than Ampere, if the module is scheduled, or if no memory is left. XLA runs the pass
+    A module stays as it is if one NVLink domain holds its devices (but not in 0.10.2),
+    if the GPU is older than Ampere, if the module is scheduled, or if no memory is
+    left. XLA runs the pass
     only with `xla_gpu_experimental_enable_heuristic_collective_combining`.
 
     The trial takes the options of its passes: all options of
@@ -149,6 +150,8 @@ class CollectiveCombinerAnnotator(LatencyHidingScheduler):
         part = target(on.target)
         if part.capability[0] < _AMPERE:
             return f"{part.spec} is older than Ampere"
+        if context.release_for(module, self.xla).annotates_in_one_domain:
+            return ""
         devices = device_count_of(module)
         joined = machine_of(module, on).partition_size
         if devices <= joined:

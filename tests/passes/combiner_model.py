@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Model:
-    """A computation: `operands` by name in list order, `keys` and `sizes` of permutes."""
+    """A computation: `operands` by name in list order, `keys` and `sizes` of permutes.
+
+    `merged` says whether permutes of one operand became one permute.
+    """
 
     operands: dict[str, tuple[str, ...]]
     keys: dict[str, int]
@@ -20,6 +23,7 @@ class Model:
     combined: int = 0
     elements: int = 0
     batches: list[tuple[str, ...]] = field(default_factory=list)
+    merged: bool = False
 
     def post_order(self) -> list[str]:
         """Operands first, from what nobody reads, in list order."""
@@ -48,8 +52,14 @@ class Model:
         return found
 
     def run(self, max_bytes: int, max_count: int, *, past: bool) -> None:
-        """All rounds; `batches` holds the operands of each combined permute."""
-        left = dict(self.keys)
+        """All rounds; `batches` holds the operands of each combined permute.
+
+        With `past`, keys 2 and 3 are the same, and operands are passed once.
+        """
+        left = {
+            name: 2 if past and key == 3 else key  # noqa: PLR2004
+            for name, key in self.keys.items()
+        }
         while left:
             batch: list[str] = []
             total, key = 0, None
@@ -76,28 +86,40 @@ class Model:
                 if len(batch) >= max_count:
                     break
             if len(batch) > 1:
-                self.combine(batch)
+                self.combine(batch, once=past)
 
-    def combine(self, batch: list[str]) -> None:
+    def combine(self, batch: list[str], *, once: bool) -> None:
         """One permute with tuple result; an element for each member."""
-        number = f".{self.combined}" if self.combined else ""
-        combined = f"collective-permute{number}"
+        passed = [self.operands[m][0] for m in batch]
+        if once:
+            passed = list(dict.fromkeys(passed))
+        combined = "collective-permute" + (f".{self.combined}" if self.combined else "")
         self.combined += 1
-        self.operands[combined] = tuple(self.operands[m][0] for m in batch)
+        self.operands[combined] = tuple(passed)
+        if len(passed) == 1:
+            # It takes the place of the members, and the name of each in turn.
+            del self.operands[combined]
+            for member in batch:
+                self.replace(member, batch[-1])
+            self.operands[batch[-1]] = tuple(passed)
+            self.merged = True
+            return
         self.batches.append(self.operands[combined])
         for member in batch:
             number = f".{self.elements}" if self.elements else ""
             element = f"get-tuple-element{number}"
             self.elements += 1
             self.operands[element] = (combined,)
-            for name, operands in self.operands.items():
-                self.operands[name] = tuple(
-                    element if o == member else o for o in operands
-                )
-            self.batches = [
-                tuple(element if o == member else o for o in operands)
-                for operands in self.batches
-            ]
-            if self.root == member:
-                self.root = element
-            del self.operands[member]
+            self.replace(member, element)
+
+    def replace(self, member: str, by: str) -> None:
+        """Let everything read another one."""
+        self.operands.pop(member, None)
+        for name, operands in self.operands.items():
+            self.operands[name] = tuple(by if o == member else o for o in operands)
+        self.batches = [
+            tuple(by if o == member else o for o in operands)
+            for operands in self.batches
+        ]
+        if self.root == member:
+            self.root = by

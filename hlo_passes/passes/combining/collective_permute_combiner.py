@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar, NamedTuple
 
 from hlo_passes.analysis.call_graph import computations_post_order
@@ -68,9 +69,10 @@ class CollectivePermuteCombiner(Pass):
             0 or less turns the pass off. The default is XLA's, 30 MiB and 7 bytes.
         threshold_count: the most operands that a combined permute may have; 0 or less
             turns the pass off. The default is XLA's.
-        past_dependence: if a permute depends on the permutes collected so far, skip
-            that permute and go on; false: stop collecting there, as the released rule
-            does.
+        past_dependence: do what XLA's enzyme option does. If a permute depends on the
+            permutes collected so far, skip that permute and go on; false: stop
+            collecting there. Pairs are the same in any order. Permutes of one operand
+            share an output.
         xla: the release of XLA to follow; none: the release that the run follows. From
             0.11 on, permutes with different `collective_group_key` are kept apart.
     """
@@ -94,21 +96,32 @@ class CollectivePermuteCombiner(Pass):
             self.threshold_bytes, self.threshold_count, self.past_dependence
         )
         changed = False
-        by_group = context.release_for(module, self.xla).keys_by_group
+        key_of = partial(
+            _key,
+            context=context,
+            report=report,
+            by_group=context.release_for(module, self.xla).keys_by_group,
+            in_any_order=self.past_dependence,
+        )
+        combine = _combine_operands if self.past_dependence else _combine
         for computation in computations_post_order(module, fusions=False):
             keys = {
                 instruction: key
                 for instruction in computation.instructions
                 if instruction.opcode == "collective-permute"
-                and (key := _key(instruction, context, report, by_group=by_group))
-                is not None
+                and (key := key_of(instruction)) is not None
             }
-            changed |= combine_by_key(computation, dict(keys), _combine, limits, report)
+            changed |= combine_by_key(computation, dict(keys), combine, limits, report)
         return changed
 
 
 def _key(
-    permute: Instruction, context: PassContext, report: Report, *, by_group: bool
+    permute: Instruction,
+    context: PassContext,
+    report: Report,
+    *,
+    by_group: bool,
+    in_any_order: bool,
 ) -> PermuteKey | None:
     attributes = permute.attributes
     reason = ""
@@ -132,7 +145,7 @@ def _key(
     )
     group = frontend.get("collective_group_key", "") if by_group else ""
     return PermuteKey(
-        pairs.pairs,
+        tuple(sorted(pairs.pairs)) if in_any_order else pairs.pairs,
         frontend.get("combiner_key", ""),
         group,
         None if context.xla_quirks else "channel_id" in attributes,
@@ -144,19 +157,43 @@ def _keeps_type(permute: Instruction) -> bool:
 
 
 def _combine(batch: Sequence[Instruction], anchor: Anchor) -> list[Instruction]:
-    first = batch[0]
+    """One permute with an operand for each member."""
     operands = [member.operands[0] for member in batch]
+    combined = _permute_of(batch, operands, anchor)
+    return [combined, *elements_for(batch, combined, anchor)]
+
+
+def _combine_operands(
+    batch: Sequence[Instruction], anchor: Anchor
+) -> list[Instruction]:
+    """One permute that has each operand once."""
+    outputs: dict[Instruction, int] = {}
+    for member in batch:
+        outputs.setdefault(member.operands[0], len(outputs))
+    combined = _permute_of(batch, [*outputs], anchor)
+    if len(outputs) == 1:
+        for member in batch:
+            combined.computation.replace(member, combined)
+        return [combined]
+    indices = [outputs[member.operands[0]] for member in batch]
+    return [combined, *elements_for(batch, combined, anchor, indices)]
+
+
+def _permute_of(
+    batch: Sequence[Instruction], operands: Sequence[Instruction], anchor: Anchor
+) -> Instruction:
+    first = batch[0]
+    shapes = [operand.shape for operand in operands]
     attributes = {
         name: first.attributes[name]
         for name in ("channel_id", "source_target_pairs")
         if name in first.attributes
     }
-    combined = first.computation.new(
+    return first.computation.new(
         "collective-permute",
-        tuple_shape([operand.shape for operand in operands]),
+        tuple_shape(shapes) if len(operands) > 1 else first.shape,
         operands,
         attributes | merged_attributes(batch),
         before=anchor.before,
         after=anchor.after,
     )
-    return [combined, *elements_for(batch, combined, anchor)]

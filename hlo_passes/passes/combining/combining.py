@@ -332,7 +332,8 @@ class _Run:
         for each in made[made.index(collective) + 1 :]:
             (source,) = each.operands
             if source is collective:
-                elements[each] = each.tuple_index
+                # One for each member, in their order, whichever output it takes.
+                elements[each] = len(elements)
             member = elements.get(each, elements.get(source, 0))
             self.place[each] = (*places[member], *([0] if results[member] else []))
             results[member].append(each)

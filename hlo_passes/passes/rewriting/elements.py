@@ -12,16 +12,25 @@ from hlo_passes.passes.combining.combining import Anchor
 
 
 def elements_for(
-    members: Sequence[Instruction], combined: Instruction, anchor: Anchor
+    members: Sequence[Instruction],
+    combined: Instruction,
+    anchor: Anchor,
+    indices: Sequence[int] | None = None,
 ) -> list[Instruction]:
-    """Replace the members by elements 0, 1, ... of `combined`; returns the elements.
+    """Replace the members by elements of `combined`; returns the elements.
 
     An element copies the member's op metadata, frontend attributes and sharding.
     Members carry no control edges.
+
+    Args:
+        members: what is replaced.
+        combined: whose elements take their place.
+        anchor: where the elements go.
+        indices: the element for each member; 0, 1, ... when not given.
     """
     computation = combined.computation
     elements: list[Instruction] = []
-    for index, member in enumerate(members):
+    for index, member in zip(indices or range(len(members)), members, strict=True):
         element = computation.new(
             "get-tuple-element",
             member.shape,
