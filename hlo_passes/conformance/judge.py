@@ -6,8 +6,9 @@
                                      options follow from them
     FOLDER/**/PASS.options           option text, instead of those flags
 
-Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it. Else
-they follow the release that the recorded modules of the pair's folder say.
+Below a folder whose name holds a release of XLA, as `0.12.0.1`, passes follow it,
+unless their option text names another one. Else they follow the release that the
+recorded modules of the pair's folder say.
 """
 
 from __future__ import annotations
@@ -155,9 +156,9 @@ def _pass_of(pair: Pair) -> Any:
         found = dict(step.options)
     else:
         found = recorded_options(pair.before.parent, pair.pass_name)
-        release = _release_of(pair.before)
-        if release and "xla" in {f.name for f in fields(kind)}:
-            found["xla"] = release
+    release = _release_of(pair.before)
+    if release and "xla" in {f.name for f in fields(kind)}:
+        found.setdefault("xla", release)
     found = {**_AS_LONG_AS_XLA.get(pair.pass_name, {}), **found}
     return kind(**option_values(kind, pair.pass_name, tuple(found.items())))
 

@@ -57,8 +57,7 @@ class Model:
         With `past`, keys 2 and 3 are the same, and operands are passed once.
         """
         left = {
-            name: 2 if past and key == 3 else key  # noqa: PLR2004
-            for name, key in self.keys.items()
+            name: 2 if past and key == 3 else key for name, key in self.keys.items()
         }
         while left:
             batch: list[str] = []

@@ -20,7 +20,7 @@ from hlo_passes.errors import UsageError
 from hlo_passes.passes.framework.registry import find_pass, pass_targets
 from hlo_passes.passes.framework.spec import option_values, value_text
 from hlo_passes.xla_flags import FLAG_OPTIONS
-from tests.modules import CORPUS
+from tests.modules import CORPUS, REPOSITORY
 
 _JAXLIB = tuple(map(int, importlib.metadata.version("jaxlib").split(".")[:2]))
 #: Passes of XLA's GPU pipeline that are here.
@@ -273,3 +273,20 @@ def test_modes_and_rules_come_from_flags(tmp_path: pathlib.Path) -> None:
     }
     found = recorded_options(folder, "collective-permute-combiner")
     assert found == {"past-dependence": "true"}
+
+
+@pytest.mark.parametrize("folder", ["0.10.2", "0.12.0.1"])
+@pytest.mark.parametrize("named", ["", ",xla=0.10.2"])
+def test_options_follow_the_release_of_the_folder(
+    folder: str, named: str, tmp_path: pathlib.Path
+) -> None:
+    """0.10.2 gives each new collective a channel of its own."""
+    source = REPOSITORY / "tests/passes/xla_pairs/0.10.2/making_reduces_tree"
+    place = tmp_path / folder / "case"
+    place.mkdir(parents=True)
+    name = "all-reduce-blueconnect"
+    for file in source.glob(f"{name}.*.hlo.gz"):
+        (place / file.name).write_bytes(file.read_bytes())
+    (place / f"{name}.options").write_text(f"devices-per-host=4{named}\n")
+    (pair,), _ = find_pairs(tmp_path)
+    assert judge(pair).is_equal == (folder == "0.10.2" or bool(named))
