@@ -23,6 +23,9 @@ DERIVED: Final = frozenset(
     {"XLA Ops", "XLA Modules", "XLA TraceMe", "Async XLA Ops", "Steps", "Launch Stats",
      "Framework Ops", "Framework Name Scope", "Source code"}
 )  # fmt: skip
+#: Parts of a module that run as one CUDA graph: names of all that is in them.
+#: Source: openxla/xla `xla/backends/gpu/runtime/command_buffer_conversion_pass.cc`.
+GRAPH: Final = re.compile(r"command_buffer(_\d+)?")
 _HINT: Final = (
     "xplane.pb or trace.json.gz of jax.profiler.trace, or Nsight Systems' export: "
     "nsys export --type=sqlite, nsys stats --report=nvtx_gpu_proj_trace --format=csv"
@@ -41,6 +44,7 @@ class Event:
         begin_us: when it began, on the clock of the trace.
         us: how long it took.
         is_kernel: whether the name is that of a kernel.
+        kernel: the name of the kernel, '' where the trace does not say it.
     """
 
     device: str
@@ -50,6 +54,7 @@ class Event:
     begin_us: float
     us: float
     is_kernel: bool = False
+    kernel: str = ""
 
 
 def refuse(path: str, what: str, hint: str = _HINT) -> UsageError:

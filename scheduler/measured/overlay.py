@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from hlo_passes.analysis.executions import executions
 from hlo_passes.analysis.trip_counts import TripCounts
@@ -17,11 +17,14 @@ from hlo_passes.ir.async_form import is_done, work_of
 from hlo_passes.ir.calls import runs_callees, scheduled_computations
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.base import Estimator, is_constant
-from hlo_passes.scheduler.measured.trace import Measured
+from hlo_passes.scheduler.measured.trace import NO_GRAPHS, Measured
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.scheduler.written_profile import simulated_price
+
+#: A share of the measured time.
+_WORTH_A_WORD: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,11 @@ class Overlay:
         )
         if unpriced:
             told += f"; {unpriced} of them have no predicted time"
+        if self.measured.lost >= _WORTH_A_WORD:
+            told += (
+                f"; {100 * self.measured.lost:.0f}% of the time ran in CUDA graphs, in "
+                f"kernels that name no instruction: {NO_GRAPHS}"
+            )
         return told
 
     def to_lines(self) -> list[str]:
@@ -142,6 +150,7 @@ class Overlay:
             "runs": self.measured.runs,
             "devices": self.measured.devices,
             "step_us": self.measured.step_us,
+            "lost": self.measured.lost,
             "kinds": [kind.to_json() for kind in self.kinds],
             "instructions": [
                 {n: getattr(row, n) for n in Compared.__slots__} for row in self.rows

@@ -67,6 +67,7 @@ def chrome_events(text: str, path: str) -> list[Event]:
                 run=str(stats.get("run_id", "")),
                 begin_us=checked_us(path, row.get("ts")),
                 us=checked_duration(path, row.get("dur", 0.0)),
+                kernel=str(row.get("name", "")),
             )
         )
     return found

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -23,7 +24,7 @@ from hlo_passes.files import opened, read_file
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.profile import Profile
-from hlo_passes.scheduler.measured.events import Event, refuse
+from hlo_passes.scheduler.measured.events import GRAPH, Event, refuse
 from hlo_passes.scheduler.measured.nsight import MAGIC, nsight_events
 from hlo_passes.scheduler.measured.text_traces import (
     chrome_events,
@@ -35,6 +36,11 @@ from hlo_passes.scheduler.sums import sequential_sum
 
 #: Reports of Nsight Systems that only its own tools read.
 _REPORTS: Final = (".nsys-rep", ".qdrep", ".ncu-rep")
+#: How to take a trace that names the instructions of what runs in graphs, too.
+NO_GRAPHS: Final = (
+    "XLA_FLAGS=--xla_gpu_enable_command_buffer= leaves graphs out, so that the trace "
+    "names every instruction"
+)
 #: What a kernel's name has in place of the dots and dashes of an instruction's.
 _NOT_IN_KERNELS: Final = re.compile(r"[^A-Za-z0-9_]")
 
@@ -57,6 +63,8 @@ class Measured:
         runs: executions of the module on each device.
         devices: how many are in the trace.
         step_us: from the first to the last event of a run; least device, median run.
+        lost: share of the module's time that ran in CUDA graphs, in kernels whose names
+            are not those of instructions.
     """
 
     path: str
@@ -64,6 +72,7 @@ class Measured:
     runs: int
     devices: int
     step_us: float
+    lost: float = 0.0
 
     @property
     def profile(self) -> Profile:
@@ -122,6 +131,8 @@ def measured_of(
     # Of each run the least of the devices, then the median.
     times: dict[str, list[float]] = {}
     steps = []
+    total = sequential_sum(event.us for event in events)
+    lost = sequential_sum(event.us for event in events if not event.name)
     for k in range(count):
         least: dict[str, float] = {}
         for device in runs:
@@ -136,6 +147,7 @@ def measured_of(
         count,
         len(by_device),
         statistics.median(steps),
+        lost / total if total else 0.0,
     )
 
 
@@ -150,19 +162,32 @@ def _executions(module: Module, trip_counts: Mapping[str, int]) -> dict[str, int
 
 
 def _of_module(module: Module, trace: Trace, often: Mapping[str, int]) -> list[Event]:
-    """Events of instructions of the module, kernels under their instruction's name."""
+    """Events of instructions of the module, kernels under their instruction's name.
+
+    Kernels in CUDA graphs that no instruction is named like have no name.
+    """
     kernels = {_NOT_IN_KERNELS.sub("_", name): name for name in often}
-    found = []
+    found, unknown = [], []
     for event in trace.events:
         name = event.name
-        if event.is_kernel:
-            name = kernels.get(name.partition("(")[0], "")
+        in_graph = name not in often and GRAPH.fullmatch(name) is not None
+        if event.is_kernel or in_graph:
+            kernel = event.kernel if in_graph else name
+            name = kernels.get(kernel.partition("(")[0], "")
         if name in often:
             found.append(replace(event, name=name))
+        elif in_graph and event.module in (module.name, ""):
+            unknown.append(replace(event, name=""))
     # Names such as `fusion.1` are in every module: take this one's, if one is named so.
     named = {event.module for event in found} - {""}
     if module.name in named:
-        return [e for e in found if e.module in (module.name, "")]
+        return [e for e in (*found, *unknown) if e.module in (module.name, "")]
+    if not found and unknown:
+        raise refuse(
+            trace.path,
+            f"{module.name} ran in CUDA graphs, whose kernels name no instruction",
+            NO_GRAPHS,
+        )
     if named or not found:
         others = sorted({event.module for event in trace.events} - {""})
         known = ", ".join(others[:8]) or "no module by name"
@@ -171,7 +196,7 @@ def _of_module(module: Module, trace: Trace, often: Mapping[str, int]) -> list[E
             f"it measured nothing of {module.name}",
             f"it has {known}. {nearest(module.name, others)}".strip(),
         )
-    return found
+    return found + unknown
 
 
 def _runs(events: list[Event], often: Mapping[str, int]) -> list[list[Event]]:
@@ -181,11 +206,16 @@ def _runs(events: list[Event], often: Mapping[str, int]) -> list[list[Event]]:
         for event in events:
             groups.setdefault(event.run, []).append(event)
         return list(groups.values())
-    # Most instructions launch one kernel per execution.
     by_name: dict[str, list[Event]] = {}
     for event in events:
         by_name.setdefault(event.name, []).append(event)
-    ratios = [len(found) / max(1, often[name]) for name, found in by_name.items()]
+    # Most instructions launch a kernel once per execution, perhaps after another one: a
+    # matrix product of cuBLAS clears its workspace first.
+    ratios = [
+        min(Counter(event.kernel for event in found).values()) / max(1, often[name])
+        for name, found in by_name.items()
+        if name
+    ]
     count = max(1, round(statistics.median_low(ratios)))
     runs: list[list[Event]] = [[] for _ in range(count)]
     for found in by_name.values():
@@ -199,7 +229,8 @@ def _times(events: Iterable[Event], often: Mapping[str, int]) -> dict[str, float
     """By name, the time of one execution in a run."""
     found: dict[str, list[float]] = {}
     for event in events:
-        found.setdefault(event.name, []).append(event.us)
+        if event.name:
+            found.setdefault(event.name, []).append(event.us)
     return {
         name: sequential_sum(us) / max(1, min(often[name], len(us)))
         for name, us in found.items()

@@ -48,8 +48,9 @@ class _Plane:
     path: str
     name: str = ""
     lines: list[wire.Field] = field(default_factory=list)
-    #: Statistics of what an event is, by its number; names of statistics.
+    #: Statistics and name of what an event is, by its number; names of statistics.
     kinds: dict[int, dict[str, str]] = field(default_factory=dict)
+    kind_names: dict[int, str] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
 
     @classmethod
@@ -73,6 +74,8 @@ class _Plane:
             if value is not None:
                 inner = wire.fields(data, *value)
                 plane.kinds[number] = plane.stats([f for f in inner if f.number == 5])
+                named = {f.number: f for f in inner}
+                plane.kind_names[number] = _text(data, named.get(2))
         return plane
 
     def stats(self, places: list[wire.Field]) -> dict[str, str]:
@@ -112,7 +115,8 @@ class _Plane:
     def _event(self, place: wire.Field, origin_us: float) -> Event | None:
         parts = wire.fields(self.data, place.value, place.end)
         named = {f.number: f for f in parts}
-        kind = self.kinds.get(_number(self.data, named.get(1)), {})
+        number = _number(self.data, named.get(1))
+        kind = self.kinds.get(number, {})
         stats = kind | self.stats([f for f in parts if f.number == 4])
         if not stats.get("hlo_op"):
             return None
@@ -126,6 +130,7 @@ class _Plane:
             run=stats.get("run_id", ""),
             begin_us=origin_us + checked_us(self.path, begin, _US_PER_PS),
             us=checked_duration(self.path, took, _US_PER_PS),
+            kernel=self.kind_names.get(number, ""),
         )
 
 

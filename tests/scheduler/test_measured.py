@@ -278,6 +278,68 @@ def test_several_kernels_of_an_instruction_add_up(tmp_path) -> None:
     assert measured(path).us == EXPECTED | {"fusion.1": 12.0}
 
 
+def test_kernels_before_each_kernel_are_no_runs(tmp_path) -> None:
+    """A product of cuBLAS clears its workspace first."""
+    trace = chrome(runs=False)
+    kernels = [row for row in trace["traceEvents"] if "hlo_op" in row.get("args", {})]
+    trace["traceEvents"] += [
+        row | {"name": "Memset", "ts": row["ts"] - 0.5, "dur": 0.25} for row in kernels
+    ]
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(trace))
+    found = measured(path)
+    assert found.runs == 3
+    assert found.us == {name: us + 0.25 for name, us in EXPECTED.items()}
+
+
+def in_graphs(trace: dict[str, Any], kernels: dict[str, str]) -> dict[str, Any]:
+    """The trace with some instructions in a CUDA graph, under names of kernels."""
+    for row in trace["traceEvents"]:
+        stats = row.get("args", {})
+        if stats.get("hlo_op") in kernels:
+            row["name"] = kernels[stats["hlo_op"]]
+            stats["hlo_op"] = "command_buffer_1"
+    return trace
+
+
+def test_kernels_in_graphs_are_known_by_name(tmp_path, capsys) -> None:
+    path, file = tmp_path / "t.json", tmp_path / "m.hlo"
+    file.write_text(TEXT)
+    words = ["simulate", str(file), f"--measured={path}"]
+    known = {"fusion.1": "fusion_1", "fusion.2": "fusion_2"}
+    path.write_text(json.dumps(in_graphs(chrome(runs=False), known)))
+    found = measured(path)
+    assert (found.runs, found.us, found.lost) == (3, EXPECTED, 0.0)
+    assert main(words) == 0
+    assert "CUDA graphs" not in capsys.readouterr().out
+    # cuBLAS has names of its own.
+    known["fusion.2"] = "nvjet_sm90_tst_128x256"
+    path.write_text(json.dumps(in_graphs(chrome(runs=False), known)))
+    found = measured(path)
+    assert found.runs == 3
+    assert set(found.us) == {"all-reduce-start", "fusion.1"}
+    lost = sum(us for _, name, _, us, _ in EVENTS if name == "fusion.2")
+    total = sum(us for *_, us, _ in EVENTS)
+    assert found.lost == pytest.approx(lost / total)
+    assert main(words) == 0
+    told = f"{100 * lost / total:.0f}% of the time ran in CUDA graphs"
+    assert told in capsys.readouterr().out
+    assert main([*words, "--json"]) == 0
+    view = json.loads(capsys.readouterr().out)["measured"]
+    assert view["lost"] == found.lost
+
+
+def test_a_trace_of_graphs_alone_says_how_to_take_another(tmp_path) -> None:
+    names = {name: f"nvjet_{k}" for k, name in enumerate(EXPECTED)}
+    path = tmp_path / "t.json"
+    path.write_text(json.dumps(in_graphs(chrome(), names)))
+    with pytest.raises(UsageError) as caught:
+        measured(path)
+    assert caught.value.code == "U228"
+    assert "ran in CUDA graphs" in caught.value.message
+    assert "--xla_gpu_enable_command_buffer=" in caught.value.hint
+
+
 # -- what becomes of them ----------------------------------------------------------
 
 
