@@ -189,8 +189,9 @@ def _quoted(value: str) -> str:
     return f"'{bare}'" if re.search(r"[\s,{}=]", bare) else bare
 
 
-#: XLA skips these where it has not partitioned a module for several devices itself.
-_SKIPPED = frozenset({"while-loop-all-reduce-code-motion"})
+#: XLA skips these where it has not partitioned a module for several devices itself, or
+#: finds nothing, since it has no assignment of devices there.
+_SKIPPED = frozenset({"all-reduce-blueconnect", "while-loop-all-reduce-code-motion"})
 #: There these leave dead collectives. Text does not say who partitioned a module; only
 #: without a number of partitions it means the same.
 _LEAVE_DEAD = frozenset(
@@ -214,13 +215,17 @@ def _without_partitions(text: str) -> str:
     return f"{_PARTITIONS.sub('', header)}\n{rest}"
 
 
-def _with_sorted_pairs(text: str) -> str:
+def _with_sorted_pairs(before: str, after: str) -> str:
+    """The text after a pass, with the pairs sorted that it has made."""
+
     def in_order(match: re.Match[str]) -> str:
+        if match[0] in before:
+            return match[0]
         pairs = re.findall(r"\{(\d+),(\d+)\}", match[1])
         written = ",".join(f"{{{a},{b}}}" for a, b in sorted(pairs, key=_numbers))
         return f"source_target_pairs={{{written}}}"
 
-    return _PAIRS.sub(in_order, text)
+    return _PAIRS.sub(in_order, after)
 
 
 def _numbers(pair: tuple[str, str]) -> tuple[int, int]:
@@ -245,7 +250,7 @@ def pairs(source: str, recording: Recording) -> Iterator[tuple[str, str, str]]:
         if name in _LEAVE_DEAD and not is_partitioned:
             before, after = map(_without_partitions, (before, after))
         if name in _UNSORTED:
-            after = _with_sorted_pairs(after)
+            after = _with_sorted_pairs(before, after)
         yield name, before, after
     if recording.final:
         yield COLORS, without_spaces(recording.final), recording.final
