@@ -166,16 +166,25 @@ class Module:
         """Instructions of all computations."""
         return sum(len(c.instructions) for c in self._computations.values())
 
+    @property
+    def room(self) -> int:
+        """How many instructions copies of computations may make of it.
+
+        Asking settles `most_instructions`.
+        """
+        if self.most_instructions is None:
+            size = self.instruction_count
+            self.most_instructions = max(_LEAST_ROOM, _GROWTH * size)
+        return self.most_instructions
+
     def make_room(self, count: int) -> None:
         """Ask, before computations are copied, whether that many more are allowed.
 
         Raises TooLargeError (E028) if not.
         """
+        most = self.room
         if self._grown is None:
             self._grown = self.instruction_count
-        if self.most_instructions is None:
-            self.most_instructions = max(_LEAST_ROOM, _GROWTH * self._grown)
-        most = self.most_instructions
         self._grown += count
         if self._grown > most:
             # Instructions may have been removed since.
@@ -355,7 +364,9 @@ class Module:
     def clone(self) -> Module:
         """An independent copy, read again from the text."""
         filename = self.source.filename if self.source else "<hlo>"
-        return Module.formats.parse(self.to_text(), filename=filename)
+        copy = Module.formats.parse(self.to_text(), filename=filename)
+        copy.most_instructions = self.most_instructions
+        return copy
 
     def __repr__(self) -> str:
         """<module name>."""

@@ -213,7 +213,11 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
                 result["alone"] = evaluator.alone(best, given_flags)
             if arguments.plug_in and not search.interrupted:
                 tried = evaluator.plugged_in(
-                    passes_for(facts), best, given_flags, both_forms=True
+                    passes_for(facts),
+                    best,
+                    given_flags,
+                    both_forms=True,
+                    memory_bytes=_limit_bytes(arguments),
                 )
                 result["plugged_in"] = tuple(tried)
             if not search.interrupted:

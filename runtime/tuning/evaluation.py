@@ -210,6 +210,7 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         given_flags: str,
         *,
         both_forms: bool = False,
+        memory_bytes: int | None = None,
     ) -> Iterator[PluggedIn]:
         """Compile anew with passes of ours inside, each alone, in a process of its own.
 
@@ -219,6 +220,7 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
             given_flags: what XLA_FLAGS has without it.
             both_forms: try each pass also without asking what XLA leaves of a gain; the
                 better one of the two is told.
+            memory_bytes: what a step may need; None for any.
         """
         flags = f"{given_flags} {xla_flags(chosen, self.release)}".strip()
         others = variables(chosen, self.release)
@@ -253,7 +255,7 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
 
             for lever in levers:
                 forms = lever.forms() if both_forms else (lever,)
-                yield min(map(tried, forms), key=PluggedIn.rank)
+                yield min(map(tried, forms), key=lambda each: each.rank(memory_bytes))
 
     def _from_flags(
         self, flags: str, others: dict[str, str], chosen: Combination

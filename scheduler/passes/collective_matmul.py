@@ -93,8 +93,8 @@ class CollectiveMatmul(PricedRewrite):
     to the type of the dot, which adds another such bound. Integers keep every bit.
 
     Requires: an unscheduled module and no file of costs by name, unless `always`.
-    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
-        it and `simulate` measures it.
+    Ensures: the step does not get longer, whether `gpu-schedule` or, unless
+        `after-xla=false`, `xla-gpu` schedules it and `simulate` measures it.
     Complexity: `gpu-schedule`, `xla-gpu` and `simulate`, for each chain that is tried.
     Source: this project; XLA makes such loops while it partitions, without a price.
 

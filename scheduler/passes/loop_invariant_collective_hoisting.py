@@ -76,10 +76,11 @@ class LoopInvariantCollectiveHoisting(BoundedRewrite):
     The pass cleans up dead code and tuples afterward.
 
     Requires: an unscheduled module and no file of costs by name, unless `always`.
-    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
-        it and `simulate` measures it; memory does not go above the limit, or above what
-        it was; every bit is kept. A second run changes nothing, unless the trials of
-        the first one used `most-instructions` up.
+    Ensures: the step does not get longer, whether `gpu-schedule` or, unless
+        `after-xla=false`, `xla-gpu` schedules it and `simulate` measures it; memory
+        does not go above the limit, or above what it was; every bit is kept. A second
+        run changes nothing, unless the trials of the first one used `most-instructions`
+        up.
     Complexity: `gpu-schedule` and `simulate`, once for each loop where all may move,
         otherwise once more for each collective.
     Source: this project.

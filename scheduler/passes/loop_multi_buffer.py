@@ -87,10 +87,10 @@ class LoopMultiBuffer(BoundedRewrite):
     beginning with different ones.
 
     Requires: an unscheduled module and no file of costs by name, unless `always`.
-    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
-        it and `simulate` measures it; memory does not go above the limit, or above what
-        it was; every bit is kept. Trip count, start and step in the backend config are
-        those of the new loop.
+    Ensures: the step does not get longer, whether `gpu-schedule` or, unless
+        `after-xla=false`, `xla-gpu` schedules it and `simulate` measures it; memory
+        does not go above the limit, or above what it was; every bit is kept. Trip
+        count, start and step in the backend config are those of the new loop.
     Complexity: `gpu-schedule` and `simulate`, for each loop.
     Source: this project; XLA has it for two iterations.
 

@@ -25,7 +25,8 @@ class PricedPass(Pass):
 
     Attributes:
         min_gain: least share of the step that a change must save.
-        most_instructions: the most instructions that all trials together may schedule.
+        most_instructions: the most instructions that all trials together may schedule,
+            each counted as large as the module is before it.
         parallel_collective_overlap_limit: the most collectives in flight in the trials.
         disable_async_collectives: kinds that run synchronously in the trials, as in
             `async-collective-annotator`.

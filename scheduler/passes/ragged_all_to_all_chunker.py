@@ -69,8 +69,8 @@ class RaggedAllToAllChunker(PricedRewrite):
     `always` cuts whatever can be cut, without a price.
 
     Requires: an unscheduled module and no file of costs by name, unless `always`.
-    Ensures: the step does not get longer, whether `gpu-schedule` or `xla-gpu` schedules
-        it and `simulate --extended` measures it.
+    Ensures: the step does not get longer, whether `gpu-schedule` or, unless
+        `after-xla=false`, `xla-gpu` schedules it and `simulate --extended` measures it.
     Complexity: `gpu-schedule` and `simulate`, for each number of chunks that is tried.
     Source: this project; XLA has no such pass.
 

@@ -99,10 +99,8 @@ class StepTrials:
         ):
             return SPENT
         before = self.now
-        copy = self.module.clone()
-        copy.most_instructions = options.most_instructions
         try:
-            write(copy)
+            copy = self._changed(write)
         except TooLargeError as error:
             return f"stays: {error.message}"
         after = self._trials.step(copy, ())
@@ -133,9 +131,14 @@ class StepTrials:
         return after
 
     def _followed_us(self, write: Callable[[Module], object]) -> float:
+        return self._trials.followed_us(self._changed(write), self.options.follow)
+
+    def _changed(self, write: Callable[[Module], object]) -> Module:
+        """A copy after a change; TooLargeError (E028) if it is not worth a trial."""
         copy = self.module.clone()
+        copy.most_instructions = min(self.options.most_instructions, self.module.room)
         write(copy)
-        return self._trials.followed_us(copy, self.options.follow)
+        return copy
 
     def chosen(
         self,

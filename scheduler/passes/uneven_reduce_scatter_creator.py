@@ -47,8 +47,9 @@ class UnevenReduceScatterCreator(BoundedRewrite):
     of the cut dimension.
 
     Requires: an unscheduled module and no file of costs by name, unless `always`.
-    Ensures: the step does not get longer if `gpu-schedule` schedules it and `simulate`
-        measures it. A second run changes nothing.
+    Ensures: the step does not get longer, whether `gpu-schedule` or, unless
+        `after-xla=false`, `xla-gpu` schedules it and `simulate` measures it. A second
+        run changes nothing.
     Complexity: `gpu-schedule` and `simulate`, once if all of them pay, otherwise once
         more for each.
     Source: this project.

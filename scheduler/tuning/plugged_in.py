@@ -93,10 +93,18 @@ class PluggedIn:
     changes: bool
     install: str
 
-    def rank(self) -> tuple[bool, int, int, float]:
-        """Less for what is better: priced, with fewer doubts, a shorter step."""
+    def rank(self, memory_bytes: int | None) -> tuple[bool, int, int, int, float]:
+        """Less for what is better: priced, fewer doubts, room in memory, a short step.
+
+        Args:
+            memory_bytes: what a step may need; None for any.
+        """
         found = self.outcome
-        return not found.is_done, found.unpriced, found.overcounted, found.step_us
+        excess = 0
+        if memory_bytes is not None:
+            excess = max(0, found.memory_bytes - memory_bytes)
+        doubts = found.unpriced, found.overcounted
+        return not found.is_done, *doubts, excess, found.step_us
 
     def to_json(self, best: Outcome) -> dict[str, Any]:
         """The entry of `tune --json`."""

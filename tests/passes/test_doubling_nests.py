@@ -5,6 +5,8 @@ from __future__ import annotations
 import pathlib
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hlo_passes import Pipeline, parse
 from hlo_passes.cli.main import main
@@ -135,7 +137,7 @@ def test_the_size_of_what_calls_itself() -> None:
     assert lower is not None
     assert upper is not None
     call_instead(lower.instructions[-1], 0, upper)
-    assert size_of_copy(upper, {}) > len(upper.instructions)
+    assert size_of_copy(upper, {}) >= len(upper.instructions)
 
 
 @pytest.mark.parametrize("once", [True, False])
@@ -156,3 +158,82 @@ def test_a_few_loops_in_loops_are_doubled() -> None:
     assert Pipeline.parse("loop-double-buffer-transformer").run(module).changed
     inner = [c for c in module.computations if c.name.startswith("c0")]
     assert len(inner) == 2**5
+
+
+@st.composite
+def _call_graphs(draw: st.DrawFn) -> str:
+    """Computations that call some of those before them, each in some way."""
+    parts = [_nest("call", 0).partition("\nENTRY")[0]]
+    count = draw(st.integers(1, 7))
+    for level in range(1, count + 1):
+        lines, value = [], f"%p{level}"
+        for k in range(draw(st.integers(0, 3))):
+            name = f"%v{level}_{k}"
+            opcode = draw(st.sampled_from([*_CALLS, "fusion"]))
+            inside = draw(st.integers(0, level - 1))
+            # The body of a fusion is the fusion's alone.
+            if opcode == "fusion":
+                body = f"%f{level}_{k}"
+                parts.append(f"""
+{body} (g{level}_{k}: f32[]) -> f32[] {{
+  %g{level}_{k} = f32[] parameter(0)
+  ROOT %h{level}_{k} = f32[] negate(%g{level}_{k})
+}}
+""")
+                text = f"fusion({value}), kind=kLoop, calls={body}"
+            else:
+                text = _CALLS[opcode].format(value, inside, level)
+            lines.append(f"  {name} = f32[] {text}\n")
+            value = name
+        parts.append(f"""
+%c{level} (p{level}: f32[]) -> f32[] {{
+  %p{level} = f32[] parameter(0)
+  %is{level} = pred[] constant(true)
+{"".join(lines)}  ROOT %q{level} = f32[] negate({value})
+}}
+""")
+    parts.append(f"""
+ENTRY %main (p: f32[]) -> f32[] {{
+  %p = f32[] parameter(0)
+  ROOT %r = f32[] call(%p), to_apply=%c{count}
+}}
+""")
+    return "".join(parts)
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=_call_graphs(), quirks=st.booleans())
+def test_what_flattening_makes_is_counted_exactly(text: str, quirks: bool) -> None:
+    module = parse(text)
+    flatten_call_graph(module, xla_quirks=quirks)
+    size = module.instruction_count
+    module = parse(text)
+    module.most_instructions = size
+    flatten_call_graph(module, xla_quirks=quirks)
+    if size > parse(text).instruction_count:
+        module = parse(text)
+        module.most_instructions = size - 1
+        with pytest.raises(TooLargeError) as caught:
+            flatten_call_graph(module, xla_quirks=quirks)
+        assert caught.value.instructions == size
+        assert module.is_as_read
+
+
+def test_loops_and_custom_calls_of_one_computation() -> None:
+    """XLA copies the bodies of custom calls in copies again."""
+    text = _nest("while", 40)
+    for level in range(1, 41):
+        loop = f"%v{level} = f32[] {_CALLS['while'].format(f'%p{level}', level - 1)}"
+        own = _CALLS["custom-call"].format(f"%p{level}", level - 1)
+        text = text.replace(f"{loop}{_COUNT}", f"%v{level} = f32[] {own}")
+    module = parse(text)
+    with pytest.raises(TooLargeError):
+        flatten_call_graph(module, xla_quirks=True)
+    assert module.is_as_read
+
+
+def test_a_clone_may_become_as_large() -> None:
+    module = parse(_nest("call", 1))
+    assert module.clone().most_instructions is None
+    module.most_instructions = 50
+    assert module.clone().most_instructions == 50

@@ -94,6 +94,9 @@ def size_of_copy(computation: Computation, known: dict[Computation, int]) -> int
     waiting, opened = [computation], set[Computation]()
     while waiting:
         each = waiting[-1]
+        if each in known:
+            waiting.pop()
+            continue
         owned = [
             callee
             for instruction in each.instructions

@@ -30,37 +30,51 @@ def flatten_call_graph(module: Module, *, xla_quirks: bool) -> None:
     Raises TooLargeError (E028) before anything is copied.
     """
     graph = build_call_graph(module)
-    module.make_room(_copied_instructions(graph))
+    module.make_room(_copied_instructions(graph, xla_quirks=xla_quirks))
     for computation in reversed(graph.post_order):
-        callers = graph.callers_of(computation)
-        sites = [
-            (caller, place)
-            for caller in callers
-            if runs_callees(caller)
-            for place, callee in enumerate(caller.called_computations)
-            if callee is computation
-        ]
-        is_shared = any(not runs_callees(caller) for caller in callers)
-        for caller, place in sites if is_shared else sites[1:]:
+        for caller, place in _to_copy(computation, graph):
             _give_own(caller, place, xla_quirks=xla_quirks)
 
 
-def _copied_instructions(graph: CallGraph) -> int:
-    """How many instructions are copied until each call has its own computation."""
-    # How often each one runs, if every call is counted once.
-    calls = dict.fromkeys(graph.post_order, 0)
-    for computation in reversed(graph.post_order):
-        often = max(calls[computation], 1)
-        for instruction in computation.instructions:
-            if runs_callees(instruction):
-                for callee in instruction.called_computations:
-                    calls[callee] += often
+def _to_copy(
+    computation: Computation, graph: CallGraph
+) -> list[tuple[Instruction, int]]:
+    """Call sites of a computation that need a copy of it: all but the first one.
+
+    All of them where something else has it, too.
+    """
+    callers = graph.callers_of(computation)
+    sites = [
+        (caller, place)
+        for caller in callers
+        if runs_callees(caller)
+        for place, callee in enumerate(caller.called_computations)
+        if callee is computation
+    ]
+    is_shared = any(not runs_callees(caller) for caller in callers)
+    return sites if is_shared else sites[1:]
+
+
+def _copied_instructions(graph: CallGraph, *, xla_quirks: bool) -> int:
+    """How many instructions are made until each call has its own computation."""
     sizes: dict[Computation, int] = {}
-    return sum(
-        (often - 1) * size_of_copy(computation, sizes)
-        for computation, often in calls.items()
-        if often > 1
-    )
+    # What a copy makes: its own instructions, and what the calls in it get.
+    made: dict[Computation, int] = {}
+    total = 0
+    for computation in graph.post_order:
+        made[computation] = size_of_copy(computation, sizes) + sum(
+            made.get(callee, 0)
+            for instruction in computation.instructions
+            if _has_own(instruction, xla_quirks=xla_quirks)
+            for callee in instruction.called_computations
+        )
+        total += made[computation] * len(_to_copy(computation, graph))
+    return total
+
+
+def _has_own(instruction: Instruction, *, xla_quirks: bool) -> bool:
+    """Whether what an instruction of a copy calls is copied once more."""
+    return runs_callees(instruction) or (xla_quirks and instruction.opcode in OWNERS)
 
 
 def _give_own(caller: Instruction, place: int, *, xla_quirks: bool) -> None:
@@ -71,5 +85,5 @@ def _give_own(caller: Instruction, place: int, *, xla_quirks: bool) -> None:
         copy, _ = clone_computation(instruction.called_computations[place])
         call_instead(instruction, place, copy)
         for inner in copy.instructions:
-            if runs_callees(inner) or (xla_quirks and inner.opcode in OWNERS):
+            if _has_own(inner, xla_quirks=xla_quirks):
                 work += [(inner, k) for k in range(len(inner.called_computations))]

@@ -92,8 +92,15 @@ def test_one_trial_fits_into_its_copies(
         assert after_xla == copies - 2
 
 
-def test_a_change_that_copies_too_much_is_left() -> None:
-    """A copy of the loop brings what its custom calls call: 2^8 times."""
+@pytest.mark.parametrize("more", ["", ",after-xla=false"])
+@pytest.mark.parametrize(("most", "room"), [(600, None), (60_000, 600)])
+def test_a_change_that_copies_too_much_is_left(
+    most: int, room: int | None, more: str
+) -> None:
+    """A copy of the loop brings what its custom calls call: 2^8 times.
+
+    Neither the trials may become so large, nor the module.
+    """
     text = (_CASES[0].parent.parent / "loop-multi-buffer" / "pays.hlo").read_text()
     text = text.split("// output")[0]
     nest = "%c0 (p0: f32[]) -> f32[] {\n  ROOT %p0 = f32[] parameter(0)\n}\n"
@@ -109,11 +116,13 @@ def test_a_change_that_copies_too_much_is_left() -> None:
     call += "called_computations={%c8}\n  ROOT %after"
     text = text.replace("%body (", f"{nest}%body (", 1)
     module = hlo_passes.parse(text.replace("  ROOT %after", call, 1))
-    options = "min-gain=0,most-instructions=600"
+    module.most_instructions = room
+    options = f"min-gain=0,most-instructions={most}{more}"
     run = Pipeline.parse(f"loop-multi-buffer{{{options}}}").run(module)
     assert not run.changed
     (remark,) = run.passes[0].remarks
     assert "stays: the module would have" in remark
+    assert remark.endswith("more than 600")
 
 
 def test_the_module_is_not_counted_for_each_loop(

@@ -16,6 +16,7 @@ from hlo_passes.scheduler.tuning.choices import choices_for
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.facts import facts_of
 from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.own_passes import OwnPassesEvaluator
 from hlo_passes.scheduler.tuning.own_schedule import (
     BeforeScheduling,
@@ -27,6 +28,8 @@ from hlo_passes.scheduler.tuning.own_schedule import (
 from hlo_passes.scheduler.tuning.plugged_in import (
     CANNOT_BE_PLUGGED_IN,
     PASS_LEVERS,
+    PassLever,
+    PluggedIn,
     passes_for,
 )
 from hlo_passes.xla_release import xla_release
@@ -345,3 +348,14 @@ ENTRY %main (x: f32[8]) -> f32[8] {
     }
     assert kinds == {"x": None, "a": "kCustom", "b": "kLoop"}
     assert rewritten_fusions(modules[0], modules[0]) == ()
+
+
+def test_of_two_forms_the_one_that_fits_is_told() -> None:
+    asked, free = PassLever("collective-matmul").forms()
+    small = PluggedIn(asked, Outcome(95.0, memory_bytes=50), changes=True, install="")
+    large = PluggedIn(free, Outcome(94.9, memory_bytes=200), changes=True, install="")
+    failed = PluggedIn(free, Outcome.failed("no"), changes=False, install="")
+    for most, best in ((None, large), (100, small), (10, small), (400, large)):
+        both = sorted((large, failed, small), key=lambda each: each.rank(most))
+        assert both[0] is best
+        assert both[-1] is failed
