@@ -41,7 +41,9 @@ from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.estimate import share_remarks
+from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, neglected_in
 from hlo_passes.scheduler.simulation.prices import fusion_of
+from hlo_passes.scheduler.sums import sequential_sum
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +163,16 @@ def estimate(
     require_priced(module, found.on)
     model, machine = estimator_for(module, found.on)
     counts = TripCounts(module, trip_counts or {})
-    rows = tuple(_rows(module, model, executions(counts)))
+    often = executions(counts)
+    rows = tuple(_rows(module, model, often))
+    neglected = NOTHING_NEGLECTED
+    if module.is_scheduled:
+        neglected = neglected_in(
+            scheduled_computations(module),
+            {computation.name: float(times) for computation, times in often.items()},
+            model,
+        )
+    total = sequential_sum(row.node_cost_us * row.executions for row in rows)
     return EstimateReport(
         state=module_state(module),
         target=found.on.target,
@@ -172,6 +183,7 @@ def estimate(
         rows=rows,
         remarks=(
             *found.remarks,
+            *neglected.remark(total),
             *_unpriced(rows, _fusions(module, model), _calls(module)),
         ),
         counted_once=counts.unknown,

@@ -28,7 +28,8 @@ COARSE: Final = ("approximate", "gpu-approximate", "none")
 UNKNOWN: Final = Estimate(0.0, "none", "no estimator of the stack knows it")
 #: How a model's name ends where it has no better answer than a constant.
 _CONSTANT: Final = "/constant"
-_NEXT_TO_NOTHING_US: Final = 0.01
+#: What XLA takes for what it believes to be fused, and for kernels without a model.
+NEXT_TO_NOTHING_US: Final = 0.01
 
 #: Thirty years: what a file says beyond is a mistake, and sums would overflow a float.
 MOST_US: Final = 1e15
@@ -72,8 +73,17 @@ def has_no_price(model: str, reason: str, us: float) -> bool:
 
     What XLA believes to be fused away has a constant, too, next to nothing.
     """
-    least = 0.0 if model in COARSE else _NEXT_TO_NOTHING_US
+    least = 0.0 if model in COARSE else NEXT_TO_NOTHING_US
     return us > least and is_guess(model, reason)
+
+
+def least_us(estimator: Estimator, instruction: Instruction) -> float:
+    """What a kernel takes at least that has next to nothing for want of a price.
+
+    0 for any other instruction, and for an estimator that cannot tell.
+    """
+    ask = getattr(estimator, "least_us", None)
+    return 0.0 if ask is None else ask(instruction)
 
 
 def is_nop(instruction: Instruction) -> bool:

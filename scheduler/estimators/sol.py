@@ -24,11 +24,14 @@ from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import (
     LOW,
+    NEXT_TO_NOTHING_US,
     is_async_collective,
+    is_constant,
     is_nop,
     latency_of_metadata,
 )
 from hlo_passes.scheduler.estimators.fingerprint import Fingerprints
+from hlo_passes.scheduler.fusions.kernel_bytes import is_kernel, least_ticks
 from hlo_passes.scheduler.fusions.roofline import fusion_time
 from hlo_passes.scheduler.latency.collective_time import CollectiveModel
 from hlo_passes.scheduler.latency.collectives import describe, describe_transfer
@@ -115,6 +118,7 @@ class SolEstimator:
     _coarse: GpuApproximateEstimator = field(default_factory=GpuApproximateEstimator)
     _prints: Fingerprints = field(default_factory=Fingerprints)
     _costs: dict[Hashable, Estimate] = field(default_factory=dict)
+    _least: dict[Hashable, float] = field(default_factory=dict)
     _latencies: dict[Hashable, Estimate] = field(default_factory=dict)
     _unsupported: _Unsupported | None = None
 
@@ -135,7 +139,9 @@ class SolEstimator:
             return Estimate(coarse.us, coarse.model, reason)
         if instruction.opcode in _FREE and not instruction.mentions("latency_metadata"):
             return _FREE_ESTIMATE
-        key = self._prints.key(instruction)
+        key: Hashable = self._prints.key(instruction)
+        if self.model.extended:
+            key = key, is_kernel(instruction)
         known = self._costs.get(key)
         if known is None:
             known = self._costs[key] = self._node_cost(instruction)
@@ -181,9 +187,30 @@ class SolEstimator:
         # A no-op is free; anything else has a share of its coarse cost.
         if is_nop(instruction):
             return _FREE_ESTIMATE
-        coarse = self._coarse.node_cost(instruction).us
+        coarse = _FALLBACK_SHARE * self._coarse.node_cost(instruction).us
+        is_small = coarse <= NEXT_TO_NOTHING_US
+        if self.model.extended and is_small and is_kernel(instruction):
+            ticks = least_ticks(instruction, self.model.target)
+            return Estimate(max(coarse, us_of_ticks(ticks)), "extended/bytes")
         reason = f"XLA has no model for {_described(instruction)}"
-        return Estimate(_FALLBACK_SHARE * coarse, "sol/constant", reason)
+        return Estimate(coarse, "sol/constant", reason)
+
+    def least_us(self, instruction: Instruction) -> float:
+        """What a kernel takes at least that XLA gives next to nothing; 0 for any other.
+
+        By the bytes that it moves, us.
+        """
+        found = self.node_cost(instruction)
+        if found.reason == "" or not is_constant(found.model):
+            return 0.0
+        if found.us > NEXT_TO_NOTHING_US or not is_kernel(instruction):
+            return 0.0
+        key = self._prints.key(instruction)
+        known = self._least.get(key)
+        if known is None:
+            ticks = least_ticks(instruction, self.model.target)
+            known = self._least[key] = us_of_ticks(ticks)
+        return known
 
     def _is_any_fusion(self, half: Instruction) -> bool:
         """Whether the release does not see the collective in an asynchronous fusion."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.estimators.base import Estimator
+from hlo_passes.scheduler.estimators.base import Estimator, least_us
 from hlo_passes.scheduler.latency.estimate import Estimate
 
 
@@ -30,6 +30,13 @@ class EstimatorStack:
             if found is not None:
                 return found
         return None
+
+    def least_us(self, instruction: Instruction) -> float:
+        """As `SolEstimator.least_us`, where that is the one with the cost."""
+        for estimator in self.estimators:
+            if estimator.node_cost(instruction) is not None:
+                return least_us(estimator, instruction)
+        return 0.0
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
         """The first latency."""

@@ -38,6 +38,7 @@ from hlo_passes.scheduler.simulation.any_structure import AnyStructure
 from hlo_passes.scheduler.simulation.engine import Engine, Run
 from hlo_passes.scheduler.simulation.memory_curve import memory_points
 from hlo_passes.scheduler.simulation.memory_text import memory_remark
+from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, neglected_in
 from hlo_passes.scheduler.simulation.notes import notes_of, remarks_of
 from hlo_passes.scheduler.simulation.placement import Placement
 from hlo_passes.scheduler.simulation.program import Program
@@ -205,6 +206,11 @@ def _simulate(
     lanes = 1 if rules.share_links else streams
     whatever = AnyStructure(estimator, surroundings, step.accounts, lanes)
     any_structure = whatever.bound(entry, step.counts)
+    neglected = NOTHING_NEGLECTED
+    if module.is_scheduled and not rules.xla_statistic:
+        often = {part.times.name: part.times.executions for part in parts}
+        neglected = neglected_in(programs, often, estimator)
+    (whole,) = (p.times for p in parts if p.times.name == module.entry.name)
     return Timeline(
         module=module.name,
         state=module_state(module),
@@ -227,7 +233,8 @@ def _simulate(
         ),
         machine=topology.described,
         xla=str(rules.release or followed_release(module)),
-        remarks=remarks_of(ran.prices),
+        remarks=(*neglected.remark(whole.step_time_us), *remarks_of(ran.prices)),
+        neglected=neglected,
         unpriced=ran.prices.unpriced,
         overcounted=ran.prices.overcounted,
         footprint=footprint(step.memory),

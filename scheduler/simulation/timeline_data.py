@@ -19,6 +19,7 @@ from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.measured.overlay import Overlay
 from hlo_passes.scheduler.memory.footprint import Footprint
 from hlo_passes.scheduler.simulation.advice import Advice
+from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, Neglected
 from hlo_passes.scheduler.simulation.ranges import Sensitivity
 
 #: What a span shows. `wait` means that the compute lane waits at a done.
@@ -229,6 +230,7 @@ class TimelineData:
         xla: the release of XLA that is followed.
         remarks: what limits all of these numbers.
         unpriced: operations that have no price, only a constant.
+        neglected: kernels that count next to nothing for want of a price.
         overcounted: matrix products of which XLA's table takes more than their share.
         counted_once: loops that nobody knows how often they run.
         footprint: memory with parameters, and whether the device has that much.
@@ -256,6 +258,7 @@ class TimelineData:
     xla: str = ""
     remarks: tuple[str, ...] = ()
     unpriced: int = 0
+    neglected: Neglected = NOTHING_NEGLECTED
     overcounted: int = 0
     counted_once: tuple[str, ...] = ()
     footprint: Footprint = field(default=Footprint(0, 0, "", ()), repr=False)
@@ -385,6 +388,8 @@ class TimelineData:
             "machine": self.machine,
             "xla": self.xla,
             "remarks": list(self.remarks),
+            "neglected_kernels": self.neglected.count,
+            "neglected_us": self.neglected.us,
             "estimator": self.estimator,
             "streams": self.streams,
             "entry": self.entry,
