@@ -189,7 +189,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
     evaluator_of = partial(XlaEvaluator, program, Rules(), on=on)
     with evaluating(evaluator_of, arguments) as evaluator:
         first, module = compiled_first(evaluator, arguments)
-        counts_once = evaluator.count_products_once()
+        misleads = evaluator.settle_prices()
         facts = facts_of(module, Topology.parse(evaluator.traced.machine))
         choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
         search = searched(
@@ -228,7 +228,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             search.interrupted = True
         found = TuneResult(
             **compiled_result(evaluator, search, choices, began),
-            **_priced_on(module, evaluator.settled, counts_once=counts_once),
+            **_priced_on(module, evaluator.settled, misleads=misleads),
             given_flags=given_flags,
             lists=tuple(lists),
             installs=evaluator.release.calls_back_without_gpus,
@@ -274,7 +274,7 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
         on, rules = evaluator.prices, evaluator.rules
         after = dict(_afterwards(evaluator.module, best, on, rules))
     result = TuneResult(
-        **_priced_on(module, evaluator.prices, counts_once=evaluator.counts_once),
+        **_priced_on(module, evaluator.prices, misleads=evaluator.misleads),
         name=arguments.function,
         release=evaluator.release,
         search=search,
@@ -320,15 +320,12 @@ class _PricedOn(TypedDict):
     model: str
 
 
-def _priced_on(module: Module, on: Pricing, *, counts_once: bool) -> _PricedOn:
+def _priced_on(module: Module, on: Pricing, *, misleads: str) -> _PricedOn:
     """The machine, and what gave the prices."""
     found = reported(module, on)
     model = f"costs: {'+'.join(estimator_names(found.on))}"
-    if counts_once:
-        model += (
-            " with --extended, as XLA's table counts matrix products of types that it "
-            "lacks several times"
-        )
+    if misleads:
+        model += f" with --extended, as {misleads}"
     return {"machine": found.machine_line, "model": model}
 
 

@@ -156,17 +156,15 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         """The pricing, with the release that compiles."""
         return dataclasses.replace(self.on, xla=self.on.xla or self.traced.release)
 
-    def count_products_once(self) -> bool:
-        """Price with formulas of ours if XLA's table counts products several times.
+    def settle_prices(self) -> str:
+        """Price with formulas of ours if XLA's mislead of the baseline.
 
-        The table does so where it lacks their types. A lever that cuts a product, or
-        fuses a conversion with it, would then seem to cost many times what it does.
-        Whether that is so, which the baseline says; it has been compiled.
+        It has been compiled. Returns why, '' if not (`Outcome.misleads`).
         """
         first = self._price_of(self.nothing, self._compiled[self.nothing])
-        if first.overcounted:
+        if first.misleads:
             self.on = dataclasses.replace(self.on, extended=True)
-        return first.overcounted > 0
+        return first.misleads
 
     # -- from scratch ----------------------------------------------------------
 

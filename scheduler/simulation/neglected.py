@@ -39,9 +39,13 @@ class Neglected:
     count: int = 0
     us: float = 0.0
 
+    def matters(self, step_us: float) -> bool:
+        """Whether a step that lacks them is much too short."""
+        return self.us > _WORTH * step_us
+
     def remark(self, step_us: float) -> tuple[str, ...]:
         """For a report's first line; () where they do not matter."""
-        if self.us <= _WORTH * step_us:
+        if not self.matters(step_us):
             return ()
         least = f"{time_text(self.us)} or more"
         told = f"whose bytes take {least} (--extended counts them)"

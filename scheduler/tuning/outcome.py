@@ -34,6 +34,7 @@ class Outcome:
         remarks: what limits all of these numbers.
         unpriced: operations without a price, of which the step has a constant.
         overcounted: matrix products of which XLA's table takes more than their share.
+        neglected: whether kernels count next to nothing that take a share of the step.
     """
 
     step_us: float
@@ -48,6 +49,7 @@ class Outcome:
     remarks: tuple[str, ...] = ()
     unpriced: int = 0
     overcounted: int = 0
+    neglected: bool = False
 
     @classmethod
     def failed(cls, problem: str, source: Source = "xla") -> Outcome:
@@ -74,12 +76,30 @@ class Outcome:
             remarks=timeline.remarks,
             unpriced=timeline.unpriced,
             overcounted=timeline.overcounted,
+            neglected=timeline.neglected.matters(timeline.step_time_us),
         )
 
     @property
     def is_done(self) -> bool:
         """Whether there is a step."""
         return not self.problem
+
+    @property
+    def misleads(self) -> str:
+        """Why formulas of ours must price such a step; '' where XLA's prices will do.
+
+        A lever that cuts a product, adds a copy, or fuses something with either, would
+        seem to cost many times what it does, or nothing.
+        """
+        found = []
+        if self.overcounted:
+            found.append(
+                "XLA's table counts matrix products of types that it lacks several "
+                "times"
+            )
+        if self.neglected:
+            found.append("XLA has no price for some kernels")
+        return ", and ".join(found)
 
     def changes_from(self, before: Outcome) -> tuple[float, ...]:
         """By setting of the range, the change as a share of the step before."""

@@ -53,8 +53,8 @@ class OwnPassesEvaluator:
         on: the machine and the source of costs; it names the release.
         rules: of the simulation.
         release: of XLA that is followed.
-        counts_once: price with formulas of ours, as XLA's table counts matrix products
-            several times.
+        misleads: why steps are priced with formulas of ours, as `Outcome.misleads`; ''
+            where they are not.
     """
 
     text: str
@@ -64,7 +64,7 @@ class OwnPassesEvaluator:
     on: Pricing
     rules: Rules
     release: XlaRelease
-    counts_once: bool = False
+    misleads: str = ""
 
     @classmethod
     def of(cls, module: Module, on: Pricing, rules: Rules) -> OwnPassesEvaluator:
@@ -80,19 +80,17 @@ class OwnPassesEvaluator:
             on=dataclasses.replace(on, xla=found.release.name),
             rules=rules,
             release=found.release,
-        ).with_products_once()
+        ).with_fair_prices()
 
-    def with_products_once(self) -> OwnPassesEvaluator:
-        """The same with other prices if the baseline's products count several times."""
+    def with_fair_prices(self) -> OwnPassesEvaluator:
+        """The same with other prices if XLA's mislead of the baseline."""
         first = self.outcome(Combination())
-        return dataclasses.replace(self, counts_once=first.overcounted > 0)
+        return dataclasses.replace(self, misleads=first.misleads)
 
     @property
     def prices(self) -> Pricing:
         """What a step is priced on; passes decide by `on`, as XLA's do."""
-        return (
-            dataclasses.replace(self.on, extended=True) if self.counts_once else self.on
-        )
+        return dataclasses.replace(self.on, extended=True) if self.misleads else self.on
 
     def has(self, candidate: Candidate) -> bool:
         """Whether our passes have a setting."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from hlo_passes.plurals import counted
 from hlo_passes.scheduler.tuning.combination import (
     Combination,
     compiler_options,
@@ -325,15 +326,17 @@ class TuneResult:
 
 def unpriced_text(found: Outcome) -> str:
     """Why a step is compared with nothing."""
-    without, count = found.unpriced, found.overcounted
-    told = f"{without} operation{'s' * (without != 1)} without a price"
-    if not count:
-        return told
-    often = (
-        f"{count} matrix product{'s' * (count != 1)} that XLA's table counts several "
-        "times (--extended does once)"
-    )
-    return f"{told}, {often}" if without else often
+    parts = []
+    if found.unpriced:
+        parts.append(f"{counted(found.unpriced, 'operation')} without a price")
+    if found.overcounted:
+        parts.append(
+            f"{counted(found.overcounted, 'matrix product')} that XLA's table counts "
+            "several times (--extended does once)"
+        )
+    if found.neglected:
+        parts.append("kernels that count next to nothing (--extended has a price)")
+    return ", ".join(parts)
 
 
 def _range(values: tuple[float, ...]) -> tuple[float, float]:

@@ -131,14 +131,16 @@ class Search:
     def compares(self, found: Outcome) -> bool:
         """Whether there is a step, and a price for whatever the baseline has one for.
 
-        An operation without a price counts as a constant, and a matrix product that
-        XLA's table lacks counts several times; neither is a time.
+        An operation without a price counts as a constant, a matrix product that XLA's
+        table lacks counts several times, and kernels that it has no model for count
+        next to nothing; none is a time.
         """
         baseline = self.tried.get(self.baseline, found)
         return (
             found.is_done
             and found.unpriced <= baseline.unpriced
             and found.overcounted <= baseline.overcounted
+            and found.neglected <= baseline.neglected
         )
 
     def _rank(self, chosen: Combination, found: Outcome) -> tuple[int, float, int]:

@@ -153,7 +153,7 @@ ENTRY %e (a: bf16[512,1024], b: bf16[1024,2048]) -> f32[512,2048] {
 def test_products_that_count_several_times_are_priced_once() -> None:
     module = hlo_passes.parse(WIDENED)
     found = OwnPassesEvaluator.of(module, Pricing(xla="0.12"), Rules())
-    assert found.counts_once
+    assert found.misleads
     assert (found.on.extended, found.prices.extended) == (False, True)
     outcome = found.outcome(Combination())
     assert outcome.overcounted == 0
@@ -166,7 +166,7 @@ def test_products_that_count_several_times_are_priced_once() -> None:
 def test_other_products_have_the_prices_of_xla() -> None:
     module = hlo_passes.parse(WIDENED.replace("f32[512", "bf16[512"))
     found = OwnPassesEvaluator.of(module, Pricing(xla="0.12"), Rules())
-    assert not found.counts_once
+    assert not found.misleads
     assert not found.prices.extended
 
 
