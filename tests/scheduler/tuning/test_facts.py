@@ -6,6 +6,7 @@ import json
 import pathlib
 import subprocess
 import sys
+from dataclasses import replace
 
 import hlo_passes
 from hlo_passes import Pipeline, Pricing
@@ -32,6 +33,7 @@ from hlo_passes.scheduler.tuning.plugged_in import (
     PluggedIn,
     passes_for,
 )
+from hlo_passes.scheduler.tuning.result import unpriced_text
 from hlo_passes.xla_release import xla_release
 from tests.modules import REPOSITORY
 
@@ -359,3 +361,37 @@ def test_of_two_forms_the_one_that_fits_is_told() -> None:
         both = sorted((large, failed, small), key=lambda each: each.rank(most))
         assert both[0] is best
         assert both[-1] is failed
+
+
+def test_why_xlas_prices_mislead() -> None:
+    assert Outcome(1.0).misleads == ""
+    assert "matrix products" in Outcome(1.0, overcounted=2).misleads
+    both = Outcome(1.0, overcounted=1, neglected=True)
+    assert both.misleads.endswith(", and XLA has no price for some kernels")
+    told = unpriced_text(replace(both, unpriced=2))
+    assert told.startswith("2 operations without a price, 1 matrix product that ")
+    assert told.endswith("kernels that count next to nothing (--extended has a price)")
+
+
+def test_kernels_without_a_price_are_priced_by_their_bytes() -> None:
+    """A copy of 64 MiB beside a sum of as much."""
+    text = """HloModule step, is_scheduled=true
+
+%fused (p: f32[4096,4096]) -> f32[4096,4096] {
+  %p = f32[4096,4096] parameter(0)
+  ROOT %sum = f32[4096,4096] add(%p, %p)
+}
+
+ENTRY %main (x: f32[4096,4096]) -> f32[4096,4096] {
+  %x = f32[4096,4096] parameter(0)
+  %copied = f32[4096,4096] copy(%x)
+  ROOT %f = f32[4096,4096] fusion(%copied), kind=kLoop, calls=%fused
+}
+"""
+    module = hlo_passes.parse(text)
+    found = OwnPassesEvaluator.of(module, Pricing(target="h100_sxm"), Rules())
+    assert found.misleads == "XLA has no price for some kernels"
+    assert found.prices.extended
+    step = found.outcome(Combination())
+    assert not step.neglected
+    assert step.step_us > 75.0
