@@ -216,7 +216,8 @@ def _runs(events: list[Event], often: Mapping[str, int]) -> list[list[Event]]:
         for name, found in by_name.items()
         if name
     ]
-    count = max(1, round(statistics.median_low(ratios)))
+    # A device may have run nothing but kernels that name no instruction.
+    count = max(1, round(statistics.median_low(ratios or [1.0])))
     runs: list[list[Event]] = [[] for _ in range(count)]
     for found in by_name.values():
         each = len(found) // count
