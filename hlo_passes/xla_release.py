@@ -112,6 +112,8 @@ class XlaRelease:
         gathers_by_kernel: which all-gathers may have a kernel: 'no', 'aligned' ones, or
             those whose parts are 'tiled' equally.
         fused_kernels: collectives that become a fusion where they have a kernel.
+        kernels_take_starts: an all-reduce that the module already starts by itself may
+            have a kernel, too.
         splits_ragged_between_hosts: ragged all-to-alls over two hosts are split by
             default; else only if a flag says so.
         ragged_barrier_is_by_nccl: devices of a ragged all-to-all wait for each other by
@@ -167,6 +169,7 @@ class XlaRelease:
     kernel_bytes_by_devices: bool
     gathers_by_kernel: str
     fused_kernels: tuple[str, ...]
+    kernels_take_starts: bool
     splits_ragged_between_hosts: bool
     ragged_barrier_is_by_nccl: bool
     collective_memory_space: int
@@ -240,6 +243,7 @@ _0_10_2: Final = XlaRelease(
     kernel_bytes_by_devices=False,
     gathers_by_kernel="no",
     fused_kernels=(),
+    kernels_take_starts=False,
     splits_ragged_between_hosts=False,
     ragged_barrier_is_by_nccl=False,
     collective_memory_space=1,
@@ -291,6 +295,7 @@ _0_11: Final = XlaRelease(
     kernel_bytes_by_devices=False,
     gathers_by_kernel="aligned",
     fused_kernels=("all-reduce", "all-gather"),
+    kernels_take_starts=False,
     splits_ragged_between_hosts=True,
     ragged_barrier_is_by_nccl=True,
     collective_memory_space=1,
@@ -323,6 +328,7 @@ _0_12: Final = replace(
     most_kernel_devices=64,
     kernel_bytes_by_devices=True,
     gathers_by_kernel="tiled",
+    kernels_take_starts=True,
     collective_memory_space=7,
     new_flags=(),
 )

@@ -5,6 +5,12 @@ Before:  %r = f32[64,8] all-reduce(%x), backend_config={... "kernel_strategy":
 After:   %fused_r (param_0: f32[64,8]) -> f32[64,8] { ROOT %r.1 = all-reduce(%param_0) }
          %r-fusion = f32[64,8] fusion(%x), kind=kCustom, calls=%fused_r,
              backend_config={... "kind":"__triton_collective" ...}
+
+Before:  %s = f32[64,8] all-reduce-start(%x), backend_config={... as above ...}
+         %d = f32[64,8] all-reduce-done(%s)
+After:   %async_computation { ROOT %f = f32[64,8] fusion(%param_0), ... as above ... }
+         %t = ((f32[64,8]), f32[64,8]) async-start(%x), calls=%async_computation
+         %e = f32[64,8] async-done(%t)
 """
 
 from __future__ import annotations
@@ -15,6 +21,7 @@ from typing import Any, ClassVar
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.analysis.effects import has_control_edges
+from hlo_passes.ir.async_form import done_of
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import (
     COLLECTIVE_KERNEL,
@@ -24,8 +31,10 @@ from hlo_passes.ir.gpu_config import (
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.shapes import Shape, array_shape
+from hlo_passes.passes.asynchrony.async_wrapping import DESCRIPTION, async_pair
 from hlo_passes.passes.framework.base import Pass, PassContext, Report
 from hlo_passes.passes.rewriting.gpu_backend_config import set_fusion_config
+from hlo_passes.passes.rewriting.replacement import relay_control
 from hlo_passes.scheduler.latency.backend_rows import kernel_strategies
 from hlo_passes.scheduler.passes.collective_kernels import (
     KernelChoice,
@@ -44,7 +53,8 @@ class CollectiveFusion(Pass):
     collectives. The fusion's backend config says how to launch the kernel: the warps of
     a block and the tile of the result. If an all-reduce takes two shots and has several
     dimensions, the pass first makes it one-dimensional. XLA 0.10.2 has no such fusions;
-    for that release, the pass does nothing.
+    for that release, the pass does nothing. From 0.12 on, an annotated
+    `all-reduce-start` becomes an `async-start` of the fusion, at the same place.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and in devices for each distinct list of groups.
@@ -80,14 +90,23 @@ class CollectiveFusion(Pass):
             if reason:
                 report.remark(f"not fused: %{collective.name} {reason}")
                 continue
+            if collective.opcode == "all-reduce-start":
+                collective = _in_generic_pair(collective)
             _fuse(collective, choice)
             report.count("collectives-fused")
         return module.version != version
 
 
 def _reason_to_keep(collective: Instruction, choice: KernelChoice) -> str:
-    if collective.opcode not in choice.release.fused_kernels:
+    started = collective.opcode == "all-reduce-start"
+    if started:
+        fused = choice.release.kernels_take_starts
+    else:
+        fused = collective.opcode in choice.release.fused_kernels
+    if not fused:
         return f"is not fused by XLA {choice.release}"
+    if started and done_of(collective) is None:
+        return "has no done"
     reason = choice.reason_against(collective)
     if reason:
         return reason
@@ -95,9 +114,35 @@ def _reason_to_keep(collective: Instruction, choice: KernelChoice) -> str:
         return "has a backend config of another back end"
     if collective.shape.element_count == 0:
         return "has no elements"
-    if has_control_edges(collective):
+    if has_control_edges(collective) and not started:
         return "has control edges"
     return ""
+
+
+def _in_generic_pair(start: Instruction) -> Instruction:
+    """Let an `async-start` run the all-reduce of a start; returns that all-reduce."""
+    computation, done = start.computation, done_of(start)
+    assert done is not None, "a start without one was left alone"
+    # A synchronous all-reduce is what the generic pair wraps.
+    attributes = {n: t for n, t in start.attributes.items() if n != "sharding"}
+    reduction = computation.new(
+        "all-reduce", done.shape, start.operands, attributes, before=start
+    )
+    new_start, new_done = async_pair(
+        reduction,
+        described=(*DESCRIPTION, "frontend_attributes"),
+        awaited_before=done,
+    )
+    computation.remove(reduction)
+    # The new halves wait, and are waited for, as the old ones.
+    for old, new in ((start, new_start), (done, new_done)):
+        relay_control(old, new)
+        computation.drop_control_edges(old)
+    computation.replace_uses(done, new_done)
+    computation.remove(done)
+    computation.remove(start)
+    (wrapper,) = new_start.called_computations
+    return wrapper.root
 
 
 def _fuse(collective: Instruction, choice: KernelChoice) -> None:

@@ -12,6 +12,7 @@ from typing import ClassVar, Final
 
 from hlo_passes.analysis.call_graph import computations_post_order
 from hlo_passes.errors import PipelineSpecError
+from hlo_passes.ir.async_form import done_of, is_start
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.gpu_config import has_gpu_config
 from hlo_passes.ir.instruction import Instruction
@@ -50,9 +51,9 @@ class CollectiveKernelStrategyAnnotator(Pass):
     In 0.12, the part of a device must be a power of two along the gathered dimension,
     and the result may have up to 16 MiB.
 
-    The pass leaves collectives alone that are already asynchronous; XLA 0.12 annotates
-    and fuses those too, but the programs that JAX hands to it have none. XLA also
-    annotates collectives of no elements, and then aborts. Without XLA's quirks
+    From 0.12 on, the pass also annotates an `all-reduce-start` that the module already
+    has. All other asynchronous collectives are left alone. XLA also annotates
+    collectives of no elements, and then aborts. Without XLA's quirks
     (`--no-xla-quirks`), the pass leaves them alone.
 
     Ensures: a second run changes nothing.
@@ -83,8 +84,11 @@ class CollectiveKernelStrategyAnnotator(Pass):
                 )
 
     def run(self, module: Module, context: PassContext, report: Report) -> bool:
-        """Look at every synchronous collective."""
+        """Look at every synchronous collective, and at starts from 0.12 on."""
+        release = context.release_for(module, self.xla)
         opcodes = {_KINDS[kind] for kind in self.use_collective_kernels}
+        if release.kernels_take_starts and "all-reduce" in opcodes:
+            opcodes.add("all-reduce-start")
         found = [
             instruction
             for computation in computations_post_order(module, fusions=False)
@@ -93,7 +97,6 @@ class CollectiveKernelStrategyAnnotator(Pass):
         ]
         if not found:
             return False
-        release = context.release_for(module, self.xla)
         choice = KernelChoice.of(module, context.pricing, release)
         reason = choice.reason_against_all()
         if reason:
@@ -118,6 +121,8 @@ def reason_without_kernel(
     """Why a collective is not annotated with its kernel; '' if it may be."""
     if _is_grouped(collective.computation):
         return "belongs to a group of collectives"
+    if is_start(collective) and done_of(collective) is None:
+        return "has no done"
     reason = choice.reason_against(collective)
     if reason:
         return reason

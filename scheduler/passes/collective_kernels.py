@@ -97,7 +97,10 @@ class KernelChoice:
         return ""
 
     def reason_against(self, collective: Instruction) -> str:
-        """Why an all-reduce or all-gather has no kernel; '' if it has one."""
+        """Why an all-reduce or all-gather has no kernel; '' if it has one.
+
+        An all-reduce may be the start of a pair.
+        """
         if self.graph.is_async_body(collective.computation):
             return "is asynchronous already"
         if len(collective.operands) != 1:
@@ -107,7 +110,7 @@ class KernelChoice:
             return "sends what is not an array"
         return self._reason_of_groups(collective) or (
             self._reason_against_reduction(collective, operand)
-            if collective.opcode == "all-reduce"
+            if is_all_reduce(collective)
             else self._reason_against_gather(collective, operand)
         )
 
@@ -186,7 +189,7 @@ class KernelChoice:
 
     def takes_two_shots(self, collective: Instruction) -> bool:
         """Whether an all-reduce is too large for one shot; a gather never is."""
-        if collective.opcode != "all-reduce":
+        if not is_all_reduce(collective):
             return False
         operand = collective.operands[0].shape
         once = _reduced_by(_ONE_SHOT, operand.element_type) or backend_row(_ONE_SHOT[0])
@@ -227,6 +230,11 @@ def _reduced_by(names: tuple[str, ...], element_type: str) -> BackendRow | None:
     """The row that reduces a type; None where none does."""
     found = (backend_row(name) for name in names)
     return next((row for row in found if element_type in row.types), None)
+
+
+def is_all_reduce(collective: Instruction) -> bool:
+    """Whether it is an all-reduce, or the start of one."""
+    return collective.opcode in ("all-reduce", "all-reduce-start")
 
 
 def group_size(collective: Instruction) -> int:

@@ -38,6 +38,7 @@ def async_pair(
     described: Iterable[str] = DESCRIPTION,
     aliasing: str = "",
     copying: bool = False,
+    awaited_before: Instruction | None = None,
 ) -> tuple[Instruction, Instruction]:
     """Add a start and a done before an instruction; the instruction itself stays.
 
@@ -48,6 +49,7 @@ def async_pair(
         aliasing: text of the start's `output_to_operand_aliasing`.
         copying: let a fusion's start call a copy of the fusion's body, as XLA does; the
             instruction still calls the body itself.
+        awaited_before: put the done before this one, which is further down.
     """
     wrapper = _wrap(instruction)
     if instruction.opcode == "fusion" and copying:
@@ -56,7 +58,11 @@ def async_pair(
         wrapper.root.set_attribute("calls", f"%{copy.name}")
     set_thread(wrapper, thread)
     return started_and_awaited(
-        instruction, wrapper, described=described, aliasing=aliasing
+        instruction,
+        wrapper,
+        described=described,
+        aliasing=aliasing,
+        awaited_before=awaited_before,
     )
 
 
@@ -66,6 +72,7 @@ def started_and_awaited(
     *,
     described: Iterable[str] = DESCRIPTION,
     aliasing: str = "",
+    awaited_before: Instruction | None = None,
 ) -> tuple[Instruction, Instruction]:
     """Add a start and a done that run a computation on an instruction's operands."""
     computation, opcode = instruction.computation, wrapper.root.opcode
@@ -90,7 +97,7 @@ def started_and_awaited(
         (start,),
         in_print_order(described, "async-done"),
         name=f"{opcode}-done",
-        before=instruction,
+        before=awaited_before or instruction,
     )
     return start, done
 
