@@ -10,6 +10,8 @@ fusion only reads slices counts these slices.
 
 from __future__ import annotations
 
+from typing import Final
+
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.fusions.cost_analysis import analyze_fusion
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
@@ -17,6 +19,9 @@ from hlo_passes.scheduler.fusions.instruction_time import bytes_moved
 from hlo_passes.scheduler.hardware.target import Target
 from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
 from hlo_passes.scheduler.latency.durations import memory_ticks
+
+#: What XLA leaves outside of fusions, of the instructions without a model.
+_UNFUSED: Final = frozenset({"copy", "sort"})
 
 
 def least_ticks(kernel: Instruction, target: Target) -> int:
@@ -26,8 +31,14 @@ def least_ticks(kernel: Instruction, target: Target) -> int:
 
 
 def is_kernel(instruction: Instruction) -> bool:
-    """Whether it runs by itself: it is a fusion, or fusions have been made already."""
-    return instruction.opcode == "fusion" or instruction.computation.module.is_scheduled
+    """Whether it runs by itself, as it is.
+
+    Before XLA makes fusions it also has broadcasts, slices and sums that later share a
+    kernel, and reshapes that need none. None of these are left when a module runs.
+    """
+    if instruction.opcode == "fusion":
+        return True
+    return instruction.opcode in _UNFUSED and instruction.computation.module.is_scheduled
 
 
 def _bytes(kernel: Instruction) -> int:
