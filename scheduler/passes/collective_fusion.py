@@ -54,7 +54,9 @@ class CollectiveFusion(Pass):
     a block and the tile of the result. If an all-reduce takes two shots and has several
     dimensions, the pass first makes it one-dimensional. XLA 0.10.2 has no such fusions;
     for that release, the pass does nothing. From 0.12 on, an annotated
-    `all-reduce-start` becomes an `async-start` of the fusion, at the same place.
+    `all-reduce-start` becomes an `async-start` of the fusion, at the same place. If it
+    takes two shots and has several dimensions, it stays: XLA puts bitcasts into what
+    the `async-start` runs, and its own verifier then refuses the module.
 
     Ensures: a second run changes nothing.
     Complexity: linear in instructions, and in devices for each distinct list of groups.
@@ -114,6 +116,8 @@ def _reason_to_keep(collective: Instruction, choice: KernelChoice) -> str:
         return "has a backend config of another back end"
     if collective.shape.element_count == 0:
         return "has no elements"
+    if started and _is_flattened(collective, choice):
+        return "would need bitcasts between its async-start and its kernel"
     if has_control_edges(collective) and not started:
         return "has control edges"
     return ""
@@ -145,11 +149,16 @@ def _in_generic_pair(start: Instruction) -> Instruction:
     return wrapper.root
 
 
+def _is_flattened(collective: Instruction, choice: KernelChoice) -> bool:
+    """Whether its kernel takes it as one dimension."""
+    return choice.takes_two_shots(collective) and collective.shape.rank > 1
+
+
 def _fuse(collective: Instruction, choice: KernelChoice) -> None:
     computation, module = collective.computation, collective.computation.module
     (operand,) = collective.operands
     shape = collective.shape
-    flat = choice.takes_two_shots(collective) and shape.rank > 1
+    flat = _is_flattened(collective, choice)
     if flat:
         # The kernel reduces the buffer as it lies in memory.
         inner, outer = _flat(operand.shape), _flat(shape)
