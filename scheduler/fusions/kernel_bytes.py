@@ -38,7 +38,9 @@ def is_kernel(instruction: Instruction) -> bool:
     """
     if instruction.opcode == "fusion":
         return True
-    return instruction.opcode in _UNFUSED and instruction.computation.module.is_scheduled
+    return (
+        instruction.opcode in _UNFUSED and instruction.computation.module.is_scheduled
+    )
 
 
 def _bytes(kernel: Instruction) -> int:
