@@ -21,13 +21,12 @@ from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import (
     done_of,
-    is_collective,
-    is_done,
     is_start,
     work_of,
 )
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import is_collective_fusion
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import (
@@ -40,6 +39,7 @@ from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.reported import reported
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.headline import priced_on
+from hlo_passes.scheduler.latency.collectives import collective_begun
 from hlo_passes.scheduler.latency.estimate import share_remarks
 from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, neglected_in
 from hlo_passes.scheduler.simulation.prices import fusion_of
@@ -249,21 +249,21 @@ def _calls(module: Module) -> frozenset[tuple[str, str]]:
 def _rows(
     module: Module, estimator: Estimator, often: Mapping[Computation, int]
 ) -> Iterator[EstimateRow]:
-    synchronous = opcodes.SYNC_COLLECTIVES
     places = program_places(module)
     for computation in scheduled_computations(module):
         for instruction in computation.instructions:
             opcode = instruction.opcode
             node = estimator.node_cost(instruction) or UNKNOWN
             latency = None
-            if opcode in synchronous:
+            is_kernel = is_collective_fusion(instruction)
+            if opcode in opcodes.SYNC_COLLECTIVES or is_kernel:
                 node = time_of_synchronous(estimator, instruction) or node
             elif is_start(instruction):
                 done = done_of(instruction)
                 if done is not None:
                     latency = estimator.latency(instruction, done) or UNKNOWN
             source = latency or node
-            communicates = is_collective(instruction) and not is_done(instruction)
+            communicates = collective_begun(instruction) != ""
             yield EstimateRow(
                 computation.name,
                 instruction.name,

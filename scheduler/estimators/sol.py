@@ -222,14 +222,14 @@ class SolEstimator:
     def kernel_time(self, instruction: Instruction) -> Estimate | None:
         """Time of a collective kernel that blocks the compute stream, or of its start.
 
-        None for anything else. XLA asks only for starts: what it schedules has no
-        others.
+        None for anything else. The kernel may be a fusion. XLA asks only for starts:
+        what it schedules has no others.
         """
         try:
             collective = describe(instruction)
-            if collective is None or not (
-                collective.is_sync and collective.kernel_strategy
-            ):
+            if collective is None or not collective.kernel_strategy:
+                return None
+            if not collective.is_sync and instruction.opcode != "fusion":
                 return None
             return self.model.estimate(collective)
         except NotEstimated:

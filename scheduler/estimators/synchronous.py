@@ -4,6 +4,7 @@
 %k = all-reduce(%x), ... is_sync, one-shot kernel  its latency is XLA's constant,
                                                    since its start held the time:
                                                    the time of the kernel
+%f = fusion(%x), "kind":"__triton_collective"      the time of the kernel
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ def time_of_synchronous(
     estimator: Estimator, collective: Instruction
 ) -> Estimate | None:
     """What a synchronous collective takes, us; None where no model knows it."""
+    if collective.opcode == "fusion":
+        return _kernel_time(estimator, collective)
     user = collective.users[0] if collective.users else collective
     found = estimator.latency(collective, user)
     if found is not None and found.model not in _SAY_NOTHING:

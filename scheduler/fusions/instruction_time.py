@@ -50,13 +50,6 @@ def instruction_ticks(
     return exec_ticks(compute_ticks(flops, launch, target), read + write)
 
 
-def bytes_moved(instruction: Instruction) -> int:
-    """What an instruction that is not fused reads and writes."""
-    if instruction.opcode in _FREE:
-        return 0
-    return sum(size for _, size in _reads(instruction)) + _written(instruction)
-
-
 def _reads(instruction: Instruction) -> list[tuple[Instruction, int]]:
     opcode, result = instruction.opcode, leaf_bytes(instruction.shape)
     sizes = [operand_bytes(o.shape) for o in instruction.operands]

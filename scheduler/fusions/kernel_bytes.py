@@ -5,7 +5,7 @@
 
 XLA has no model for the kernels of Triton, of sorts and of copies. On one H100 and one
 H200 such kernels took 1.1 to 3 times this (docs/one_gpu.md). An operand of which a
-fusion only reads slices counts these slices.
+fusion only reads slices counts what is made of these slices, and no more than itself.
 """
 
 from __future__ import annotations
@@ -15,9 +15,12 @@ from typing import Final
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.fusions.cost_analysis import analyze_fusion
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
-from hlo_passes.scheduler.fusions.instruction_time import bytes_moved
 from hlo_passes.scheduler.hardware.target import Target
-from hlo_passes.scheduler.latency.collectives import leaf_bytes, operand_bytes
+from hlo_passes.scheduler.latency.collectives import (
+    leaf_bytes,
+    operand_bytes,
+    wrapped_collective,
+)
 from hlo_passes.scheduler.latency.durations import memory_ticks
 
 #: What XLA leaves outside of fusions, of the instructions without a model.
@@ -34,10 +37,11 @@ def is_kernel(instruction: Instruction) -> bool:
     """Whether it runs by itself, as it is.
 
     Before XLA makes fusions it also has broadcasts, slices and sums that later share a
-    kernel, and reshapes that need none. None of these are left when a module runs.
+    kernel, and reshapes that need none. None of these are left when a module runs. The
+    kernel of a collective is none of these: it has a time of its own.
     """
     if instruction.opcode == "fusion":
-        return True
+        return wrapped_collective(instruction) is None
     return (
         instruction.opcode in _UNFUSED and instruction.computation.module.is_scheduled
     )
@@ -45,11 +49,13 @@ def is_kernel(instruction: Instruction) -> bool:
 
 def _bytes(kernel: Instruction) -> int:
     if kernel.opcode != "fusion" or not kernel.called_computations:
-        return bytes_moved(kernel)
+        # Only copies and sorts come here; they read each operand whole.
+        given = sum(operand_bytes(operand.shape) for operand in set(kernel.operands))
+        return given + leaf_bytes(kernel.shape)
     cost = analyze_fusion(FusedGraph.of(kernel), {})
-    # XLA's analysis counts a place as often as the fusion reads it.
-    read = {
-        operand: min(operand_bytes(operand.shape), size)
-        for operand, size in zip(kernel.operands, cost.operand_bytes, strict=False)
-    }
+    # A value that is read at two places is read once at most.
+    read: dict[Instruction, int] = {}
+    for operand, size in zip(kernel.operands, cost.operand_bytes, strict=False):
+        whole = operand_bytes(operand.shape)
+        read[operand] = min(whole, read.get(operand, 0) + size)
     return sum(read.values()) + min(leaf_bytes(kernel.shape), cost.result_bytes)

@@ -150,7 +150,7 @@ def participant_counts(
 
 
 def wrapped_collective(start: Instruction) -> Instruction | None:
-    """The collective inside an `async-start`; None if it wraps something else.
+    """The collective inside an `async-start` or a fusion; None for anything else.
 
     From XLA 0.12 on a collective kernel is a fusion (`__triton_collective`) whose root
     is the collective.
@@ -164,10 +164,26 @@ def wrapped_collective(start: Instruction) -> Instruction | None:
     return None
 
 
+def collective_begun(instruction: Instruction) -> str:
+    """The kind of the collective that begins here, in a kernel or not; '' for none.
+
+    'all-gather' for all-gather and all-gather-start, and for an async-start and a
+    fusion around one. Sends and recvs are not collectives.
+    """
+    row = opcodes.facts(instruction.opcode)
+    if row.half not in ("", "start"):
+        return ""
+    if row.is_collective:
+        return row.work
+    is_wrapper = row.calls in ("async", "fused")
+    inner = wrapped_collective(instruction) if is_wrapper else None
+    return "" if inner is None else inner.opcode
+
+
 def describe(instruction: Instruction) -> Collective | None:
     """What the model needs from a collective or its start; None for anything else."""
     opcode = instruction.opcode
-    if opcode == "async-start":
+    if opcode in ("async-start", "fusion"):
         inner = wrapped_collective(instruction)
         return inner and _describe(inner, inner.opcode, "wrapped", instruction)
     kind = begun_collective(opcode)

@@ -112,7 +112,10 @@ class StepTrials:
         if gain > least or (not least_gain and gain >= 0):
             if not options.after_xla:
                 return after
-            return self._judged_in_xla(after, write, what)
+            try:
+                return self._judged_in_xla(after, write, what)
+            except TooLargeError as error:
+                return f"stays: {error.message}"
         return (
             f"stays: the step takes {time_text(after.simulated_us)} {what}, "
             f"{time_text(before.simulated_us)} without"
@@ -138,6 +141,8 @@ class StepTrials:
         copy = self.module.clone()
         copy.most_instructions = min(self.options.most_instructions, self.module.room)
         write(copy)
+        # What follows may copy as much as it may in the module.
+        copy.most_instructions = self.module.room
         return copy
 
     def chosen(

@@ -21,9 +21,9 @@ from hlo_passes.ir.async_form import (
     done_of,
     is_transfer,
     start_of,
-    work_of,
 )
 from hlo_passes.ir.computation import Computation
+from hlo_passes.ir.gpu_config import is_collective_fusion
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
@@ -223,7 +223,9 @@ class ProgramBuilder:
             return _SILENT
         if row.half == "done":
             return self._done(k, instruction, works)
-        if row.is_collective and not self.rules.xla_statistic:
+        if self.rules.xla_statistic:
+            return None
+        if row.is_collective or is_collective_fusion(instruction):
             return self._synchronous(k, instruction, works)
         return None
 
@@ -251,7 +253,7 @@ class ProgramBuilder:
             instruction=instruction,
             done=None,
             kind="collective",
-            opcode=work_of(instruction),
+            opcode=self.surroundings.opcode(instruction),
             stream=None,
             price=self.prices.synchronous(instruction),
             body=None,

@@ -144,7 +144,8 @@ def message_bytes(start: Instruction, done: Instruction | None) -> int:
 
 def groups_text(start: Instruction) -> str:
     """Groups or pairs as XLA writes them, of the start or of what it wraps."""
-    wrapped = wrapped_collective(start) if start.opcode == "async-start" else None
+    is_wrapper = start.opcode in ("async-start", "fusion")
+    wrapped = wrapped_collective(start) if is_wrapper else None
     for holder in (start, wrapped):
         for name in _GROUPS:
             text = holder.spelling_of(name) if holder is not None else None

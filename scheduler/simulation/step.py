@@ -6,8 +6,10 @@ max(step.entry.elapsed)      how long it takes, us
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
+from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.module import Module
@@ -50,7 +52,10 @@ class Step:
 def run_step(
     module: Module, topology: Topology, estimator: Estimator, rules: Rules
 ) -> Step:
-    """Run a module once, with prepared prices and rules."""
+    """Run a module once, with prepared prices and rules.
+
+    Raises UnsupportedHloError S023 for a step that is longer than any number.
+    """
     # Turn each computation into a program of priced steps.
     prices = Prices(estimator, as_xla=rules.xla_statistic)
     surroundings = Surroundings(module, topology, rules)
@@ -61,6 +66,12 @@ def run_step(
     device_count = surroundings.device_count if every_device else 1
     engine = Engine(builder, rules, device_count, Setting(contention=rules.contention))
     entry = engine.entry(module.entry)
+    if not math.isfinite(max(entry.elapsed)):
+        raise UnsupportedHloError(
+            "the step takes longer than a number can tell: its loops run too often",
+            code="S023",
+            hint="their trip counts are multiplied; look for a wrong known_trip_count",
+        )
     return Step(prices, surroundings, programs, engine, entry, device_count)
 
 

@@ -23,6 +23,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
 from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
+from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.passes.device_groups import DeviceGroups
 from hlo_passes.scheduler.passes.stream_values import (
     Stream,
@@ -126,9 +127,9 @@ class Surroundings:
         return "collective" if _communicates(start) else "async"
 
     def opcode(self, start: Instruction) -> str:
-        """The operation that a start begins, also where a SparseCore runs it."""
-        offloaded = offloaded_collective(start)
-        return work_of(start) if offloaded is None else work_of(offloaded)
+        """The operation that a start begins or a kernel is, also on a SparseCore."""
+        inside = _collective_inside(start)
+        return work_of(start) if inside is None else work_of(inside)
 
     def body(self, start: Instruction) -> Computation | None:
         """The computation that an asynchronous call runs; None for one operation."""
@@ -166,6 +167,9 @@ class Surroundings:
             return _transfer_groups(instruction)
         if instruction.opcode in opcodes.SYNC_COLLECTIVES:
             return self._groups.of(instruction, instruction.opcode)
+        kernel = wrapped_collective(instruction)
+        if kernel is not None:
+            return self._groups.of(kernel, kernel.opcode)
         return self._groups.of_start(instruction)
 
     def link(self, instruction: Instruction) -> str:
@@ -205,7 +209,12 @@ class Surroundings:
 
 
 def _communicates(start: Instruction) -> bool:
-    return communicates(start) or offloaded_collective(start) is not None
+    return communicates(start) or _collective_inside(start) is not None
+
+
+def _collective_inside(start: Instruction) -> Instruction | None:
+    """The collective that is its kernel, or that a SparseCore runs for a start."""
+    return offloaded_collective(start) or wrapped_collective(start)
 
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:

@@ -14,10 +14,8 @@ from typing import Final
 
 from hlo_passes.ir.async_form import (
     half,
-    is_collective,
     is_start,
     is_transfer,
-    work_of,
     wrapped_instruction,
 )
 from hlo_passes.ir.calls import runs_callees, scheduled_computations
@@ -25,6 +23,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.scheduler.hardware.topology import Topology
+from hlo_passes.scheduler.latency.collectives import collective_begun
 from hlo_passes.scheduler.latency.gemm import gemm_of
 from hlo_passes.scheduler.tuning.lever import Lever, Need, Quantity
 from hlo_passes.scheduler.tuning.levers import LEVERS
@@ -188,11 +187,11 @@ def _kind(instruction: Instruction) -> str:
         return ""
     if is_transfer(instruction):
         return _OF_TRANSFERS
-    return work_of(instruction) if is_collective(instruction) else ""
+    return collective_begun(instruction)
 
 
 def _communicates(start: Instruction) -> bool:
-    return is_transfer(start) or is_collective(start)
+    return is_transfer(start) or collective_begun(start) != ""
 
 
 def _members(instruction: Instruction) -> int:

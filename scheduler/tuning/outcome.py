@@ -10,6 +10,7 @@ import math
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from hlo_passes.scheduler.simulation.neglected import Neglected
 from hlo_passes.scheduler.simulation.timeline import Timeline
 
 #: Who made the order that was priced.
@@ -35,6 +36,7 @@ class Outcome:
         unpriced: operations without a price, of which the step has a constant.
         overcounted: matrix products of which XLA's table takes more than their share.
         neglected: whether kernels count next to nothing that take a share of the step.
+        neglected_us: what such kernels take at least.
     """
 
     step_us: float
@@ -50,6 +52,7 @@ class Outcome:
     unpriced: int = 0
     overcounted: int = 0
     neglected: bool = False
+    neglected_us: float = 0.0
 
     @classmethod
     def failed(cls, problem: str, source: Source = "xla") -> Outcome:
@@ -77,6 +80,7 @@ class Outcome:
             unpriced=timeline.unpriced,
             overcounted=timeline.overcounted,
             neglected=timeline.neglected.matters(timeline.step_time_us),
+            neglected_us=timeline.neglected.us,
         )
 
     @property
@@ -100,6 +104,14 @@ class Outcome:
         if self.neglected:
             found.append("XLA has no price for some kernels")
         return ", and ".join(found)
+
+    def neglects_more_than(self, before: Outcome) -> bool:
+        """Whether it has kernels that count next to nothing, and `before` has not.
+
+        Their time matters if it is a share of the step before.
+        """
+        more = Neglected(1, self.neglected_us - before.neglected_us)
+        return more.matters(before.step_us)
 
     def changes_from(self, before: Outcome) -> tuple[float, ...]:
         """By setting of the range, the change as a share of the step before."""

@@ -93,7 +93,7 @@ class PluggedIn:
     changes: bool
     install: str
 
-    def rank(self, memory_bytes: int | None) -> tuple[bool, int, int, int, float]:
+    def rank(self, memory_bytes: int | None) -> tuple[bool, int, int, bool, int, float]:
         """Less for what is better: priced, fewer doubts, room in memory, a short step.
 
         Args:
@@ -103,7 +103,7 @@ class PluggedIn:
         excess = 0
         if memory_bytes is not None:
             excess = max(0, found.memory_bytes - memory_bytes)
-        doubts = found.unpriced, found.overcounted
+        doubts = found.unpriced, found.overcounted, found.neglected
         return not found.is_done, *doubts, excess, found.step_us
 
     def to_json(self, best: Outcome) -> dict[str, Any]:

@@ -334,7 +334,7 @@ def unpriced_text(found: Outcome) -> str:
             f"{counted(found.overcounted, 'matrix product')} that XLA's table counts "
             "several times (--extended does once)"
         )
-    if found.neglected:
+    if found.neglected or not parts:
         parts.append("kernels that count next to nothing (--extended has a price)")
     return ", ".join(parts)
 

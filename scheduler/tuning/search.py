@@ -140,7 +140,7 @@ class Search:
             found.is_done
             and found.unpriced <= baseline.unpriced
             and found.overcounted <= baseline.overcounted
-            and found.neglected <= baseline.neglected
+            and not found.neglects_more_than(baseline)
         )
 
     def _rank(self, chosen: Combination, found: Outcome) -> tuple[int, float, int]:

@@ -112,6 +112,72 @@ def test_not_where_fusions_are_still_to_be_made() -> None:
     assert us["normal"] == pytest.approx(_ONCE_US, rel=1e-4)
 
 
+_READ_TWICE = f"""HloModule step, is_scheduled=true
+
+%add (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}}
+
+%rows (p: f32[4096,4096], q: f32[4096,4096]) -> (f32[4096], f32[1,4096]) {{
+  %p = f32[4096,4096]{{1,0}} parameter(0)
+  %q = f32[4096,4096]{{1,0}} parameter(1)
+  %zero = f32[] constant(0)
+  %first = f32[1,4096]{{1,0}} slice(%q), slice={{[0:1], [0:4096]}}
+  %total = f32[4096]{{0}} reduce(%p, %zero), dimensions={{1}}, to_apply=%add
+  ROOT %both = (f32[4096]{{0}}, f32[1,4096]{{1,0}}) tuple(%total, %first)
+}}
+
+ENTRY %main (x: f32[4096,4096]) -> (f32[4096], f32[1,4096]) {{
+  %x = f32[4096,4096]{{1,0}} parameter(0)
+  ROOT %f = (f32[4096]{{0}}, f32[1,4096]{{1,0}}) fusion(%x, %x), kind=kCustom, calls=%rows, {_TRITON}
+}}
+"""
+
+
+def test_a_value_that_two_operands_are_is_read_once() -> None:
+    """Whole in one place and a row in the other, in either order."""
+    swapped = _READ_TWICE.replace("slice(%q)", "slice(%p)")
+    swapped = swapped.replace("reduce(%p,", "reduce(%q,")
+    for text in (_READ_TWICE, swapped):
+        timeline = scheduler.simulate(parse(text), target="h100_sxm")
+        assert timeline.neglected.us == pytest.approx(_ONCE_US / 2, rel=1e-2)
+
+
+def test_a_sort_of_a_value_with_itself_reads_it_once() -> None:
+    text = """HloModule step, is_scheduled=true
+
+%less (a: f32[], b: f32[], c: f32[], d: f32[]) -> pred[] {
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  %c = f32[] parameter(2)
+  %d = f32[] parameter(3)
+  ROOT %is = pred[] compare(%a, %b), direction=LT
+}
+
+ENTRY %main (x: f32[4096,4096]) -> (f32[4096,4096], f32[4096,4096]) {
+  %x = f32[4096,4096]{1,0} parameter(0)
+  ROOT %s = (f32[4096,4096]{1,0}, f32[4096,4096]{1,0}) sort(%x, %x), dimensions={1}, to_apply=%less
+}
+"""
+    timeline = scheduler.simulate(parse(text), target="h100_sxm")
+    assert timeline.neglected.us == pytest.approx(_ONCE_US * 3 / 2, rel=1e-3)
+
+
+def test_reshapes_and_sums_that_are_still_to_be_fused_are_no_kernels() -> None:
+    text = """HloModule step, is_scheduled=true
+
+ENTRY %main (x: f32[4096,4096]) -> f32[16777216] {
+  %x = f32[4096,4096]{1,0} parameter(0)
+  %n = f32[4096,4096]{1,0} negate(%x)
+  ROOT %r = f32[16777216]{0} reshape(%n)
+}
+"""
+    timeline = scheduler.simulate(parse(text), target="h100_sxm")
+    assert timeline.neglected == NOTHING_NEGLECTED
+
+
 def test_xlas_own_count_is_left_alone() -> None:
     rules = Rules(xla_statistic=True)
     timeline = simulate_on(_module(), Pricing(target="h100_sxm"), rules)

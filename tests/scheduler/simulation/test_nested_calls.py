@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
+from hlo_passes.errors import UnsupportedHloError
 from hlo_passes.scheduler.simulation.simulate import simulate
 
 _LEVELS = 50
@@ -60,3 +61,28 @@ def test_the_step_is_that_of_all_runs(innermost: str, around: tuple[str, str]) -
     assert report.step_time_us == pytest.approx(
         2.0**_LEVELS * one.step_time_us, rel=1e-6
     )
+
+
+def test_a_step_beyond_all_numbers_is_refused() -> None:
+    """Loops in one another, of two billion trips each."""
+    config = '{"known_trip_count":{"n":"2000000000"}}'
+    levels = [
+        f"%c{k} (p: f32[8]) -> f32[8] {{\n  %p{k} = f32[8] parameter(0)\n"
+        f"  ROOT %w{k} = f32[8] while(%p{k}), condition=%goes_on, body=%c{k - 1}, "
+        f"backend_config={config}\n}}\n"
+        for k in range(1, _LEVELS + 1)
+    ]
+    text = "\n".join(
+        (
+            "HloModule m, is_scheduled=true\n",
+            "%goes_on (x: f32[8]) -> pred[] {\n  %x = f32[8] parameter(0)\n"
+            "  ROOT %yes = pred[] constant(true)\n}\n",
+            f"%c0 (p: f32[8]) -> f32[8] {{\n  %p0 = f32[8] parameter(0)\n{_NEGATE}}}\n",
+            *levels,
+            "ENTRY %main {\n  %p = f32[8] parameter(0)\n"
+            f"  ROOT %w = f32[8] call(%p), to_apply=%c{_LEVELS}\n}}\n",
+        )
+    )
+    with pytest.raises(UnsupportedHloError, match="its loops run too often") as caught:
+        hlo_passes.scheduler.simulate(hlo_passes.parse(text))
+    assert caught.value.code == "S023"

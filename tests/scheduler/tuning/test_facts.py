@@ -373,6 +373,24 @@ def test_why_xlas_prices_mislead() -> None:
     assert told.endswith("kernels that count next to nothing (--extended has a price)")
 
 
+def test_a_shorter_step_with_the_same_kernels_compares() -> None:
+    """Their share grows as the step gets shorter; nothing was added."""
+    baseline = Outcome(1000.0, neglected_us=4.9)
+    same = Outcome(900.0, neglected=True, neglected_us=4.9)
+    more = Outcome(900.0, neglected=True, neglected_us=10.0)
+    assert not same.neglects_more_than(baseline)
+    assert more.neglects_more_than(baseline)
+    assert not baseline.neglects_more_than(more)
+    assert unpriced_text(more).startswith("kernels that count next to nothing")
+
+
+def test_a_form_without_prices_ranks_last() -> None:
+    lever = PASS_LEVERS[0]
+    priced = PluggedIn(lever, Outcome(95.0), changes=True, install="")
+    fast = PluggedIn(lever, Outcome(60.0, neglected=True), changes=True, install="")
+    assert min((fast, priced), key=lambda each: each.rank(None)) is priced
+
+
 def test_kernels_without_a_price_are_priced_by_their_bytes() -> None:
     """A copy of 64 MiB beside a sum of as much."""
     text = """HloModule step, is_scheduled=true
