@@ -78,9 +78,10 @@ def has_no_price(model: str, reason: str, us: float) -> bool:
 
 
 def least_us(estimator: Estimator, instruction: Instruction) -> float:
-    """What a kernel takes at least that has next to nothing for want of a price.
+    """What a kernel takes at least whose price leaves out its bytes, us.
 
-    0 for any other instruction, and for an estimator that cannot tell.
+    It has next to nothing for want of a price, or is a matrix product. 0 for any other
+    instruction, and for an estimator that cannot tell.
     """
     ask = getattr(estimator, "least_us", None)
     return 0.0 if ask is None else ask(instruction)

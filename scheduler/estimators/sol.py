@@ -38,7 +38,7 @@ from hlo_passes.scheduler.latency.collectives import describe, describe_transfer
 from hlo_passes.scheduler.latency.data_tables import DEFAULT_OP_PROFILE, op_cycles
 from hlo_passes.scheduler.latency.durations import us_of_ticks
 from hlo_passes.scheduler.latency.estimate import Estimate
-from hlo_passes.scheduler.latency.gemm import gemm_of
+from hlo_passes.scheduler.latency.gemm import gemm_of, is_grouped_product
 from hlo_passes.scheduler.latency.network import NotEstimated
 
 #: Share of the coarse cost for an instruction without a model.
@@ -161,6 +161,10 @@ class SolEstimator:
             is_scaled = self.model.gemm_is_scaled(gemm)
             path = "extended/gemm-table" if is_scaled else "sol/gemm-table"
             ticks = self.model.gemm_ticks(gemm)
+            if self.model.extended:
+                floor = self._floor_ticks(instruction)
+                if floor > ticks:
+                    return Estimate(us_of_ticks(floor), "extended/bytes")
             times = self.model.gemm_times_its_share(gemm)
             return Estimate(us_of_ticks(ticks), path, times_its_share=times)
         if (
@@ -190,27 +194,39 @@ class SolEstimator:
         coarse = _FALLBACK_SHARE * self._coarse.node_cost(instruction).us
         is_small = coarse <= NEXT_TO_NOTHING_US
         if self.model.extended and is_small and is_kernel(instruction):
-            ticks = least_ticks(instruction, self.model.target)
+            ticks = self._floor_ticks(instruction)
             return Estimate(max(coarse, us_of_ticks(ticks)), "extended/bytes")
         reason = f"XLA has no model for {_described(instruction)}"
         return Estimate(coarse, "sol/constant", reason)
 
     def least_us(self, instruction: Instruction) -> float:
-        """What a kernel takes at least that XLA gives next to nothing; 0 for any other.
+        """What a kernel takes at least, us, if XLA's price is less; else 0.
 
-        By the bytes that it moves, us.
+        By the bytes that it moves. XLA gives such a kernel next to nothing, or it is a
+        matrix product, whose price counts its arithmetic.
         """
         found = self.node_cost(instruction)
+        if found.model == "sol/gemm-table":
+            least = self._least_us(instruction)
+            return least if least > found.us else 0.0
         if found.reason == "" or not is_constant(found.model):
             return 0.0
         if found.us > NEXT_TO_NOTHING_US or not is_kernel(instruction):
             return 0.0
-        key = self._prints.key(instruction)
+        return self._least_us(instruction)
+
+    def _least_us(self, kernel: Instruction) -> float:
+        key = self._prints.key(kernel)
         known = self._least.get(key)
         if known is None:
-            ticks = least_ticks(instruction, self.model.target)
-            known = self._least[key] = us_of_ticks(ticks)
+            known = self._least[key] = us_of_ticks(self._floor_ticks(kernel))
         return known
+
+    def _floor_ticks(self, kernel: Instruction) -> int:
+        """By the bytes of a kernel; 0 for products of which some may be left out."""
+        if is_grouped_product(kernel):
+            return 0
+        return least_ticks(kernel, self.model.target)
 
     def _is_any_fusion(self, half: Instruction) -> bool:
         """Whether the release does not see the collective in an asynchronous fusion."""

@@ -20,6 +20,7 @@ _CUBLAS_LT: Final = frozenset(
     f"__cublas$lt${name}"
     for name in ("matmul", "matmul$f8", "matmul$mx", "groupedMatmul")
 )
+_GROUPED: Final = "__cublas$lt$groupedMatmul"
 _TRITON_GEMM: Final = frozenset(("__triton_gemm", "__triton_nested_gemm_fusion"))
 
 
@@ -35,6 +36,14 @@ def gemm_of(instruction: Instruction) -> Gemm | None:
         dots = [i for i in _fused(instruction) if i.opcode == "dot"]
         return _of_dot(dots[0], instruction.shape) if len(dots) == 1 else None
     return None
+
+
+def is_grouped_product(instruction: Instruction) -> bool:
+    """Whether it is a library call that multiplies by the matrices that have rows."""
+    if instruction.opcode != "custom-call":
+        return False
+    target = instruction.attributes.get("custom_call_target", "").strip('"')
+    return target == _GROUPED
 
 
 def _fused(fusion: Instruction) -> tuple[Instruction, ...]:

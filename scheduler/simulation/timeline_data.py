@@ -230,7 +230,7 @@ class TimelineData:
         xla: the release of XLA that is followed.
         remarks: what limits all of these numbers.
         unpriced: operations that have no price, only a constant.
-        neglected: kernels that count next to nothing for want of a price.
+        neglected: kernels whose price leaves out their bytes.
         overcounted: matrix products of which XLA's table takes more than their share.
         counted_once: loops that nobody knows how often they run.
         footprint: memory with parameters, and whether the device has that much.
@@ -390,6 +390,8 @@ class TimelineData:
             "remarks": list(self.remarks),
             "neglected_kernels": self.neglected.count,
             "neglected_us": self.neglected.us,
+            "underpriced_products": self.neglected.products,
+            "underpriced_us": self.neglected.products_us,
             "estimator": self.estimator,
             "streams": self.streams,
             "entry": self.entry,

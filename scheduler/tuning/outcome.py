@@ -35,8 +35,8 @@ class Outcome:
         remarks: what limits all of these numbers.
         unpriced: operations without a price, of which the step has a constant.
         overcounted: matrix products of which XLA's table takes more than their share.
-        neglected: whether kernels count next to nothing that take a share of the step.
-        neglected_us: what such kernels take at least.
+        neglected: whether prices leave out bytes that take a share of the step.
+        neglected_us: what they leave out at least.
     """
 
     step_us: float
@@ -80,7 +80,7 @@ class Outcome:
             unpriced=timeline.unpriced,
             overcounted=timeline.overcounted,
             neglected=timeline.neglected.matters(timeline.step_time_us),
-            neglected_us=timeline.neglected.us,
+            neglected_us=timeline.neglected.missing_us,
         )
 
     @property
@@ -102,11 +102,11 @@ class Outcome:
                 "times"
             )
         if self.neglected:
-            found.append("XLA has no price for some kernels")
+            found.append("XLA's prices leave out the bytes of some kernels")
         return ", and ".join(found)
 
     def neglects_more_than(self, before: Outcome) -> bool:
-        """Whether it has kernels that count next to nothing, and `before` has not.
+        """Whether prices leave out more bytes than they do of `before`.
 
         Their time matters if it is a share of the step before.
         """

@@ -335,7 +335,7 @@ def unpriced_text(found: Outcome) -> str:
             "several times (--extended does once)"
         )
     if found.neglected or not parts:
-        parts.append("kernels that count next to nothing (--extended has a price)")
+        parts.append("kernels whose bytes have no price (--extended has one)")
     return ", ".join(parts)
 
 

@@ -205,3 +205,57 @@ def test_reports_say_it(
     view = json.loads(capsys.readouterr().out)
     assert view["neglected_kernels"] == 2
     assert view["neglected_us"] == pytest.approx(4 * _ONCE_US, rel=1e-4)
+
+
+def _product(rows: int, *, workspace: bool = False) -> str:
+    sizes = f"bf16[{rows},8192]"
+    numbers = (
+        '{"gemm_backend_config":{"dot_dimension_numbers":'
+        '{"lhs_contracting_dimensions":["1"],"rhs_contracting_dimensions":["0"]}}}'
+    )
+    shape, work = (
+        f"{sizes}{{1,0}}",
+        "dot(%x, %w), lhs_contracting_dims={1}, rhs_contracting_dims={0}",
+    )
+    if workspace:
+        shape = f"({shape}, s8[33554432]{{0}})"
+        work = (
+            'custom-call(%x, %w), custom_call_target="__cublas$lt$matmul", '
+            f"backend_config={numbers}"
+        )
+    return f"""HloModule step, is_scheduled=true
+
+ENTRY %main (x: {sizes}, w: bf16[8192,8192]) -> {shape.replace("{1,0}", "").replace("{0}", "")} {{
+  %x = {sizes}{{1,0}} parameter(0)
+  %w = bf16[8192,8192]{{1,0}} parameter(1)
+  ROOT %d = {shape} {work}
+}}
+"""
+
+
+@pytest.mark.parametrize("workspace", [False, True], ids=("dot", "library"))
+def test_a_product_of_few_rows_takes_the_time_of_its_bytes(workspace: bool) -> None:
+    module = parse(_product(8, workspace=workspace))
+    read = 8192 * 8192 * 2 + 2 * 8 * 8192 * 2
+    least = read / target("h100_sxm").memory_bandwidth_bytes_per_s * 1e6
+    plain = scheduler.simulate(module, target="h100_sxm")
+    assert plain.neglected.count == 0
+    assert plain.neglected.products == 1
+    assert plain.neglected.products_us == pytest.approx(
+        least - plain.step_time_us, rel=1e-4
+    )
+    (told,) = plain.remarks
+    assert told.startswith("the price of 1 matrix product leaves out 37.")
+    extended = scheduler.simulate(module, target="h100_sxm", extended=True)
+    assert extended.step_time_us == pytest.approx(least, rel=1e-4)
+    assert extended.neglected == NOTHING_NEGLECTED
+
+
+def test_a_large_product_takes_the_time_of_its_arithmetic() -> None:
+    module = parse(_product(8192))
+    plain, extended = (
+        scheduler.simulate(module, target="h100_sxm", extended=flag)
+        for flag in (False, True)
+    )
+    assert plain.step_time_us == extended.step_time_us
+    assert plain.neglected == NOTHING_NEGLECTED

@@ -367,10 +367,12 @@ def test_why_xlas_prices_mislead() -> None:
     assert Outcome(1.0).misleads == ""
     assert "matrix products" in Outcome(1.0, overcounted=2).misleads
     both = Outcome(1.0, overcounted=1, neglected=True)
-    assert both.misleads.endswith(", and XLA has no price for some kernels")
+    assert both.misleads.endswith(
+        ", and XLA's prices leave out the bytes of some kernels"
+    )
     told = unpriced_text(replace(both, unpriced=2))
     assert told.startswith("2 operations without a price, 1 matrix product that ")
-    assert told.endswith("kernels that count next to nothing (--extended has a price)")
+    assert told.endswith("kernels whose bytes have no price (--extended has one)")
 
 
 def test_a_shorter_step_with_the_same_kernels_compares() -> None:
@@ -381,7 +383,7 @@ def test_a_shorter_step_with_the_same_kernels_compares() -> None:
     assert not same.neglects_more_than(baseline)
     assert more.neglects_more_than(baseline)
     assert not baseline.neglects_more_than(more)
-    assert unpriced_text(more).startswith("kernels that count next to nothing")
+    assert unpriced_text(more).startswith("kernels whose bytes have no price")
 
 
 def test_a_form_without_prices_ranks_last() -> None:
@@ -408,7 +410,7 @@ ENTRY %main (x: f32[4096,4096]) -> f32[4096,4096] {
 """
     module = hlo_passes.parse(text)
     found = OwnPassesEvaluator.of(module, Pricing(target="h100_sxm"), Rules())
-    assert found.misleads == "XLA has no price for some kernels"
+    assert found.misleads == "XLA's prices leave out the bytes of some kernels"
     assert found.prices.extended
     step = found.outcome(Combination())
     assert not step.neglected
