@@ -18,7 +18,6 @@ from hlo_passes.analysis.executions import executions
 from hlo_passes.analysis.module_state import ModuleState, module_state
 from hlo_passes.analysis.program_places import NOWHERE, ProgramPlace, program_places
 from hlo_passes.analysis.trip_counts import TripCounts
-from hlo_passes.ir import opcodes
 from hlo_passes.ir.async_form import (
     done_of,
     is_start,
@@ -26,7 +25,6 @@ from hlo_passes.ir.async_form import (
 )
 from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.gpu_config import is_collective_fusion
 from hlo_passes.ir.module import Module
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.base import (
@@ -37,12 +35,11 @@ from hlo_passes.scheduler.estimators.base import (
 )
 from hlo_passes.scheduler.estimators.choice import estimator_for, require_priced
 from hlo_passes.scheduler.estimators.reported import reported
-from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
 from hlo_passes.scheduler.headline import priced_on
 from hlo_passes.scheduler.latency.collectives import collective_begun
 from hlo_passes.scheduler.latency.estimate import share_remarks
 from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, neglected_in
-from hlo_passes.scheduler.simulation.prices import fusion_of
+from hlo_passes.scheduler.simulation.prices import Prices, fusion_of
 from hlo_passes.scheduler.sums import sequential_sum
 
 
@@ -250,20 +247,20 @@ def _rows(
     module: Module, estimator: Estimator, often: Mapping[Computation, int]
 ) -> Iterator[EstimateRow]:
     places = program_places(module)
+    prices = Prices(estimator)
     for computation in scheduled_computations(module):
         for instruction in computation.instructions:
             opcode = instruction.opcode
             node = estimator.node_cost(instruction) or UNKNOWN
             latency = None
-            is_kernel = is_collective_fusion(instruction)
-            if opcode in opcodes.SYNC_COLLECTIVES or is_kernel:
-                node = time_of_synchronous(estimator, instruction) or node
+            kind = collective_begun(instruction)
+            if kind and not is_start(instruction):
+                node = prices.synchronous(instruction)
             elif is_start(instruction):
                 done = done_of(instruction)
                 if done is not None:
                     latency = estimator.latency(instruction, done) or UNKNOWN
             source = latency or node
-            communicates = collective_begun(instruction) != ""
             yield EstimateRow(
                 computation.name,
                 instruction.name,
@@ -273,6 +270,6 @@ def _rows(
                 source.model,
                 source.reason,
                 often[computation],
-                places.of(instruction) if communicates else NOWHERE,
+                places.of(instruction) if kind else NOWHERE,
                 source.times_its_share,
             )

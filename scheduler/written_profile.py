@@ -25,6 +25,7 @@ from hlo_passes.scheduler.estimators.profile import (
     Profile,
     is_async_fusion,
 )
+from hlo_passes.scheduler.latency.collectives import collective_begun
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.passes.stream_values import runs_synchronously
 from hlo_passes.scheduler.simulation.prices import Prices
@@ -73,7 +74,7 @@ def simulated_price(instruction: Instruction, prices: Prices) -> Estimate | None
         return prices.latency(instruction, done)
     if _is_done_of_collective(instruction):
         return None
-    if instruction.opcode in opcodes.SYNC_COLLECTIVES:
+    if opcodes.facts(instruction.opcode).half == "" and collective_begun(instruction):
         return prices.synchronous(instruction)
     return prices.compute(instruction)
 

@@ -141,7 +141,7 @@ class SolEstimator:
             return _FREE_ESTIMATE
         key: Hashable = self._prints.key(instruction)
         if self.model.extended:
-            key = key, is_kernel(instruction)
+            key = key, is_kernel(instruction), self._sources(instruction)
         known = self._costs.get(key)
         if known is None:
             known = self._costs[key] = self._node_cost(instruction)
@@ -216,15 +216,19 @@ class SolEstimator:
         return self._least_us(instruction)
 
     def _least_us(self, kernel: Instruction) -> float:
-        key = self._prints.key(kernel)
+        key = self._prints.key(kernel), self._sources(kernel)
         known = self._least.get(key)
         if known is None:
             known = self._least[key] = us_of_ticks(self._floor_ticks(kernel))
         return known
 
+    def _sources(self, instruction: Instruction) -> int:
+        """What a product that is not fused yet reads, which its shapes do not tell."""
+        return self._floor_ticks(instruction) if instruction.opcode == "dot" else 0
+
     def _floor_ticks(self, kernel: Instruction) -> int:
-        """By the bytes of a kernel; 0 for products of which some may be left out."""
-        if is_grouped_product(kernel):
+        """By the bytes of a kernel; 0 where some of them may not be moved."""
+        if is_grouped_product(kernel) or kernel.shape.element_count == 0:
             return 0
         return least_ticks(kernel, self.model.target)
 
@@ -238,14 +242,15 @@ class SolEstimator:
     def kernel_time(self, instruction: Instruction) -> Estimate | None:
         """Time of a collective kernel that blocks the compute stream, or of its start.
 
-        None for anything else. The kernel may be a fusion. XLA asks only for starts:
-        what it schedules has no others.
+        None for anything else. A kernel may be a fusion, whatever it says of itself.
+        XLA asks only for starts: what it schedules has no others.
         """
         try:
             collective = describe(instruction)
-            if collective is None or not collective.kernel_strategy:
+            if collective is None:
                 return None
-            if not collective.is_sync and instruction.opcode != "fusion":
+            is_kernel = collective.is_sync and collective.kernel_strategy
+            if not is_kernel and instruction.opcode != "fusion":
                 return None
             return self.model.estimate(collective)
         except NotEstimated:

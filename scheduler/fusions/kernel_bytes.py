@@ -19,16 +19,19 @@ from __future__ import annotations
 from typing import Final
 
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.opcodes import facts
+from hlo_passes.ir.shapes import BITS, Shape
 from hlo_passes.scheduler.fusions.cost_analysis import analyze_fusion
 from hlo_passes.scheduler.fusions.fused_graph import FusedGraph
 from hlo_passes.scheduler.hardware.target import Target
-from hlo_passes.scheduler.latency.collectives import (
-    leaf_bytes,
-    operand_bytes,
-    wrapped_collective,
-)
+from hlo_passes.scheduler.latency.collectives import fused_collective
 from hlo_passes.scheduler.latency.durations import memory_ticks
 
+#: Makers of operands that may be fused, besides elementwise ones, and how many deep.
+_LOOKED_THROUGH: Final = frozenset(
+    {"bitcast", "broadcast", "copy", "pad", "reshape", "transpose"}
+)
+_DEPTH: Final = 4
 #: What XLA leaves outside of fusions, of the instructions without a model.
 _UNFUSED: Final = frozenset({"copy", "sort"})
 
@@ -47,25 +50,56 @@ def is_kernel(instruction: Instruction) -> bool:
     kernel of a collective is none of these: it has a time of its own.
     """
     if instruction.opcode == "fusion":
-        return wrapped_collective(instruction) is None
+        return fused_collective(instruction) is None
     return (
         instruction.opcode in _UNFUSED and instruction.computation.module.is_scheduled
     )
 
 
 def _bytes(kernel: Instruction) -> int:
+    if kernel.opcode == "dot":
+        # It may yet be fused with what makes its operands and reads its result.
+        return sum(_source_bytes(operand, _DEPTH) for operand in set(kernel.operands))
     if kernel.opcode != "fusion" or not kernel.called_computations:
-        # Copies, sorts and products read each operand whole.
-        given = sum(operand_bytes(operand.shape) for operand in set(kernel.operands))
+        # Copies, sorts and library calls read each operand whole.
+        given = sum(_held_bytes(operand.shape) for operand in set(kernel.operands))
         result = kernel.shape
         if kernel.opcode == "custom-call" and result.is_tuple:
-            # The rest of a library call's result is its workspace.
+            # Another part of a library call's result is its workspace.
             result = result.elements[0]
-        return given + leaf_bytes(result)
-    cost = analyze_fusion(FusedGraph.of(kernel), {})
+        return given + _held_bytes(result)
+    graph = FusedGraph.of(kernel)
+    if any(i.opcode == "fusion" for i in graph.instructions):
+        # What fusions in a fusion read of its operands is not known.
+        return 0
+    cost = analyze_fusion(graph, {})
     # A value that is read at two places is read once at most.
     read: dict[Instruction, int] = {}
     for operand, size in zip(kernel.operands, cost.operand_bytes, strict=False):
-        whole = operand_bytes(operand.shape)
+        whole = _held_bytes(operand.shape)
         read[operand] = min(whole, read.get(operand, 0) + size)
-    return sum(read.values()) + min(leaf_bytes(kernel.shape), cost.result_bytes)
+    return sum(read.values()) + min(_held_bytes(kernel.shape), cost.result_bytes)
+
+
+def _source_bytes(value: Instruction, depth: int) -> int:
+    """The least that has to be read for a value, if what makes it is fused."""
+    whole = _held_bytes(value.shape)
+    opcode = value.opcode
+    if opcode == "iota":
+        return 0
+    if opcode not in _LOOKED_THROUGH and not facts(opcode).is_elementwise:
+        return whole
+    if not depth:
+        return 0
+    read = sum(_source_bytes(o, depth - 1) for o in set(value.operands))
+    return min(whole, read)
+
+
+def _held_bytes(shape: Shape) -> int:
+    """What an array takes in memory, or the arrays of a tuple; four bits take half."""
+    bits = sum(
+        leaf.element_count * BITS[leaf.element_type]
+        for _, leaf in shape.leaves()
+        if leaf.is_array
+    )
+    return -(-bits // 8)

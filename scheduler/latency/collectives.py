@@ -17,7 +17,13 @@ from typing import Final
 from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.devices import group_mode, require_listable
 from hlo_passes.ir import opcodes
-from hlo_passes.ir.async_form import begun_collective, is_start
+from hlo_passes.ir.async_form import (
+    begun_collective,
+    is_collective,
+    is_start,
+    work_of,
+    wrapped_computation,
+)
 from hlo_passes.ir.gpu_config import collective_config, is_marked_sync
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.replica_groups import (
@@ -150,7 +156,7 @@ def participant_counts(
 
 
 def wrapped_collective(start: Instruction) -> Instruction | None:
-    """The collective inside an `async-start` or a fusion; None for anything else.
+    """The collective inside an `async-start`; None if it wraps something else.
 
     From XLA 0.12 on a collective kernel is a fusion (`__triton_collective`) whose root
     is the collective.
@@ -164,27 +170,56 @@ def wrapped_collective(start: Instruction) -> Instruction | None:
     return None
 
 
+def fused_collective(fusion: Instruction) -> Instruction | None:
+    """The collective that a custom fusion runs as one kernel; None for anything else.
+
+    Complexity: linear in the fusion's body.
+    """
+    if fusion.opcode != "fusion" or not fusion.mentions("kCustom"):
+        return None
+    for body in fusion.called_computations:
+        for instruction in body.instructions:
+            if instruction.opcode in opcodes.SYNC_COLLECTIVES:
+                return instruction
+    return None
+
+
+def kernel_collective(instruction: Instruction) -> Instruction | None:
+    """The collective in the kernel that a fusion is or an `async-start` begins.
+
+    None for anything else, and for an `async-start` of a collective itself.
+    """
+    if instruction.opcode != "async-start":
+        return fused_collective(instruction)
+    wrapped = wrapped_computation(instruction)
+    return None if wrapped is None else fused_collective(wrapped.root)
+
+
 def collective_begun(instruction: Instruction) -> str:
     """The kind of the collective that begins here, in a kernel or not; '' for none.
 
     'all-gather' for all-gather and all-gather-start, and for an async-start and a
-    fusion around one. Sends and recvs are not collectives.
+    fusion around one. Sends and recvs are not collectives, and calls of computations
+    with collectives are none.
     """
     row = opcodes.facts(instruction.opcode)
     if row.half not in ("", "start"):
         return ""
     if row.is_collective:
         return row.work
-    is_wrapper = row.calls in ("async", "fused")
-    inner = wrapped_collective(instruction) if is_wrapper else None
-    return "" if inner is None else inner.opcode
+    kernel = kernel_collective(instruction)
+    if kernel is not None:
+        return kernel.opcode
+    return work_of(instruction) if is_collective(instruction) else ""
 
 
 def describe(instruction: Instruction) -> Collective | None:
     """What the model needs from a collective or its start; None for anything else."""
     opcode = instruction.opcode
     if opcode in ("async-start", "fusion"):
-        inner = wrapped_collective(instruction)
+        is_fusion = opcode == "fusion"
+        find = fused_collective if is_fusion else wrapped_collective
+        inner = find(instruction)
         return inner and _describe(inner, inner.opcode, "wrapped", instruction)
     kind = begun_collective(opcode)
     if not kind:

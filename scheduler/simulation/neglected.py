@@ -29,6 +29,7 @@ from hlo_passes.scheduler.estimators.base import (
     is_constant,
     least_us,
 )
+from hlo_passes.scheduler.simulation.prices import fusion_of
 from hlo_passes.scheduler.simulation.units import time_text
 from hlo_passes.scheduler.sums import sequential_sum
 
@@ -101,18 +102,25 @@ def neglected_in(
     products: list[float] = []
     for computation in computations:
         times = often[computation.name]
+        if times <= 0:
+            continue
         for instruction in computation.instructions:
-            # What runs beside the compute lane has a latency.
-            if runs_callees(instruction) or half(instruction):
+            if runs_callees(instruction):
                 continue
-            us = least_us(estimator, instruction)
+            # What runs beside the compute lane has a latency; a fusion has its time.
+            is_start = half(instruction) == "start"
+            kernel = fusion_of(instruction) if is_start else instruction
+            if kernel is None or half(kernel):
+                continue
+            us = least_us(estimator, kernel)
             if us < _LEAST_US:
                 continue
-            found = estimator.node_cost(instruction) or UNKNOWN
-            if is_constant(found.model):
+            found = estimator.node_cost(kernel) or UNKNOWN
+            if not is_constant(found.model):
+                if us - found.us >= _LEAST_US:
+                    products.append(times * (us - found.us))
+            elif not is_start:
                 kernels.append(times * us)
-            elif us - found.us >= _LEAST_US:
-                products.append(times * (us - found.us))
     return Neglected(
         len(kernels), sequential_sum(kernels), len(products), sequential_sum(products)
     )

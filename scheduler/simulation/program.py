@@ -23,8 +23,8 @@ from hlo_passes.ir.async_form import (
     start_of,
 )
 from hlo_passes.ir.computation import Computation
-from hlo_passes.ir.gpu_config import is_collective_fusion
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.scheduler.latency.collectives import fused_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
 from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
@@ -225,7 +225,7 @@ class ProgramBuilder:
             return self._done(k, instruction, works)
         if self.rules.xla_statistic:
             return None
-        if row.is_collective or is_collective_fusion(instruction):
+        if row.is_collective or fused_collective(instruction) is not None:
             return self._synchronous(k, instruction, works)
         return None
 

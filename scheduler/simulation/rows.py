@@ -9,7 +9,11 @@ from typing import Final
 from hlo_passes.analysis.program_places import ProgramPlaces
 from hlo_passes.ir.async_form import done_of, half
 from hlo_passes.ir.instruction import Instruction
-from hlo_passes.scheduler.latency.collectives import leaf_bytes, wrapped_collective
+from hlo_passes.scheduler.latency.collectives import (
+    kernel_collective,
+    leaf_bytes,
+    wrapped_collective,
+)
 from hlo_passes.scheduler.simulation.accounts import Accounts
 from hlo_passes.scheduler.simulation.causes import Cause, Causes
 from hlo_passes.scheduler.simulation.engine import Run
@@ -144,8 +148,9 @@ def message_bytes(start: Instruction, done: Instruction | None) -> int:
 
 def groups_text(start: Instruction) -> str:
     """Groups or pairs as XLA writes them, of the start or of what it wraps."""
-    is_wrapper = start.opcode in ("async-start", "fusion")
-    wrapped = wrapped_collective(start) if is_wrapper else None
+    wrapped = kernel_collective(start)
+    if wrapped is None and start.opcode == "async-start":
+        wrapped = wrapped_collective(start)
     for holder in (start, wrapped):
         for name in _GROUPS:
             text = holder.spelling_of(name) if holder is not None else None

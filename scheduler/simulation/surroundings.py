@@ -23,7 +23,7 @@ from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
 from hlo_passes.ir.replica_groups import parse_source_target_pairs
 from hlo_passes.scheduler.hardware.topology import Topology, device_count_of
-from hlo_passes.scheduler.latency.collectives import wrapped_collective
+from hlo_passes.scheduler.latency.collectives import kernel_collective
 from hlo_passes.scheduler.passes.device_groups import DeviceGroups
 from hlo_passes.scheduler.passes.stream_values import (
     Stream,
@@ -167,7 +167,7 @@ class Surroundings:
             return _transfer_groups(instruction)
         if instruction.opcode in opcodes.SYNC_COLLECTIVES:
             return self._groups.of(instruction, instruction.opcode)
-        kernel = wrapped_collective(instruction)
+        kernel = kernel_collective(instruction)
         if kernel is not None:
             return self._groups.of(kernel, kernel.opcode)
         return self._groups.of_start(instruction)
@@ -214,7 +214,7 @@ def _communicates(start: Instruction) -> bool:
 
 def _collective_inside(start: Instruction) -> Instruction | None:
     """The collective that is its kernel, or that a SparseCore runs for a start."""
-    return offloaded_collective(start) or wrapped_collective(start)
+    return offloaded_collective(start) or kernel_collective(start)
 
 
 def _transfer_groups(instruction: Instruction) -> Groups | None:

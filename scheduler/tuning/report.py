@@ -143,7 +143,7 @@ def _given_lists(result: TuneResult) -> Iterator[str]:
         found = tried.outcome
         told = f"{tried.given.label(result.release)}: "
         if found.is_done and not result.search.compares(found):
-            told += f"not priced: {unpriced_text(found)}"
+            told += f"not priced: {unpriced_text(found, result.baseline)}"
         elif found.is_done:
             change = change_text(found.change_from(result.baseline))
             changes = found.changes_from(result.baseline)
@@ -257,7 +257,7 @@ def _plugged_in(result: TuneResult) -> Iterator[str]:
         elif not each.changes:
             told = "changes nothing"
         elif not result.search.compares(found):
-            told = f"not priced: {unpriced_text(found)}"
+            told = f"not priced: {unpriced_text(found, result.baseline)}"
         else:
             change = found.change_from(result.best)
             told = f"step {_figures(result, found, f' ({change_text(change)})')}"

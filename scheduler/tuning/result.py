@@ -233,7 +233,12 @@ class TuneResult:
             return Row(lever, setting, outcome, 0.0, "failed", outcome.problem)
         if not self.search.compares(outcome):
             return Row(
-                lever, setting, outcome, 0.0, "not priced", unpriced_text(outcome)
+                lever,
+                setting,
+                outcome,
+                0.0,
+                "not priced",
+                unpriced_text(outcome, self.baseline),
             )
         change = share(outcome.step_us, self._against(outcome).step_us)
         verdict: Verdict = "no effect"
@@ -324,17 +329,17 @@ class TuneResult:
         }
 
 
-def unpriced_text(found: Outcome) -> str:
-    """Why a step is compared with nothing."""
+def unpriced_text(found: Outcome, baseline: Outcome) -> str:
+    """Why a step is not compared with the baseline's: what only it has."""
     parts = []
-    if found.unpriced:
+    if found.unpriced > baseline.unpriced:
         parts.append(f"{counted(found.unpriced, 'operation')} without a price")
-    if found.overcounted:
+    if found.overcounted > baseline.overcounted:
         parts.append(
             f"{counted(found.overcounted, 'matrix product')} that XLA's table counts "
             "several times (--extended does once)"
         )
-    if found.neglected or not parts:
+    if found.neglects_more_than(baseline):
         parts.append("kernels whose bytes have no price (--extended has one)")
     return ", ".join(parts)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+
 import pytest
 
 import hlo_passes
@@ -91,6 +93,62 @@ def test_tune_sees_a_kernel_as_its_collective(text: str) -> None:
     facts = facts_of(_made(text), Topology(1, 1, 8))
     assert facts.kinds == {"all-reduce"}
     assert not facts.has_async_work
+
+
+@pytest.mark.parametrize(
+    "old",
+    [
+        '"kernel_strategy":"KERNEL_STRATEGY_TRITON_ONE_SHOT"',
+        '"kind":"__triton_collective"',
+    ],
+)
+def test_what_a_fusion_says_of_itself_does_not_matter(old: str) -> None:
+    """A fusion with a collective in it is one, and takes a collective's time."""
+    module = parse(_made(_AT_ONCE).to_text().replace(old, old.split(":")[0] + ':""'))
+    step = scheduler.simulate(module)
+    (row,) = step.collectives
+    assert row.opcode == "all-reduce"
+    assert row.exposed_us == step.step_time_us > 2.0
+    rows = scheduler.estimate(module).rows
+    assert max(row.node_cost_us for row in rows) == step.step_time_us
+
+
+def test_a_profile_has_the_last_word(tmp_path: pathlib.Path) -> None:
+    module = _made(_AT_ONCE)
+    (kernel,) = (i for i in module.entry.instructions if i.opcode == "fusion")
+    file = tmp_path / "profile.pbtxt"
+    file.write_text(f'costs {{ name: "{kernel.name}" cost_us: 123.0 }}\n')
+    on = Pricing(profile=str(file))
+    assert scheduler.simulate(module, on).step_time_us == 123.0
+    assert max(row.node_cost_us for row in scheduler.estimate(module, on).rows) == 123.0
+
+
+@pytest.mark.parametrize("start", ["call", "async"])
+def test_a_call_that_ends_in_a_collective_is_a_call(start: str) -> None:
+    wrapper, run = "", "call-start(%x), to_apply=%body"
+    if start == "async":
+        run = "async-start(%x), calls=%wrapper"
+        wrapper = """%wrapper (q: f32[65536]) -> f32[65536] {
+  %q = f32[65536]{0} parameter(0)
+  ROOT %c = f32[65536]{0} call(%q), to_apply=%body
+}
+
+"""
+    text = f"""{_HEADER.replace("HloModule step", "HloModule step, is_scheduled=true")}%body (p: f32[65536]) -> f32[65536] {{
+  %p = f32[65536]{{0}} parameter(0)
+  %n = f32[65536]{{0}} negate(%p)
+  ROOT %r = f32[65536]{{0}} all-reduce(%n), {_REDUCTION}
+}}
+
+{wrapper}ENTRY %main (x: f32[65536]) -> f32[65536] {{
+  %x = f32[65536]{{0}} parameter(0)
+  %s = ((f32[65536]{{0}}), f32[65536]{{0}}) {run}
+  ROOT %d = f32[65536]{{0}} {start}-done(%s)
+}}
+"""
+    step = scheduler.simulate(parse(text))
+    assert [row.name for row in step.collectives] == ["r"]
+    assert facts_of(parse(text), Topology(1, 1, 8)).has_async_work
 
 
 def test_other_fusions_are_no_collectives() -> None:

@@ -236,7 +236,9 @@ ENTRY %main (x: {sizes}, w: bf16[8192,8192]) -> {shape.replace("{1,0}", "").repl
 @pytest.mark.parametrize("workspace", [False, True], ids=("dot", "library"))
 def test_a_product_of_few_rows_takes_the_time_of_its_bytes(workspace: bool) -> None:
     module = parse(_product(8, workspace=workspace))
-    read = 8192 * 8192 * 2 + 2 * 8 * 8192 * 2
+    # What reads the result of a dot may yet be fused with it.
+    rows = 16 if workspace else 8
+    read = (8192 + rows) * 8192 * 2
     least = read / target("h100_sxm").memory_bandwidth_bytes_per_s * 1e6
     plain = scheduler.simulate(module, target="h100_sxm")
     assert plain.neglected.count == 0
@@ -259,3 +261,160 @@ def test_a_large_product_takes_the_time_of_its_arithmetic() -> None:
     )
     assert plain.step_time_us == extended.step_time_us
     assert plain.neglected == NOTHING_NEGLECTED
+
+
+def _of_weights(made: str, *, state: str = ", is_scheduled=true") -> str:
+    """A product of eight rows, with the instructions that make its weights."""
+    return f"""HloModule step{state}
+
+ENTRY %main (x: bf16[8,8192], w: bf16[8192,8192], i: s4[8192,8192], c: bf16[]) -> bf16[8,8192] {{
+  %x = bf16[8,8192]{{1,0}} parameter(0)
+  %w = bf16[8192,8192]{{1,0}} parameter(1)
+  %i = s4[8192,8192]{{1,0}} parameter(2)
+  %c = bf16[] parameter(3)
+  {made}
+  ROOT %d = bf16[8,8192]{{1,0}} dot(%x, %v), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "bits"),
+    [
+        ("%v = bf16[8192,8192]{1,0} negate(%w)", 16),
+        ("%v = bf16[8192,8192]{1,0} convert(%i)", 4),
+        ("%v = bf16[8192,8192]{1,0} broadcast(%c), dimensions={}", 0),
+    ],
+    ids=("as large", "of four bits", "of one number"),
+)
+@pytest.mark.parametrize(
+    "state", ["", ", is_scheduled=true"], ids=("no order", "ordered")
+)
+def test_a_product_that_is_not_fused_yet_reads_the_sources(
+    made: str, bits: int, state: str
+) -> None:
+    timeline = scheduler.estimate(
+        parse(_of_weights(made, state=state)), target="h100_sxm", extended=True
+    )
+    (us,) = (row.node_cost_us for row in timeline.rows if row.name == "d")
+    read = (
+        8192 * 8192 * bits / 8 / target("h100_sxm").memory_bandwidth_bytes_per_s * 1e6
+    )
+    assert us == pytest.approx(max(read, 2.566), rel=1e-2)
+
+
+def test_products_whose_weights_differ_are_told_apart() -> None:
+    """Equal shapes, but what they read is not equal."""
+    text = _of_weights(
+        "%v = bf16[8192,8192]{1,0} convert(%i)\n"
+        "  %e = bf16[8,8192]{1,0} dot(%x, %w), lhs_contracting_dims={1}, "
+        "rhs_contracting_dims={0}"
+    )
+    rows = scheduler.estimate(parse(text), target="h100_sxm", extended=True).rows
+    us = {row.name: row.node_cost_us for row in rows}
+    assert us["e"] == pytest.approx(4 * us["d"], rel=1e-2)
+
+
+def test_an_empty_product_takes_no_time() -> None:
+    text = _product(8).replace("bf16[8,", "bf16[0,")
+    for extended in (False, True):
+        step = scheduler.simulate(parse(text), target="h100_sxm", extended=extended)
+        assert step.step_time_us == 0.0
+        assert step.neglected == NOTHING_NEGLECTED
+
+
+_GEMM = (
+    'backend_config={"fusion_backend_config":{"kind":"__triton_nested_gemm_fusion"}}'
+)
+_STACKED = f"""HloModule step, is_scheduled=true
+
+%slice (s: bf16[32,8192,8192], k: s32[]) -> bf16[8192,8192] {{
+  %s = bf16[32,8192,8192]{{2,1,0}} parameter(0)
+  %k = s32[] parameter(1)
+  %zero = s32[] constant(0)
+  %one = bf16[1,8192,8192]{{2,1,0}} dynamic-slice(%s, %k, %zero, %zero), dynamic_slice_sizes={{1,8192,8192}}
+  ROOT %flat = bf16[8192,8192]{{1,0}} bitcast(%one)
+}}
+
+%nested (x: bf16[8,8192], s: bf16[32,8192,8192], k: s32[]) -> bf16[8,8192] {{
+  %x = bf16[8,8192]{{1,0}} parameter(0)
+  %s = bf16[32,8192,8192]{{2,1,0}} parameter(1)
+  %k = s32[] parameter(2)
+  %w = bf16[8192,8192]{{1,0}} fusion(%s, %k), kind=kCustom, calls=%slice
+  ROOT %d = bf16[8,8192]{{1,0}} dot(%x, %w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+
+ENTRY %main (x: bf16[8,8192], s: bf16[32,8192,8192], k: s32[]) -> bf16[8,8192] {{
+  %x = bf16[8,8192]{{1,0}} parameter(0)
+  %s = bf16[32,8192,8192]{{2,1,0}} parameter(1)
+  %k = s32[] parameter(2)
+  ROOT %f = bf16[8,8192]{{1,0}} fusion(%x, %s, %k), kind=kCustom, calls=%nested, {_GEMM}
+}}
+"""
+
+
+def test_fusions_in_fusions_have_no_floor() -> None:
+    """One layer of a stack is read, not the stack."""
+    for extended in (False, True):
+        step = scheduler.simulate(parse(_STACKED), target="h100_sxm", extended=extended)
+        assert step.step_time_us < 3.0
+        assert step.neglected == NOTHING_NEGLECTED
+
+
+_BESIDE = f"""HloModule step, is_scheduled=true
+
+%product (x: bf16[8,8192], w: bf16[8192,8192]) -> bf16[8,8192] {{
+  %x = bf16[8,8192]{{1,0}} parameter(0)
+  %w = bf16[8192,8192]{{1,0}} parameter(1)
+  ROOT %d = bf16[8,8192]{{1,0}} dot(%x, %w), lhs_contracting_dims={{1}}, rhs_contracting_dims={{0}}
+}}
+
+%wrapped (x: bf16[8,8192], w: bf16[8192,8192]) -> bf16[8,8192] {{
+  %x = bf16[8,8192]{{1,0}} parameter(0)
+  %w = bf16[8192,8192]{{1,0}} parameter(1)
+  ROOT %f = bf16[8,8192]{{1,0}} fusion(%x, %w), kind=kCustom, calls=%product, {_GEMM}
+}}
+
+ENTRY %main (x: bf16[8,8192], w: bf16[8192,8192]) -> bf16[8,8192] {{
+  %x = bf16[8,8192]{{1,0}} parameter(0)
+  %w = bf16[8192,8192]{{1,0}} parameter(1)
+  %s = ((bf16[8,8192]{{1,0}}, bf16[8192,8192]{{1,0}}), bf16[8,8192]{{1,0}}) async-start(%x, %w), calls=%wrapped
+  ROOT %e = bf16[8,8192]{{1,0}} async-done(%s)
+}}
+"""
+
+
+def test_a_product_beside_the_others_is_told() -> None:
+    plain, extended = (
+        scheduler.simulate(parse(_BESIDE), target="h100_sxm", extended=flag)
+        for flag in (False, True)
+    )
+    assert plain.neglected.products == 1
+    missing = plain.neglected.products_us
+    assert extended.step_time_us == pytest.approx(plain.step_time_us + missing)
+
+
+def test_a_branch_that_does_not_run_is_not_counted() -> None:
+    text = _product(8)
+    head, entry = text.split("ENTRY %main")
+    product = entry.partition(" -> ")[2].partition("{\n")[2]
+    branch = "%{0} (t: {1}) -> bf16[8,8192] {{\n  %t = {1} parameter(0)\n"
+    pair = "(bf16[8,8192], bf16[8192,8192])"
+    gets = (
+        "  %x = bf16[8,8192]{1,0} get-tuple-element(%t), index=0\n"
+        "  %w = bf16[8192,8192]{1,0} get-tuple-element(%t), index=1\n"
+    )
+    dot = product[product.index("  ROOT") :].rpartition("}")[0]
+    bodies = "".join(
+        branch.format(name, pair) + gets + dot + "}\n\n" for name in ("yes", "no")
+    )
+    text = f"""{head}{bodies}ENTRY %main (p: pred[], x: bf16[8,8192], w: bf16[8192,8192]) -> bf16[8,8192] {{
+  %p = pred[] parameter(0)
+  %x = bf16[8,8192]{{1,0}} parameter(1)
+  %w = bf16[8192,8192]{{1,0}} parameter(2)
+  %t = {pair} tuple(%x, %w)
+  ROOT %c = bf16[8,8192]{{1,0}} conditional(%p, %t, %t), true_computation=%yes, false_computation=%no
+}}
+"""
+    timeline = scheduler.simulate(parse(text), target="h100_sxm")
+    assert timeline.neglected.products == 1

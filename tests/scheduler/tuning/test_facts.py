@@ -366,11 +366,11 @@ def test_of_two_forms_the_one_that_fits_is_told() -> None:
 def test_why_xlas_prices_mislead() -> None:
     assert Outcome(1.0).misleads == ""
     assert "matrix products" in Outcome(1.0, overcounted=2).misleads
-    both = Outcome(1.0, overcounted=1, neglected=True)
+    both = Outcome(1.0, overcounted=1, neglected=True, neglected_us=1.0)
     assert both.misleads.endswith(
         ", and XLA's prices leave out the bytes of some kernels"
     )
-    told = unpriced_text(replace(both, unpriced=2))
+    told = unpriced_text(replace(both, unpriced=2), Outcome(1.0))
     assert told.startswith("2 operations without a price, 1 matrix product that ")
     assert told.endswith("kernels whose bytes have no price (--extended has one)")
 
@@ -383,7 +383,9 @@ def test_a_shorter_step_with_the_same_kernels_compares() -> None:
     assert not same.neglects_more_than(baseline)
     assert more.neglects_more_than(baseline)
     assert not baseline.neglects_more_than(more)
-    assert unpriced_text(more).startswith("kernels whose bytes have no price")
+    assert unpriced_text(more, baseline).startswith("kernels whose bytes have no price")
+    both = replace(baseline, unpriced=1), replace(more, unpriced=1)
+    assert "operation" not in unpriced_text(both[1], both[0])
 
 
 def test_a_form_without_prices_ranks_last() -> None:
