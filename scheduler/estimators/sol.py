@@ -141,7 +141,9 @@ class SolEstimator:
             return _FREE_ESTIMATE
         key: Hashable = self._prints.key(instruction)
         if self.model.extended:
-            key = key, is_kernel(instruction), self._sources(instruction)
+            # Whether it is a kernel depends on nothing else that the key does not tell.
+            is_scheduled = instruction.computation.module.is_scheduled
+            key = key, is_scheduled, self._sources(instruction)
         known = self._costs.get(key)
         if known is None:
             known = self._costs[key] = self._node_cost(instruction)
