@@ -228,12 +228,18 @@ def _with_stopper(
     return wire.bytes_field(COMPUTATIONS, content)
 
 
+def _scheduled(data: bytes, schedule: Field) -> list[Field]:
+    """The entries of a schedule, one for each computation; unknown fields are none."""
+    found = wire.held(wire.fields(data, schedule.value, schedule.end))
+    return [field for field in found if field.number == SEQUENCES]
+
+
 def _with_scheduled_stoppers(
     data: bytes, schedule: Field, numbers: dict[int, int]
 ) -> bytes:
     """The schedule, with the stoppers at the end of their computations."""
     entries = b""
-    for entry in wire.held(wire.fields(data, schedule.value, schedule.end)):
+    for entry in _scheduled(data, schedule):
         parts = by_number(wire.fields(data, entry.value, entry.end))
         key = _number(data, parts, KEY)
         if key not in numbers:
@@ -373,8 +379,7 @@ class ModuleProto:
         """
         table: dict[int, Field] = {}
         for schedule in wire.held(self.fields.get(SCHEDULE, ())):
-            found = wire.fields(self.data, schedule.value, schedule.end)
-            for entry in wire.held(found):
+            for entry in _scheduled(self.data, schedule):
                 parts = by_number(wire.fields(self.data, entry.value, entry.end))
                 key = _number(self.data, parts, KEY)
                 if key in self.computations_by_id:

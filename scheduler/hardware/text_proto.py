@@ -204,15 +204,18 @@ def scalar(message: Message, name: str, default: Scalar) -> Scalar:
 
 
 def integer(message: Message, name: str, default: int = 0) -> int:
-    """The last integer of that name; a number in quotes counts.
+    """The last integer of that name; a number in quotes counts, and so does 3e12.
 
-    Raises ParseError P400 for a value that is no number, or not one of 64 bits.
+    Raises ParseError P400 for a value that is no number, not a whole one (`0.5`), or
+    not one of 64 bits.
     """
     value = scalar(message, name, default)
     try:
         found = int(value)
     except (ValueError, OverflowError):  # a word, NaN or infinity
         _refuse_number(message, name, value)
+    if isinstance(value, float) and found != value:
+        message.refuse(name, f"{name} is {value!r}, not a whole number")
     if abs(found) > _MOST:
         _refuse_number(message, name, value)
     return found

@@ -70,6 +70,8 @@ FIGURES = "core_count: 1 fpus_per_core: 1 memory_bandwidth: 1 clock_rate_ghz: 1"
         (f"gpu_device_info {{ {FIGURES} core_count: -3 }}", "U201"),
         (f"gpu_device_info {{ {FIGURES} core_count: nan }}", "P400"),
         (f"gpu_device_info {{ {FIGURES} core_count: 1e999 }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} memory_bandwidth: 1e-320 }}", "P400"),
+        (f"gpu_device_info {{ {FIGURES} core_count: 131.5 }}", "P400"),
         (f"gpu_device_info {{ {FIGURES} l2_cache_size: many }}", "P400"),
         (f"gpu_device_info {{ {FIGURES} l2_cache_size: {'9' * 5000} }}", "P400"),
         (f"gpu_device_info {{ {FIGURES} clock_rate_ghz: {'9' * 400} }}", "P400"),

@@ -55,6 +55,23 @@ def test_a_schedule_of_a_computation_that_is_not_there() -> None:
     assert _changed(damaged).is_scheduled
 
 
+@pytest.mark.parametrize("passes", [ASYNC, "hlo-memory-scheduler", "gpu-schedule"])
+def test_an_unknown_field_of_a_schedule_is_no_order(passes: str) -> None:
+    proto = parse(SCHEDULED).to_proto()
+    module = ModuleProto(proto)
+    (entry,) = module.sequences.values()
+    stray = wire.bytes_field(messages.SCHEDULE, proto[entry.value : entry.end])
+    whole = wire.bytes_field(messages.SCHEDULE, stray)
+    damaged = proto.replace(module.bytes_of(messages.SCHEDULE), whole)
+    assert ModuleProto(damaged).sequences == {}
+    read = Module.from_proto(damaged, filename="m.pb")
+    Pipeline.parse(passes).run(read)
+    again = Module.from_proto(read.to_proto())
+    assert [i.name for i in again.entry.instructions] == [
+        i.name for i in read.entry.instructions
+    ]
+
+
 @pytest.mark.parametrize(
     "number",
     [
