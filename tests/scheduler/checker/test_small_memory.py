@@ -61,6 +61,12 @@ def test_a_result_in_a_parameters_buffer_is_written_after_its_readers() -> None:
             ((1, (), (1,)),),
         ),
         (
+            "%o = s32[2] iota(), iota_dimension=0\n"
+            "ROOT %r = f32[8] ragged-all-to-all(%b, %a, %o, %o, %o, %o), "
+            "replica_groups={{0,1}}",
+            ((1, (), ()),),
+        ),
+        (
             "%t = (s32[]) tuple(%k)\n"
             "ROOT %r = f32[8] collective-permute(%a, %b, %t, %t), "
             "slice_sizes={{4}}, source_target_pairs={{0,1}}",
@@ -79,6 +85,7 @@ def test_a_result_in_a_parameters_buffer_is_written_after_its_readers() -> None:
         "scatter of two",
         "fusion",
         "fusion of two",
+        "ragged",
         "permute",
         "started permute",
     ],

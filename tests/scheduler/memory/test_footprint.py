@@ -158,6 +158,7 @@ def test_text_json_and_page_say_whether_it_fits(
     assert ("fit" in lines[0]) is not fits
     (line,) = [line for line in lines if line.startswith("memory ")]
     assert memory in line
+    assert "of the module as it is" not in line
     listed = f"{8 * quarters}.0 GiB  %double  f32[{2 * quarters},1073741824]{{1,0}}"
     assert any(listed in line and "model.py:41" in line for line in lines) is not fits
     parameters = [line for line in lines if line.endswith("(parameter)")]

@@ -281,6 +281,7 @@ def test_sweeps_and_differences_name_it_too(tmp_path, capsys) -> None:
     ("given", "message"),
     [
         ("%lop=126", "the module does not have a loop %lop"),
+        ("%lop=126", "did you mean loop?"),
         ("loop=many", "'many' does not say how often"),
         ("loop=-1", "'-1' does not say how often"),
         ("loop", "'loop' does not say how often"),

@@ -88,6 +88,16 @@ def test_a_step_says_what_it_lacks() -> None:
     )
 
 
+def test_a_loop_that_never_runs_lacks_nothing() -> None:
+    """Its body is passed over, not all that comes after it in the text."""
+    module = parse(
+        _MODULE.replace('"known_trip_count":{"n":"3"}', '"known_trip_count":{"n":"0"}')
+    )
+    neglected = scheduler.simulate(module, target="h100_sxm").neglected
+    assert neglected.count == 1
+    assert neglected.us == pytest.approx(_ONCE_US, rel=1e-4)
+
+
 def test_extended_takes_the_bytes() -> None:
     timeline = scheduler.simulate(_module(), target="h100_sxm", extended=True)
     assert timeline.neglected == NOTHING_NEGLECTED
