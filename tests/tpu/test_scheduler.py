@@ -222,6 +222,7 @@ def test_what_is_sent_after_what(seed: int) -> None:
             wanted -= naive_is_after(preds, given, starts[b], starts[a])
             assert found.compare(a, b) == wanted
             spoke |= wanted != 0
+        assert found.compare(a, nodes[0]) == found.compare(nodes[0], a) == 0
     assert found.speaks or not spoke
 
 

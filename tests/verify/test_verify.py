@@ -70,6 +70,28 @@ ENTRY %main {
     assert [f.code for f in findings(module)] == ["V013"]
 
 
+def test_an_operand_that_went_to_another_computation() -> None:
+    module = hlo_passes.parse("""HloModule m
+
+%other (q: f32[4]) -> f32[4] {
+  %q = f32[4] parameter(0)
+  ROOT %a = f32[4] negate(%q)
+}
+
+ENTRY %e (p: f32[4]) -> f32[4] {
+  %p = f32[4] parameter(0)
+  ROOT %b = f32[4] sine(%p)
+}
+""")
+    (other,) = (c for c in module.computations if c is not module.entry)
+    module.entry.set_operands(module.entry.root, (other.root,))
+    (found,) = findings(module)
+    assert (found.code, found.message) == (
+        "V004",
+        "operand %a of %b is in another computation",
+    )
+
+
 def test_error_pickles_with_its_findings() -> None:
     with pytest.raises(VerificationError) as caught:
         hlo_passes.verify(hlo_passes.parse(TWO_FAULTS))

@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
-from hlo_passes.scheduler.checker.participants import Machine, participants_of
+from hlo_passes.scheduler.checker.participants import (
+    Machine,
+    participants_of,
+    transfer_pairs,
+)
 
 #: Two replicas of three partitions: devices 0 1 2 and 3 4 5.
 MACHINE = Machine(2, 3)
@@ -59,3 +63,23 @@ def test_pairs(more: str, expected: list[tuple[int, int]]) -> None:
         f"source_target_pairs={{{{0,1}},{{1,0}}}}{more}\n}}\n"
     )
     assert sorted(participants_of(module.entry.root, MACHINE).pairs) == expected
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (Machine(2, 1), [(0, 1)]),  # replicas
+        (Machine(1, 3), [(0, 1)]),  # partitions
+        (Machine(2, 3), [(0, 1), (3, 4)]),  # those of each replica
+    ],
+)
+def test_the_pairs_of_a_transfer(
+    machine: Machine, expected: list[tuple[int, int]]
+) -> None:
+    module = hlo_passes.parse(
+        "HloModule m\n\nENTRY %main {\n"
+        "  %k = token[] after-all()\n"
+        "  ROOT %r = (f32[6], u32[], token[]) recv(%k), channel_id=1, "
+        'frontend_attributes={_xla_send_recv_source_target_pairs="{{0,1}}"}\n}\n'
+    )
+    assert sorted(transfer_pairs(module.entry.root, machine).pairs) == expected

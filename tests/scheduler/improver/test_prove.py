@@ -234,8 +234,11 @@ def test_what_a_proof_leaves_of_the_time_is_shared_by_those_after_it(
 
     monkeypatch.setattr(prove, "_proved", proved)
     made, costs = random_module(4, length=8, loops=True)
-    prove_module(made, conditions(costs), Limits(seconds=10.0))
+    said: list[str] = []
+    prove_module(made, conditions(costs), Limits(seconds=10.0), progress=said.append)
     assert shares == [5.0, 8.0]
+    assert [line.startswith("proving %") for line in said] == [True, True, False]
+    assert said[-1] == ""  # takes the line away
 
 
 # -- the pass -----------------------------------------------------------------
@@ -299,3 +302,7 @@ def test_other_limits_are_offered_and_not_applied(tmp_path: pathlib.Path) -> Non
     assert [offer["limit"] for offer in listed] == [2, 4]
     said = [r for r in report.remarks if "parallel-collective-overlap-limit=" in r]
     assert len(said) == 2
+    for line, offer in zip(said, listed, strict=True):
+        head, _, rest = line.partition(": ")
+        assert head.endswith(f"parallel-collective-overlap-limit={offer['limit']}")
+        assert rest.startswith("no order is better") == bool(offer["kept"])

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 
 import hlo_passes
 from hlo_passes.errors import PipelineSpecError
+from hlo_passes.scheduler.latency_hiding.latency_hiding_scheduler import (
+    LatencyHidingScheduler,
+)
+from hlo_passes.scheduler.latency_hiding.settings import SchedulerSettings
 
 
 @pytest.mark.parametrize(
@@ -23,3 +29,9 @@ def test_error_out_of_range(name: str, wrong: str, least: str) -> None:
     with pytest.raises(PipelineSpecError, match="must be"):
         hlo_passes.Pipeline.parse(f"latency-hiding-scheduler{{{name}={wrong}}}")
     hlo_passes.Pipeline.parse(f"latency-hiding-scheduler{{{name}={least}}}")
+
+
+@pytest.mark.parametrize("options", [SchedulerSettings(), LatencyHidingScheduler()])
+def test_what_xla_leaves_off_is_off(options: SchedulerSettings) -> None:
+    on = {f.name for f in fields(options) if getattr(options, f.name) is True}
+    assert on == {"aggressive_scheduling_policies", "schedule_send_recvs"}

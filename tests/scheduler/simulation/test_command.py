@@ -317,3 +317,10 @@ def test_an_estimate_multiplies_by_loops(tmp_path, capsys) -> None:
     assert "times" in text
     cost = next(row["node_cost_us"] for row in rows if row["name"] == "y")
     assert f"{126 * cost:.3f}" in text
+
+
+def test_counts_of_eighteen_digits_are_taken() -> None:
+    most = 10**18 - 1
+    assert Rules(trip_counts={"loop": most}).trip_counts == {"loop": most}
+    with pytest.raises(UsageError, match="a number from 0 to 999999999999999999"):
+        Rules(trip_counts={"loop": most + 1})
