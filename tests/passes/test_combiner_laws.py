@@ -17,6 +17,7 @@ from hlo_passes.passes.combining.collective_permute_combiner import (
     CollectivePermuteCombiner,
 )
 from hlo_passes.passes.combining.gpu_all_gather_combiner import GpuAllGatherCombiner
+from hlo_passes.passes.combining.gpu_all_reduce_combiner import GpuAllReduceCombiner
 from hlo_passes.passes.framework.base import PassContext, Report
 from hlo_passes.passes.transfers.collective_permute_splitter import (
     CollectivePermuteSplitter,
@@ -233,3 +234,43 @@ ENTRY %main {{
 """)
     assert CollectivePermuteCombiner().run(module, PassContext(), Report())
     assert _combined(module) == [("n0", "n60")]
+
+
+def test_an_element_of_a_batch_has_the_place_of_its_own_member() -> None:
+    """%b needs %a2, so not %a1's place in the order says what %b may join."""
+    groups = "replica_groups={{0,1}}"
+    module = hlo_passes.parse(f"""HloModule m, replica_count=2
+
+%add {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = f32[] add(%x, %y)
+}}
+
+%max {{
+  %v = f32[] parameter(0)
+  %w = f32[] parameter(1)
+  ROOT %m = f32[] maximum(%v, %w)
+}}
+
+ENTRY %main {{
+  %p = f32[8] parameter(0)
+  %q = f32[8] parameter(1)
+  %a1 = f32[8] all-reduce(%p), {groups}, to_apply=%add
+  %b0 = f32[8] all-reduce(%q), {groups}, to_apply=%max
+  %f = f32[8] negate(%b0)
+  %a2 = f32[8] all-reduce(%f), {groups}, to_apply=%add
+  %g = f32[8] negate(%a2)
+  %b = f32[8] all-reduce(%g), {groups}, to_apply=%max
+  ROOT %t = (f32[8]) tuple(%b)
+}}
+""")
+    combiner = GpuAllReduceCombiner(threshold_bytes=1 << 20)
+    assert combiner.run(module, PassContext(), Report())
+    verify(module)
+    reductions = [i for i in module.entry.instructions if i.opcode == "all-reduce"]
+    assert [[o.name for o in i.operands] for i in reductions] == [
+        ["q"],
+        ["p", "f"],
+        ["g"],
+    ]

@@ -101,3 +101,47 @@ def test_an_explanation_is_of_one_instruction() -> None:
         pipeline = Pipeline.parse("latency-hiding-scheduler", context)
         (told,) = pipeline.run(parse(text)).passes[0].explanations
         assert told.startswith(begins)
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "together"),
+    [
+        ("{{0,1},{2,3}}", "{{0,2},{1,3}}", True),
+        ("{{0,1},{2,3}}", "{{0,1},{2,3}}", False),
+        ("{}", "{}", False),  # all devices
+        ("{{0,1},{2,3}}", "{}", False),
+    ],
+)
+def test_streams_of_their_own_are_for_collectives_that_share_no_two_ranks(
+    one: str, two: str, *, together: bool
+) -> None:
+    def started(name: str, operand: str, channel: int, groups: str) -> str:
+        by_id = "use_global_device_ids=true, " if groups != "{}" else ""
+        return (
+            f"  %{name} = f32[1048576] all-reduce-start(%{operand}), "
+            f"channel_id={channel}, {by_id}replica_groups={groups}, to_apply=%add\n"
+            f"  %{name}_end = f32[1048576] all-reduce-done(%{name})\n"
+        )
+
+    module = parse(f"""HloModule m, num_partitions=4, is_scheduled=true
+
+%add {{
+  %x = f32[] parameter(0)
+  %y = f32[] parameter(1)
+  ROOT %z = f32[] add(%x, %y)
+}}
+
+ENTRY %main {{
+  %p = f32[1048576] parameter(0)
+  %q = f32[1048576] parameter(1)
+{started("one", "p", 1, one)}{started("two", "q", 2, two)}\
+  ROOT %t = (f32[1048576], f32[1048576]) tuple(%one_end, %two_end)
+}}
+""")
+    Pipeline.parse(
+        "latency-hiding-scheduler{enable-collective-multi-streaming=true,"
+        "parallel-collective-overlap-limit=2}"
+    ).run(module)
+    order = [i.opcode for i in module.entry.instructions if "all-reduce" in i.opcode]
+    apart = ["all-reduce-start", "all-reduce-done"] * 2
+    assert order == (sorted(apart, reverse=True) if together else apart)

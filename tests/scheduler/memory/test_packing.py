@@ -6,7 +6,9 @@ import random
 
 import pytest
 
-from hlo_passes.scheduler.memory import filled_bytes
+import hlo_passes
+from hlo_passes.scheduler.memory import filled_bytes, fragmentation
+from hlo_passes.scheduler.memory.buffers import build_buffers
 from hlo_passes.scheduler.memory.packing import Packing
 
 #: Limits of `filled_bytes`: the tree for few, the tree for all, arrays at times, never
@@ -112,3 +114,21 @@ def test_a_buffer_ends_once() -> None:
     packing.free(1)
     packing.free(2)
     assert packing.packed_bytes() == 8
+
+
+def test_a_module_with_too_many_parts_is_not_packed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    text = """HloModule m
+
+ENTRY %e {
+  %p = f32[4] parameter(0)
+  %n = f32[4] negate(%p)
+  ROOT %c = f32[4] cosine(%n)
+}
+"""
+    for most, packed in ((2, None), (3, 32)):
+        monkeypatch.setattr(fragmentation, "_MOST_PARTS", most)
+        module = hlo_passes.parse(text)
+        found = fragmentation.packed_bytes(module, build_buffers(module))
+        assert found == packed
