@@ -285,6 +285,11 @@ _SCATTER = (
             False,
         ),
         (
+            f"""%k = s32[64]{{0}} bitcast-convert(%x)
+  ROOT %o = f32[64]{{0}} scatter(%y, %k, %y), {_SCATTER}""",
+            False,
+        ),
+        (
             f"""%k = s32[64,1]{{1,0}} iota(), iota_dimension=0
   ROOT %o = f32[64]{{0}} scatter(%y, %k, %x), {_SCATTER}""",
             False,
