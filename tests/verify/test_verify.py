@@ -122,6 +122,28 @@ def test_findings_of_all_computations_in_text_order() -> None:
     assert lines == sorted(lines)
 
 
+def test_what_an_operand_decides_is_said_as_it_is() -> None:
+    def told(line: str) -> list[str]:
+        text = f"HloModule m\n\nENTRY %e {{\n  %p = f32[8] parameter(0)\n  {line}\n}}\n"
+        return [f.message for f in findings(hlo_passes.parse(text))]
+
+    line = "ROOT %b = f32[8,2] broadcast(%p)"
+    assert "broadcast needs dimensions= here" in told(line)
+
+
+def test_the_first_operand_is_named_first() -> None:
+    text = """HloModule m
+
+ENTRY %e {
+  %p = f32[8] parameter(0)
+  %q = f32[4] parameter(1)
+  ROOT %r = (f32[8], f32[4]) all-to-all(%p, %q), replica_groups={{0,1}}
+}
+"""
+    (found,) = findings(hlo_passes.parse(text))
+    assert "operands of different shapes, f32[8]{0} and f32[4]{0}" in found.message
+
+
 def test_an_arrow_in_a_comment_of_a_head_is_followed_by_no_shape() -> None:
     text = "ENTRY %e (p: f32[8]) -> f32[8] /* -> here */ {\n  ROOT %p = f32[8] parameter(0)\n}\n"
     assert codes(text) == []

@@ -75,6 +75,7 @@ def test_of_two_ids(expression: str, expected: int | None) -> None:
     ("element_type", "expression", "a", "b", "expected"),
     [
         ("u32", "multiply", 2**31, 2, 0),
+        ("u32", "shift-left", 3, 0, 3),
         ("u32", "shift-left", 3, 31, 2**31),
         ("u32", "shift-left", 1, 2**32 - 1, 0),
         ("u32", "shift-right-logical", 2**32 - 1, 31, 1),
@@ -85,6 +86,7 @@ def test_of_two_ids(expression: str, expected: int | None) -> None:
         ("s64", "multiply", 2**30, 4, 2**32),
         ("s8", "subtract", -128, 1, 127),
         ("s32", "divide", -7, 2, -3),
+        ("s32", "divide", 7, -2, -3),
         ("s32", "divide", -7, -2, 3),
         ("s32", "remainder", -7, 2, -1),
         ("s32", "remainder", 7, -2, 1),

@@ -118,13 +118,13 @@ class _Constant:
         return Estimate(self.latency_us, self.name)
 
 
-@pytest.mark.parametrize("us", [math.nan, math.inf, -5.0])
+@pytest.mark.parametrize("us", [math.nan, math.inf, -5.0, -0.5])
 def test_error_an_estimator_whose_answers_are_no_time(us: float) -> None:
     module, alone = module_of(LOOP), module_of((Sync("last", 5.0),))
     nodes, latencies = _Constant(us, 1.0), _Constant(1.0, us)
     for step, estimator in ((module, nodes), (module, latencies), (alone, latencies)):
         with pytest.raises(
-            UsageError, match=r"mine gives %\S+ (nan|inf|-5.0) us"
+            UsageError, match=r"mine gives %\S+ (nan|inf|-5.0|-0.5) us"
         ) as no:
             scheduler.simulate(step, estimator=estimator)
         assert no.value.code == "U223"
