@@ -334,6 +334,20 @@ def test_what_is_handed_over_is_in_flight_at_the_end(us: float, left: float) -> 
     assert atoms.base_used[resource] == sum(atoms.base_used) == 1
 
 
+def test_no_more_transfers_than_the_limit_with_those_handed_over() -> None:
+    found = problems(hlo_passes.parse(_HANDED_OVER), TableEstimator({}, {}, absent=0.0))
+    (problem,) = (p for p in found if p.computation.name == "body")
+    atoms = make_atoms(problem)
+    begins = next(a for a in atoms.holders if atoms.changes[a][0][1] > 0)
+    ((resource, _),) = atoms.changes[begins]
+    window = Window(atoms, _NO_CAP)
+    early = [begins, *(a for a in range(len(atoms)) if a != begins)]
+    for limit, fits in ((1, False), (2, True)):
+        atoms.limits[resource] = limit
+        assert window.set_order(range(len(atoms)))
+        assert window.set_order(early) == fits
+
+
 _CALLED = """HloModule called, is_scheduled=true, num_partitions=2
 
 %f (x: f32[8]) -> f32[8] {
