@@ -14,11 +14,12 @@ from hlo_passes.scheduler.improver import list_start
 from hlo_passes.scheduler.improver.atoms import make_atoms
 from hlo_passes.scheduler.improver.list_start import _List, list_orders
 from hlo_passes.scheduler.improver.moves import Moves
-from hlo_passes.scheduler.improver.problem import _Ranks
+from hlo_passes.scheduler.improver.problem import _Ranks, called_us
 from hlo_passes.scheduler.improver.prove import Proof
 from hlo_passes.scheduler.improver.solvers import CP_SAT, HIGHS, Limits
 from hlo_passes.scheduler.improver.window import Window
 from hlo_passes.scheduler.latency_hiding.resources import UNLIMITED, Resource
+from hlo_passes.scheduler.simulation.program import Call
 from tests.scheduler.improver import modules
 from tests.scheduler.improver.modules import problems, random_module
 from tests.scheduler.improver.naive import walk
@@ -156,3 +157,13 @@ def test_a_proof_says_why_nobody_was_asked() -> None:
         "proved optimal: no order of %c takes less than its 10 us, whatever the memory "
         "(HiGHS)"
     )
+
+
+def test_what_is_called_takes_as_long_as_it_runs() -> None:
+    module, _ = random_module(0)
+    one, other = module.computations[:2]
+    steps = {one: 4.0, other: 8.0}
+    assert called_us(Call(0, (one,), 3, ()), steps) == 12.0
+    # Of branches the longest one runs, or each by its share.
+    assert called_us(Call(0, (one, other), 1, ()), steps) == 8.0
+    assert called_us(Call(0, (one, other), 1, (0.25, 0.75)), steps) == 7.0

@@ -310,3 +310,17 @@ def test_a_send_ends_before_the_first_loop_that_uses_what_was_received() -> None
     assert followers(graph, "sd") == {"loop", "rd2"}
     assert followers(graph, "before") == {"s", "r2"}
     assert followers(graph, "apart") == {"root"}
+
+
+def test_only_a_receive_lets_a_send_end_before_a_loop() -> None:
+    """Another control edge says nothing of loops that use where it comes from."""
+    text = AROUND_LOOPS.replace(
+        "  %t = token", "  %q = f32[8] negate(%p)\n  %t = token"
+    )
+    text = text.replace(
+        "control-predecessors={%t, %rd}", "control-predecessors={%q, %rd}"
+    )
+    text = text.replace("%apart = f32[8] while(%p)", "%apart = f32[8] while(%q)")
+    assert followers(graph_of(text), "sd") == {"loop", "rd2"}
+    text = text.replace("control-predecessors={%q, %rd}", "control-predecessors={%q}")
+    assert followers(graph_of(text), "sd") == {"rd2"}
