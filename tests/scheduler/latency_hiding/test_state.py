@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 
+import numpy as np
 import pytest
 from hypothesis import given
 
@@ -16,6 +17,8 @@ from hlo_passes.scheduler.estimators.profile import Profile, ProfileEstimator
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.latency_hiding.candidates import Candidates
+from hlo_passes.scheduler.latency_hiding.classes import Classes
+from hlo_passes.scheduler.latency_hiding.columns import Columns
 from hlo_passes.scheduler.latency_hiding.edge_latency import delays
 from hlo_passes.scheduler.latency_hiding.edges import connect_all
 from hlo_passes.scheduler.latency_hiding.gpu_tracker import make_tracker
@@ -307,6 +310,10 @@ def test_what_could_hide_a_copy_within_some_hops(most: int, hides: bool) -> None
     state.ready, state.hops = Candidates([n, other, third]), [0] * len(state.graph)
     state.hops[other], state.hops[third] = 2, 9
     assert state.hides_near_copy(n) is hides
+    ready = [n, other, third]
+    each = [state.hides_near_copy(k) for k in ready]
+    columns = Columns(state, Classes(state, tests_fit=True))
+    assert columns.hides_near_copy(np.array(ready)).tolist() == each
 
 
 def test_what_no_estimator_knows_takes_no_time() -> None:
