@@ -61,6 +61,10 @@ def test_a_result_in_a_parameters_buffer_is_written_after_its_readers() -> None:
             ((1, (), (1,)),),
         ),
         (
+            "ROOT %r = (f32[8], f32[8]) fusion(%u, %a, %k), kind=kLoop, calls=%several",
+            (),
+        ),
+        (
             "%o = s32[2] iota(), iota_dimension=0\n"
             "ROOT %r = f32[8] ragged-all-to-all(%b, %a, %o, %o, %o, %o), "
             "replica_groups={{0,1}}",
@@ -85,6 +89,7 @@ def test_a_result_in_a_parameters_buffer_is_written_after_its_readers() -> None:
         "scatter of two",
         "fusion",
         "fusion of two",
+        "fusion of a scatter of two",
         "ragged",
         "permute",
         "started permute",
@@ -117,6 +122,17 @@ def test_which_operands_are_written_in_place(
             "two",
             f"%w.two = {update.format('two')}\n  %n.two = f32[8] broadcast(%u.two), dimensions={{0}}\n"
             "  ROOT %t.two = (f32[8], f32[8]) tuple(%n.two, %w.two)",
+        ),
+        # Which of its results has which operand's buffer is not looked for.
+        body(
+            "several",
+            "%i.several = s32[1,1] reshape(%k.several)\n"
+            "  %n.several = f32[8] negate(%a.several)\n"
+            "  %w.several = (f32[8], f32[8]) scatter(%a.several, %n.several, "
+            "%i.several, %u.several, %u.several), to_apply=%add\n"
+            "  %x.several = f32[8] get-tuple-element(%w.several), index=0\n"
+            "  %y.several = f32[8] get-tuple-element(%w.several), index=1\n"
+            "  ROOT %t.several = (f32[8], f32[8]) tuple(%x.several, %y.several)",
         ),
     )
     assert in_place_pairs(module.entry.root) == pairs
