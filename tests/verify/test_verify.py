@@ -123,12 +123,15 @@ def test_findings_of_all_computations_in_text_order() -> None:
 
 
 def test_what_an_operand_decides_is_said_as_it_is() -> None:
-    def told(line: str) -> list[str]:
-        text = f"HloModule m\n\nENTRY %e {{\n  %p = f32[8] parameter(0)\n  {line}\n}}\n"
-        return [f.message for f in findings(hlo_passes.parse(text))]
+    text = """HloModule m
 
-    line = "ROOT %b = f32[8,2] broadcast(%p)"
-    assert "broadcast needs dimensions= here" in told(line)
+ENTRY %e {
+  %p = f32[8] parameter(0)
+  ROOT %b = f32[8,2] broadcast(%p)
+}
+"""
+    told = [f.message for f in findings(hlo_passes.parse(text))]
+    assert "broadcast needs dimensions= here" in told
 
 
 def test_the_first_operand_is_named_first() -> None:
