@@ -23,7 +23,7 @@ from hlo_passes.scheduler.improver.window import Window
 _STEPS: Final = 64
 _COOLING: Final = 0.897687
 #: -ln of (k + 0.5) / 4096, rounded so that every C library gives the same numbers.
-_THRESHOLDS: Final = tuple(round(-math.log((k + 0.5) / 4096), 6) for k in range(4096))
+THRESHOLDS: Final = tuple(round(-math.log((k + 0.5) / 4096), 6) for k in range(4096))
 #: Moves between two looks at what is exposed, and at the clock.
 _LOOK: Final = 128
 #: A new best is at least this much better, us.
@@ -116,7 +116,7 @@ def anneal(
         if move is None:
             continue
         tried += 1
-        threshold = temperature * _THRESHOLDS[int(draw() * 4096)]
+        threshold = temperature * THRESHOLDS[int(draw() * len(THRESHOLDS))]
         if not try_window(move[0], move[1], threshold):
             continue
         taken += 1

@@ -22,6 +22,8 @@ _WIDE: Final = 4 * _REACH
 _WIDE_SHARE: Final = 0.1
 #: How far a whole pair goes past its neighbor, and how far a gap reaches.
 _NEAR: Final = 60
+#: How far from a place atoms are that go across it.
+_ACROSS: Final = 100
 #: Share of the moves, cumulative; the rest moves any atom that costs.
 _AT_EXPOSED: Final = 0.60
 _AT_ANY_PAIR: Final = 0.75
@@ -120,6 +122,18 @@ class Moves:
         far = min(len(self._window.order), reach)
         place = self._window.position[v]
         return self._to(v, place + int((random() * 2 - 1) * random() * far))
+
+    def propose_across(self, place: int) -> Move | None:
+        """A near atom before a place to one after it, or the other way."""
+        random = self._random
+        order = self._window.order
+        above = place - 1 - int(random() * random() * min(place, _ACROSS))
+        rest = len(order) - place
+        below = place + int(random() * random() * min(rest, _ACROSS))
+        if not 0 <= above < below < len(order):
+            return None
+        source, target = (above, below) if random() < 0.5 else (below, above)
+        return self._to(order[source], target)
 
     def _pair(self, share: float) -> int:
         """A done: of two exposed ones the one that waits longer, or any."""

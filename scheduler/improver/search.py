@@ -25,6 +25,7 @@ from hlo_passes.scheduler.improver.polish import polish
 from hlo_passes.scheduler.improver.problem import Problem
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes, xla_us
 from hlo_passes.scheduler.improver.robustness import robustness
+from hlo_passes.scheduler.improver.squeeze import squeeze
 from hlo_passes.scheduler.improver.window import RESOLUTION_US, Window
 from hlo_passes.scheduler.simulation.bound import Bound
 from hlo_passes.scheduler.sums import sequential_sum
@@ -41,6 +42,9 @@ _START_HEAT_OF_LARGE: Final = 0.3
 _HEAT: Final = (0.3, 1.0, 3.0, 0.1)
 _HEAT_OF_LARGE: Final = (0.1, 0.3, 0.1, 1.0)
 _LEAST_HEAT_US: Final = 1e-3
+#: Of an order that needs too much memory: moves, and temperature in mean exposed waits.
+_SQUEEZE_MOVES: Final = 20_000
+_SQUEEZE_HEAT: Final = 0.1
 #: Below that number of atoms, so many times as many rounds, as long as they help.
 _ROUNDS_OF_SMALL: Final = 3
 #: Rounds end after so many that each bring less than this share of the step.
@@ -245,16 +249,32 @@ class _Search:
         self._choose()
 
     def _starts(self, given: list[int]) -> list[tuple[str, list[int]]]:
-        """The order given, and the best list schedule within the cap."""
+        """The order given, and the best list schedules that fit, or can be made to.
+
+        The best of all often needs a little more memory than there is.
+        """
         starts = [("given", given)]
+        window = self.window
         for order in list_orders(self.atoms):
-            if (
-                self.window.set_order(order)
-                and self.window.peak_bytes <= self.window.cap_bytes
-            ):
+            if not window.set_order(order):
+                continue
+            if window.peak_bytes <= window.cap_bytes:
                 starts.append(("list", order))
                 break
+            if len(starts) == 1 and self._squeeze():
+                starts.append(("squeezed", list(window.order)))
         return starts
+
+    def _squeeze(self) -> bool:
+        """Make the window's order fit under the cap; whether that worked."""
+        self.turn += 1
+        return squeeze(
+            self.window,
+            moves=max(1, int(_SQUEEZE_MOVES * self.effort.factor)),
+            seed=self.effort.seed * _SEEDS + self.turn,
+            temperature_us=self._mean_wait_us() * _SQUEEZE_HEAT,
+            budget=self.budget,
+        )
 
     def _begin(self, order: list[int], best: Best) -> Best | None:
         """A start as the first best of its own; None if it is not legal."""
