@@ -41,6 +41,8 @@ class Atoms:
             in flight.
         preds, succs: neighboring atoms.
         resource: of a pair, the place of its resource in `limits`; -1 for none.
+        more: by half of a pair, resources that it holds besides, as a call on several
+            SparseCores does.
         limits: of the resources that occur.
         base_used: in flight before the first atom, by resource.
         changes, needs: of atoms that hold something besides pairs.
@@ -66,6 +68,7 @@ class Atoms:
     preds: list[tuple[int, ...]]
     succs: list[tuple[int, ...]]
     resource: list[int]
+    more: dict[int, tuple[int, ...]]
     limits: list[int]
     base_used: list[int]
     changes: dict[int, Counts]
@@ -250,6 +253,7 @@ def _empty(
         preds=[()] * count,
         succs=[()] * count,
         resource=[-1] * count,
+        more={},
         limits=[],
         base_used=[],
         changes={},
@@ -354,9 +358,11 @@ def _fill_resources(atoms: Atoms, cores: list[int]) -> None:
         changes = numbered(problem.changes.get(core, ()))
         needs = numbered(problem.needs.get(core, ()))
         if atoms.kind[atom] in (STARTS, ENDS):
-            assert len(changes) <= 1
-            for r, _ in changes:
-                atoms.resource[atom] = r
+            held = [r for r, _ in changes]
+            if held:
+                atoms.resource[atom] = held[0]
+            if len(held) > 1:
+                atoms.more[atom] = tuple(held[1:])
             continue
         if changes:
             atoms.changes[atom] = changes

@@ -146,7 +146,8 @@ class _List:
         atoms = self.atoms
         r = atoms.resource[v]
         if r >= 0:
-            return ((r, 1 if atoms.kind[v] == STARTS else -1),)
+            change = 1 if atoms.kind[v] == STARTS else -1
+            return tuple((held, change) for held in (r, *atoms.more.get(v, ())))
         return atoms.changes.get(v, ())
 
     def _ready(self, v: int) -> None:

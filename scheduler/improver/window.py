@@ -172,6 +172,8 @@ class Window:
             r = resource[s]
             if r >= 0:
                 used[r] += 1
+            for r in atoms.more.get(s, ()):
+                used[r] += 1
         for holder in atoms.holders:
             if self.position[holder] < low:
                 for r, change in atoms.changes[holder]:
@@ -185,7 +187,7 @@ class Window:
         atoms = self.atoms
         kinds, cost, latency = atoms.kind, atoms.cost_us, atoms.latency_us
         stream, partner, resource = atoms.stream, atoms.partner, atoms.resource
-        limits, clashes = atoms.limits, atoms.clashes
+        limits, clashes, more = atoms.limits, atoms.clashes, atoms.more
         wait, most_wait = self.wait_us, self._most_wait
         ends = self.in_flight(low)
         free = self._free(ends)
@@ -209,12 +211,20 @@ class Window:
                 r = resource[v]
                 if r >= 0:
                     used[r] -= 1
+                if more and v in more:
+                    for r in more[v]:
+                        used[r] -= 1
             elif kind == STARTS:
                 r = resource[v]
                 if r >= 0:
                     used[r] += 1
                     if used[r] > limits[r]:
                         return None
+                if more and v in more:
+                    for r in more[v]:
+                        used[r] += 1
+                        if used[r] > limits[r]:
+                            return None
                 if clashes and v in clashes:
                     against = clashes[v]
                     for s in ends:

@@ -15,6 +15,7 @@ from benchmarks.growth_graphs import GRAPHS
 from hlo_passes.scheduler.estimators.table import TableEstimator
 from hlo_passes.scheduler.improver.atoms import make_atoms
 from hlo_passes.scheduler.improver.evaluation import step_us
+from hlo_passes.scheduler.improver.list_start import list_orders
 from hlo_passes.scheduler.improver.moves import Moves
 from hlo_passes.scheduler.improver.problem import Problem
 from hlo_passes.scheduler.improver.proof import fault_of, peak_bytes
@@ -184,3 +185,29 @@ def test_of_much_in_flight_not_every_place_is_written_down() -> None:
     window.set_order(range(len(window.position)))
     written = sum(len(each) for each in window.open_at if isinstance(each, tuple))
     assert written < 9 * len(window.open_at)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_pairs_that_hold_several_resources(seed: int) -> None:
+    """As calls on SparseCores do: some on one of two, some on both."""
+    module, costs = random_module(seed, loops=False)
+    draw = random.Random(seed)
+    several = 0
+    for problem in problems(module, costs, parallel_collective_overlap_limit=3):
+        spare = [len(problem.limits), len(problem.limits) + 1]
+        problem.limits += [1, 2]
+        for n, starts in enumerate(problem.is_start):
+            if not starts or problem.partner[n] < 0:
+                continue
+            held = [r for r in spare if draw.random() < 0.6]
+            several += bool(held)
+            for node, change in ((n, 1), (problem.partner[n], -1)):
+                own = problem.changes.get(node, ())
+                problem.changes[node] = (*own, *((r, change) for r in held))
+        atoms = make_atoms(problem)
+        if walk(atoms, range(len(atoms))).breaks:
+            continue
+        check_problem(problem, draw.random, 60)
+        for order in list_orders(atoms):
+            assert not walk(atoms, order).breaks
+    assert several
