@@ -169,7 +169,7 @@ def bench_without_collectives(repeat: int) -> None:
 
 def main() -> None:
     """Measure what the arguments ask for."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("programs", nargs="*")
     parser.add_argument("--module", type=pathlib.Path, action="append", default=[])
     parser.add_argument(

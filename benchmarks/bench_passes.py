@@ -188,7 +188,7 @@ def _row(name: str, found: dict[int, Cell], sizes: Sequence[int]) -> list[str]:
 
 def main() -> None:
     """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--passes", default="")
     parser.add_argument("--sizes", default=",".join(map(str, _SIZES)))
     parser.add_argument("--limit-seconds", type=float, default=600.0)

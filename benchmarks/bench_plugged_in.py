@@ -100,7 +100,7 @@ def rows_of(
         if baseline.problem:
             yield Row(short, machine, "", problem=baseline.problem)
             return
-        evaluator.count_products_once()
+        evaluator.settle_prices()
         facts = facts_of(baseline.to_module(), Topology.parse(evaluator.traced.machine))
         levers = [lever for lever in passes_for(facts) if _is_wanted(lever, wanted)]
         # The step without a pass is that of the same flags in a process of its own.
@@ -142,7 +142,7 @@ def _verdict(tried: PluggedIn, before: Outcome) -> str:
 
 def main() -> int:
     """Compile, print the table and counts by pass."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--machine", action="append", metavar="TARGET@HOSTS")
     parser.add_argument("--cache", default="", help="folder of what was compiled")
     parser.add_argument("--passes", default="", help="names, separated by commas")

@@ -128,7 +128,7 @@ def rows_of(file: str, machine: str) -> Iterator[Row]:
 
 def main() -> int:
     """Run all passes on all modules; prints what changed."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--machine", action="append", metavar="TARGET@HOSTS")
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     options = parser.parse_args()

@@ -71,7 +71,7 @@ def _touch(module: Module) -> None:
 
 def measure(text: str, repeat: int) -> dict[str, tuple[float, float]]:
     """Median seconds, by processor and clock, of each activity, ours and C++."""
-    from jaxlib import _hlo
+    from jaxlib import _hlo  # pyright: ignore[reportAttributeAccessIssue]
 
     options = _hlo.HloPrintOptions()
     options.print_large_constants = True

@@ -187,7 +187,7 @@ def _measured(short: str, evaluator: XlaEvaluator, budget: int, seed: int) -> Ro
     first = evaluator.baseline()
     if first.problem:
         return Row(short, gpus, first.problem)
-    evaluator.count_products_once()
+    evaluator.settle_prices()
     facts = facts_of(first.to_module(), Topology.parse(evaluator.traced.machine))
     choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
     limit = available_bytes(target(evaluator.program.target).memory_bytes)
@@ -246,7 +246,7 @@ def table(rows: Iterable[Row]) -> Iterator[str]:
 
 def main() -> None:
     """Measure and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--machine", action="append", metavar="TARGET@HOSTS")
     parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--seed", type=int, default=0)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
-from flax import nnx
+import optax  # pyright: ignore[reportMissingImports]
+from flax import nnx  # pyright: ignore[reportMissingImports]
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 LAYERS, WIDTH, HIDDEN, HEADS, VOCABULARY = 16, 2048, 8192, 16, 32768

@@ -48,14 +48,11 @@ def check_hazards(
 
 
 def _contents(computation: Computation, buffers: Buffers) -> dict[int, Contents]:
-    """The events of the buffers that hold more than one value."""
+    """The events of the buffers that hold more than one value.
+
+    The array that a done returns is a value of its start, so it is written from there on.
+    """
     instructions = computation.instructions
-    # The result of a done is written from its start on.
-    begun = {
-        f.done: f.begin
-        for f in flights(computation)
-        if f.done is not None and f.start is not None
-    }
     value_of, buffer_of = buffers.value_of, buffers.buffer_of
     seen: set[int] = set()
     contents: dict[int, Contents] = {}
@@ -66,7 +63,7 @@ def _contents(computation: Computation, buffers: Buffers) -> dict[int, Contents]
             if value in seen:
                 continue
             seen.add(value)
-            at = -1 if is_parameter else begun.get(instruction, position)
+            at = -1 if is_parameter else position
             contents.setdefault(buffer_of[place], Contents()).written.append(
                 (at, None if is_parameter else instruction, value)
             )
@@ -127,6 +124,8 @@ def _check_flights(
     for flight in flights(computation):
         if flight.start is None or flight.done is None or is_marked_sync(flight.start):
             continue
+        if flight.done.shape.is_tuple:
+            continue  # its table is written at the done alone
         place = buffers.first[flight.done]
         write = Write(flight.begin, flight.end, buffers.value_of[place])
         writes.setdefault(buffers.buffer_of[place], []).append(write)

@@ -523,6 +523,36 @@ ENTRY %main {
     assert codes(module, alias_hazards="all") == [("C061", "wrong")]
 
 
+def test_a_table_is_written_at_the_done_alone() -> None:
+    # The loop's table is read while arrays of the next trip are on their way.
+    module = hlo_passes.parse("""HloModule m, is_scheduled=true, num_partitions=2
+
+%body (b: (f32[2], f32[4])) -> (f32[2], f32[4]) {
+  %b = (f32[2], f32[4]) parameter(0)
+  %x = f32[2] get-tuple-element(%b), index=0
+  %new = f32[2] negate(%x)
+  %half = f32[1] slice(%new), slice={[0:1]}
+  %s = ((f32[1], f32[2]), (f32[2], f32[4])) all-gather-start(%half, %new), channel_id=1, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true
+  %y = f32[4] get-tuple-element(%b), index=1
+  ROOT %d = (f32[2], f32[4]) all-gather-done(%s), control-predecessors={%y}
+}
+
+%test (c: (f32[2], f32[4])) -> pred[] {
+  %c = (f32[2], f32[4]) parameter(0)
+  ROOT %no = pred[] constant(false)
+}
+
+ENTRY %main {
+  %p = f32[2] parameter(0)
+  %q = f32[4] parameter(1)
+  %t = (f32[2], f32[4]) tuple(%p, %q)
+  ROOT %w = (f32[2], f32[4]) while(%t), condition=%test, body=%body
+}
+""")
+    assert codes(module) == []
+    assert codes(module, alias_hazards="all") == []
+
+
 def test_a_reader_that_needs_the_result_too_is_excused() -> None:
     # No order can help it: copy insertion gives it a buffer of its own.
     text = _in_place("", "negate(%p)").replace("tuple(%reader, %end)", "tuple(%p, %q)")
