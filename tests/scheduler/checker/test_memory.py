@@ -271,6 +271,45 @@ ENTRY %main {{
     assert peak_memory(module).size_bytes == size_bytes
 
 
+def test_a_result_that_nobody_takes_is_in_use_where_it_is_read() -> None:
+    """The second branch makes it again: there it counts inside the call that reads it."""
+    module = parse("""HloModule m, is_scheduled=true
+
+%made (x: f32[1024]) -> f32[1024] {
+  %x = f32[1024] parameter(0)
+  ROOT %r = f32[1024] negate(%x)
+}
+
+%read (y: f32[1024]) -> f32[1024] {
+  %y = f32[1024] parameter(0)
+  %m = f32[1024] cosine(%y)
+  %k = f32[2048] concatenate(%m, %m), dimensions={0}
+  %l = f32[2048] negate(%k)
+  ROOT %same = f32[1024] bitcast(%m)
+}
+
+%first (a: f32[1024]) -> f32[1024] {
+  %a = f32[1024] parameter(0)
+  ROOT %c = f32[1024] call(%a), to_apply=%made
+}
+
+%second (b: f32[1024]) -> f32[1024] {
+  %b = f32[1024] parameter(0)
+  ROOT %d = f32[1024] call(%b), to_apply=%read
+}
+
+ENTRY %main {
+  %p = f32[1024] parameter(0)
+  %w = pred[] parameter(1)
+  %n = f32[1024] negate(%p)
+  %unused = f32[1024] conditional(%w, %n, %n), true_computation=%first, false_computation=%second
+  ROOT %e = f32[1024] exponential(%n)
+}
+""")
+    assert peak_memory(module).size_bytes == 16384
+    assert ModuleMemory(module).module_peak_bytes == 16384
+
+
 @pytest.mark.parametrize(("size", "expected"), [("8", 32), ("<=8", 36)])
 def test_a_dynamic_dimension_has_its_size_beside_the_elements(
     size: str, expected: int
