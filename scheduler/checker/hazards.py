@@ -50,7 +50,7 @@ def check_hazards(
 def _contents(computation: Computation, buffers: Buffers) -> dict[int, Contents]:
     """The events of the buffers that hold more than one value.
 
-    The array that a done returns is a value of its start, so it is written from there on.
+    An array that a done returns is a value of its start, and written from there on.
     """
     instructions = computation.instructions
     value_of, buffer_of = buffers.value_of, buffers.buffer_of

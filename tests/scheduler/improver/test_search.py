@@ -74,6 +74,26 @@ def test_the_best_of_all_orders_is_found() -> None:
     assert sum(gained for _, gained in counts) >= 4
 
 
+def test_rounds_go_on_from_the_best_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[tuple[float, list[int]]] = []
+
+    def annealed(_: Window, own: Best, **__: Any) -> None:
+        """The first start ends a little better than given, the second one worse."""
+        found.append((own.us, list(own.order)))
+        own.us = given_us * (0.99, 1.5)[min(len(found), 2) - 1]
+
+    monkeypatch.setattr(search, "anneal", annealed)
+    module, costs = random_module(3, length=30)
+    for problem in problems(module, costs):
+        atoms, found[:] = make_atoms(problem), []
+        given_us = search.step_us(atoms, range(len(atoms)))
+        improve(problem, _NO_CAP, Effort(), Budget())
+        if len(found) > 2:  # two starts, and a round
+            break
+    assert found[1][1] != found[0][1]
+    assert found[2] == (given_us * 0.99, found[0][1])
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_a_module_is_never_worse(seed: int) -> None:
     """By the simulator, XLA's statistic, and the peaks of both memory models."""
@@ -366,15 +386,24 @@ ENTRY %main (p: f32[8]) -> f32[8] {
 """
 
 
+def _beside_a_permute(pairs: str) -> str:
+    """The work beside the pair is a synchronous collective."""
+    permute = f"collective-permute(%x), channel_id=2, source_target_pairs={pairs}"
+    return _CALLED.replace("negate(%x)", permute)
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         (_CALLED, {"f": False}),
         (_CALLED.replace("negate(%c)", "call(%c), to_apply=%f"), {"f": True}),
+        (_beside_a_permute("{{0,1}}"), {"f": False}),
+        (_beside_a_permute("{{0,0}}"), {"f": True}),
+        (_CALLED.replace("{{0,1}}", "{{0,0}}"), {"f": True}),
         (_HANDED_OVER, {"body": True, "main": True}),
     ],
 )
-def test_the_module_judges_what_is_shared_or_handed_over(
+def test_the_module_judges_what_is_shared_handed_over_or_not_for_all(
     text: str, expected: dict[str, bool]
 ) -> None:
     costs = TableEstimator({}, {}, absent=1.0)
