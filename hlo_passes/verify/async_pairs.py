@@ -6,7 +6,8 @@
     V507 send or recv without its done         V508 channel or host flag differs
 
 The rules cover the native pairs, copy-start, `async-*` with a computation, sugar, send
-and recv.
+and recv. A loop of XLA:TPU may hand the start of an `async-*` from one iteration to the
+next, as any loop may hand over a send or recv.
 Source: openxla/xla `hlo_verifier.cc` (VerifyAsynchronousInstructionPairs,
 CheckAsyncOp, VerifyChannels), `hlo_parser.cc`.
 """
@@ -20,6 +21,7 @@ from hlo_passes.ir.async_form import is_host_transfer, start_of
 from hlo_passes.ir.opcodes import ROWS, Half, facts
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape, tuple_shape
+from hlo_passes.ir.tpu_config import is_handed_over
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -149,8 +151,25 @@ def _check_transfer_done(
 # -- async-start, -update, -done and sugar --------------------------------------
 
 
+#: How a loop gets at what it carries.
+_OF_TUPLES: Final = frozenset({"tuple", "get-tuple-element"})
+
+
+def _leaves_its_computation(start: Instruction) -> bool:
+    """Whether a loop for a TPU takes a start along."""
+    tuples = [user for user in start.users if user.opcode == "tuple"]
+    return bool(tuples) and (
+        is_handed_over(start)
+        or any(is_handed_over(user) for carried in tuples for user in carried.users)
+    )
+
+
 def _check_generic_user(instruction: Instruction, report: Report) -> None:
     users = _real_users(instruction)
+    if _leaves_its_computation(instruction) and all(
+        user.opcode in _OF_TUPLES for user in users
+    ):
+        return
     followers = [u for u in users if generic_half(u.opcode) in ("update", "done")]
     if len(users) != 1 or len(followers) != 1:
         listed = ", ".join(f"{u.opcode} %{u.name}" for u in users[:3]) or "none"
@@ -173,6 +192,8 @@ def _check_generic_operand(
         report.add(instruction, "V502", f"{opcode} needs its start as operand")
         return
     previous = operands[0]
+    if previous.opcode == "get-tuple-element" and is_handed_over(instruction):
+        return
     if generic_half(previous.opcode) not in ("start", "update"):
         report.add(
             instruction, "V502",
@@ -363,7 +384,10 @@ def check_uses(computation: Computation, report: Report) -> None:
         role = generic_half(instruction.opcode)
         if role not in ("start", "update"):
             continue
+        leaves = _leaves_its_computation(instruction)
         for user in instruction.users:
+            if leaves and user.opcode in _OF_TUPLES:
+                continue
             follows = generic_half(user.opcode) in ("update", "done")
             for k, operand in enumerate(user.operands):
                 if operand is instruction and not (follows and k == 0):

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from hlo_passes.analysis.followed_release import release_asked_for
 from hlo_passes.errors import UsageError
 from hlo_passes.ir.module import Module
+from hlo_passes.ir.tpu_config import estimated_cycles
 from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.estimators.choice import (
     DEFAULT_ESTIMATOR,
@@ -26,7 +27,7 @@ from hlo_passes.scheduler.estimators.choice import (
     settled,
 )
 from hlo_passes.scheduler.estimators.sol import unsupported_reason
-from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL, estimated_cycles
+from hlo_passes.scheduler.estimators.tpu_final import TPU_FINAL
 from hlo_passes.scheduler.hardware.machine import (
     domain_remark,
     machine_named,

@@ -16,13 +16,12 @@ No fixed latency is added, as the compiler adds none.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
 from hlo_passes.ir.async_form import is_collective, is_done, is_start, work_of
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.tpu_config import estimated_cycles
 from hlo_passes.scheduler.estimators.base import LOW
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.chips import Chip
@@ -33,11 +32,7 @@ TPU_FINAL: Final = "tpu-final"
 #: measured for docs/tpu.md.
 DIFFERENCE: Final = "0.65 to 5.9 times"
 _LINKS: Final = "tpu-final/ici"
-_FIELD: Final = "estimated_cycles"
-#: At any depth of the config; a string, as JSON has numbers of 64 bits.
-_ESTIMATE: Final = re.compile(rf'"{_FIELD}"\s*:\s*"?(\d{{1,18}})\b')
 _US_PER_S: Final = 1e6
-_REMEMBERED: Final = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,15 +87,3 @@ def other_estimator_note(names: str) -> tuple[str, ...]:
         f"{DIFFERENCE} on fusions with a matrix product; ask both",
     )
 
-
-def estimated_cycles(instruction: Instruction) -> float | None:
-    """What the compiler wrote into an instruction of its final module."""
-    if not instruction.mentions(_FIELD):
-        return None
-    return _read(instruction.attributes.get("backend_config", ""))
-
-
-@lru_cache(maxsize=_REMEMBERED)
-def _read(text: str) -> float | None:
-    found = _ESTIMATE.search(text)
-    return float(found[1]) if found else None

@@ -1,0 +1,94 @@
+"""A loop for a TPU may carry the start of a transfer into its next iteration."""
+
+from __future__ import annotations
+
+import pytest
+
+import hlo_passes
+from hlo_passes.verify import findings
+
+_MARK = 'backend_config={"while_loop_async_pipelined_config":{"is_pipelined":true}}'
+_STARTED = "((f32[4,8], s32[], s32[]), f32[1,8], s32[])"
+_LOOP = f"""HloModule m, is_scheduled=true
+
+%cut (a: f32[4,8], i: s32[], j: s32[]) -> f32[1,8] {{
+  %a = f32[4,8] parameter(0)
+  %i = s32[] parameter(1)
+  %j = s32[] parameter(2)
+  ROOT %c = f32[1,8] dynamic-slice(%a, %i, %j), dynamic_slice_sizes={{1,8}}
+}}
+
+%cut.1 (a.1: f32[4,8], i.1: s32[], j.1: s32[]) -> f32[1,8] {{
+  %a.1 = f32[4,8] parameter(0)
+  %i.1 = s32[] parameter(1)
+  %j.1 = s32[] parameter(2)
+  ROOT %c.1 = f32[1,8] dynamic-slice(%a.1, %i.1, %j.1), dynamic_slice_sizes={{1,8}}
+}}
+
+%body (b: (s32[], {_STARTED}, f32[4,8])) -> (s32[], {_STARTED}, f32[4,8]) {{
+  %b = (s32[], {_STARTED}, f32[4,8]) parameter(0)
+  %n = s32[] get-tuple-element(%b), index=0
+  %given = {_STARTED} get-tuple-element(%b), index=1
+  %all = f32[4,8] get-tuple-element(%b), index=2
+  %ended = f32[1,8] async-done(%given), MARK
+  %used = f32[1,8] negate(%ended)
+  %one = s32[] constant(1)
+  %next = s32[] add(%n, %one)
+  %zero = s32[] constant(0)
+  %begun = {_STARTED} async-start(%all, %next, %zero), calls=%cut, MARK
+  ROOT %t = (s32[], {_STARTED}, f32[4,8]) tuple(%next, %begun, %all)
+}}
+
+%test (q: (s32[], {_STARTED}, f32[4,8])) -> pred[] {{
+  %q = (s32[], {_STARTED}, f32[4,8]) parameter(0)
+  ROOT %no = pred[] constant(false)
+}}
+
+ENTRY %main {{
+  %p = f32[4,8] parameter(0)
+  %none = s32[] constant(0)
+  %first = {_STARTED} async-start(%p, %none, %none), calls=%cut.1
+  %in = (s32[], {_STARTED}, f32[4,8]) tuple(%none, %first, %p)
+  %w = (s32[], {_STARTED}, f32[4,8]) while(%in), condition=%test, body=%body, MARK
+  %left = {_STARTED} get-tuple-element(%w), index=1
+  ROOT %last = f32[1,8] async-done(%left), MARK
+}}
+"""
+
+
+def _codes(text: str) -> list[tuple[str, str]]:
+    found = findings(hlo_passes.parse(text))
+    return [(f.code, f.instruction) for f in found]
+
+
+def test_a_loop_that_says_so_may_carry_a_start() -> None:
+    assert _codes(_LOOP.replace("MARK", _MARK)) == []
+
+
+@pytest.mark.parametrize("mark", ['backend_config={"a":1}', _MARK.replace("true", "0")])
+def test_no_other_loop_may(mark: str) -> None:
+    codes = _codes(_LOOP.replace("MARK", mark))
+    assert sorted(codes) == [
+        ("V501", "begun"),
+        ("V501", "first"),
+        ("V502", "ended"),
+        ("V502", "last"),
+        ("V503", "in"),
+        ("V503", "t"),
+    ]
+
+
+def test_it_may_be_looked_into_on_the_way() -> None:
+    looked = "  %early = f32[1,8] get-tuple-element(%begun), index=1\n  ROOT %t ="
+    assert _codes(_LOOP.replace("MARK", _MARK).replace("  ROOT %t =", looked)) == []
+
+
+def test_it_may_not_be_ended_and_carried_on() -> None:
+    done = "  %twice = f32[1,8] async-done(%begun)\n  ROOT %t ="
+    text = _LOOP.replace("MARK", _MARK).replace("  ROOT %t =", done)
+    assert _codes(text) == [("V501", "begun")]
+
+
+def test_a_start_that_nobody_carries_needs_its_done() -> None:
+    text = _LOOP.replace("MARK", _MARK).replace("(%next, %begun,", "(%next, %given,")
+    assert _codes(text) == [("V501", "begun")]
