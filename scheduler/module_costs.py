@@ -41,6 +41,7 @@ from hlo_passes.scheduler.latency.estimate import share_remarks
 from hlo_passes.scheduler.simulation.neglected import NOTHING_NEGLECTED, neglected_in
 from hlo_passes.scheduler.simulation.prices import Prices, fusion_of
 from hlo_passes.scheduler.sums import sequential_sum
+from hlo_passes.scheduler.tpu.continuations import Continuations, continuations
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,8 +211,7 @@ def _unpriced(
     if count:
         yield f"no price for {count} of {len(costly)} instructions that cost something"
     free = sum(
-        row.latency_us == 0.0
-        and row.reason != ""
+        (row.model == UNKNOWN.model or (row.latency_us == 0.0 and row.reason != ""))
         and (row.computation, row.name) not in fusions | calls
         for row in rows
     )
@@ -248,16 +248,21 @@ def _rows(
 ) -> Iterator[EstimateRow]:
     places = program_places(module)
     prices = Prices(estimator)
+    is_tpu = module_state(module).stage == "tpu"
     for computation in scheduled_computations(module):
+        cut = continuations(computation) if is_tpu else Continuations()
         for instruction in computation.instructions:
             opcode = instruction.opcode
             node = estimator.node_cost(instruction) or UNKNOWN
             latency = None
             kind = collective_begun(instruction)
-            if kind and not is_start(instruction):
+            begins = is_start(instruction) or instruction in cut.done_of
+            if begins or instruction in cut.start_of:
+                node = node if is_start(instruction) else replace(node, us=0.0)
+            elif kind:
                 node = prices.synchronous(instruction)
-            elif is_start(instruction):
-                done = done_of(instruction)
+            if begins:
+                done = cut.done_of.get(instruction) or done_of(instruction)
                 if done is not None:
                     latency = estimator.latency(instruction, done) or UNKNOWN
             source = latency or node

@@ -5,13 +5,15 @@
 They are made after tiling and memory-space assignment and are nearer to the chip's peak
 rates than what the compiler's scheduler works with, `tpu-log`: the two differ by
 `DIFFERENCE` on matrix products. A collective's latency is its bytes over the links that
-it uses:
+it uses; that of a copy between HBM and VMEM its bytes over the bandwidth of HBM:
 
     permute               largest operand / one link one way
     all-gather            result / two directions of one ring
     others                largest array / two directions of one ring
+    copy-, slice-start    what is moved / a device's share of the chip's HBM bandwidth
 
-No fixed latency is added, as the compiler adds none.
+The same holds for collectives in fusions and on SparseCores. No fixed latency is
+added, as the compiler adds none, and what shares links or HBM does not slow down.
 """
 
 from __future__ import annotations
@@ -19,19 +21,25 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from hlo_passes.ir.async_form import is_collective, is_done, is_start, work_of
+from hlo_passes.ir.async_form import half, is_collective, is_start, work_of
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.tpu_config import estimated_cycles
 from hlo_passes.scheduler.estimators.base import LOW
+from hlo_passes.scheduler.latency.collectives import kernel_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.chips import Chip
 from hlo_passes.scheduler.tpu.costs import NAME as TPU_LOG
+from hlo_passes.scheduler.tpu.dma import FREE_CALLS, is_dma, moved_bytes
+from hlo_passes.scheduler.tpu.sparse_core import offloaded_collective
+from hlo_passes.scheduler.tpu.unpriced import may_take_time
 
 TPU_FINAL: Final = "tpu-final"
 #: How much the two estimators of TPUs differ on a fusion with a matrix product, as
 #: measured for docs/tpu.md.
 DIFFERENCE: Final = "0.65 to 5.9 times"
 _LINKS: Final = "tpu-final/ici"
+_MEMORY: Final = "tpu-final/hbm"
 _US_PER_S: Final = 1e6
 
 
@@ -47,20 +55,31 @@ class TpuFinalEstimator:
     name: str = TPU_FINAL
 
     def node_cost(self, instruction: Instruction) -> Estimate | None:
-        """The estimate that the module holds; None without one."""
-        if is_collective(instruction) and not is_start(instruction):
-            return None if is_done(instruction) else self._over_links(instruction)
+        """The estimate that the module holds; None for work that has none."""
         cycles = estimated_cycles(instruction)
-        if cycles is None:
-            return None
-        return Estimate(self.part.us(cycles), self.name)
+        if cycles is not None:
+            return Estimate(self.part.us(cycles), self.name)
+        if half(instruction) or not _runs(instruction):
+            return Estimate(0.0, self.name)
+        return self._of_collective(instruction)
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
-        """Bytes of a collective over its links; 1 cycle for any other edge."""
+        """Bytes over links or HBM; 1 cycle if nothing is in flight, None: unknown."""
         del user
-        if is_collective(start):
-            return self._over_links(start)
+        found = self._of_collective(start)
+        if found is not None:
+            return found
+        if is_dma(start):
+            speed = self.part.hbm_bytes_per_s / self.part.devices_per_chip
+            return Estimate(moved_bytes(start) / speed * _US_PER_S, _MEMORY)
         return None if is_start(start) else Estimate(self.part.us(LOW), self.name)
+
+    def _of_collective(self, instruction: Instruction) -> Estimate | None:
+        """Of a collective, also in a fusion or on a SparseCore; None of other work."""
+        if is_collective(instruction):
+            return self._over_links(instruction)
+        inside = kernel_collective(instruction) or offloaded_collective(instruction)
+        return None if inside is None else self._over_links(inside)
 
     def _over_links(self, collective: Instruction) -> Estimate:
         is_permute = work_of(collective) == "collective-permute"
@@ -70,6 +89,14 @@ class TpuFinalEstimator:
         directions = 1 if is_permute else 2
         speed = self.part.ici_bytes_per_s * directions
         return Estimate(max(sizes, default=0) / speed * _US_PER_S, _LINKS)
+
+
+def _runs(instruction: Instruction) -> bool:
+    """Whether it may take time of the cores; callees of loops and calls do that."""
+    if runs_callees(instruction):
+        return False
+    target = instruction.attributes.get("custom_call_target")
+    return may_take_time(instruction) and target not in FREE_CALLS
 
 
 def other_estimator_note(names: str) -> tuple[str, ...]:
@@ -86,4 +113,3 @@ def other_estimator_note(names: str) -> tuple[str, ...]:
         f"{other}, the other estimator of TPUs, may give something very different: "
         f"{DIFFERENCE} on fusions with a matrix product; ask both",
     )
-

@@ -30,9 +30,15 @@ from hlo_passes.xla_release import XlaRelease
 
 #: Copies between host and device may have two streams of their own.
 CopyKind = Literal["memcpy-d2h", "memcpy-h2d"]
-#: A TPU's SparseCores are one more, which no GPU has.
+#: A TPU's SparseCores, and its copies between HBM and VMEM, are two more.
 StreamKind = Literal[
-    "default", "compute", "communication", "memcpy-d2h", "memcpy-h2d", "sparsecore"
+    "default",
+    "compute",
+    "communication",
+    "memcpy-d2h",
+    "memcpy-h2d",
+    "sparsecore",
+    "dma",
 ]
 
 #: Frontend attribute with the number of a stream, or the word 'collective'.

@@ -73,7 +73,7 @@ class Prices:
     def node(self, instruction: Instruction) -> float:
         """Time on the compute lane, us. Raises UsageError U223 for an invalid time."""
         found = self.compute(instruction)
-        if has_no_price(found.model, found.reason, found.us):
+        if found is UNKNOWN or has_no_price(found.model, found.reason, found.us):
             self._noted(found, is_constant=True)
         return found.us
 

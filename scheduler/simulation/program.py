@@ -6,6 +6,8 @@
     %r = ... all-reduce(...)         Sync(work)       the compute lane runs it
     %w = ... while(...)              Call(bodies, trip count)
 
+A collective that XLA:TPU cut into fusions is a Start and a Done as well.
+
 A `Work` is one asynchronous operation or synchronous collective with its price.
 """
 
@@ -34,6 +36,7 @@ from hlo_passes.scheduler.passes.stream_values import Stream, runs_synchronously
 from hlo_passes.scheduler.simulation.prices import Prices
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.simulation.surroundings import Surroundings, WorkKind
+from hlo_passes.scheduler.tpu.continuations import Continuations
 
 #: Kinds of work that communicate.
 COMMUNICATION: Final = ("collective", "transfer")
@@ -168,6 +171,8 @@ class ProgramBuilder:
     surroundings: Surroundings
     rules: Rules
     _programs: dict[Computation, Program] = field(default_factory=dict)
+    #: Of the computation that is being read.
+    _cut: Continuations = field(default_factory=Continuations)
     #: Counts the starts of XLA's statistic; no setting changes that.
     _tracker: AsyncTracker = field(
         default_factory=lambda: make_tracker(SchedulerSettings())
@@ -181,6 +186,7 @@ class ProgramBuilder:
 
     def _build(self, computation: Computation) -> Program:
         order = computation.instructions
+        self._cut = self.surroundings.continuations(computation)
         costs = [0.0] * len(order)
         items: list[Item] = []
         works: dict[Instruction, Work] = {}
@@ -225,6 +231,10 @@ class ProgramBuilder:
             return self._done(k, instruction, works)
         if self.rules.xla_statistic:
             return None
+        if instruction in self._cut.done_of:
+            return self._start(k, instruction, works)
+        if instruction in self._cut.start_of:
+            return self._done(k, instruction, works)
         if row.is_collective or fused_collective(instruction) is not None:
             return self._synchronous(k, instruction, works)
         return None
@@ -272,7 +282,7 @@ class ProgramBuilder:
                 return _SILENT
         elif runs_synchronously(instruction):
             return self._synchronous(k, instruction, works)
-        found = done_of(instruction)
+        found = self._cut.done_of.get(instruction) or done_of(instruction)
         done = found if found and found.computation is instruction.computation else None
         kind = self.surroundings.kind(instruction)
         stream = self.surroundings.stream(instruction)
@@ -304,7 +314,7 @@ class ProgramBuilder:
     def _done(
         self, k: int, instruction: Instruction, works: Mapping[Instruction, Work]
     ) -> Item | _Silent:
-        start = owner = start_of(instruction)
+        start = owner = self._cut.start_of.get(instruction) or start_of(instruction)
         if is_transfer(instruction):
             owner = owner_of_transfer(instruction)
         work = works.get(start)

@@ -139,6 +139,9 @@ def message_bytes(start: Instruction, done: Instruction | None) -> int:
     """
     if start.opcode == "recv":
         return leaf_bytes(start.shape.elements[0])
+    if start.opcode == "fusion":
+        # Its results may hold more than those of its collective.
+        start = kernel_collective(start) or start
     given = sum(leaf_bytes(operand.shape) for operand in start.operands)
     got = leaf_bytes((done or start).shape)
     if done is None and half(start) == "start":

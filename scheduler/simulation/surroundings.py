@@ -14,6 +14,7 @@ from typing import Final, Literal
 from hlo_passes.analysis import transfer_attributes
 from hlo_passes.analysis.devices import require_listable
 from hlo_passes.analysis.followed_release import followed_release
+from hlo_passes.analysis.module_state import module_state
 from hlo_passes.analysis.trip_counts import TripCounts
 from hlo_passes.errors import ParseError, UsageError
 from hlo_passes.ir import opcodes
@@ -33,6 +34,8 @@ from hlo_passes.scheduler.passes.stream_values import (
 )
 from hlo_passes.scheduler.passes.streams import assign_streams
 from hlo_passes.scheduler.simulation.rules import Rules
+from hlo_passes.scheduler.tpu.continuations import Continuations, continuations
+from hlo_passes.scheduler.tpu.dma import is_dma
 from hlo_passes.scheduler.tpu.sparse_core import (
     is_on_sparse_core,
     offloaded_collective,
@@ -45,6 +48,9 @@ _HOST_LINK: Final = "host link"
 _HOST_SPACE: Final = "S(5)"
 #: Calls on SparseCores are taken to run one after the other, beside all other work.
 _SPARSE_CORE_QUEUE: Final = Stream("sparsecore")
+#: Copies inside a TPU share the bandwidth of its memory, so they do, too.
+_DMA_QUEUE: Final = Stream("dma")
+_NO_CONTINUATIONS: Final = Continuations()
 
 Groups = tuple[tuple[int, ...], ...]
 WorkKind = Literal["collective", "transfer", "copy", "async"]
@@ -59,12 +65,14 @@ class Surroundings:
         topology: of the machine.
         rules: of the simulation.
         leaves_out: whether an operation that was asked about leaves devices out.
+        is_tpu: whether it is for a TPU.
     """
 
     module: Module
     topology: Topology
     rules: Rules
     leaves_out: bool = False
+    is_tpu: bool = field(init=False)
     _streams: dict[Instruction, Stream] = field(default_factory=dict)
     _release: XlaRelease = field(init=False)
     _groups: DeviceGroups = field(init=False)
@@ -75,6 +83,7 @@ class Surroundings:
 
     def __post_init__(self) -> None:
         """Read the streams of the whole module once."""
+        self.is_tpu = module_state(self.module).stage == "tpu"
         self._groups = DeviceGroups(self.module)
         self._trip_counts = TripCounts(self.module, self.rules.trip_counts)
         self._release = self.rules.release or followed_release(self.module)
@@ -112,6 +121,8 @@ class Surroundings:
         """The stream of an asynchronous start."""
         if is_on_sparse_core(start):
             return _SPARSE_CORE_QUEUE
+        if self._is_dma(start):
+            return _DMA_QUEUE
         known = self._streams.get(start)
         if known is not None and known.kind != "default":
             return known
@@ -122,9 +133,16 @@ class Surroundings:
         """What kind of work a start begins."""
         if is_transfer(start):
             return "transfer"
-        if start.opcode == "copy-start":
+        if start.opcode == "copy-start" or self._is_dma(start):
             return "copy"
         return "collective" if _communicates(start) else "async"
+
+    def _is_dma(self, start: Instruction) -> bool:
+        return self.is_tpu and is_dma(start)
+
+    def continuations(self, computation: Computation) -> Continuations:
+        """Fusions of a computation that begin and end a collective of a TPU."""
+        return continuations(computation) if self.is_tpu else _NO_CONTINUATIONS
 
     def opcode(self, start: Instruction) -> str:
         """The operation that a start begins or a kernel is, also on a SparseCore."""

@@ -72,11 +72,11 @@ def _unpriced(computation: Computation, costs: TpuCosts) -> Iterator[Instruction
             is_pair = half == "start" and done_of(instruction) is not None
             if is_pair and name not in costs.latency_cycles:
                 yield instruction
-        elif name not in costs.node_cycles and _works(instruction):
+        elif name not in costs.node_cycles and may_take_time(instruction):
             yield instruction
 
 
-def _works(instruction: Instruction) -> bool:
+def may_take_time(instruction: Instruction) -> bool:
     """Whether it may take more than a cycle; what counts a loop does not."""
     if instruction.opcode in LEAST_WORK:
         return False
