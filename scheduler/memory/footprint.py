@@ -102,6 +102,7 @@ class Footprint:
         packed_bytes: all that XLA's buffer assignment takes, as packed here; None for a
             module too large for that.
         assigned_bytes: what XLA's buffer assignment needs, if XLA dumped that.
+        vmem_bytes: the most that lives in a TPU's VMEM; 0 if the module says nothing.
     """
 
     peak_bytes: int
@@ -112,6 +113,7 @@ class Footprint:
     available_bytes: int = 0
     packed_bytes: int | None = None
     assigned_bytes: int | None = None
+    vmem_bytes: int = 0
 
     @property
     def needed_bytes(self) -> int:
@@ -162,6 +164,7 @@ class Footprint:
             "xla_buffer_assignment_bytes": self.assigned_bytes,
             "at": self.at,
             "largest": [buffer.to_json() for buffer in self.largest],
+            **({"vmem_bytes": self.vmem_bytes} if self.vmem_bytes else {}),
         }
 
 

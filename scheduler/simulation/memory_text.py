@@ -52,7 +52,10 @@ def memory_lines(timeline: TimelineData) -> list[str]:
         return [line + f"; nobody says how much {timeline.target} has"]
     has = bytes_text(found.device_bytes)
     if found.fits is None and found.fits_device:
-        return [line + f", of a device's {has} (tiles are not counted)"]
+        line += f", of a device's {has} (tiles are not counted)"
+        if found.vmem_bytes:
+            line += f"; {bytes_text(found.vmem_bytes)} in VMEM at the peak, in tiles"
+        return [line]
     line += "; "
     takes = bytes_text(found.available_bytes)
     if found.fits:

@@ -33,6 +33,7 @@ from hlo_passes.scheduler.measured.overlay import overlay_of
 from hlo_passes.scheduler.measured.trace import Trace, measured_of, read_trace
 from hlo_passes.scheduler.memory.footprint import footprint
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.memory.vmem import vmem_peak_bytes
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
 from hlo_passes.scheduler.simulation.any_structure import AnyStructure
 from hlo_passes.scheduler.simulation.engine import Engine, Run
@@ -211,6 +212,9 @@ def _simulate(
         often = {part.times.name: part.times.executions for part in parts}
         neglected = neglected_in(programs, often, estimator)
     (whole,) = (p.times for p in parts if p.times.name == module.entry.name)
+    memory = footprint(step.memory)
+    if surroundings.is_tpu:
+        memory = replace(memory, vmem_bytes=vmem_peak_bytes(step.memory))
     return Timeline(
         module=module.name,
         state=module_state(module),
@@ -237,7 +241,7 @@ def _simulate(
         neglected=neglected,
         unpriced=ran.prices.unpriced,
         overcounted=ran.prices.overcounted,
-        footprint=footprint(step.memory),
+        footprint=memory,
         any_structure=any_structure,
         sensitivity=sensitivity_of(ran.engine, module.entry, entry)
         if with_range

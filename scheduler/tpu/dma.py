@@ -21,10 +21,9 @@ from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
 _MOVES: Final = frozenset({"copy", "slice", "dynamic-slice", "dynamic-update-slice"})
 #: The number of the host's memory in a layout: S(5).
 _HOST_MEMORY: Final = 5
+_JOINS: Final = '"ConcatBitcast"'
 #: Custom-calls that name memory and run nothing.
-FREE_CALLS: Final = frozenset(
-    {'"ConcatBitcast"', '"AllocateBuffer"', '"NopReturnToken"'}
-)
+FREE_CALLS: Final = frozenset({_JOINS, '"AllocateBuffer"', '"NopReturnToken"'})
 
 
 def is_dma(start: Instruction) -> bool:
@@ -44,6 +43,12 @@ def moved_bytes(start: Instruction) -> int:
     """
     sizes = [shape.byte_size for shape in _arrays(start) if shape.rank]
     return min(sizes, default=0)
+
+
+def joins_parts(instruction: Instruction) -> bool:
+    """Whether it makes one array of parts that lie side by side."""
+    target = instruction.attributes.get("custom_call_target")
+    return instruction.opcode == "custom-call" and target == _JOINS
 
 
 def _arrays(start: Instruction) -> list[Shape]:

@@ -19,7 +19,9 @@ from hlo_passes.scheduler.tpu.dma import is_dma, moved_bytes
 from hlo_passes.verify import findings
 
 _CYCLES = 'backend_config={"window_config":{"estimated_cycles":"15000"}}'
-_GATHER = "channel_id=7, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true"
+_GATHER = (
+    "channel_id=7, replica_groups={{0,1}}, dimensions={0}, use_global_device_ids=true"
+)
 _FLAG = "u32[]{:S(2)}"
 TEXT = f"""\
 HloModule final, is_scheduled=true, num_partitions=2
@@ -146,7 +148,9 @@ def test_a_half_alone_is_no_pair(old: str, new: str) -> None:
 def test_pairs_are_found_both_ways() -> None:
     entry = _module().entry
     found = continuations(entry)
-    begun, ended = (next(i for i in entry.instructions if i.name == n) for n in ("begun", "ended"))
+    begun, ended = (
+        next(i for i in entry.instructions if i.name == n) for n in ("begun", "ended")
+    )
     assert found.done_of == {begun: ended}
     assert found.start_of == {ended: begun}
 
@@ -156,7 +160,10 @@ def test_pairs_are_found_both_ways() -> None:
     [
         ("(f32[8]{0:T(256)S(1)}, f32[8]{0:T(256)}, u32[]) copy-start(%p)", 32),
         ("(f32[8]{0:T(256)S(5)}, f32[8]{0:T(256)}, u32[]) copy-start(%p)", None),
-        ("((f32[8]{0:T(256)}), f32[2]{0:T(256)}, s32[]) slice-start(%p), slice={[0:2]}", 8),
+        (
+            "((f32[8]{0:T(256)}), f32[2]{0:T(256)}, s32[]) slice-start(%p), slice={[0:2]}",
+            8,
+        ),
         ("f32[8]{0:T(256)} negate(%p)", None),
         (
             "(f32[8]{0:T(256)}, f32[8]{0:T(256)}) collective-permute-start(%p), "
@@ -212,3 +219,19 @@ ENTRY %main {
 """)
     lanes = {s.lane for s in scheduler.simulate(module, target="h100_sxm").spans}
     assert "dma 0" not in lanes
+
+
+def test_vmem_is_a_memory_of_its_own() -> None:
+    found = _simulated()
+    # The two halves of %q are its array.
+    assert found.footprint.vmem_bytes == 256 * 256 * 4
+    assert found.footprint.to_json()["vmem_bytes"] == 256 * 256 * 4
+    assert "256.0 KiB in VMEM at the peak, in tiles" in found.to_text()
+    padded = TEXT.replace("T(8,128)S(1)", "T(8,1024)S(1)")
+    assert _simulated(padded).footprint.vmem_bytes == 4 * 256 * 256 * 4
+    apart = TEXT.replace("ConcatBitcast", "Other")
+    assert _simulated(apart).footprint.vmem_bytes == 2 * 256 * 256 * 4
+    plain = TEXT.replace("S(1)", "").replace("S(2)", "")
+    assert _simulated(plain).footprint.vmem_bytes == 0
+    assert "VMEM" not in _simulated(plain).to_text()
+    assert "vmem_bytes" not in _simulated(plain).footprint.to_json()
