@@ -29,16 +29,16 @@ class Continuations:
     Attributes:
         done_of: the fusion that ends one, by the fusion that begins it.
         start_of: the other way round.
+        alone: fusions that begin or end one, without the other half here.
     """
 
     done_of: dict[Instruction, Instruction] = field(default_factory=dict)
     start_of: dict[Instruction, Instruction] = field(default_factory=dict)
+    alone: list[Instruction] = field(default_factory=list)
 
 
 def continuations(computation: Computation) -> Continuations:
     """Fusions of a computation that begin and end a collective, in pairs.
-
-    One without its other half is not in the answer.
 
     Complexity: linear in the computation and in the bodies of its custom fusions.
     """
@@ -49,10 +49,15 @@ def continuations(computation: Computation) -> Continuations:
             continue
         half, channel = _half_and_channel(instruction)
         if half == _BEGINS:
+            if channel in begun:
+                found.alone.append(begun[channel])
             begun[channel] = instruction
         elif half == _ENDS and channel in begun:
             start = begun.pop(channel)
             found.done_of[start], found.start_of[instruction] = instruction, start
+        elif half == _ENDS:
+            found.alone.append(instruction)
+    found.alone += begun.values()
     return found
 
 

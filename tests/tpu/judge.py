@@ -24,9 +24,11 @@ from dataclasses import dataclass, field
 
 import hlo_passes
 from hlo_passes import scheduler
+from hlo_passes.ir.calls import scheduled_computations
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.installation.for_tpu import orders_of
 from hlo_passes.runtime.tpu_program import FINAL, SCHEDULED
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
@@ -38,6 +40,7 @@ from hlo_passes.scheduler.latency_hiding.rules import active_rules
 from hlo_passes.scheduler.latency_hiding.statistics import Statistics
 from hlo_passes.scheduler.latency_hiding.tracker import AsyncTracker
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
+from hlo_passes.scheduler.tpu.continuations import continuations
 from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs
 from hlo_passes.scheduler.tpu.log import Round, SchedulerLog, read_log
 from hlo_passes.scheduler.tpu.settings import tpu_settings
@@ -84,7 +87,9 @@ class Verdict:
         modules: of all stages.
         differences: in words, the first of each round.
         left_open: those that the digits of the log leave open (`digits`).
-        priced: final modules that have a price (`tpu-final`).
+        priced: final modules that are simulated (`tpu-final`).
+        unpriced: operations in it that have no price.
+        cut: all-gathers in it that are fusions; `whole` of them with both halves.
         step_us: simulated with the compiler's costs; None without.
         has_step: whether the compiler's statistic has the step, loops put together.
         is_same_step: whether that is what is simulated if nothing queues.
@@ -114,6 +119,9 @@ class Verdict:
     seconds: float = 0.0
     own_seconds: float = 0.0
     priced: int = 0
+    unpriced: int = 0
+    cut: int = 0
+    whole: int = 0
     step_us: float | None = None
     has_step: bool = False
     is_same_step: bool = False
@@ -199,11 +207,17 @@ def _price(folder: pathlib.Path, verdict: Verdict) -> None:
         return
     module = hlo_passes.parse(final.read_text())
     try:
-        scheduler.estimate(module, target=verdict.chips[0], estimator=TPU_FINAL)
+        on = Pricing(target=verdict.chips[0], estimator=TPU_FINAL)
+        scheduler.estimate(module, on)
+        verdict.unpriced = scheduler.simulate(module, on).unpriced
     except hlo_passes.HloError as problem:
         verdict.differences.append(f"not priced: {problem}".splitlines()[0][:200])
         return
     verdict.priced = 1
+    for computation in scheduled_computations(module):
+        found = continuations(computation)
+        verdict.whole += len(found.done_of)
+        verdict.cut += len(found.done_of) + len(found.alone)
 
 
 def _simulate(folder: pathlib.Path, verdict: Verdict) -> None:

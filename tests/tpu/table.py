@@ -8,7 +8,9 @@ from tests.tpu.child import EDGES
 from tests.tpu.judge import Verdict
 
 HEAD = (
-    "| {first} | compiled | modules as they were | priced | with a schedule | orders "
+    "| {first} | compiled | modules as they were | final modules simulated "
+    "| their operations without a price | their all-gathers in fusions, both halves "
+    "| with a schedule | orders "
     "| decisions "
     "| placements with equal memory | figures of the statistics "
     "| more figures within the rounding of costs | simulated "
@@ -82,6 +84,8 @@ def _row(name: str, group: list[Verdict]) -> str:
         f"{sum(bool(v.modules) for v in group)}/{len(group)}",
         of("round_trips", "modules", group),
         str(sum(v.priced for v in group)),
+        str(sum(v.unpriced for v in group)),
+        of("whole", "cut", group),
         str(len(compared)),
         of("orders", "rounds", compared),
         of("equal_decisions", "decisions", compared),
