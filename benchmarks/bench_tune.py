@@ -9,8 +9,9 @@ host, two of them, and eight GB200 in one NVLink domain. XLA's GPU compiler make
 module (the extra `gpu-aot`). With `--cache=DIR` a run goes on where another ended.
 
 Random search draws every lever that is not pointless with even chances, so that half of
-all levers are set, as often as the search has compiled. Below the table: where the
-bound for any structure leaves 5% of the step, in how many rows the best is faster.
+all levers are set, as often as the search has compiled. The best is compiled once more
+from its XLA_FLAGS alone, in a new process. Below the table: where the bound for any
+structure leaves 5% of the step, in how many rows the best is faster.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import argparse
 import ast
 import itertools
+import os
 import pathlib
 import time
 from collections.abc import Iterable, Iterator, Sequence
@@ -42,6 +44,7 @@ from hlo_passes.scheduler.tuning.draws import drawn
 from hlo_passes.scheduler.tuning.facts import facts_of
 from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.own_schedule import rules_for
+from hlo_passes.scheduler.tuning.report import is_same_step
 from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.store import Store
 
@@ -58,7 +61,7 @@ _LARGE: Final = (
 )
 _HEAD: Final = (
     "| program | GPUs | baseline | best found | levers | bound | evaluations "
-    "| seconds | random search | what holds it |"
+    "| seconds | random search | from the flags alone | what holds it |"
 )
 #: A bound that leaves less than this share of the step is reached.
 _REACHED: Final = 0.05
@@ -85,6 +88,7 @@ class Row:
         seconds: of the search.
         drawn: the best of as many random combinations.
         held_by: what exposes collectives in the best, most first.
+        again: the best compiled from its flags alone; None if it has no flags.
     """
 
     program: str
@@ -97,6 +101,7 @@ class Row:
     seconds: float = 0.0
     drawn: Outcome = _NO_STEP
     held_by: str = ""
+    again: Outcome | None = None
 
     @property
     def leaves(self) -> float:
@@ -109,10 +114,16 @@ class Row:
         """Whether the best is not the baseline."""
         return self.best.step_us < self.baseline.step_us
 
+    @property
+    def is_same_again(self) -> bool:
+        """Whether the flags alone give the same step."""
+        again = self.again
+        return again is not None and is_same_step(again, self.best)
+
     def to_text(self) -> str:
         """A line of the table."""
         if self.problem:
-            return _line(self.program, self.gpus, self.problem, *[""] * 7)
+            return _line(self.program, self.gpus, self.problem, *[""] * 8)
         held = self.held_by
         if self.leaves < _REACHED:
             held = "the bound: it leaves less than 5%"
@@ -127,8 +138,15 @@ class Row:
             str(self.evaluations),
             f"{self.seconds:.0f}",
             self._changed(self.drawn),
+            self._again,
             "" if self.is_faster else held,
         )
+
+    @property
+    def _again(self) -> str:
+        if self.again is None or self.is_same_again:
+            return "" if self.again is None else "the same step"
+        return self.again.problem or time_text(self.again.step_us)
 
     def _changed(self, found: Outcome) -> str:
         change = found.change_from(self.baseline)
@@ -146,10 +164,13 @@ def summary(rows: Sequence[Row]) -> str:
     faster = sum(row.is_faster for row in open_)
     wins = sum(row.best.step_us < row.drawn.step_us for row in done)
     losses = sum(row.best.step_us > row.drawn.step_us for row in done)
+    again = [row for row in done if row.again is not None]
     return (
         f"The bound leaves {_REACHED:.0%} or more in {len(open_)} of {len(done)} rows; "
         f"the best is faster than the baseline in {faster} of these. The search finds "
-        f"a shorter step than random search in {wins} rows, a longer one in {losses}."
+        f"a shorter step than random search in {wins} rows, a longer one in {losses}. "
+        f"Compiled again from its flags alone, the best has the same step in "
+        f"{sum(row.is_same_again for row in again)} of {len(again)} rows."
     )
 
 
@@ -208,6 +229,8 @@ def _measured(short: str, evaluator: XlaEvaluator, budget: int, seed: int) -> Ro
             break
         blind.compile_all([chosen])
     rules = rules_for(search.best, evaluator.rules)
+    given = os.environ.get("XLA_FLAGS", "").strip()
+    again = evaluator.alone(search.best, given) if search.best else None
     return Row(
         program=short,
         gpus=gpus,
@@ -218,6 +241,7 @@ def _measured(short: str, evaluator: XlaEvaluator, budget: int, seed: int) -> Ro
         seconds=seconds,
         drawn=blind.tried[blind.best],
         held_by=held_by(evaluator.module(search.best), evaluator.settled, rules),
+        again=again,
     )
 
 

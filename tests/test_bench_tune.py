@@ -19,16 +19,27 @@ ROW = Row(
     seconds=12.3,
     drawn=Outcome(900.0),
     held_by="200.0 us of all-gather (queued)",
+    again=Outcome(800.0),
 )
-HELD = dataclasses.replace(ROW, best=BASELINE, levers="nothing", drawn=BASELINE)
+HELD = dataclasses.replace(
+    ROW, best=BASELINE, levers="nothing", drawn=BASELINE, again=None
+)
 
 
 def test_a_row() -> None:
     assert ROW.to_text() == (
         "| train.py:step | h100_sxm 1x1x8 | 1.00 ms | 800.0 us (-20.0%) "
         "| overlap limit 2 | 600.0 us (compute), 40.0% above | 40 | 12 "
-        "| 900.0 us (-10.0%) |  |"
+        "| 900.0 us (-10.0%) | the same step |  |"
     )
+
+
+def test_flags_that_give_another_step_alone_are_told() -> None:
+    other = dataclasses.replace(ROW, again=Outcome(801.0))
+    assert "| 801.0 us |" in other.to_text()
+    failed = dataclasses.replace(ROW, again=Outcome.failed("unknown flag"))
+    assert "| unknown flag |" in failed.to_text()
+    assert "same step in 1 of 3 rows" in summary([ROW, HELD, other, failed])
 
 
 def test_what_is_not_faster_says_why() -> None:
@@ -40,7 +51,7 @@ def test_what_is_not_faster_says_why() -> None:
 def test_the_table_ends_with_a_summary() -> None:
     failed = Row("moe.py:moe", "h100_sxm@2", "No module named 'flax'")
     lines = list(table([ROW, HELD, failed]))
-    assert {line.count("|") for line in lines[:5]} == {11}
+    assert {line.count("|") for line in lines[:5]} == {12}
     assert "| No module named 'flax' |" in lines[4]
     assert lines[-1] == summary([ROW, HELD, failed])
     assert (

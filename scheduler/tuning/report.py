@@ -125,11 +125,16 @@ def in_program_text(result: TuneResult) -> str:
     return f"or jax.jit(..., compiler_options={options})"
 
 
+def is_same_step(one: Outcome, other: Outcome) -> bool:
+    """Whether two compilations have the same step, but for rounding."""
+    return one.is_done and abs(one.change_from(other)) <= _SAME
+
+
 def recompiled_text(alone: Outcome, best: Outcome) -> str:
     """Whether the best's flags alone give the same step."""
     if not alone.is_done:
         return f"beware: with these flags alone, {alone.problem}"
-    if abs(alone.change_from(best)) <= _SAME:
+    if is_same_step(alone, best):
         return "compiled again with these flags alone, in a new process: the same step"
     return (
         "beware: compiled again with these flags alone, in a new process, the step is "
