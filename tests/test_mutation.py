@@ -175,6 +175,19 @@ def test_results_are_kept_and_survivors_run_again(
     assert len(ran) == count
 
 
+def test_tests_that_fail_without_a_mutant_end_the_run(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = Outcome("failed", "test_m.py::test_f", 0.0, "")
+    monkeypatch.setattr(Tree, "run", lambda *_: failed)
+    monkeypatch.setattr(command.Quick, "judge", lambda *_: None)
+    kept = f"--traces={tmp_path}"
+    place = "scheduler/checker/overlap.py"
+    monkeypatch.setattr(sys, "argv", ["x", "--mutants=6", "--narrow", kept, place])
+    with pytest.raises(SystemExit, match="fails without a mutant"):
+        command.main()
+
+
 def test_survivors_are_found_where_they_are_now(
     tmp_path: pathlib.Path,
     monkeypatch: pytest.MonkeyPatch,

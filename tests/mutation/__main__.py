@@ -119,12 +119,17 @@ def survivors(file: pathlib.Path) -> list[Mutant]:
 def run(
     mutants: Sequence[Mutant], options: argparse.Namespace
 ) -> list[dict[str, object]]:
-    """Each mutant in one of so many trees; rows in the order in which they end."""
+    """Each mutant in one of so many trees; rows in the order in which they end.
+
+    Raises:
+        SystemExit: tests fail without a mutant.
+    """
     waiting: queue.SimpleQueue[Mutant] = queue.SimpleQueue()
     # Mutants with the same tests follow each other: those are collected once.
     for mutant in sorted(mutants, key=lambda m: nearest_tests(m.file)):
         waiting.put(mutant)
-    ended: queue.SimpleQueue[dict[str, object] | None] = queue.SimpleQueue()
+    ended: queue.SimpleQueue[dict[str, object] | SystemExit | None]
+    ended = queue.SimpleQueue()
     limits = Limits(options.limit)
     jobs: int = options.jobs
     rounds = 0 if options.quick else 1 if options.narrow else 2
@@ -136,6 +141,8 @@ def run(
                 with Quick(tree, traces) as quick:
                     for mutant in _drain(waiting):
                         ended.put(judge(tree, mutant, limits, quick, rounds))
+        except SystemExit as failure:
+            ended.put(failure)  # it would end this thread alone
         finally:
             ended.put(None)
 
@@ -145,6 +152,8 @@ def run(
     rows: list[dict[str, object]] = []
     while jobs:
         row = ended.get()
+        if isinstance(row, SystemExit):
+            raise row
         if row is None:
             jobs -= 1
             continue
