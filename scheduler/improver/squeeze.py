@@ -44,20 +44,20 @@ def squeeze(
     draw = random.Random(seed).random
     proposer = Moves(window, draw)
     least, idle, heat = window.peak_bytes, 0, temperature_us
-    top = 0
+    top, is_exposed = 0, False
     for k in range(moves):
         if k % _TURN == 0:
             window.set_order(list(window.order))
-            lower = window.peak_bytes < least
+            lower = k == 0 or window.peak_bytes < least
             idle, heat = (0, temperature_us) if lower else (idle + 1, heat * _WARMING)
             least = min(least, window.peak_bytes)
             if window.peak_bytes <= cap or idle > _IDLE_TURNS or budget.look():
                 break
             window.cap_bytes = window.peak_bytes - 1
             top = max(range(len(window.order)), key=window.usage.__getitem__)
-            if not proposer.look():
-                break
-        if draw() < _ACROSS:
+            is_exposed = proposer.look()
+        # The moves of the search are about pairs that are exposed.
+        if not is_exposed or draw() < _ACROSS:
             move = proposer.propose_across(top)
         else:
             move = proposer.propose()

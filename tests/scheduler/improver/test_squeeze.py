@@ -103,3 +103,27 @@ def test_a_list_schedule_that_needs_too_much_is_a_start_once_it_fits() -> None:
     assert (found.kept, found.start) == ("", "squeezed")
     assert peak_bytes(problem, found.order) <= cap
     assert (found.before_us, found.after_us) == (30.0 * 62, 10.0 + 20.0 * 62 + 10.0)
+
+
+def test_an_order_that_exposes_nothing_is_squeezed_too() -> None:
+    # A product before the first gather hides that one as well.
+    sizes = [1000] * 20 + [2000] * 2
+    text = _layers(sizes).replace("custom-call(%x0, %g0)", "custom-call(%h, %g0)")
+    head = '%h = f32[8] custom-call(%x0), custom_call_target="head"'
+    text = text.replace("%start0 =", f"{head}\n  %start0 =")
+    products = ["h", *(f"x{k + 1}" for k in range(len(sizes)))]
+    costs = TableEstimator(
+        dict.fromkeys(products, 20.0),
+        {f"start{k}": 10.0 for k in range(len(sizes))},
+        absent=0.0,
+    )
+    (problem,) = problems(hlo_passes.parse(text), costs)
+    atoms = make_atoms(problem)
+    window = Window(atoms, 1 << 60)
+    assert window.set_order(list_orders(atoms)[0])
+    assert sum(window.wait_us) == 0.0
+    fits, _ = _squeezed(atoms, list_orders(atoms)[0], window.peak_bytes - 1)
+    assert fits
+    found = improve(problem, 4 * 3100, Effort(), Budget())
+    assert (found.start, found.before_us) == ("squeezed", 680.0)
+    assert found.after_us == 470.0
