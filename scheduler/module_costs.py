@@ -257,12 +257,12 @@ def _rows(
             latency = None
             kind = collective_begun(instruction)
             begins = is_start(instruction) or instruction in cut.done_of
-            if begins or instruction in cut.start_of:
-                node = node if is_start(instruction) else replace(node, us=0.0)
-            elif kind:
+            begins = begins or cut.alone.get(instruction) == "done"
+            if kind and not begins and instruction not in cut:
                 node = prices.synchronous(instruction)
             if begins:
                 done = cut.done_of.get(instruction) or done_of(instruction)
+                done = instruction if instruction in cut.alone else done
                 if done is not None:
                     latency = estimator.latency(instruction, done) or UNKNOWN
             source = latency or node

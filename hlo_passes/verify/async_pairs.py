@@ -21,7 +21,7 @@ from hlo_passes.ir.async_form import is_host_transfer, start_of
 from hlo_passes.ir.opcodes import ROWS, Half, facts
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape, tuple_shape
-from hlo_passes.ir.tpu_config import is_handed_over
+from hlo_passes.ir.tpu_config import is_handed_in, is_handed_on
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -151,24 +151,9 @@ def _check_transfer_done(
 # -- async-start, -update, -done and sugar --------------------------------------
 
 
-#: How a loop gets at what it carries.
-_OF_TUPLES: Final = frozenset({"tuple", "get-tuple-element"})
-
-
-def _leaves_its_computation(start: Instruction) -> bool:
-    """Whether a loop for a TPU takes a start along."""
-    tuples = [user for user in start.users if user.opcode == "tuple"]
-    return bool(tuples) and (
-        is_handed_over(start)
-        or any(is_handed_over(user) for carried in tuples for user in carried.users)
-    )
-
-
 def _check_generic_user(instruction: Instruction, report: Report) -> None:
     users = _real_users(instruction)
-    if _leaves_its_computation(instruction) and all(
-        user.opcode in _OF_TUPLES for user in users
-    ):
+    if is_handed_on(instruction):
         return
     followers = [u for u in users if generic_half(u.opcode) in ("update", "done")]
     if len(users) != 1 or len(followers) != 1:
@@ -192,7 +177,8 @@ def _check_generic_operand(
         report.add(instruction, "V502", f"{opcode} needs its start as operand")
         return
     previous = operands[0]
-    if previous.opcode == "get-tuple-element" and is_handed_over(instruction):
+    if is_handed_in(instruction):
+        _check_handed_in(instruction, previous, report)
         return
     if generic_half(previous.opcode) not in ("start", "update"):
         report.add(
@@ -214,6 +200,26 @@ def _check_generic_operand(
     if mine and other is not None and mine != other:
         report.add(instruction, "V502", f"{opcode} ends an asynchronous {other}")
     _check_inherited(instruction, attributes, start, report)
+
+
+def _check_handed_in(done: Instruction, element: Instruction, report: Report) -> None:
+    """Check a done of what a loop for a TPU was given or has left."""
+    elements = element.shape.elements
+    if not element.shape.is_tuple or len(elements) < 2 or not elements[0].is_tuple:
+        report.add(
+            done, "V502",
+            f"%{element.name} is {element.shape}, which no start returns",
+        )  # fmt: skip
+        return
+    if not compatible(done.shape, elements[1]):
+        report.add(
+            done, "V505",
+            f"{done.opcode} returns {elements[1]}, not {done.shape}",
+        )  # fmt: skip
+    dones = [user for user in element.users if generic_half(user.opcode) == "done"]
+    if len(dones) != 1:
+        names = ", ".join(f"%{other.name}" for other in dones)
+        report.add(done, "V501", f"one start has several dones: {names}")
 
 
 def wrapped_kind(start: Instruction) -> str | None:
@@ -384,10 +390,9 @@ def check_uses(computation: Computation, report: Report) -> None:
         role = generic_half(instruction.opcode)
         if role not in ("start", "update"):
             continue
-        leaves = _leaves_its_computation(instruction)
+        if is_handed_on(instruction):
+            continue
         for user in instruction.users:
-            if leaves and user.opcode in _OF_TUPLES:
-                continue
             follows = generic_half(user.opcode) in ("update", "done")
             for k, operand in enumerate(user.operands):
                 if operand is instruction and not (follows and k == 0):

@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.shapes import Shape, array_shape
+from hlo_passes.runtime.plain.refusals import refuse
 
 
 class Token:
@@ -42,14 +43,16 @@ Value: TypeAlias = "Instruction | tuple[Value, ...] | Token | Pending"
 
 
 def arrays(value: Value) -> list[Instruction]:
-    """The arrays of a tree, depth first; tokens are left out."""
+    """The arrays of a tree, depth first; tokens are left out.
+
+    Raises UnsupportedHloError S010 for a start whose done is elsewhere.
+    """
     if isinstance(value, Instruction):
         return [value]
     if isinstance(value, tuple):
         return [array for element in value for array in arrays(element)]
     if isinstance(value, Pending):
-        msg = f"%{value.start.name} is used before its done"
-        raise TypeError(msg)
+        refuse(value.start, "something else than its done takes what it started")
     return []
 
 

@@ -12,6 +12,7 @@ from typing import Final
 from hlo_passes.ir.async_form import half, is_done, is_start, is_transfer
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
+from hlo_passes.ir.tpu_config import is_handed_on
 from hlo_passes.verify.finding import Report
 
 #: Opcodes that may be inside a scheduling group without belonging to it: no work.
@@ -77,7 +78,7 @@ def _check_pair(start: Instruction, report: Report) -> None:
         step = following[0]
         if is_done(step):
             return
-    if is_transfer(start) and step.users and not following:
+    if not following and (is_handed_on(start) or (is_transfer(start) and step.users)):
         return  # its done is in a loop, or in the next trip
     report.add(
         start, "C021",

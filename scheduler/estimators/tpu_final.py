@@ -10,7 +10,7 @@ it uses; that of a copy between HBM and VMEM its bytes over the bandwidth of HBM
     permute               largest operand / one link one way
     all-gather            result / two directions of one ring
     others                largest array / two directions of one ring
-    copy-, slice-start    what is moved / a device's share of the chip's HBM bandwidth
+    copy-start, copy      bytes to and from HBM / a device's share of its bandwidth
 
 The same holds for collectives in fusions and on SparseCores. No fixed latency is
 added, as the compiler adds none, and what shares links or HBM does not slow down.
@@ -29,8 +29,9 @@ from hlo_passes.scheduler.estimators.base import LOW
 from hlo_passes.scheduler.latency.collectives import kernel_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.chips import Chip
+from hlo_passes.scheduler.tpu.continuations import half_of_cut
 from hlo_passes.scheduler.tpu.costs import NAME as TPU_LOG
-from hlo_passes.scheduler.tpu.dma import FREE_CALLS, is_dma, moved_bytes
+from hlo_passes.scheduler.tpu.dma import FREE_CALLS, hbm_bytes, is_dma
 from hlo_passes.scheduler.tpu.sparse_core import offloaded_collective
 from hlo_passes.scheduler.tpu.unpriced import may_take_time
 
@@ -59,9 +60,9 @@ class TpuFinalEstimator:
         cycles = estimated_cycles(instruction)
         if cycles is not None:
             return Estimate(self.part.us(cycles), self.name)
-        if half(instruction) or not _runs(instruction):
+        if half(instruction) or half_of_cut(instruction) or not _runs(instruction):
             return Estimate(0.0, self.name)
-        return self._of_collective(instruction)
+        return self._of_collective(instruction) or self._over_hbm(instruction)
 
     def latency(self, start: Instruction, user: Instruction) -> Estimate | None:
         """Bytes over links or HBM; 1 cycle if nothing is in flight, None: unknown."""
@@ -70,8 +71,7 @@ class TpuFinalEstimator:
         if found is not None:
             return found
         if is_dma(start):
-            speed = self.part.hbm_bytes_per_s / self.part.devices_per_chip
-            return Estimate(moved_bytes(start) / speed * _US_PER_S, _MEMORY)
+            return self._over_hbm(start)
         return None if is_start(start) else Estimate(self.part.us(LOW), self.name)
 
     def _of_collective(self, instruction: Instruction) -> Estimate | None:
@@ -80,6 +80,14 @@ class TpuFinalEstimator:
             return self._over_links(instruction)
         inside = kernel_collective(instruction) or offloaded_collective(instruction)
         return None if inside is None else self._over_links(inside)
+
+    def _over_hbm(self, copy: Instruction) -> Estimate | None:
+        """Of a copy, or the start of one; None if it leaves HBM alone or the chip."""
+        moved = hbm_bytes(copy)
+        if not moved:
+            return None
+        speed = self.part.hbm_bytes_per_s / self.part.devices_per_chip
+        return Estimate(moved / speed * _US_PER_S, _MEMORY)
 
     def _over_links(self, collective: Instruction) -> Estimate:
         is_permute = work_of(collective) == "collective-permute"
@@ -96,7 +104,8 @@ def _runs(instruction: Instruction) -> bool:
     if runs_callees(instruction):
         return False
     target = instruction.attributes.get("custom_call_target")
-    return may_take_time(instruction) and target not in FREE_CALLS
+    is_copy = instruction.opcode == "copy"  # a cycle in the scheduler's log alone
+    return target not in FREE_CALLS and (is_copy or may_take_time(instruction))
 
 
 def other_estimator_note(names: str) -> tuple[str, ...]:

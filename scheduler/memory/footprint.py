@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from hlo_passes.ir.module import Module
     from hlo_passes.ir.shapes import Shape
     from hlo_passes.scheduler.hardware.target import Target
+    from hlo_passes.scheduler.memory.on_chip import OnChip
     from hlo_passes.scheduler.tpu.chips import Chip
 
 #: The environment variable that replaces XLA's own share.
@@ -102,7 +103,7 @@ class Footprint:
         packed_bytes: all that XLA's buffer assignment takes, as packed here; None for a
             module too large for that.
         assigned_bytes: what XLA's buffer assignment needs, if XLA dumped that.
-        vmem_bytes: the most that lives in a TPU's VMEM; 0 if the module says nothing.
+        near_memories: those beside a TPU's cores, if the module says what is there.
     """
 
     peak_bytes: int
@@ -113,7 +114,7 @@ class Footprint:
     available_bytes: int = 0
     packed_bytes: int | None = None
     assigned_bytes: int | None = None
-    vmem_bytes: int = 0
+    near_memories: tuple[OnChip, ...] = ()
 
     @property
     def needed_bytes(self) -> int:
@@ -164,7 +165,7 @@ class Footprint:
             "xla_buffer_assignment_bytes": self.assigned_bytes,
             "at": self.at,
             "largest": [buffer.to_json() for buffer in self.largest],
-            **({"vmem_bytes": self.vmem_bytes} if self.vmem_bytes else {}),
+            **{each.name.lower(): each.to_json() for each in self.near_memories},
         }
 
 

@@ -53,8 +53,12 @@ def memory_lines(timeline: TimelineData) -> list[str]:
     has = bytes_text(found.device_bytes)
     if found.fits is None and found.fits_device:
         line += f", of a device's {has} (tiles are not counted)"
-        if found.vmem_bytes:
-            line += f"; {bytes_text(found.vmem_bytes)} in VMEM at the peak, in tiles"
+        for each in found.near_memories:
+            if each.peak_bytes:
+                line += f"; {bytes_text(each.peak_bytes)} of {each.name} at the peak"
+            if each.scoped_bytes:
+                scoped = bytes_text(each.scoped_bytes)
+                line += f"; up to {scoped} of {each.name} in a kernel"
         return [line]
     line += "; "
     takes = bytes_text(found.available_bytes)

@@ -82,6 +82,13 @@ def notes_of(
             f"the costs lack {prices.absent} of the starts and synchronous "
             "collectives: 0 was taken for each"
         )
+    if count := surroundings.cut_in_two:
+        what = "begins or ends" if count == 1 else "begin or end"
+        notes.append(
+            f"{count} fusion{'s' * (count != 1)} {what} a collective whose other half "
+            "is not in the same computation: it takes its time at its end, and hides "
+            "nothing"
+        )
     # Name facts about the module that were assumed.
     if not is_scheduled:
         notes.append("the module is not scheduled; its text order was used")

@@ -109,10 +109,13 @@ class Prices:
         return self._noted(found)
 
     def has_whole_call(self, start: Instruction) -> bool:
-        """Whether a log has the time of a call on a SparseCore, and none inside it."""
+        """Whether a call on a SparseCore has a time: what is inside has none then."""
+        if not is_on_sparse_core(start):
+            return False
         table = _table_of(self.estimator)
-        known = table is not None and start.name in table.latencies
-        return known and is_on_sparse_core(start)
+        if table is not None:
+            return start.name in table.latencies
+        return self.estimator.latency(start, start) is not None
 
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.

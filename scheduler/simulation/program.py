@@ -193,13 +193,15 @@ class ProgramBuilder:
         run_from, run_us = 0, 0.0
         for k, instruction in enumerate(order):
             item = self._item(k, instruction, works)
-            counts = item is None or self.rules.xla_statistic
+            cut = instruction in self._cut
+            counts = item is None or cut or self.rules.xla_statistic
             if counts:
                 costs[k] = self.prices.node(instruction)
                 run_us += costs[k]
             if item is None or isinstance(item, _Silent):
                 continue
-            # Under XLA's rules a start or done costs time first, then has its effect.
+            # Under XLA's rules a start or done costs time first, then has its effect;
+            # a fusion that begins or ends a collective may compute something, too.
             end = k + 1 if counts else k
             if end > run_from:
                 items.append(Compute(run_from, end - 1, run_us))
@@ -231,13 +233,27 @@ class ProgramBuilder:
             return self._done(k, instruction, works)
         if self.rules.xla_statistic:
             return None
+        if instruction in self._cut:
+            return self._half_of_cut(k, instruction, works)
+        if instruction in self._cut.between:
+            return None
+        if row.is_collective or fused_collective(instruction) is not None:
+            return self._synchronous(k, instruction, works)
+        return None
+
+    def _half_of_cut(
+        self, k: int, instruction: Instruction, works: dict[Instruction, Work]
+    ) -> Item | _Silent:
+        """Of a collective that is fusions; one begun elsewhere runs at its end."""
         if instruction in self._cut.done_of:
             return self._start(k, instruction, works)
         if instruction in self._cut.start_of:
             return self._done(k, instruction, works)
-        if row.is_collective or fused_collective(instruction) is not None:
-            return self._synchronous(k, instruction, works)
-        return None
+        self.surroundings.cut_in_two += 1
+        if self._cut.alone[instruction] == "start":
+            return _SILENT
+        price = self.prices.latency(instruction, instruction)
+        return self._synchronous(k, instruction, works, price)
 
     def _call(self, k: int, instruction: Instruction) -> Call:
         callees = instruction.called_computations
@@ -255,7 +271,11 @@ class ProgramBuilder:
         return Call(k, callees, 1, shares)
 
     def _synchronous(
-        self, k: int, instruction: Instruction, works: dict[Instruction, Work]
+        self,
+        k: int,
+        instruction: Instruction,
+        works: dict[Instruction, Work],
+        price: Estimate | None = None,
     ) -> Sync:
         work = Work(
             number=len(works),
@@ -265,7 +285,7 @@ class ProgramBuilder:
             kind="collective",
             opcode=self.surroundings.opcode(instruction),
             stream=None,
-            price=self.prices.synchronous(instruction),
+            price=price or self.prices.synchronous(instruction),
             body=None,
             groups=self.surroundings.groups(instruction),
             link=self.surroundings.link(instruction),

@@ -32,8 +32,8 @@ from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.measured.overlay import overlay_of
 from hlo_passes.scheduler.measured.trace import Trace, measured_of, read_trace
 from hlo_passes.scheduler.memory.footprint import footprint
+from hlo_passes.scheduler.memory.on_chip import on_chip_memories
 from hlo_passes.scheduler.memory.pressure import ModuleMemory
-from hlo_passes.scheduler.memory.vmem import vmem_peak_bytes
 from hlo_passes.scheduler.simulation.accounts import Account, Accounts, executions
 from hlo_passes.scheduler.simulation.any_structure import AnyStructure
 from hlo_passes.scheduler.simulation.engine import Engine, Run
@@ -214,7 +214,7 @@ def _simulate(
     (whole,) = (p.times for p in parts if p.times.name == module.entry.name)
     memory = footprint(step.memory)
     if surroundings.is_tpu:
-        memory = replace(memory, vmem_bytes=vmem_peak_bytes(step.memory))
+        memory = replace(memory, near_memories=on_chip_memories(step.memory))
     return Timeline(
         module=module.name,
         state=module_state(module),

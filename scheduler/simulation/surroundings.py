@@ -66,6 +66,8 @@ class Surroundings:
         rules: of the simulation.
         leaves_out: whether an operation that was asked about leaves devices out.
         is_tpu: whether it is for a TPU.
+        cut_in_two: fusions that were met which begin or end a collective of a TPU, and
+            whose other half is in another computation.
     """
 
     module: Module
@@ -73,6 +75,7 @@ class Surroundings:
     rules: Rules
     leaves_out: bool = False
     is_tpu: bool = field(init=False)
+    cut_in_two: int = 0
     _streams: dict[Instruction, Stream] = field(default_factory=dict)
     _release: XlaRelease = field(init=False)
     _groups: DeviceGroups = field(init=False)

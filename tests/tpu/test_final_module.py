@@ -15,8 +15,9 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.scheduler.simulation.timeline import Timeline
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tpu.continuations import continuations
-from hlo_passes.scheduler.tpu.dma import is_dma, moved_bytes
+from hlo_passes.scheduler.tpu.dma import hbm_bytes, is_dma
 from hlo_passes.verify import findings
+from tests.tpu.test_sparse_core import TEXT as SPARSE_CORE
 
 _CYCLES = 'backend_config={"window_config":{"estimated_cycles":"15000"}}'
 _GATHER = (
@@ -129,20 +130,78 @@ def test_two_devices_of_a_chip_share_its_memory() -> None:
     assert rows["u"].latency_us == pytest.approx(128 * 256 * 4 / (1200e9 / 2) * 1e6)
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("AsyncCollectiveDone", "Other"), ("%ends (e", "%ends (e"), ("_id=7", "_id=8")],
-)
-def test_a_half_alone_is_no_pair(old: str, new: str) -> None:
-    text = TEXT
-    if new == "_id=8":  # another all-gather ends
-        head, mark, tail = TEXT.partition("%g.2 = ")
-        text = head + mark + tail.replace(old, new, 1)
-    elif old != new:
-        text = TEXT.replace(old, new)
-    else:
-        text = TEXT.replace("kind=kCustom, calls=%ends", "kind=kLoop, calls=%ends")
-    assert not continuations(_module(text).entry).done_of
+def test_an_end_whose_begin_is_elsewhere_takes_the_time() -> None:
+    text = TEXT.replace("fusion(%o, %l, %r), kind", "fusion(%p, %l, %r), kind")
+    found = continuations(_module(text).entry)
+    assert {i.name: half for i, half in found.alone.items()} == {
+        "begun": "start",
+        "ended": "done",
+    }
+    timeline = _simulated(text)
+    (row,) = timeline.collectives
+    assert (row.name, row.cause_kind) == ("ended", "synchronous")
+    assert row.exposed_us == pytest.approx(_GATHER_US)
+    (note,) = (n for n in timeline.notes if "other half" in n)
+    assert note.startswith("2 fusions begin or end a collective")
+    rows = {r.name: r for r in scheduler.estimate(_module(text), _ON).rows}
+    assert rows["begun"].latency_us is None
+    assert rows["ended"].latency_us == pytest.approx(_GATHER_US)
+
+
+def test_other_custom_fusions_are_none() -> None:
+    other = _module(TEXT.replace("AsyncCollectiveDone", "Other")).entry
+    assert [i.name for i in continuations(other).alone] == ["begun"]
+    plain = TEXT.replace("kind=kCustom", "kind=kLoop")
+    assert not continuations(_module(plain).entry).alone
+
+
+@pytest.mark.parametrize("channel", ["channel_id=7, ", ""])
+def test_halves_belong_together_by_what_they_pass_on(channel: str) -> None:
+    """Two at once, with one channel or none: the first that begins ends first."""
+    head, _, entry = TEXT.partition("ENTRY")
+    second = head.partition("\n\n")[2]
+    for name in ("begins", "ends", "both", "a", "g", "m", "e", "f", "h", "g.2", "n"):
+        second = second.replace(f"%{name} ", f"%{name}_ ").replace(
+            f"%{name})", f"%{name}_)"
+        )
+        second = second.replace(f"%{name},", f"%{name}_,")
+    second = second.partition("%both_")[0] + "%ends_" + second.partition("%ends_")[2]
+    again = """  %begun_ = (f32[512,256]{1,0:T(8,128)}, f32[1024,256]{1,0:T(8,128)}, u32[]{:S(2)}) fusion(%p), kind=kCustom, calls=%begins_
+  %i_ = f32[512,256]{1,0:T(8,128)} get-tuple-element(%begun_), index=0
+  %j_ = f32[1024,256]{1,0:T(8,128)} get-tuple-element(%begun_), index=1
+  %k_ = u32[]{:S(2)} get-tuple-element(%begun_), index=2
+"""
+    entry = entry.replace("  %begun =", again + "  %begun =")
+    end = "  %ended_ = f32[1024,256]{1,0:T(8,128)} fusion(%i_, %j_, %k_), kind=kCustom, calls=%ends_\n"
+    entry = entry.replace("  %w = f32", end + "  %w = f32")
+    text = (head + second + "ENTRY" + entry).replace("channel_id=7, ", channel)
+    if not channel:
+        text = text.replace(", use_global_device_ids=true", "")
+        text = text.replace("num_partitions=2", "replica_count=2")
+    found = continuations(_module(text).entry).done_of
+    assert {begin.name: end.name for begin, end in found.items()} == {
+        "begun": "ended",
+        "begun_": "ended_",
+    }
+
+
+@pytest.mark.parametrize("half", ["begins", "ends"])
+def test_a_half_may_compute_something_too(half: str) -> None:
+    text = TEXT.replace(f"calls=%{half}", f"calls=%{half}, {_CYCLES}")
+    found = _simulated(text)
+    beside = _GATHER_US if half == "begins" else _PRODUCT_US
+    assert found.step_time_us == pytest.approx(2 * _HALF_US + _PRODUCT_US + beside)
+    assert found.compute_us == pytest.approx(2 * _PRODUCT_US)
+
+
+def test_what_passes_it_on_is_no_collective() -> None:
+    text = TEXT.replace("kind=kOutput, calls=%both", "kind=kCustom, calls=%both")
+    assert [row.name for row in _simulated(text).collectives] == ["begun"]
+
+
+def test_the_schedulers_statistic_knows_none_of_it() -> None:
+    found = scheduler.simulate(_module(), _ON, xla_statistic=True)
+    assert found.compute_us == pytest.approx(_PRODUCT_US)
 
 
 def test_pairs_are_found_both_ways() -> None:
@@ -159,9 +218,10 @@ def test_pairs_are_found_both_ways() -> None:
     ("line", "expected"),
     [
         ("(f32[8]{0:T(256)S(1)}, f32[8]{0:T(256)}, u32[]) copy-start(%p)", 32),
+        ("(f32[8]{0:T(256)}, f32[8]{0:T(256)}, u32[]) copy-start(%p)", 64),
         ("(f32[8]{0:T(256)S(5)}, f32[8]{0:T(256)}, u32[]) copy-start(%p)", None),
         (
-            "((f32[8]{0:T(256)}), f32[2]{0:T(256)}, s32[]) slice-start(%p), slice={[0:2]}",
+            "((f32[8]{0:T(256)}), f32[2]{0:T(256)S(1)}, s32[]) slice-start(%p), slice={[0:2]}",
             8,
         ),
         ("f32[8]{0:T(256)} negate(%p)", None),
@@ -180,7 +240,7 @@ def test_what_a_copy_inside_the_chip_moves(line: str, expected: int | None) -> N
     start = module.entry.root
     assert is_dma(start) == (expected is not None)
     if expected is not None:
-        assert moved_bytes(start) == expected
+        assert hbm_bytes(start) == expected
 
 
 def test_a_part_of_memory_is_written_by_as_many_bytes() -> None:
@@ -203,7 +263,7 @@ ENTRY %main {
 """)
     start = next(i for i in module.entry.instructions if i.name == "s")
     assert is_dma(start)
-    assert moved_bytes(start) == 8
+    assert hbm_bytes(start) == 16  # read and written
 
 
 def test_gpus_have_no_such_lanes() -> None:
@@ -221,17 +281,54 @@ ENTRY %main {
     assert "dma 0" not in lanes
 
 
+def test_a_copy_that_the_cores_wait_for_takes_the_bytes_time() -> None:
+    copied = "  %cc = f32[256,256]{1,0:T(8,128)S(1)} copy(%q)\n  %u ="
+    text = TEXT.replace("  %u =", copied)
+    rows = {r.name: r for r in scheduler.estimate(_module(text), _ON).rows}
+    assert rows["cc"].node_cost_us == pytest.approx(2 * _HALF_US)
+    inside = text.replace("copy(%q)", "copy(%z)").replace("  %cc =", "  %unused =")
+    head, line, tail = inside.partition("  %unused =")
+    moved, _, rest = tail.partition("\n")
+    inside = head + rest.replace("  %begun =", f"{line}{moved}\n  %begun =")
+    assert any("no price for 1 operation" in r for r in _simulated(inside).remarks)
+
+
 def test_vmem_is_a_memory_of_its_own() -> None:
     found = _simulated()
     # The two halves of %q are its array.
-    assert found.footprint.vmem_bytes == 256 * 256 * 4
-    assert found.footprint.to_json()["vmem_bytes"] == 256 * 256 * 4
-    assert "256.0 KiB in VMEM at the peak, in tiles" in found.to_text()
+    (vmem,) = found.footprint.near_memories
+    assert (vmem.name, vmem.peak_bytes, vmem.scoped_bytes) == ("VMEM", 256 * 256 * 4, 0)
+    assert found.footprint.to_json()["vmem"]["peak_bytes"] == 256 * 256 * 4
+    assert "256.0 KiB of VMEM at the peak" in found.to_text()
     padded = TEXT.replace("T(8,128)S(1)", "T(8,1024)S(1)")
-    assert _simulated(padded).footprint.vmem_bytes == 4 * 256 * 256 * 4
+    (vmem,) = _simulated(padded).footprint.near_memories
+    assert vmem.peak_bytes == 4 * 256 * 256 * 4
     apart = TEXT.replace("ConcatBitcast", "Other")
-    assert _simulated(apart).footprint.vmem_bytes == 2 * 256 * 256 * 4
+    (vmem,) = _simulated(apart).footprint.near_memories
+    assert vmem.peak_bytes == 2 * 256 * 256 * 4
     plain = TEXT.replace("S(1)", "").replace("S(2)", "")
-    assert _simulated(plain).footprint.vmem_bytes == 0
+    assert not _simulated(plain).footprint.near_memories
     assert "VMEM" not in _simulated(plain).to_text()
-    assert "vmem_bytes" not in _simulated(plain).footprint.to_json()
+    assert "vmem" not in _simulated(plain).footprint.to_json()
+
+
+def test_a_kernel_takes_some_for_itself() -> None:
+    scoped = 'estimated_cycles":"15000"},"used_scoped_memory_configs" : [{"memory_space":"1","offset":"0","size":"4096"},{"memory_space":"2","size":"9"}]'
+    text = TEXT.replace('estimated_cycles":"15000"}', scoped)
+    (vmem,) = _simulated(text).footprint.near_memories
+    assert vmem.scoped_bytes == 4096
+    assert "up to 4.0 KiB of VMEM in a kernel" in _simulated(text).to_text()
+
+
+def test_v4_has_another_memory_too() -> None:
+    on = Pricing(target="v4", estimator="tpu-final")
+    found = scheduler.simulate(_module(TEXT.replace("S(1)", "S(3)")), on)
+    assert [each.name for each in found.footprint.near_memories] == ["CMEM"]
+
+
+def test_a_call_on_a_sparse_core_is_one_collective() -> None:
+    text = SPARSE_CORE.replace("negate(%p)", f"negate(%p), {_CYCLES}")
+    module = hlo_passes.parse(text)
+    (row,) = scheduler.simulate(module, target="v6e", estimator="tpu-final").collectives
+    assert (row.name, row.opcode) == ("s", "all-gather")
+    assert row.latency_us == pytest.approx(128 * 256 * 4 / (2 * 100e9) * 1e6)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import pytest
 
 import hlo_passes
+from hlo_passes import runtime
+from hlo_passes.scheduler.checker.schedule_checker import check_schedule
 from hlo_passes.verify import findings
 
 _MARK = 'backend_config={"while_loop_async_pipelined_config":{"is_pipelined":true}}'
@@ -30,12 +32,12 @@ _LOOP = f"""HloModule m, is_scheduled=true
   %n = s32[] get-tuple-element(%b), index=0
   %given = {_STARTED} get-tuple-element(%b), index=1
   %all = f32[4,8] get-tuple-element(%b), index=2
-  %ended = f32[1,8] async-done(%given), MARK
+  %ended = f32[1,8] async-done(%given)
   %used = f32[1,8] negate(%ended)
   %one = s32[] constant(1)
   %next = s32[] add(%n, %one)
   %zero = s32[] constant(0)
-  %begun = {_STARTED} async-start(%all, %next, %zero), calls=%cut, MARK
+  %begun = {_STARTED} async-start(%all, %next, %zero), calls=%cut
   ROOT %t = (s32[], {_STARTED}, f32[4,8]) tuple(%next, %begun, %all)
 }}
 
@@ -51,7 +53,7 @@ ENTRY %main {{
   %in = (s32[], {_STARTED}, f32[4,8]) tuple(%none, %first, %p)
   %w = (s32[], {_STARTED}, f32[4,8]) while(%in), condition=%test, body=%body, MARK
   %left = {_STARTED} get-tuple-element(%w), index=1
-  ROOT %last = f32[1,8] async-done(%left), MARK
+  ROOT %last = f32[1,8] async-done(%left)
 }}
 """
 
@@ -86,9 +88,52 @@ def test_it_may_be_looked_into_on_the_way() -> None:
 def test_it_may_not_be_ended_and_carried_on() -> None:
     done = "  %twice = f32[1,8] async-done(%begun)\n  ROOT %t ="
     text = _LOOP.replace("MARK", _MARK).replace("  ROOT %t =", done)
-    assert _codes(text) == [("V501", "begun")]
+    assert _codes(text) == [("V501", "begun"), ("V503", "t")]
+
+
+def test_the_checker_and_run_know_it_too() -> None:
+    module = hlo_passes.parse(_LOOP.replace("MARK", _MARK))
+    assert not check_schedule(module)
+    with pytest.raises(hlo_passes.HloError) as found:
+        runtime.load(module)
+    assert found.value.code == "S010"
 
 
 def test_a_start_that_nobody_carries_needs_its_done() -> None:
     text = _LOOP.replace("MARK", _MARK).replace("(%next, %begun,", "(%next, %given,")
     assert _codes(text) == [("V501", "begun")]
+
+
+def _replaced(*pairs: tuple[str, str]) -> str:
+    text = _LOOP.replace("MARK", _MARK)
+    for old, new in pairs:
+        assert old in text
+        text = text.replace(old, new)
+    return text
+
+
+def test_what_is_ended_is_what_a_start_returns() -> None:
+    wrong = _replaced(
+        ("%ended = f32[1,8]", "%ended = f32[9,9]"),
+        ("%used = f32[1,8]", "%used = f32[9,9]"),
+    )
+    assert _codes(wrong) == [("V505", "ended")]
+    other = _replaced((" async-done(%given)", " async-done(%n)"))
+    assert ("V502", "ended") in _codes(other)
+
+
+def test_it_is_ended_once() -> None:
+    twice = _replaced(("  %used =", "  %more = f32[1,8] async-done(%given)\n  %used ="))
+    assert _codes(twice) == [("V501", "ended"), ("V501", "more")]
+
+
+def test_it_is_carried_once() -> None:
+    carried = f"  %also = ({_STARTED}) tuple(%first)\n  %in ="
+    twice = _replaced(("  %in =", carried))
+    assert {code for code, _ in _codes(twice)} == {"V501", "V503"}
+
+
+def test_nothing_carries_it_without_a_loop() -> None:
+    left = _replaced(("while(%in), condition=%test, body=%body", "opt-barrier(%in)"))
+    assert ("V501", "first") in _codes(left)
+    assert ("V502", "last") in _codes(left)
