@@ -3,7 +3,8 @@
     python -m tests.runtime.tuning_agreement [--settings=200] [PROGRAM ...]
 
 Each setting is a program with a combination of overlap limit, early starts, streams,
-async compute limit and scheduler memory. Both ways must give the same step.
+async compute limit and scheduler memory. Both ways must give the same step, or refuse
+the setting for the same reason: two collectives that could wait for each other.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from hlo_passes.runtime.tuning.program import Program
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.levers import LEVERS
+from hlo_passes.scheduler.tuning.outcome import Outcome
 from hlo_passes.scheduler.tuning.store import Store
 from tests.modules import CORPUS, REPOSITORY
 
@@ -45,20 +47,17 @@ def settings() -> list[Combination]:
     return found
 
 
-def disagreements(
+def both_ways(
     program: Program, tried: list[Combination]
-) -> Iterator[tuple[Combination, float, float]]:
-    """Each combination with XLA's step and ours, both 0 where XLA has no module."""
+) -> Iterator[tuple[Combination, Outcome, Outcome]]:
+    """Each combination as XLA compiles it, and as our scheduler orders it."""
     evaluator = XlaEvaluator(program, Rules(), Store(""), on=program.on)
     try:
         evaluator.baseline()
         for chosen in tried:
             ((_, compiled),) = evaluator.compiled([chosen])
             own = dict(evaluator.scheduled([chosen])).get(chosen)
-            if compiled.is_done and own is not None and own.is_done:
-                yield chosen, compiled.step_us, own.step_us
-            else:
-                yield chosen, 0.0, 0.0
+            yield chosen, compiled, own or Outcome.failed("not scheduled")
     finally:
         evaluator.close()
 
@@ -72,22 +71,31 @@ def main() -> int:
     arguments = parser.parse_args()
     share = -(-arguments.settings // len(arguments.programs))
     everything = settings()
-    count = equal = 0
+    count = equal = refused = 0
     for number, name in enumerate(arguments.programs):
         tried = [
             everything[(number * share + k) % len(everything)] for k in range(share)
         ]
         program = Program(name, hosts=arguments.hosts)
-        for chosen, xla, own in disagreements(program, tried):
+        for chosen, xla, own in both_ways(program, tried):
             count += 1
-            if xla and abs(own - xla) <= SAME * xla:
-                equal += 1
-            else:
-                print(
-                    f"{name}: {chosen.to_text()}: XLA {xla:.3f} us, ours {own:.3f} us"
-                )
-    print(f"{equal} of {count} settings have the same step")
-    return int(equal != count)
+            if xla.is_done and own.is_done:
+                if abs(own.step_us - xla.step_us) <= SAME * xla.step_us:
+                    equal += 1
+                    continue
+            elif xla.problem == own.problem:
+                refused += 1
+                continue
+            print(f"{name}: {chosen.to_text()}: XLA {_told(xla)}, ours {_told(own)}")
+    print(
+        f"{equal} of {count} settings have the same step, {refused} more are refused "
+        "both ways for the same reason"
+    )
+    return int(equal + refused != count)
+
+
+def _told(outcome: Outcome) -> str:
+    return f"{outcome.step_us:.3f} us" if outcome.is_done else outcome.problem
 
 
 if __name__ == "__main__":
