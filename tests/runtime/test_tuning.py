@@ -24,7 +24,7 @@ from hlo_passes.scheduler.tuning.flag_list import given_list
 from hlo_passes.scheduler.tuning.plugged_in import PassLever
 from hlo_passes.scheduler.tuning.store import Store
 from tests.modules import REPOSITORY
-from tests.runtime.tuning_agreement import SAME, disagreements, settings
+from tests.runtime.tuning_agreement import SAME, both_ways, settings
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("jax_cuda12_plugin") is None, reason="no jax-cuda12-plugin"
@@ -52,8 +52,10 @@ def test_a_compilation_that_ends_at_the_schedule_gives_the_same_module() -> None
 
 def test_both_ways_agree() -> None:
     tried = [LIMIT, *settings()[:2]]
-    for chosen, xla, own in disagreements(Program(FSDP, hosts=1), tried):
-        assert own == pytest.approx(xla, rel=SAME), chosen
+    for chosen, xla, own in both_ways(Program(FSDP, hosts=1), tried):
+        assert xla.is_done
+        assert own.is_done
+        assert own.step_us == pytest.approx(xla.step_us, rel=SAME), chosen
 
 
 def test_a_process_that_dies_costs_one_evaluation(monkeypatch) -> None:
