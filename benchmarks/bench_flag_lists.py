@@ -1,6 +1,6 @@
 """Lists of flags that others publish, beside what `tune` finds on programs.
 
-    python -m benchmarks.bench_flag_lists [--budget=24] [PROGRAM@HOSTS ...]
+    python -m benchmarks.bench_flag_lists [--budget=40] [PROGRAM@HOSTS ...]
 
 prints two Markdown tables: the step with each list, and what `tune` says of each flag.
 A program is FILE.py:FUNCTION; XLA's GPU compiler makes every module (the extra
@@ -132,7 +132,9 @@ def _verdict(row: dict[str, Any], found: dict[str, Any]) -> str:
     if row["verdict"] == "pointless":
         return f"not tried: {row['reason']}"
     if row["step_us"] is None:
-        return f"{row['setting']}: {row['verdict']}"
+        told = "not tried in this budget" if row["verdict"] == "untried" else ""
+        told = told or row["verdict"]
+        return f"{row['setting']}: {told}" if row["setting"] else told
     change = row["step_us"] / found["baseline_step_us"] - 1.0
     told = f"{row['setting']}: {change_text(change)}"
     return f"{told} (set)" if row["verdict"] == "set" else told
@@ -146,7 +148,7 @@ def main() -> int:
     """Print both tables."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_flag_lists")
     parser.add_argument("programs", nargs="*", default=_PROGRAMS)
-    parser.add_argument("--budget", type=int, default=24)
+    parser.add_argument("--budget", type=int, default=40)
     parser.add_argument("--cache", default="", help="folder of what was compiled")
     options = parser.parse_args()
     cache = [f"--cache={options.cache}"] if options.cache else []
