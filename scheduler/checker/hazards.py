@@ -7,9 +7,10 @@
     %u = dynamic-update-slice(%v, ...)    writes into the buffer of %v
     %r = add(%v, %v)                      C061: reads the updated value
 
-C060 is checked for asynchronous operations, which write from start to done: a scheduler
-must keep readers out of there. C061 replays every buffer with symbolic values and
-checks that each reader still finds its value; this holds only after copy insertion.
+C060 is checked for asynchronous operations that return one array, which is written from
+start to done: a scheduler must keep readers out of there. XLA's looks at no others.
+C061 replays every buffer with symbolic values and checks that each reader still finds
+its value; this holds only after copy insertion.
 
 Source: openxla/xla `latency_hiding_scheduler.cc` (alias hazards of dones).
 """
