@@ -1,7 +1,7 @@
 """XLA:TPU's JSON in `backend_config`: what the compiler leaves in its last modules.
 
     backend_config={"window_config":{"estimated_cycles":"1000",...},...}
-    backend_config={"used_scoped_memory_configs":[{"memory_space":"1","size":"8192"}],...}
+    backend_config={"used_scoped_memory_configs": [{"memory_space":"1",...}]}
     backend_config={"while_loop_async_pipelined_config":{"is_pipelined":true,...},...}
 
 The first is the time of a fusion, the second what it takes of a memory while it runs.
