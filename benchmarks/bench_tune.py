@@ -32,6 +32,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.runtime.tuning.compile_process import end_process
 from hlo_passes.runtime.tuning.evaluation import XlaEvaluator
 from hlo_passes.runtime.tuning.program import Program
+from hlo_passes.runtime.tuning.searching import fairly
 from hlo_passes.scheduler.hardware.target import target
 from hlo_passes.scheduler.hardware.topology import Topology
 from hlo_passes.scheduler.memory.footprint import available_bytes
@@ -212,8 +213,13 @@ def _measured(short: str, evaluator: XlaEvaluator, budget: int, seed: int) -> Ro
     facts = facts_of(first.to_module(), Topology.parse(evaluator.traced.machine))
     choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
     limit = available_bytes(target(evaluator.program.target).memory_bytes)
-    search = Search(choices.settings, evaluator, budget, memory_bytes=limit)
-    search.run()
+
+    def search_all() -> Search:
+        found = Search(choices.settings, evaluator, budget, memory_bytes=limit)
+        found.run()
+        return found
+
+    search = fairly(search_all, evaluator.price_by_our_formulas)
     seconds = time.monotonic() - began
     if search.interrupted:
         raise KeyboardInterrupt

@@ -10,6 +10,7 @@ hlo-passes tune train.py:step --target=v5e --topology=2x4
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import os
 import pathlib
@@ -31,7 +32,7 @@ from hlo_passes.pricing import Pricing
 from hlo_passes.progress import say, show_progress
 from hlo_passes.runtime.program_option import add_program_arguments
 from hlo_passes.runtime.tpu_commands import add_tpu_arguments, refuse_tpu_arguments
-from hlo_passes.runtime.tuning.searching import searched, sigterm_interrupts
+from hlo_passes.runtime.tuning.searching import fairly, searched, sigterm_interrupts
 from hlo_passes.scheduler.command_arguments import (
     add_pricing_arguments,
     check_pricing_arguments,
@@ -62,6 +63,7 @@ from hlo_passes.scheduler.tuning.own_schedule import rules_for
 from hlo_passes.scheduler.tuning.plugged_in import passes_for
 from hlo_passes.scheduler.tuning.report import report_text
 from hlo_passes.scheduler.tuning.result import TuneResult
+from hlo_passes.scheduler.tuning.search import Search
 from hlo_passes.scheduler.tuning.tpu_report import tpu_report_text
 from hlo_passes.verify.verifier import verify
 
@@ -189,14 +191,17 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
     evaluator_of = partial(XlaEvaluator, program, Rules(), on=on)
     with evaluating(evaluator_of, arguments) as evaluator:
         first, module = compiled_first(evaluator, arguments)
-        misleads = evaluator.settle_prices()
+        evaluator.settle_prices()
         facts = facts_of(module, Topology.parse(evaluator.traced.machine))
         choices = choices_for(facts, evaluator.release, is_ordered=bool(first.before))
-        search = searched(
-            arguments,
-            choices.settings,
-            evaluator,
-            memory_bytes=_limit_bytes(arguments),
+        search = fairly(
+            lambda: searched(
+                arguments,
+                choices.settings,
+                evaluator,
+                memory_bytes=_limit_bytes(arguments),
+            ),
+            evaluator.price_by_our_formulas,
         )
         # Given lists, the best again from its flags alone, what our order would give,
         # and what only the program can change.
@@ -228,7 +233,7 @@ def _tune_program(arguments: argparse.Namespace, began: float) -> TuneResult:
             search.interrupted = True
         found = TuneResult(
             **compiled_result(evaluator, search, choices, began),
-            **_priced_on(module, evaluator.settled, misleads=misleads),
+            **_priced_on(module, evaluator.settled, misleads=evaluator.misleads),
             given_flags=given_flags,
             lists=tuple(lists),
             installs=evaluator.release.calls_back_without_gpus,
@@ -256,16 +261,23 @@ def _tune_module(arguments: argparse.Namespace, began: float) -> TuneResult:
     found = reported(module, on)
     facts = facts_of(module, found.machine)
     choices = choices_for(facts, evaluator.release, is_ordered=True, has=evaluator.has)
-    with Evaluator(
-        evaluator.outcome, arguments.executor, arguments.processes
-    ) as workers:
-        tried_by = OwnPassesWorkers(evaluator, workers)
-        search = searched(
-            arguments,
-            choices.settings,
-            tried_by,
-            memory_bytes=_limit_bytes(arguments),
-        )
+
+    def settle(why: str) -> None:
+        nonlocal evaluator
+        evaluator = dataclasses.replace(evaluator, misleads=why)
+
+    def search_own() -> Search:
+        with Evaluator(
+            evaluator.outcome, arguments.executor, arguments.processes
+        ) as workers:
+            return searched(
+                arguments,
+                choices.settings,
+                OwnPassesWorkers(evaluator, workers),
+                memory_bytes=_limit_bytes(arguments),
+            )
+
+    search = fairly(search_own, settle)
     show_progress("")
     best = search.best
     pipelines = {chosen: evaluator.pipeline(chosen) for chosen in search.tried}

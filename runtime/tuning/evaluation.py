@@ -143,6 +143,7 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
     )
 
     on: Pricing = field(kw_only=True)
+    misleads: str = field(default="", kw_only=True)
     _ordered: dict[Combination, BeforeScheduling] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -156,15 +157,18 @@ class XlaEvaluator(ProgramEvaluator[Program, CompiledForGpus]):
         """The pricing, with the release that compiles."""
         return dataclasses.replace(self.on, xla=self.on.xla or self.traced.release)
 
-    def settle_prices(self) -> str:
+    def settle_prices(self) -> None:
         """Price with formulas of ours if XLA's mislead of the baseline.
 
-        It has been compiled. Returns why, '' if not (`Outcome.misleads`).
+        It has been compiled.
         """
         first = self._price_of(self.nothing, self._compiled[self.nothing])
-        if first.misleads:
-            self.on = dataclasses.replace(self.on, extended=True)
-        return first.misleads
+        self.price_by_our_formulas(first.misleads)
+
+    def price_by_our_formulas(self, why: str) -> None:
+        """From now on, for a reason as of `Outcome.misleads`; '' changes nothing."""
+        if why:
+            self.on, self.misleads = dataclasses.replace(self.on, extended=True), why
 
     # -- from scratch ----------------------------------------------------------
 

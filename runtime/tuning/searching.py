@@ -9,7 +9,7 @@ import argparse
 import contextlib
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
 from hlo_passes.scheduler.tuning.combination import Combination
@@ -35,6 +35,20 @@ def sigterm_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+def fairly(search: Callable[[], Search], settle: Callable[[str], None]) -> Search:
+    """Search, and once more by formulas of ours if XLA's prices hide what was tried.
+
+    Args:
+        search: runs a whole search; what was compiled is not compiled again.
+        settle: makes the formulas of ours price from now on, for a reason.
+    """
+    found = search()
+    if found.doubt and not found.interrupted:
+        settle(found.doubt)
+        found = search()
+    return found
 
 
 def searched(

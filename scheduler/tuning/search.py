@@ -143,6 +143,13 @@ class Search:
             and not found.neglects_more_than(baseline)
         )
 
+    @property
+    def doubt(self) -> str:
+        """Why XLA's prices hide what was tried (`Outcome.misleads`); '' if not."""
+        found = itertools.chain(self.tried.values(), self.own.values())
+        hidden = (each for each in found if each.is_done and not self.compares(each))
+        return next((each.misleads for each in hidden if each.misleads), "")
+
     def _rank(self, chosen: Combination, found: Outcome) -> tuple[int, float, int]:
         """Smaller is better: memory over the limit, the step, levers."""
         return self._excess(found), found.step_us, len(chosen.settings)
