@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from hlo_passes.runtime.tuning.searching import fairly
 from hlo_passes.scheduler.tuning.combination import Combination
 from hlo_passes.scheduler.tuning.draws import drawn
 from hlo_passes.scheduler.tuning.levers import LEVERS
@@ -380,3 +381,41 @@ def test_a_setting_that_fails_alone_is_not_tried_again() -> None:
     found.run()
     failed = [c for c in found.tried if c.get("windowed einsum")]
     assert [len(c.settings) for c in failed] == [1]
+
+
+class Neglecting(Formulas):
+    """XLA's prices leave out bytes where all-gathers are pipelined, ours count them."""
+
+    by_ours = False
+
+    def outcome(self, chosen: Combination, source: Source = "xla") -> Outcome:
+        found = super().outcome(chosen, source)
+        leaves_out = bool(chosen.get("pipelined all-gather")) and not self.by_ours
+        return replace(found, neglected=leaves_out, neglected_us=5.0 * leaves_out)
+
+
+def test_what_xlas_prices_hide_is_searched_by_ours() -> None:
+    evaluator, told = Neglecting(additive), []
+
+    def search() -> Search:
+        found = Search(CHOICES, evaluator, 40)
+        found.run()
+        return found
+
+    def settle(why: str) -> None:
+        told.append(why)
+        evaluator.by_ours = True
+
+    hidden = search()
+    assert not hidden.best.get("pipelined all-gather")
+    assert "leave out the bytes" in hidden.doubt
+    found = fairly(search, settle)
+    assert told == [hidden.doubt]
+    assert found.best.get("pipelined all-gather") == "on"
+    assert found.doubt == ""
+    # Nothing is searched twice without need, or after Ctrl-C.
+    assert fairly(search, settle).best == found.best
+    assert len(told) == 1
+    hidden.interrupted = True
+    assert fairly(lambda: hidden, settle) is hidden
+    assert len(told) == 1
