@@ -8,7 +8,8 @@
     %r = add(%v, %v)                      C061: reads the updated value
 
 C060 is checked for asynchronous operations that return one array, which is written from
-start to done: a scheduler must keep readers out of there. XLA's looks at no others.
+start to done: a scheduler must keep readers out of there. Where several are returned,
+XLA's looks at their table of pointers alone, and that is written at the done.
 C061 replays every buffer with symbolic values and checks that each reader still finds
 its value; this holds only after copy insertion.
 
