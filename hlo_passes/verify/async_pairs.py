@@ -22,6 +22,7 @@ from hlo_passes.ir.opcodes import ROWS, Half, facts
 from hlo_passes.ir.shape_inference import Signature, compatible
 from hlo_passes.ir.shapes import Shape, tuple_shape
 from hlo_passes.ir.tpu_config import is_handed_in, is_handed_on
+from hlo_passes.verify.handed_over import check_handed_in
 
 if TYPE_CHECKING:
     from hlo_passes.ir.computation import Computation
@@ -178,7 +179,7 @@ def _check_generic_operand(
         return
     previous = operands[0]
     if is_handed_in(instruction):
-        _check_handed_in(instruction, previous, report)
+        check_handed_in(instruction, previous, report)
         return
     if generic_half(previous.opcode) not in ("start", "update"):
         report.add(
@@ -200,26 +201,6 @@ def _check_generic_operand(
     if mine and other is not None and mine != other:
         report.add(instruction, "V502", f"{opcode} ends an asynchronous {other}")
     _check_inherited(instruction, attributes, start, report)
-
-
-def _check_handed_in(done: Instruction, element: Instruction, report: Report) -> None:
-    """Check a done of what a loop for a TPU was given or has left."""
-    elements = element.shape.elements
-    if not element.shape.is_tuple or len(elements) < 2 or not elements[0].is_tuple:
-        report.add(
-            done, "V502",
-            f"%{element.name} is {element.shape}, which no start returns",
-        )  # fmt: skip
-        return
-    if not compatible(done.shape, elements[1]):
-        report.add(
-            done, "V505",
-            f"{done.opcode} returns {elements[1]}, not {done.shape}",
-        )  # fmt: skip
-    dones = [user for user in element.users if generic_half(user.opcode) == "done"]
-    if len(dones) != 1:
-        names = ", ".join(f"%{other.name}" for other in dones)
-        report.add(done, "V501", f"one start has several dones: {names}")
 
 
 def wrapped_kind(start: Instruction) -> str | None:

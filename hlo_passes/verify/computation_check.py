@@ -29,6 +29,7 @@ from hlo_passes.verify.buffers import (
 )
 from hlo_passes.verify.finding import Finding, Report
 from hlo_passes.verify.groups import Devices
+from hlo_passes.verify.handed_over import may_cross
 from hlo_passes.verify.literal_checks import check_constant
 from hlo_passes.verify.origins import check_origin
 from hlo_passes.verify.shape_checks import (
@@ -337,6 +338,8 @@ class ComputationCheck:
         ):
             self.checked.transfers.append(instruction)
         generic = async_pairs.generic_half(opcode)
+        if generic and may_cross(instruction):
+            self.checked.depends_on_callers = True
         if not generic or not async_pairs.check_generic_form(instruction, report):
             return
         signature = self._wrapped_signature(instruction, callees)

@@ -26,6 +26,7 @@ from hlo_passes.verify.computation_check import (
 )
 from hlo_passes.verify.finding import Finding, Report
 from hlo_passes.verify.groups import Devices
+from hlo_passes.verify.handed_over import check_loop
 from hlo_passes.verify.header import (
     check_header,
     check_host_transfers,
@@ -299,6 +300,8 @@ class _Run:
         inside: tuple[Finding, ...] = ()
         if opcode in ("while", "conditional"):
             report.add_faults(instruction, check_consistent(instruction, call.callees))
+            if opcode == "while" and call.callees:
+                check_loop(instruction, call.callees[0], report)
         elif opcode == "fusion" and call.callees:
             body_report = Report(call.callees[0])
             calls.check_fused_body(call.callees[0], body_report)

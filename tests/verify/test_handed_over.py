@@ -137,3 +137,64 @@ def test_nothing_carries_it_without_a_loop() -> None:
     left = _replaced(("while(%in), condition=%test, body=%body", "opt-barrier(%in)"))
     assert ("V501", "first") in _codes(left)
     assert ("V502", "last") in _codes(left)
+
+
+def test_the_body_ends_what_it_is_given() -> None:
+    kept = _replaced(("%used = f32[1,8] negate(%ended)", "%same = s32[] negate(%n)"),
+                     ("  %ended = f32[1,8] async-done(%given)\n", ""))  # fmt: skip
+    assert _codes(kept) == [("V501", "w")]
+    unread = "  %given = " + _STARTED + " get-tuple-element(%b), index=1\n"
+    gone = kept.replace(unread, "")
+    assert gone != kept
+    assert _codes(gone) == [("V501", "w")]
+
+
+def test_the_caller_ends_the_last_one() -> None:
+    left = _replaced(
+        ("ROOT %last = f32[1,8] async-done(%left)", "ROOT %last = s32[] negate(%none)")
+    )
+    assert _codes(left) == [("V501", "w")]
+
+
+def test_it_may_be_carried_on_as_it_is() -> None:
+    kept = _replaced(("%used = f32[1,8] negate(%ended)", "%same = s32[] negate(%n)"),
+                     ("  %ended = f32[1,8] async-done(%given)\n", ""),
+                     (f"  %begun = {_STARTED} async-start(%all, %next, %zero), "
+                      "calls=%cut\n", ""),
+                     ("tuple(%next, %begun, %all)", "tuple(%next, %given, %all)"))  # fmt: skip
+    assert _codes(kept) == []
+
+
+def test_it_may_leave_with_the_whole_state() -> None:
+    whole = f"ROOT %o = (s32[], {_STARTED}, f32[4,8]) opt-barrier(%w)"
+    left = _replaced(
+        ("ROOT %last = f32[1,8] async-done(%left)", whole),
+        (f"  %left = {_STARTED} get-tuple-element(%w), index=1\n", ""),
+    )
+    assert _codes(left) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("tuple(%none, %first, %p)", "tuple(%none, %other, %p)"),
+        ("tuple(%next, %begun, %all)", "tuple(%next, %other, %all)"),
+    ],
+)
+def test_what_is_ended_was_started(old: str, new: str) -> None:
+    made = f'%other = {_STARTED} custom-call(), custom_call_target="f"\n  '
+    line = "  %in =" if "%first" in old else "  ROOT %t ="
+    text = _replaced((old, new), (line, f"  {made}{line.strip()}"))
+    codes = _codes(text)
+    assert ("V502", "w") in codes
+    assert {code for code, _ in codes} == {"V501", "V502"}
+
+
+def test_a_loop_that_no_longer_says_so_is_noticed() -> None:
+    module = hlo_passes.parse(_LOOP.replace("MARK", _MARK))
+    assert not findings(module)
+    loop = next(i for i in module.entry.instructions if i.opcode == "while")
+    loop.set_attribute("backend_config", '{"a":1}')
+    again = [(f.code, f.instruction) for f in findings(module)]
+    assert again == _codes(module.to_text())
+    assert ("V502", "ended") in again
