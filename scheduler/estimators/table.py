@@ -18,6 +18,7 @@ from typing import Any, Final
 from hlo_passes.errors import UsageError
 from hlo_passes.files import LARGER, TooLargeError, opened, read_file
 from hlo_passes.ir.async_form import is_start, is_transfer
+from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.scheduler.estimators.approximate import GpuApproximateEstimator
 from hlo_passes.scheduler.estimators.base import LOW, MOST_US
@@ -41,6 +42,7 @@ class TableEstimator:
         absent: the cost of a name that is missing.
         to_others: the latency of a start to what is not its done, as a control
             successor; None for that of the start.
+        has_whole_loops: whether the cost of a loop, branch or call counts what it runs.
     """
 
     node_costs: Mapping[str, float] = field(default_factory=dict)
@@ -49,6 +51,7 @@ class TableEstimator:
     transfers_as_xla: bool = False
     absent: float = 0.0
     to_others: float | None = None
+    has_whole_loops: bool = False
 
     def node_cost(self, instruction: Instruction) -> Estimate:
         """The cost of that name, `absent` if there is none."""
@@ -70,6 +73,28 @@ class TableEstimator:
                 return Estimate(0.0, self.name, f"the costs lack %{start.name}")
             known = LOW
         return Estimate(known, self.name)
+
+
+def is_priced_whole(
+    caller: Instruction,
+    node_costs: Mapping[str, float],
+    latencies: Mapping[str, float],
+) -> bool:
+    """Whether a loop, branch or call has a cost, and nothing that it runs has one.
+
+    XLA:TPU's scheduler prices a loop in its caller. It looks into the body only if that
+    has something asynchronous.
+    """
+    if not runs_callees(caller) or caller.name not in node_costs:
+        return False
+    callees = caller.called_computations
+    # XLA's order of a loop's callees: the body, then the condition.
+    inside = callees[:1] if caller.opcode == "while" else callees
+    return not any(
+        instruction.name in node_costs or instruction.name in latencies
+        for callee in inside
+        for instruction in callee.instructions
+    )
 
 
 def read_costs(path: str) -> TableEstimator:

@@ -82,6 +82,12 @@ def notes_of(
             f"the costs lack {prices.absent} of the starts and synchronous "
             "collectives: 0 was taken for each"
         )
+    if prices.whole:
+        names = ", ".join(f"%{each.name}" for each in prices.whole)
+        notes.append(
+            f"the compiler's log has only a cost of {names}, not of what runs inside: "
+            "collectives there are not shown"
+        )
     if count := surroundings.cut_in_two:
         what = "begins or ends" if count == 1 else "begin or end"
         notes.append(

@@ -12,7 +12,8 @@ keeps its stream busy as long as the same fusion would keep the compute lane bus
 
 An asynchronous call takes as long as what it calls. A call on a SparseCore of a TPU
 takes the latency that the compiler's log has for it: the log does not price what is
-called.
+called. That log looks into a loop only if something in it is asynchronous, so any other
+loop, branch or call takes the time that it has in its caller.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from hlo_passes.scheduler.estimators.base import (
 from hlo_passes.scheduler.estimators.profile import MEASURED, PROFILE
 from hlo_passes.scheduler.estimators.stack import EstimatorStack
 from hlo_passes.scheduler.estimators.synchronous import time_of_synchronous
-from hlo_passes.scheduler.estimators.table import TableEstimator
+from hlo_passes.scheduler.estimators.table import TableEstimator, is_priced_whole
 from hlo_passes.scheduler.latency.collectives import wrapped_collective
 from hlo_passes.scheduler.latency.estimate import Estimate
 from hlo_passes.scheduler.tpu.sparse_core import is_on_sparse_core
@@ -50,6 +51,7 @@ class Prices:
         fusions: asynchronous fusions that take as long as the fusion itself.
         absent: starts and synchronous collectives that a table of costs lacks.
         unknown: those that no estimator has a price for; each counts 0.
+        whole: loops, branches and calls that were priced without a look inside.
     """
 
     estimator: Estimator
@@ -59,6 +61,7 @@ class Prices:
     fusions: int = 0
     absent: int = 0
     unknown: int = 0
+    whole: dict[Instruction, None] = field(default_factory=dict)
 
     @property
     def unpriced(self) -> int:
@@ -116,6 +119,18 @@ class Prices:
         if table is not None:
             return start.name in table.latencies
         return self.estimator.latency(start, start) is not None
+
+    def has_whole_loop(self, caller: Instruction) -> bool:
+        """Whether a loop, branch or call has a time, and nothing that it runs has."""
+        if caller in self.whole:
+            return True
+        table = _table_of(self.estimator)
+        if table is None or not table.has_whole_loops:
+            return False
+        found = is_priced_whole(caller, table.node_costs, table.latencies)
+        if found:
+            self.whole[caller] = None
+        return found
 
     def synchronous(self, collective: Instruction) -> Estimate:
         """Time of a collective that runs on the compute lane.

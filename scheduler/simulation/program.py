@@ -224,7 +224,9 @@ class ProgramBuilder:
         """What an instruction does besides computing; None if it only computes."""
         row = opcodes.facts(instruction.opcode)
         if row.calls == "control-flow":
-            return None if self.rules.xla_statistic else self._call(k, instruction)
+            if self.rules.xla_statistic or self.prices.has_whole_loop(instruction):
+                return None
+            return self._call(k, instruction)
         if row.half == "start":
             return self._start(k, instruction, works)
         if row.half == "update":

@@ -258,6 +258,8 @@ def _trip_counts(
         for instruction in program.order:
             if instruction.opcode == "while":
                 body = instruction.called_computations[0]
+                if body not in programs:
+                    continue
                 trips.setdefault(body, surroundings.trip_count(instruction))
     return trips
 

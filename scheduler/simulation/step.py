@@ -89,6 +89,8 @@ def _programs(builder: ProgramBuilder, module: Module) -> dict[Computation, Prog
         program = programs[computation] = builder.of(computation)
         waiting += [work.body for work in program.works if work.body is not None]
         for instruction in program.order:
+            if builder.prices.has_whole_loop(instruction):
+                continue
             if instruction.opcode == "while":
                 waiting += instruction.called_computations[:1]  # without the condition
             elif runs_callees(instruction):

@@ -73,6 +73,7 @@ class TpuCosts:
             NAME,
             absent=_LEAST_CYCLES / self.mhz,
             to_others=LOW,
+            has_whole_loops=True,
         )
 
     def to_json(self) -> dict[str, Any]:

@@ -7,8 +7,9 @@ The compiler's log has a total for each computation that its scheduler looked at
 costs of its nodes, and the cycles that it waits. A loop in it costs iterations times
 the nodes of the body *without* what the body waits. So each loop is counted here as
 iterations times the body's own total, and the entry's total becomes the step.
-Iterations are the compiler's: the loop's cost over that of the body's nodes. All of
-these are estimates of the compiler, in cycles of the TensorCore.
+Iterations are the compiler's: the loop's cost over that of the body's nodes. The log
+calls waits for collectives wasted; its total also has those for copies to the host. All
+of these are estimates of the compiler, in cycles of the TensorCore.
 """
 
 from __future__ import annotations
@@ -22,10 +23,13 @@ from hlo_passes.ir.calls import runs_callees
 from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.module import Module
+from hlo_passes.scheduler.sums import sequential_sum
 from hlo_passes.scheduler.tpu.comparison import TOTAL, WASTED
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 
 _PEAK = "memory pressure peak (bytes)"
+#: The share of a total that the six digits of its parts may be off.
+_ROUNDED = 1e-4
 
 
 class NoStatisticError(HloError):
@@ -100,11 +104,22 @@ class _Statistic:
         if body is None or caller.opcode == "conditional":
             return 0.0, 0.0, 0.0
         total, exposed = self._known[body]
-        figures = self.after[body.name]
-        nodes = figures.get(TOTAL, 0.0) - figures.get(WASTED, 0.0)
+        nodes = self._nodes(body)
         if nodes <= 0.0:
             return 0.0, 0.0, 0.0
         return cycles / nodes, total - nodes, exposed
+
+    def _nodes(self, body: Computation) -> float:
+        """Cycles of a body's nodes, without what it waits."""
+        figures = self.after[body.name]
+        total = figures.get(TOTAL, 0.0)
+        nodes = total - figures.get(WASTED, 0.0)
+        priced = sequential_sum(
+            self.costs.node_cycles.get(i.name, 0.0) for i in body.instructions
+        )
+        # What is missing is waited for something that is no collective.
+        waits = nodes - priced
+        return priced if waits > _ROUNDED * total else nodes
 
 
 def _communicates(instruction: Instruction) -> bool:

@@ -19,6 +19,7 @@ from hlo_passes.ir.computation import Computation
 from hlo_passes.ir.instruction import Instruction
 from hlo_passes.ir.opcodes import facts
 from hlo_passes.ir.shapes import Shape
+from hlo_passes.scheduler.estimators.table import is_priced_whole
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 
 #: What the compiler's scheduler never gives more than a cycle, whatever its size.
@@ -42,6 +43,7 @@ def why_unpriced(computation: Computation, costs: TpuCosts) -> str:
 def why_unpriced_within(computation: Computation, costs: TpuCosts) -> str:
     """The same, also of what the computation runs: loops, branches and calls.
 
+    One that the compiler priced without a look inside has its cost.
     Complexity: linear in the instructions that it runs.
     """
     reached = {computation}
@@ -50,11 +52,15 @@ def why_unpriced_within(computation: Computation, costs: TpuCosts) -> str:
         if why := why_unpriced(each, costs):
             return why if each is computation else f"it runs %{each.name}, where {why}"
         for instruction in each.instructions:
-            if runs_callees(instruction):
+            if runs_callees(instruction) and not _is_whole(instruction, costs):
                 new = set(instruction.called_computations) - reached
                 left.extend(sorted(new, key=lambda each: each.name))
                 reached |= new
     return ""
+
+
+def _is_whole(caller: Instruction, costs: TpuCosts) -> bool:
+    return is_priced_whole(caller, costs.node_cycles, costs.latency_cycles)
 
 
 def _told(found: Iterable[Instruction]) -> str:

@@ -73,6 +73,13 @@ def test_a_loop_counts_what_its_body_waits() -> None:
     assert step.peak_bytes == 4096
 
 
+def test_a_loop_counts_what_its_body_waits_for_the_host() -> None:
+    # Of the body's 400 cycles 100 are its nodes, 20 waits for collectives.
+    step = step_of(parse(LOOPED), costs(body=(400.0, 20.0), main=(1037.0, 0.0)))
+    assert step.total_cycles == 1037.0 + 10 * 300.0
+    assert step.exposed_cycles == 10 * 20.0 + 30.0 + 7.0
+
+
 def test_a_body_without_a_statistic_is_its_node() -> None:
     step = step_of(parse(LOOPED), costs(main=(1037.0, 5.0)))
     assert (step.total_cycles, step.exposed_cycles) == (1037.0, 42.0)

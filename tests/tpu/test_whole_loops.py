@@ -1,0 +1,128 @@
+"""A loop that the compiler's log has only a cost of takes that time."""
+
+from __future__ import annotations
+
+import pathlib
+from typing import Any
+
+import pytest
+
+import hlo_passes
+from hlo_passes import PassContext, Pipeline, Pricing, scheduler
+from tests.tpu.test_modules import costs_file
+
+ARRAY = "f32[64,256]{1,0:T(8,128)}"
+STATE = f"(s32[]{{:T(128)}}, {ARRAY})"
+PAIR = f"({ARRAY}, {ARRAY}, u32[]{{:S(2)}}, u32[]{{:S(2)}})"
+RING = "source_target_pairs={{0,1},{1,2},{2,3},{3,0}}"
+#: The loop has nothing asynchronous, so the log has only a cost of the whole.
+LOOPED = f"""\
+HloModule looped, is_scheduled=true, num_partitions=4
+
+%less (i: (s32[], f32[64,256])) -> pred[] {{
+  %i = {STATE} parameter(0)
+  %i.0 = s32[]{{:T(128)}} get-tuple-element(%i), index=0
+  %four = s32[]{{:T(128)}} constant(4)
+  ROOT %lt = pred[] compare(%i.0, %four), direction=LT
+}}
+
+%add (a: f32[], b: f32[]) -> f32[] {{
+  %a = f32[] parameter(0)
+  %b = f32[] parameter(1)
+  ROOT %sum = f32[] add(%a, %b)
+}}
+
+%body (x: (s32[], f32[64,256])) -> (s32[], f32[64,256]) {{
+  %x = {STATE} parameter(0)
+  %k = s32[]{{:T(128)}} get-tuple-element(%x), index=0
+  %one = s32[]{{:T(128)}} constant(1)
+  %next = s32[]{{:T(128)}} add(%k, %one)
+  %u = {ARRAY} get-tuple-element(%x), index=1
+  %sync = {ARRAY} all-reduce(%u), channel_id=2, replica_groups={{{{0,1,2,3}}}}, use_global_device_ids=true, to_apply=%add
+  %v = {ARRAY} multiply(%sync, %sync)
+  ROOT %t = {STATE} tuple(%next, %v)
+}}
+
+ENTRY %main (p: f32[64,256]) -> f32[64,256] {{
+  %p = {ARRAY} parameter(0)
+  %zero = s32[]{{:T(128)}} constant(0)
+  %s = {PAIR} collective-permute-start(%p), channel_id=1, {RING}
+  %d = {ARRAY} collective-permute-done(%s)
+  %n = {ARRAY} negate(%d)
+  %begin = {STATE} tuple(%zero, %p)
+  %w = {STATE} while(%begin), condition=%less, body=%body
+  %y = {ARRAY} get-tuple-element(%w), index=1
+  ROOT %r = {ARRAY} add(%n, %y)
+}}
+"""
+COSTS: dict[str, Any] = {
+    "node_cost_cycles": {
+        **dict.fromkeys(["p", "zero", "begin", "y", "s", "d"], 1.0),
+        "n": 9000.0,
+        "w": 40_000.0,
+        "r": 1500.0,
+    },
+    "latency_cycles": {"s": 6000.0},
+}
+MHZ = 1500.0
+
+
+def logged_body(costs: dict[str, Any]) -> dict[str, Any]:
+    """The same with the body's costs, as if it had something asynchronous."""
+    nodes = costs["node_cost_cycles"] | {"v": 5000.0, "sync": 7000.0, "next": 1.0}
+    return costs | {"node_cost_cycles": nodes}
+
+
+def simulated(
+    folder: pathlib.Path, costs: dict[str, Any], **more: Any
+) -> scheduler.Timeline:
+    file = costs_file(folder, tensorcore_mhz=MHZ, **costs)
+    return scheduler.simulate(hlo_passes.parse(LOOPED), costs=file, **more)
+
+
+def test_it_takes_the_time_that_it_has_in_its_caller(tmp_path: pathlib.Path) -> None:
+    found = simulated(tmp_path, COSTS)
+    waits = 6000.0
+    assert found.step_time_us == pytest.approx((waits + 50_500.0) / MHZ, rel=1e-3)
+    assert [*found.computations] == ["main"]
+    assert found.counted_once == ()
+    (note,) = (note for note in found.notes if "%w" in note)
+    assert "only a cost of %w" in note
+    assert [row.name for row in found.collectives] == ["s"]
+
+
+def test_a_body_with_costs_is_simulated(tmp_path: pathlib.Path) -> None:
+    found = simulated(tmp_path, logged_body(COSTS), trip_counts={"w": 3})
+    loop = 3 * 12_000.0
+    assert found.step_time_us == pytest.approx((16_500.0 + loop) / MHZ, rel=1e-3)
+    assert set(found.computations) == {"main", "body"}
+    assert not any("%w" in note for note in found.notes)
+
+
+def test_a_range_scales_it(tmp_path: pathlib.Path) -> None:
+    found = simulated(tmp_path, COSTS, with_range=True)
+    assert found.sensitivity is not None
+    low, high = found.sensitivity.step_us
+    assert low < found.step_time_us < high
+
+
+def test_its_caller_can_be_improved(tmp_path: pathlib.Path) -> None:
+    lines = LOOPED.replace("(%sync, %sync)", "(%u, %u)").splitlines()
+    module = hlo_passes.parse("\n".join(ln for ln in lines if "%sync" not in ln))
+    context = PassContext(Pricing(costs=costs_file(tmp_path, **COSTS)))
+    result = Pipeline.parse("schedule-improver", context).run(module)
+    names = [i.name for i in module.entry.instructions]
+    assert names.index("s") < names.index("w") < names.index("d")
+    assert not any("lack" in remark for remark in result.passes[0].remarks)
+
+
+def test_part_of_a_body_is_not_the_whole(tmp_path: pathlib.Path) -> None:
+    module = hlo_passes.parse(LOOPED)
+    nodes = COSTS["node_cost_cycles"] | {"v": 5000.0}
+    file = costs_file(tmp_path, **(COSTS | {"node_cost_cycles": nodes}))
+    before = module.to_text()
+    result = Pipeline.parse("schedule-improver", PassContext(Pricing(costs=file))).run(
+        module
+    )
+    assert module.to_text() == before
+    assert any("the costs lack %sync" in r for r in result.passes[0].remarks)
