@@ -140,6 +140,7 @@ def summary(verdicts: list[Verdict]) -> str:
         f"{total('round_trips', verdicts)} of {total('modules', verdicts)} modules "
         "read, verified and written back byte for byte\n"
         f"{total('priced', verdicts)} final modules simulated, "
+        f"{total('without_estimates', verdicts)} without estimates, "
         f"{sum(v.step_us is not None for v in compared)} schedules simulated; "
         f"{total('is_same_step', compared)} of {total('has_step', compared)} steps as "
         "by the compiler's statistic"

@@ -9,7 +9,7 @@ from tests.tpu.judge import Verdict
 
 HEAD = (
     "| {first} | compiled | modules as they were | final modules simulated "
-    "| their operations without a price | their all-gathers in fusions, both halves "
+    "| without estimates | their operations without a price | their all-gathers in fusions, both halves "
     "| with a schedule | orders "
     "| decisions "
     "| placements with equal memory | figures of the statistics "
@@ -84,6 +84,7 @@ def _row(name: str, group: list[Verdict]) -> str:
         f"{sum(bool(v.modules) for v in group)}/{len(group)}",
         of("round_trips", "modules", group),
         str(sum(v.priced for v in group)),
+        str(sum(v.without_estimates for v in group)),
         str(sum(v.unpriced for v in group)),
         of("whole", "cut", group),
         str(len(compared)),
