@@ -89,6 +89,7 @@ def test_it_takes_the_time_that_it_has_in_its_caller(tmp_path: pathlib.Path) -> 
     (note,) = (note for note in found.notes if "%w" in note)
     assert "only a cost of %w" in note
     assert [row.name for row in found.collectives] == ["s"]
+    assert [span.name for span in found.spans if span.kind == "loop"] == ["w"]
 
 
 def test_a_body_with_costs_is_simulated(tmp_path: pathlib.Path) -> None:
