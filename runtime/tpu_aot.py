@@ -13,9 +13,11 @@ nothing of it is a part of this project.
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import os
 import re
+import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,9 +26,13 @@ from typing import Any, Final
 
 import jax
 
+from hlo_passes import workers
 from hlo_passes.errors import UsageError
 from hlo_passes.runtime import jax_private
+from hlo_passes.runtime.devices import without_device_count
+from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.gpu_aot import NoGpuCompilerError, devices_taken
+from hlo_passes.runtime.last_words import last_words, told_if_ended
 from hlo_passes.scheduler.tpu.chips import Chip, chip
 from hlo_passes.xla_release import RELEASES
 
@@ -48,6 +54,15 @@ _LOGGING: Final = {
     "TPU_MIN_LOG_LEVEL": "0",
     "TPU_VMODULE": "latency_hiding_scheduler=10,cost_model=1",
 }
+FLAGS_VARIABLE: Final = "LIBTPU_INIT_ARGS"
+#: Variables with flags, and what ends a process where one of them is unknown.
+_ENDED_BY: Final = {
+    "XLA_FLAGS": "jax.devices()",
+    FLAGS_VARIABLE: "from jax.experimental import topologies as t\n"
+    f" t.get_topology_desc(platform={PLATFORM!r}, topology_name='v5e:2x4')",
+}
+#: What the library writes before its sentence.
+_BEFORE_WORDS: Final = re.compile(r"F\d{4} [^\]]*\] |ERROR: ")
 #: The first lines of an answer of the library that people have to read.
 _SHOWN_LETTERS: Final = 400
 
@@ -102,7 +117,8 @@ def grid_to_compile_for(target: str, topology: str = "", slices: int = 1) -> Gri
 def require_library(target: str) -> None:
     """Check that the library is installed, and keep JAX from looking for a TPU.
 
-    Call it before anything is traced. Raises NoTpuCompilerError R007.
+    Call it before anything is traced. Raises NoTpuCompilerError R007, CompilationError
+    R004 for a flag of the environment that is unknown.
     """
     jax.config.update("jax_platforms", "cpu")
     try:
@@ -115,6 +131,35 @@ def require_library(target: str) -> None:
         ) from problem
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
+    for name in _ENDED_BY:
+        _check_variable(name, without_device_count(os.environ.get(name, "")))
+
+
+@functools.cache
+def _check_variable(name: str, flags: str) -> None:
+    """CompilationError R004 for flags over which a library ends its process."""
+    if not flags:
+        return
+    tried = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import contextlib, jax\n"
+            f"with contextlib.suppress(Exception):\n {_ENDED_BY[name]}",
+        ],
+        env=workers.environment(**{name: flags, "JAX_PLATFORMS": "cpu"}),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if tried.returncode:
+        said = _BEFORE_WORDS.sub("", last_words(tried.stderr), count=1)
+        raise CompilationError(
+            f"XLA refuses the flags of {name}: {said}",
+            hint=f"{name} is a variable of the environment: correct or unset it",
+        )
 
 
 def require_passes_in_tpu_compilations() -> None:
@@ -192,10 +237,10 @@ def ask_for_log() -> None:
 
 @contextlib.contextmanager
 def scheduler_log() -> Iterator[Log]:
-    """Catch what the library logs; nothing of it reaches the terminal."""
+    """Catch what the library logs; only a process that ends within tells of it."""
     log = Log()
     sys.stderr.flush()
-    with tempfile.TemporaryFile() as file:
+    with tempfile.TemporaryFile() as file, told_if_ended(file.fileno()):
         kept = os.dup(2)
         os.dup2(file.fileno(), 2)
         try:

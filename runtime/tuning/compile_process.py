@@ -26,14 +26,13 @@ from typing import IO, Any, Final
 
 from hlo_passes import workers
 from hlo_passes.errors import HloError
+from hlo_passes.runtime.last_words import last_words
 from hlo_passes.runtime.run_process import WorkerAnswerError, WorkerError
 from hlo_passes.runtime.tuning.program import Traced, Tuned
 
 #: Time in which a program is traced, and in which XLA compiles it.
 DEFAULT_SECONDS: Final = 3600.0
 _CHUNK: Final = 1 << 16
-#: Letters of the process's last words that a message repeats.
-_LAST_WORDS: Final = 300
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,15 +193,12 @@ class CompileProcess:
         return found
 
     def _words(self) -> str:
-        """The last line that the process wrote on stderr."""
+        """What the process said last on stderr."""
         if self._log is None:
             return ""
         self._log.seek(0)
-        lines = self._log.read().decode(errors="replace").split("\n")
-        # XLA's own reason is a line of its log that begins with F; then come frames.
-        fatal = [line for line in lines if line.startswith("F")]
-        last = (fatal or [line for line in lines if line.strip()] or [""])[-1]
-        return f": {last.strip()[:_LAST_WORDS]}" if last.strip() else ""
+        last = last_words(self._log.read().decode(errors="replace"))
+        return f": {last}" if last else ""
 
 
 #: The process that compiles for this one, with its program.

@@ -42,6 +42,8 @@ def _answers() -> _Answer:
     """Take stdout for the answers; what anybody else prints goes to stderr."""
     own = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    # The answers end when `told_if_ended` has told why this process did.
+    os.set_inheritable(own.fileno(), True)
 
     def answer(fields: dict[str, Any]) -> None:
         own.write(json.dumps(fields) + "\n")

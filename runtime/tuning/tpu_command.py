@@ -14,7 +14,7 @@ from typing import Final
 
 from hlo_passes.errors import UsageError
 from hlo_passes.progress import show_progress
-from hlo_passes.runtime.tpu_aot import require_library
+from hlo_passes.runtime.tpu_aot import FLAGS_VARIABLE, require_library
 from hlo_passes.runtime.tpu_commands import refuse_gpu_arguments
 from hlo_passes.runtime.tpu_program import flags_of, library_version
 from hlo_passes.runtime.tuning.compiled_tuning import (
@@ -23,7 +23,7 @@ from hlo_passes.runtime.tuning.compiled_tuning import (
     evaluating,
 )
 from hlo_passes.runtime.tuning.searching import searched
-from hlo_passes.runtime.tuning.tpu_evaluation import FLAGS_VARIABLE, TpuEvaluator
+from hlo_passes.runtime.tuning.tpu_evaluation import TpuEvaluator
 from hlo_passes.runtime.tuning.tpu_program import TpuProgram
 from hlo_passes.scheduler.simulation.rules import Rules
 from hlo_passes.scheduler.tuning.tpu_facts import tpu_choices_for, tpu_facts_of

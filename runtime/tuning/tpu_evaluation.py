@@ -20,6 +20,7 @@ from typing import Any, ClassVar, Final
 
 from hlo_passes.errors import HloError
 from hlo_passes.runtime.installation.fingerprint import own_sources
+from hlo_passes.runtime.tpu_aot import FLAGS_VARIABLE
 from hlo_passes.runtime.tuning.compile_process import CompileProcess, process_for
 from hlo_passes.runtime.tuning.program_evaluator import ProgramEvaluator
 from hlo_passes.runtime.tuning.task import Compiled, Task
@@ -37,7 +38,6 @@ from hlo_passes.scheduler.tuning.tpu_outcome import tpu_outcome
 from hlo_passes.scheduler.tuning.tpu_result import Recompiled
 
 _PACKAGES: Final = ("jaxlib", "jax", "libtpu")
-FLAGS_VARIABLE: Final = "LIBTPU_INIT_ARGS"
 #: Goes up when `compile_to_tpu_schedule` compiles otherwise.
 _WAY: Final = "2"
 

@@ -25,14 +25,14 @@ PROGRAMS = REPOSITORY / "tests" / "tpu" / "programs.py"
 PROGRAM = f"{PROGRAMS}:permutes_and_products"
 
 
-def command(*words: str) -> subprocess.CompletedProcess[str]:
+def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hlo_passes", *words],
         capture_output=True,
         text=True,
         check=False,
         cwd=REPOSITORY,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), **variables},
     )
 
 
@@ -108,6 +108,16 @@ def test_lowering_in_python() -> None:
     lines = run.stdout.splitlines()
     assert lines[:2] == ["True 8", "False 8"], run.stderr
     assert "error[U026]: the function is for 8 devices" in lines[2]
+
+
+@needs_library
+@pytest.mark.parametrize("variable", ["LIBTPU_INIT_ARGS", "XLA_FLAGS"])
+def test_an_unknown_flag_in_the_environment(variable: str) -> None:
+    words = ("lower", PROGRAM, "--target=v5e", "--topology=2x4")
+    run = command(*words, **{variable: "--xla_tpu_nonsense=1"})
+    assert run.returncode == 5
+    assert f"error[R004]: XLA refuses the flags of {variable}: Unknown" in run.stderr
+    assert "xla_tpu_nonsense" in run.stderr
 
 
 @pytest.mark.skipif(HAS_LIBRARY, reason="the library is here")
