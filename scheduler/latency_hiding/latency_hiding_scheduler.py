@@ -45,7 +45,7 @@ from hlo_passes.scheduler.memory.tpu_sizes import tpu_memory_limit_bytes
 from hlo_passes.scheduler.tpu.chips import chip
 from hlo_passes.scheduler.tpu.costs import TpuCosts, require_tpu_costs, tpu_costs
 from hlo_passes.scheduler.tpu.costs_of_module import require_costs_of
-from hlo_passes.scheduler.tpu.settings import tpu_settings
+from hlo_passes.scheduler.tpu.settings import require_settings, tpu_settings
 from hlo_passes.scheduler.tpu.unpriced import why_unpriced, why_unpriced_within
 
 _OF_GPU: Final = SchedulerSettings()
@@ -249,6 +249,8 @@ class LatencyHidingScheduler(Pass, SchedulerSettings):
                 memory_bytes = memory_bytes or part.device_bytes
                 known = tpu_memory_limit_bytes(module, name, memory_bytes)
             changed["memory_limit_bytes"] = known
+        # What the compilation had stays; what somebody writes here shall do something.
+        require_settings(self.tpu_flags)
         flags = ",".join(filter(None, (costs.flags, self.tpu_flags)))
         return tpu_settings(name, flags, **changed)
 

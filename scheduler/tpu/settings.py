@@ -50,6 +50,7 @@ _CALLS_FLAG: Final = "xla_tpu_enable_sparse_core_collective_offload_all_gather"
 _QUEUE_LIMIT_FLAG: Final = "xla_tpu_sparse_core_offload_queuing_overlap_limit"
 _CONCURRENT_FLAG: Final = "xla_tpu_enable_concurrent_sparse_core_offloading"
 _OTHERS: Final = (_FUSION_FLAG, _CALLS_FLAG, _QUEUE_LIMIT_FLAG, _CONCURRENT_FLAG)
+_KNOWN: Final = (*FLAGS, *_OTHERS)
 #: Calls in flight on one SparseCore where some may be, and where they may not.
 _CONCURRENT_CALLS: Final = 2
 _SINGLE_CALL: Final = 1
@@ -89,6 +90,18 @@ def tpu_settings(name: str, flags: str = "", **changes: Any) -> SchedulerSetting
     return SchedulerSettings.generic(**(values | changes))
 
 
+def require_settings(flags: str) -> None:
+    """UsageError U251 for a flag that is none of the scheduler's settings."""
+    for name, value in _given(flags):
+        if name not in _KNOWN:
+            compiled = "flags of the compilation itself are in the costs file already"
+            raise UsageError(
+                f"{name}={value} is no setting of XLA:TPU's scheduler",
+                code="U251",
+                hint=f"{nearest(name, _KNOWN)} {compiled}".strip(),
+            )
+
+
 def _calls_at_once(part: Chip, are_concurrent: bool | int | None) -> int:
     """Calls in flight on one SparseCore, without a queue."""
     if are_concurrent is None:
@@ -103,14 +116,14 @@ def _given(flags: str) -> Iterator[tuple[str, str]]:
             raise UsageError(
                 f"{each} is not a flag of XLA:TPU",
                 code="U251",
-                hint=nearest(name, (*FLAGS, *_OTHERS)) or "write name=value,...",
+                hint=nearest(name, _KNOWN) or "write name=value,...",
             )
         yield name, value
 
 
 def _value(name: str, value: str) -> bool | int | None:
     """A flag's value; None for AUTO, which leaves the chip's own, and for others."""
-    if name not in FLAGS and name not in _OTHERS:
+    if name not in _KNOWN:
         return None
     small = value.lower()
     is_number = "max_concurrent" in name or name.endswith(("_rerun", "_limit"))

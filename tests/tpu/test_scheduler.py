@@ -132,6 +132,24 @@ def test_flags_that_are_none(flags: str) -> None:
         tpu_settings("v5e", flags)
 
 
+@pytest.mark.parametrize(
+    "flag", ["xla_max_concurent_async_all_gathers=2", "xla_tpu_scoped_vmem_limit_kib=1"]
+)
+def test_flags_given_to_the_pass_are_settings(
+    flag: str, tmp_path: pathlib.Path
+) -> None:
+    """A flag of the costs file that the scheduler does not have was in effect."""
+    context = PassContext(Pricing(costs=costs_file(tmp_path, flags=flag)))
+    Pipeline.parse("latency-hiding-scheduler", context).run(parse(TILED))
+    given = f"latency-hiding-scheduler{{tpu-flags='{flag}'}}"
+    pipeline = Pipeline.parse(given, context)
+    with pytest.raises(UsageError, match="no setting of XLA:TPU's") as refused:
+        pipeline.run(parse(TILED))
+    assert refused.value.code == "U251"
+    assert "did you mean xla_" in refused.value.hint
+    assert "in the costs file already" in refused.value.hint
+
+
 def test_a_wrapped_collective_is_no_slice() -> None:
     module = parse("""HloModule m
 
