@@ -9,9 +9,10 @@ from hlo_passes.scheduler.tuning.result import TuneResult
 
 
 def env_file(result: TuneResult) -> str:
-    """The file's text, with a comment that says what it is for and what it gives."""
+    """The file's text, after a comment: what it gives, and how sure that is."""
     change = f"{100.0 * result.change:+.1f}% of the step, predicted"
     lines = [f"# {result.name} on {result.machine}: {change}"]
+    lines += [f"# {doubt}" for doubt in result.doubts]
     lines += [f"{name}={value}" for name, value in result.variables.items()]
     if result.flags:
         lines.append(f'{result.flags_variable}="{result.flags}"')

@@ -158,6 +158,16 @@ class TuneResult:
         """Whether the best is faster in all settings."""
         return self.holds == len(self.changes)
 
+    @property
+    def doubts(self) -> list[str]:
+        """Why it is not sure that the best is faster, as sentences."""
+        if self.is_sure or not self.search.best:
+            return []
+        return [
+            f"not sure: faster in {self.holds} of {len(self.changes)} settings of the "
+            "range"
+        ]
+
     def beats_the_best(self, given: Outcome) -> bool:
         """Whether a given list fits and is faster than what the search found.
 

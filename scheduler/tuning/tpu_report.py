@@ -102,20 +102,15 @@ def _what_to_set(result: TpuTuneResult) -> Iterator[str]:
 
 def _doubts(result: TpuTuneResult) -> Iterator[str]:
     """What says that the gain may be another one."""
-    if not result.is_sure:
-        yield "not sure: the two statistics disagree"
+    yield from result.doubts
     if abs(result.work_change) >= LEAST_GAIN:
         yield (
             f"of the change, {change_text(result.work_change)} is work that the "
             "scheduler prices otherwise in other fusions; the rest is communication "
             "that nothing hides"
         )
-    if (change := result.final_change) is not None:
-        sure = "" if change < -LEAST_GAIN else "not sure: "
-        yield (
-            f"{sure}with work by the estimates of the compiler's last module, the "
-            f"step changes by {change_text(change)}"
-        )
+    if result.final_change is not None and result.final_change < -LEAST_GAIN:
+        yield result.final_text
 
 
 def _recompiled(result: TpuTuneResult) -> Iterator[str]:

@@ -12,7 +12,9 @@ from typing import Any
 
 from hlo_passes.scheduler.tuning.combination import compiler_options
 from hlo_passes.scheduler.tuning.outcome import Outcome, share
+from hlo_passes.scheduler.tuning.report import change_text
 from hlo_passes.scheduler.tuning.result import Row, TuneResult
+from hlo_passes.scheduler.tuning.search import LEAST_GAIN
 from hlo_passes.scheduler.tuning.tpu_outcome import STATISTICS
 
 
@@ -111,6 +113,26 @@ class TpuTuneResult(TuneResult):
         after = again.final_work_us + self.best.exposed_us
         before = again.baseline_final_work_us + self.baseline.exposed_us
         return share(after, before)
+
+    @property
+    def doubts(self) -> list[str]:
+        """Two statistics, and the last module's estimates, may each say otherwise."""
+        found = []
+        if self.search.best and not self.is_sure:
+            found.append("not sure: the two statistics disagree")
+        if self.final_change is not None and self.final_change >= -LEAST_GAIN:
+            found.append(f"not sure: {self.final_text}")
+        return found
+
+    @property
+    def final_text(self) -> str:
+        """What `final_change` says; '' for None."""
+        if self.final_change is None:
+            return ""
+        return (
+            "with work by the estimates of the compiler's last module, the step "
+            f"changes by {change_text(self.final_change)}"
+        )
 
     def simulated_row(self, row: Row) -> float:
         """The change of a lever alone in the simulated step; 0 without an outcome."""

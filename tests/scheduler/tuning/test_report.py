@@ -86,9 +86,13 @@ def test_what_holds_in_some_settings_only_is_not_sure() -> None:
     def steps(chosen: Combination, step: float) -> tuple[float, ...]:
         return step, 100_000.0 + 1000 * len(chosen.settings)
 
-    text = report_text(result(steps=steps))
+    found = result(steps=steps)
+    text = report_text(found)
     assert "best        not sure: step " in text
     assert "faster in 1 of 2 settings" in text
+    told = env_file(found).splitlines()
+    assert told[1] == "# not sure: faster in 1 of 2 settings of the range"
+    assert "not sure" not in env_file(result())
 
 
 def test_nothing_helps() -> None:

@@ -137,7 +137,9 @@ def test_the_progress_says_what_comes_after_the_search() -> None:
 
 
 def test_statistics_that_disagree_are_not_sure() -> None:
-    assert "not sure: the two statistics disagree" in tpu_report_text(result(-1.0))
+    doubt = "not sure: the two statistics disagree"
+    assert doubt in tpu_report_text(result(-1.0))
+    assert f"# {doubt}\n" in env_file(result(-1.0))
 
 
 def test_the_last_module_is_asked_too() -> None:
@@ -148,8 +150,14 @@ def test_the_last_module_is_asked_too() -> None:
     assert "in a new process: the same step" in text
     assert "same statistic in 2 of the 2 computations" in text
     assert "it takes 1.0 GiB of a device's 16.0 GiB" in text
-    worse = tpu_report_text(result(recompiled=recompiled(850.0, final_work_us=590.0)))
-    assert "not sure: with work by the estimates of the compiler's last" in worse
+    assert "not sure" not in env_file(found)
+    worse = result(recompiled=recompiled(850.0, final_work_us=590.0))
+    doubt = (
+        "not sure: with work by the estimates of the compiler's last module, the step "
+        "changes by +2.8%"
+    )
+    assert doubt in tpu_report_text(worse)
+    assert env_file(worse).splitlines()[1] == f"# {doubt}"
 
 
 def test_another_step_from_scratch_is_told() -> None:
