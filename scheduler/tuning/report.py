@@ -311,7 +311,14 @@ def _notes(result: TuneResult) -> Iterator[str]:
             if result.is_compiled
             else ""
         )
+        + why_unspent(result)
     )
+
+
+def why_unspent(result: TuneResult) -> str:
+    """Why a part of the budget is left, for the end of a note; '' if none is."""
+    why = result.search.unspent
+    return f"; {why}" if why else ""
 
 
 def change_text(change: float) -> str:

@@ -98,6 +98,7 @@ class Search:
     best: Combination = field(default_factory=Combination)
     interrupted: bool = False
     _reserve: int = 0
+    _has_more: bool = False
 
     @property
     def levers(self) -> Mapping[str, Lever]:
@@ -168,6 +169,16 @@ class Search:
         """Compilations that the budget still has, without those kept for the end."""
         return self.budget - self._reserve - len(self.tried)
 
+    @property
+    def unspent(self) -> str:
+        """Why a part of the budget is left; '' if none is, or the user ended it."""
+        if self.interrupted or len(self.tried) >= self.budget:
+            return ""
+        if not self._has_more:
+            return "no other combination was left to try"
+        kept = "the rest was kept to leave out parts of the best, and "
+        return kept + ("that took fewer" if self.best else "there is none")
+
     # -- the search -----------------------------------------------------------
 
     def run(self) -> None:
@@ -205,6 +216,7 @@ class Search:
             # Nothing has to be taken back so far, and less of what comes.
             self._reserve //= 2
             self._draw(self.left)
+        self._has_more = self.left <= 0
         self._reserve = 0
         self._take_back()
 

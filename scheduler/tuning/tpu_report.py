@@ -22,6 +22,7 @@ from hlo_passes.scheduler.tuning.report import (
     nothing_helps,
     recompiled_text,
     report_of,
+    why_unspent,
     without_step,
 )
 from hlo_passes.scheduler.tuning.result import Row, Verdict
@@ -168,5 +169,5 @@ def _notes(result: TpuTuneResult) -> Iterator[str]:
     yield (
         f"{len(search.tried)} of {search.budget} combinations compiled as far as the "
         f"schedule, in {result.seconds:.0f} s "
-        f"({counted(result.compilations, 'compilation')})"
+        f"({counted(result.compilations, 'compilation')}){why_unspent(result)}"
     )

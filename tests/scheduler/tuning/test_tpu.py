@@ -126,6 +126,19 @@ def test_levers_beyond_the_budget_are_told() -> None:
     assert "the search ended" not in tpu_report_text(result())
 
 
+def test_why_a_part_of_the_budget_is_left() -> None:
+    note = "combinations compiled as far as the schedule, in 9 s (7 compilations)"
+    text = tpu_report_text(result())
+    assert f"13 of 20 {note}; no other combination was left to try\n" in text
+    assert f"2 of 2 {note}\n" in tpu_report_text(result(budget=2))
+    # A fifth is kept for the end, here one of five.
+    found = result(budget=5)
+    told = "the rest was kept to leave out parts of the best, and that took fewer"
+    assert told in tpu_report_text(found)
+    found.search.interrupted = True
+    assert "kept to leave" not in tpu_report_text(found)
+
+
 def test_the_progress_says_what_comes_after_the_search() -> None:
     progress = TuneProgress(20, "the best is compiled to the end")
     search = result(budget=2).search
