@@ -148,10 +148,18 @@ def _levers(result: TpuTuneResult) -> Iterator[str]:
         for row in found:
             if row.outcome is not None:
                 yield _row(f"  {head}: {row.text}"[:_NAME_WIDTH], result, row.outcome)
-    for name in result.search.best.levers:
-        without = result.without(name)
-        if without is not None:
-            yield label_line("", f"without {name}: {change_text(without)}")
+    together = [r.text for r in rows if r.verdict == "set" and r.outcome is None]
+    if together:
+        told = f"set together, not measured alone: {'; '.join(together)}"
+        yield label_line("", told)
+    without = {name: result.without(name) for name in result.search.best.levers}
+    for name, change in without.items():
+        if change is not None:
+            yield label_line("", f"without {name}: {change_text(change)}")
+    unknown = [name for name, change in without.items() if change is None]
+    if unknown:
+        told = f"the best was not measured without {', without '.join(unknown)}"
+        yield label_line("", told)
     yield from without_step(rows)
 
 

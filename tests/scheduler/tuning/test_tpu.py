@@ -139,6 +139,21 @@ def test_why_a_part_of_the_budget_is_left() -> None:
     assert "kept to leave" not in tpu_report_text(found)
 
 
+def test_every_lever_of_the_best_is_told() -> None:
+    found = result(budget=2)
+    search = found.search
+    search.best = Combination.of({GATHERS: "2", STARTS: "on", EINSUM: "all"}, "tpu")
+    search.tried[search.best] = next(Steps(40.0).compiled([search.best]))[1]
+    text = tpu_report_text(found)
+    assert f"  set: {GATHERS} 2" in text
+    assert f"set together, not measured alone: {STARTS}; {EINSUM} all\n" in text
+    names = ", without ".join((GATHERS, STARTS, EINSUM))
+    assert f"the best was not measured without {names}\n" in text
+    whole = tpu_report_text(result())
+    assert "not measured" not in whole
+    assert f"without {GATHERS}: " in whole
+
+
 def test_the_progress_says_what_comes_after_the_search() -> None:
     progress = TuneProgress(20, "the best is compiled to the end")
     search = result(budget=2).search
