@@ -58,6 +58,12 @@ def _steps(result: TpuTuneResult) -> Iterator[str]:
         yield _row("best", result, result.best)
     else:
         yield label_line("best", f"the baseline: {nothing_helps(result)}")
+    search = result.search
+    if search.memory_bytes is not None and not search.fits(result.best):
+        which = "the best" if search.best else "the baseline"
+        needed, most = result.best.memory_bytes, search.memory_bytes
+        told = f"{bytes_text(needed)} is more than {bytes_text(most)}"
+        yield label_line("", f"even {which} does not fit: {told}")
 
 
 def _columns(name: str, cells: tuple[str, ...]) -> str:

@@ -53,10 +53,14 @@ class Steps:
 
 
 def result(
-    simulated_gain: float = 40.0, budget: int = 20, **more: Any
+    simulated_gain: float = 40.0,
+    budget: int = 20,
+    memory_bytes: int = DEVICE,
+    **more: Any,
 ) -> TpuTuneResult:
+    steps = Steps(simulated_gain)
     search = Search(
-        CHOICES, Steps(simulated_gain), budget, DEVICE, baseline=NOTHING, best=NOTHING
+        CHOICES, steps, budget, memory_bytes, baseline=NOTHING, best=NOTHING
     )
     search.run()
     told: dict[str, Any] = {
@@ -152,6 +156,15 @@ def test_every_lever_of_the_best_is_told() -> None:
     whole = tpu_report_text(result())
     assert "not measured" not in whole
     assert f"without {GATHERS}: " in whole
+
+
+def test_a_step_that_does_not_fit_is_told() -> None:
+    why = "does not fit: 3.0 GiB is more than 10.0 MiB\n"
+    alone = result(budget=1, memory_bytes=10 << 20)
+    assert f"even the baseline {why}" in tpu_report_text(alone)
+    best = result(memory_bytes=10 << 20)
+    assert f"even the best {why}" in tpu_report_text(best)
+    assert "does not fit" not in tpu_report_text(result())
 
 
 def test_the_progress_says_what_comes_after_the_search() -> None:
