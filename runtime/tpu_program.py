@@ -32,6 +32,7 @@ from hlo_passes.runtime.own_frames import leave_out_own_frames
 from hlo_passes.runtime.stablehlo_program import read_program as read_stablehlo
 from hlo_passes.runtime.tpu_aot import Grid
 from hlo_passes.runtime.user_function import read_program
+from hlo_passes.scheduler.tpu.chips import chip, chip_names
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 from hlo_passes.scheduler.tpu.log import SchedulerLog, read_log
 from hlo_passes.text.reader import parse
@@ -79,23 +80,24 @@ class CompiledForTpu:
         """The module at a stage; CompilationError R004 if XLA wrote none."""
         text = self.texts.get(stage)
         if text is None and stage in (BEFORE, SCHEDULED):
-            raise CompilationError(
-                f"XLA:TPU's scheduler had nothing to do in {self.name}: no operation "
-                "is asynchronous",
-                hint=f"--stage={FINAL} has the module",
-            )
+            raise self._without_schedule("had nothing to do")
         if text is None:
             raise CompilationError(f"XLA wrote no dump of {self.name}")
         return parse(text, filename=f"<{self.name}, {stage}>")
+
+    def _without_schedule(self, what: str) -> CompilationError:
+        others = ", ".join(n for n in chip_names() if not chip(n).is_aggressive)
+        return CompilationError(
+            f"XLA:TPU's scheduler {what} in {self.name}: no operation is asynchronous",
+            hint=f"--stage={FINAL} without --write-costs gives the module; all-gathers "
+            f"are synchronous by default on {others}",
+        )
 
     def costs(self) -> TpuCosts:
         """The costs and latencies of the scheduler; CompilationError R004 without."""
         log = self.log
         if not log.rounds:
-            raise CompilationError(
-                f"XLA:TPU's scheduler priced nothing in {self.name}: no operation is "
-                "asynchronous"
-            )
+            raise self._without_schedule("priced nothing")
         flags = ",".join(f"{name}={value}" for name, value in self.flags.items())
         return TpuCosts(
             self.grid.part.name,

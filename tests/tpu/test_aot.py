@@ -14,8 +14,9 @@ import jax
 import pytest
 
 from hlo_passes import UsageError, runtime
+from hlo_passes.runtime.executable import CompilationError
 from hlo_passes.runtime.tpu_aot import grid_to_compile_for
-from hlo_passes.runtime.tpu_program import flags_of
+from hlo_passes.runtime.tpu_program import CompiledForTpu, flags_of
 from tests.modules import REPOSITORY
 from tests.tpu.judge import judged
 
@@ -74,6 +75,16 @@ def test_what_python_says_of_the_machine_must_fit_a_tpu() -> None:
         runtime.lower(abs, 1.0, target="v5e")
     with pytest.raises(UsageError, match="not of a compilation for TPUs"):
         runtime.lower(function, 1.0, target="v5e", stage="gpu-scheduled")
+
+
+def test_a_program_without_a_schedule() -> None:
+    grid = grid_to_compile_for("v5p")
+    found = CompiledForTpu("step", grid, {}, {"tpu-final": ""}, "", 1.0)
+    for ask in (lambda: found.module("tpu-scheduled"), found.costs):
+        with pytest.raises(CompilationError, match="no operation is async") as refused:
+            ask()
+        assert "--stage=tpu-final without --write-costs" in refused.value.hint
+        assert "synchronous by default on v4, v5p, v6e" in refused.value.hint
 
 
 #: Lowers a function of emulated devices.
