@@ -41,6 +41,19 @@ _OF_GPUS: Final = {
     "profile": "--profile",
     "html": "--html",
 }
+#: What a TPU has in place of an argument of GPUs; prices are those of its compiler.
+_GRID: Final = "--topology=2x4 says how many chips, --slices how many grids"
+_INSTEAD: Final = {
+    "hosts": _GRID,
+    "gpus_per_host": _GRID,
+    "devices": _GRID,
+    "html": "`lower --write-costs=FILE -o step.hlo` and then `simulate step.hlo "
+    "--costs=FILE --html=PAGE` make a page",
+}
+_COMPILER_PRICES: Final = (
+    "leave it out: the TPU's compiler gives the prices; --flag=NAME=VALUE changes what "
+    "it does"
+)
 
 
 def add_tpu_arguments(parser: argparse.ArgumentParser) -> None:
@@ -76,7 +89,7 @@ def refuse_gpu_arguments(arguments: argparse.Namespace) -> None:
             raise UsageError(
                 f"{spelled} is for GPUs, and --target={arguments.target} is a TPU",
                 code="U026",
-                hint="--topology=2x4 says how many chips, --slices how many grids",
+                hint=_INSTEAD.get(name, _COMPILER_PRICES),
             )
 
 

@@ -35,6 +35,7 @@ from hlo_passes.runtime.user_function import read_program
 from hlo_passes.scheduler.tpu.chips import chip, chip_names
 from hlo_passes.scheduler.tpu.costs import TpuCosts
 from hlo_passes.scheduler.tpu.log import SchedulerLog, read_log
+from hlo_passes.scheduler.tpu.settings import flag_of
 from hlo_passes.text.reader import parse
 from hlo_passes.whole_numbers import integer_of
 
@@ -179,13 +180,8 @@ def flags_of(flags: Sequence[str]) -> dict[str, Any]:
     """Flags as the compiler takes them; UsageError U251 for one without a value."""
     found: dict[str, Any] = {}
     for each in flags:
-        name, equals, value = each.removeprefix("--").partition("=")
-        if not equals or not name.startswith("xla_"):
-            raise UsageError(
-                f"--flag={each} is not a flag of XLA:TPU",
-                code="U251",
-                hint="as in --flag=xla_tpu_scheduler_percent_shared_memory_limit=90",
-            )
+        hint = "as in --flag=xla_tpu_scheduler_percent_shared_memory_limit=90"
+        name, value = flag_of(each, option="--flag=", hint=hint)
         typed: Any = {"true": True, "false": False}.get(value.lower(), value)
         if (number := integer_of(value)) is not None:
             typed = number

@@ -36,7 +36,7 @@ SUMMARIES: dict[str, str] = {
     "estimate": "what each instruction costs",
     "calibrate": "fit the latency model to measurements",
     "simulate": "how long a step takes, and what is exposed",
-    "compile": "run passes inside XLA's compilation for a GPU",
+    "compile": "run passes inside XLA's compilation for a GPU or TPU",
     "tune": "find the flags of XLA that make a step fastest",
     "bisect": "find the pass that harms a module, its rewrite, and the smallest module",
     "run": "run on emulated devices and compare",

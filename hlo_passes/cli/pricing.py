@@ -22,8 +22,9 @@ def add_machine_arguments(
 ) -> None:
     """Add the arguments of every command whose passes or prices need the machine."""
     parser.add_argument(
-        "--target", default=DEFAULT_TARGET, help=f"the GPU: {targets}, or a .txtpb file"
-    )
+        "--target", default=DEFAULT_TARGET,
+        help=f"the GPU or TPU: {targets}, or a .txtpb file",
+    )  # fmt: skip
     add_host_arguments(parser)
     parser.add_argument(
         "--devices", type=positive, help="number of devices, instead of the module's"
@@ -45,7 +46,7 @@ def add_host_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--topology", default="", metavar="PxHxG",
         help="for experts: NVLink domains x hosts per domain x GPUs per host; two H100 "
-        "hosts are 2x1x8",
+        "hosts are 2x1x8; for a TPU, chips in each dimension, as in 2x4",
     )  # fmt: skip
 
 

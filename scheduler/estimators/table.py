@@ -136,5 +136,6 @@ def _refuse(path: str, what: str) -> UsageError:
     return UsageError(
         f"{path}: {what}",
         code="U206",
-        hint='{"node_cost_us": {name: us}, "latency_us": {start name: us}}',
+        hint='{"node_cost_us": {name: us}, "latency_us": {start name: us}}; a TPU\'s '
+        "has node_cost_cycles and latency_cycles, and `lower --write-costs` writes it",
     )

@@ -109,16 +109,26 @@ def _calls_at_once(part: Chip, are_concurrent: bool | int | None) -> int:
     return _CONCURRENT_CALLS if are_concurrent else _SINGLE_CALL
 
 
+def flag_of(text: str, *, option: str = "", hint: str = "") -> tuple[str, str]:
+    """Name and value of a flag as it is written.
+
+    Args:
+        text: 'name=value', perhaps after '--'.
+        option: what the user wrote before it, for the message.
+        hint: of the UsageError U251 for a text that is no flag, or has no value.
+    """
+    name, equals, value = text.removeprefix("--").partition("=")
+    is_flag = name.startswith("xla_")
+    if equals and is_flag:
+        return name, value
+    wrong = "needs =VALUE" if is_flag else "is not a flag of XLA:TPU"
+    raise UsageError(f"{option}{text} {wrong}", code="U251", hint=hint)
+
+
 def _given(flags: str) -> Iterator[tuple[str, str]]:
     for each in filter(None, (part.strip() for part in flags.split(","))):
-        name, equals, value = each.removeprefix("--").partition("=")
-        if not equals or not name.startswith("xla_"):
-            raise UsageError(
-                f"{each} is not a flag of XLA:TPU",
-                code="U251",
-                hint=nearest(name, _KNOWN) or "write name=value,...",
-            )
-        yield name, value
+        name = each.removeprefix("--").partition("=")[0]
+        yield flag_of(each, hint=nearest(name, _KNOWN) or "write name=value,...")
 
 
 def _value(name: str, value: str) -> bool | int | None:

@@ -154,6 +154,9 @@ def test_a_bad_costs_file_is_refused(text, tmp_path) -> None:
     with pytest.raises(UsageError) as refused:
         make_estimator("table", Pricing(costs=str(file)))
     assert refused.value.code == "U206"
+    # A file that is cut does not say whether it is of a TPU.
+    assert "node_cost_us" in refused.value.hint
+    assert "node_cost_cycles" in refused.value.hint
 
 
 def test_a_profile_that_is_given_is_read(tmp_path) -> None:

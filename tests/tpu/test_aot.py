@@ -37,6 +37,13 @@ def command(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.parametrize("name", ["compile", "tune"])
+def test_the_help_knows_tpus(name: str) -> None:
+    told = " ".join(command(name, "--help").stdout.split())
+    assert "the GPU or TPU: " in told
+    assert "for a TPU, chips in each dimension, as in 2x4" in told
+
+
 def test_grids() -> None:
     assert grid_to_compile_for("v5e").name == "v5e:2x4"
     assert grid_to_compile_for("v5p").name == "v5p:2x2x2"
@@ -55,8 +62,8 @@ def test_grids() -> None:
 def test_flags() -> None:
     flags = ["xla_tpu_a=true", "--xla_tpu_b=-3", "xla_tpu_c=AUTO"]
     assert flags_of(flags) == {"xla_tpu_a": True, "xla_tpu_b": -3, "xla_tpu_c": "AUTO"}
-    for flag in ("xla_tpu_a", "a=1"):
-        with pytest.raises(UsageError, match="U251"):
+    for flag, wrong in (("xla_tpu_a", "needs =VALUE"), ("a=1", "is not a flag")):
+        with pytest.raises(UsageError, match=f"U251.*--flag={flag} {wrong}"):
             flags_of([flag])
 
 

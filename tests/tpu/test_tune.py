@@ -19,6 +19,7 @@ ON_V5E = ("--target=v5e", "--topology=2x4")
         (("--hosts=2",), "--hosts is for GPUs"),
         (("--costs=pyproject.toml",), "--costs is for GPUs"),
         (("--html=page.html",), "--html is for GPUs"),
+        (("--html=page.html",), "--costs=FILE --html=PAGE` make a page"),
         (("--also=maxtext-a3-1vm",), "--also of tune is not for TPUs"),
         (("--plug-in",), "--plug-in of tune is not for TPUs"),
         (("--flag=xla_tpu_a",), "U251"),
