@@ -60,8 +60,8 @@ def _tell(file: int) -> None:
     data = os.pread(file, _READ_BYTES, max(0, size - _READ_BYTES))
     words = last_words(data.decode(errors="replace")) or "nothing"
     said = "".join(each if each.isprintable() else " " for each in words)
-    text = f"error[R006]: a library ended this process; it said last:\n  {said}\n"
-    os.write(sys.stderr.fileno(), text.encode())
+    what = "this process ended inside a library, which said last"
+    os.write(sys.stderr.fileno(), f"error[R006]: {what}:\n  {said}\n".encode())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def test_the_last_words_of_a_process_are_told(end: str) -> None:
     run = _run(b"greeting\nF1128 a.cc:1] Check failed: x\n    @ frame\n", end)
     assert run.returncode
     assert run.stderr == (
-        "error[R006]: a library ended this process; it said last:\n"
+        "error[R006]: this process ended inside a library, which said last:\n"
         "  F1128 a.cc:1] Check failed: x\n"
     )
 
